@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_examples
+from pteron.cli.arguments import Options, add_examples
 from pteron.cli.llm_arguments import (
     add_llm_arguments,
     build_sampling,
@@ -35,8 +35,9 @@ _COMMANDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_llm_arguments(parser, max_new_tokens=512)
-    parser.add_argument("--system", metavar="TEXT", help="system prompt: what the model should know or be")
+    options = Options(parser)
+    add_llm_arguments(options, max_new_tokens=512)
+    options.add("--system", "TEXT", "system prompt: what the model should know or be")
     parser.add_argument(
         "--prompt", metavar="TEXT", action="append", help="send this message, then exit (repeatable: turns)"
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import add_adapter, add_examples, add_json
+from pteron.cli.arguments import Options, add_examples
 from pteron.cli.terminal import print_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_adapter(parser)
-    add_json(parser)
+    options = Options(parser)
+    options.adapter()
+    options.json()
     add_examples(parser, "pteron info", "pteron info --adapter nvidia", "pteron info --json")
 
 

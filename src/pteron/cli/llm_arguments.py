@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import SEED_MAX, add_adapter, add_default, add_repeatable, count, number, positive
+from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
 from pteron.cli.arguments import seed as seed_type
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note
@@ -43,56 +43,44 @@ _SAMPLING = {
 }
 
 
-def add_llm_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
-    parser.add_argument(
+def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
+    options.parser.add_argument(
         "path",
         metavar="MODEL",
         nargs="?",
         help="a program (.pte), a folder made by `pteron export llm`, or a known model's name",
     )
-    parser.add_argument(
+    known = ", ".join(names())
+    options.parser.add_argument(
         "--model",
         metavar="NAME",
         choices=names(),
-        help=f"a known model instead of MODEL: {', '.join(names())} (kept in ~/.cache/pteron, or "
-        "$PTERON_CACHE)",
+        help=f"a known model instead of MODEL: {known} (kept in ~/.cache/pteron, or $PTERON_CACHE)",
     )
-    add_model_files(parser)
-    add_default(parser, "--max-new-tokens", "N", positive, max_new_tokens, "maximum tokens to generate")
+    add_model_files(options)
+    options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens)
     for name, (metavar, kind, purpose, default) in _SAMPLING.items():
         help = f"{purpose} (default: the model's, or {default})"
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=help)
-    parser.add_argument(
-        "--seed", metavar="N", type=seed_type, help="seed of the sampler (default: a random one)"
-    )
-    add_repeatable(parser, "--stop", "TEXT", "end the text before TEXT")
-    add_digits(parser)
-    parser.add_argument("--quiet", action="store_true", help="print the text only, without statistics")
-    add_adapter(parser)
+        options.add(f"--{name.replace('_', '-')}", metavar, help, kind)
+    options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
+    options.repeatable("--stop", "TEXT", "end the text before TEXT")
+    add_digits(options)
+    options.flag("--quiet", "print the text only, without statistics")
+    options.adapter()
 
 
-def add_model_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tokenizer", metavar="FILE", help="tokenizer file or folder (default: the one beside the program)"
-    )
-    add_repeatable(parser, "--data", "FILE.ptd", "weight file of the program")
+def add_model_files(options: Options) -> None:
+    options.add("--tokenizer", "FILE", "tokenizer file or folder (default: the one beside the program)")
+    options.repeatable("--data", "FILE.ptd", "weight file of the program")
 
 
-def add_digits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_digits(options: Options) -> None:
+    options.add(
         "--digits",
-        metavar="N",
-        type=int,
-        help="int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 "
-        "decimals (default: $PTERON_DIGITS, or 3)",
-    )
-
-
-def add_grammar(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--json-schema", metavar="FILE", help="generate JSON that fits this JSON schema")
-    forms.add_argument(
-        "--regex", metavar="PATTERN", help="generate text that matches this regular expression"
+        "N",
+        "int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 decimals "
+        "(default: $PTERON_DIGITS, or 3)",
+        int,
     )
 
 

@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import (
-    add_adapter,
-    add_call,
-    add_default,
-    add_dims,
-    add_examples,
-    add_json,
-    add_program,
-    count,
-    number,
-)
+from pteron.cli.arguments import Options, add_examples, count, number
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_report
 from pteron.processes import ISOLATED_SECONDS
@@ -27,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte) or a bundled program (.bpte)")
-    add_call(parser)
-    add_dims(parser, "live size of random inputs")
-    parser.add_argument("--output", metavar="FOLDER", help="write the outputs to FOLDER, as output_N.npy")
-    add_default(parser, "--repeat", "N", count, 0, "call the method N more times and report the time")
+    options = Options(parser)
+    options.program("a program (.pte) or a bundled program (.bpte)")
+    options.call()
+    options.dims("live size of random inputs")
+    options.add("--output", "FOLDER", "write the outputs to FOLDER, as output_N.npy")
+    options.add("--repeat", "N", "call the method N more times and report the time", count, 0)
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
@@ -45,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=ISOLATED_SECONDS,
         help="run an untrusted program in a separate process, for at most SECONDS (default: %(const)g)",
     )
-    add_adapter(parser)
-    add_json(parser)
+    options.adapter()
+    options.json()
     add_examples(
         parser,
         "pteron run model.pte",

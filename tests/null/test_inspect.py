@@ -123,7 +123,7 @@ def test_a_constant_too_large_for_any_memory(programs: Path, monkeypatch: pytest
 
     monkeypatch.setattr("pteron.tools.inspect.delegate.mmap", SimpleNamespace(mmap=no_memory))
     report = program_report(programs / "external_weights.pte")
-    assert "does not fit into memory" in report.problems[-1]
+    assert "exceeds the memory" in report.problems[-1]
 
 
 def test_unsupported_operators_are_marked(programs: Path, tmp_path: Path) -> None:

@@ -121,23 +121,15 @@ def _default_workloads(source: Source | Program, program: Program) -> list[Workl
 def _samples(program: str, trials: Sequence[Trial], pace: Pace, progress: Progress) -> list[Case]:
     """The samples of all trials; a trial takes as many in every round as in the first."""
     found: list[list[float]] = [[] for _ in trials]
-    counts = [0] * len(trials)
     for turn in range(ROUNDS):
         for index, trial in enumerate(trials):
             progress(trial.what, turn * len(trials) + index, ROUNDS * len(trials))
-            if turn == 0:
-                found[index] = _first_round(trial, pace)
-                counts[index] = len(found[index])
-            else:
-                found[index] += [trial.once() for _ in range(counts[index])]
+            count = len(found[index]) // turn if turn else 0
+            found[index] += [trial.once() for _ in range(count)] if turn else _first_round(trial, pace)
     return [
         Case(
-            program=program if trial.what != CONTROL else "",
-            what=trial.what,
-            inputs=trial.inputs,
-            device=trial.where,
-            unit=trial.unit,
-            amount=trial.amount,
+            "" if trial.what == CONTROL else program,
+            *(trial.what, trial.inputs, trial.where, trial.unit, trial.amount),
             rounds=ROUNDS,
             samples=tuple(samples),
         )

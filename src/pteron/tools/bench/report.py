@@ -1,4 +1,11 @@
-"""Benchmark results: samples of seconds by workload and device, and their JSON files."""
+"""Benchmark results (samples of seconds by workload and device), their JSON files, the cases that became
+slower or faster beyond noise and a tolerance, and both as lines.
+
+Samples are compared with the Mann-Whitney U test, which assumes no distribution but independent samples.
+Samples taken shortly after each other are not independent, so in addition the median of every new round must
+be above (or below) that of every old round. If the control of the device became slower too, a case counts as
+slower only if its ratio is larger than the control's.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +25,6 @@ from pteron.tools.text import Line, Style, columns, counted, human_time
 PERCENTILES = (50, 90, 95, 99)
 CONTROL = "control: small copies, each waited for"  # measures the machine itself
 _VERSION = 1
-_FILE_BYTES_MAX = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +59,6 @@ class Case:
         return float(np.percentile(self.samples, percent))
 
     @property
-    def mean(self) -> float:
-        return float(np.mean(self.samples))
-
-    @property
-    def least(self) -> float:
-        return min(self.samples)
-
-    @property
     def rate(self) -> float:
         """Calls or tokens per second, by the median."""
         return self.amount / self.percentile(50)
@@ -73,29 +71,20 @@ class Bench:
     cases: tuple[Case, ...]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        cases = [
-            {**{name: getattr(case, name) for name in _FIELDS}, "samples": list(case.samples)}
-            for case in self.cases
-        ]
-        content = {"pteron_bench": _VERSION, "cases": cases}
+        content = {"pteron_bench": _VERSION, "cases": [asdict(case) for case in self.cases]}
         Path(path).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Bench:
         """The content of a file that `save` wrote; an InputError for any other file."""
         try:
-            if Path(path).stat().st_size > _FILE_BYTES_MAX:
-                raise ValueError("the file is too large")
             content = json.loads(Path(path).read_text("utf-8"))
             if content["pteron_bench"] != _VERSION:
                 raise ValueError(f"its version is {content['pteron_bench']}, expected {_VERSION}")
             return cls(tuple(map(_case, content["cases"])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            problem = f"{error.strerror}" if isinstance(error, OSError) else f"{error}"
+            problem = error.strerror if isinstance(error, OSError) else error
             raise InputError(f"{path} is not a result of `pteron bench`: {problem}") from None
-
-
-_FIELDS = ("program", "what", "inputs", "device", "unit", "amount", "rounds")
 
 
 def _case(content: dict[str, Any]) -> Case:
@@ -106,13 +95,8 @@ def _case(content: dict[str, Any]) -> Case:
     if amount < 1 or not 1 <= rounds <= len(samples):
         raise ValueError(f"case {content['what']!r} has {len(samples)} samples in {rounds} rounds")
     texts = {name: str(content[name]) for name in ("program", "what", "device", "unit")}
-    return Case(
-        **texts,
-        inputs=tuple(map(str, content["inputs"])),
-        amount=amount,
-        rounds=rounds,
-        samples=samples,
-    )
+    inputs = tuple(map(str, content["inputs"]))
+    return Case(**texts, inputs=inputs, amount=amount, rounds=rounds, samples=samples)
 
 
 SIGNIFICANCE = 0.01  # rate of false alarms between equal programs
@@ -154,11 +138,10 @@ def judge(old: Bench, new: Bench, tolerance: float = 0.05) -> Judgement:
         known = "; ".join(f"{case.name} on {case.device}" for case in (*old.cases[:1], *new.cases[:1]))
         raise InputError(f"the two results have no case in common: {known}")
     compared = [_compare(before[key], after[key], tolerance) for key in shared]
-    return Judgement(
-        tuple(_beside_control(each, compared, tolerance) for each in compared),
-        tuple(f"{case.name} on {case.device}" for key, case in before.items() if key not in after),
-        tuple(f"{case.name} on {case.device}" for key, case in after.items() if key not in before),
-    )
+    only_old = tuple(f"{case.name} on {case.device}" for key, case in before.items() if key not in after)
+    only_new = tuple(f"{case.name} on {case.device}" for key, case in after.items() if key not in before)
+    judged = tuple(_beside_control(each, compared, tolerance) for each in compared)
+    return Judgement(judged, only_old, only_new)
 
 
 def _compare(old: Case, new: Case, tolerance: float) -> CaseComparison:
@@ -180,14 +163,8 @@ def _beside_control(
     each: CaseComparison, compared: Sequence[CaseComparison], tolerance: float
 ) -> CaseComparison:
     """Reject a slowdown that is no larger than that of the device's control."""
-    slowdown = max(
-        (
-            other.ratio
-            for other in compared
-            if (other.new.what, other.new.device, other.verdict) == (CONTROL, each.new.device, "slower")
-        ),
-        default=1.0,
-    )
+    slower = (other for other in compared if (other.new.what, other.verdict) == (CONTROL, "slower"))
+    slowdown = max((other.ratio for other in slower if other.new.device == each.new.device), default=1.0)
     is_own = each.new.what == CONTROL or each.ratio > slowdown * (1 + tolerance)
     return each if each.verdict != "slower" or is_own else replace(each, verdict="as slow as the machine")
 
@@ -228,8 +205,8 @@ def bench_lines(bench: Bench) -> Iterator[str]:
                     case.name if case is cases[0] else "",
                     str(devices.index(case.device)),
                     *(human_time(case.percentile(percent)) for percent in PERCENTILES),
-                    human_time(case.least),
-                    human_time(case.mean),
+                    human_time(min(case.samples)),
+                    human_time(float(np.mean(case.samples))),
                     str(len(case.samples)),
                     f"{case.rate:,.4g} {case.unit}s",
                 ]

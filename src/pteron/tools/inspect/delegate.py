@@ -20,11 +20,9 @@ from pteron.tools.text import counted
 
 @dataclass(frozen=True, slots=True)
 class OperatorUse:
-    """How often an operator is called, and whether it is supported."""
-
     name: str
     count: int
-    available: bool
+    available: bool  # whether it is supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def inspect_delegate(
     try:
         graph = build(_with_placeholders(record))
     except FormatError as error:
-        return ExaminedDelegate(_refused(report, error))
+        return ExaminedDelegate(_with_problems(report, str(error)))
     if with_graph:
         report = replace(report, graph=tuple(map(_line, graph.nodes)))
     if not all(use.available for use in report.operators):
@@ -83,10 +81,10 @@ def inspect_delegate(
         compiled = Compiled(prepare(graph), target)
         at_most = compiled.plan_at_maximum()  # as loading does: it checks the whole graph
     except PteronError as error:
-        return ExaminedDelegate(_refused(report, error), graph)
+        return ExaminedDelegate(_with_problems(report, str(error)), graph)
     report = _of_compiled(report, graph, compiled)
-    too_large = tuple(_too_large(name, compiled, at_most[0] if at_most else None))
-    return ExaminedDelegate(replace(report, problems=(*report.problems, *too_large)), graph, compiled)
+    too_large = _too_large(name, compiled, at_most[0] if at_most else None)
+    return ExaminedDelegate(_with_problems(report, *too_large), graph, compiled)
 
 
 def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str]:
@@ -103,8 +101,8 @@ def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str
             yield f"{name}, {kind}: a buffer of {max(sizes):,} bytes; the adapter allows {most:,}"
 
 
-def _refused(report: DelegateReport, error: PteronError) -> DelegateReport:
-    return replace(report, problems=(*report.problems, str(error)))
+def _with_problems(report: DelegateReport, *problems: str) -> DelegateReport:
+    return replace(report, problems=(*report.problems, *problems))
 
 
 def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
@@ -146,9 +144,7 @@ def _with_placeholders(record: DelegateGraph) -> DelegateGraph:
     try:
         zeros = memoryview(mmap.mmap(-1, max(1, *lengths)))
     except (OSError, OverflowError, ValueError):
-        raise FormatError(
-            f"{record.name}: a constant of {max(lengths):,} bytes does not fit into memory"
-        ) from None
+        raise FormatError(f"{record.name}: a constant of {max(lengths):,} bytes exceeds the memory") from None
     constants = (
         replace(constant, data=zeros[: constant.length]) if constant.data is None else constant
         for constant in record.constants

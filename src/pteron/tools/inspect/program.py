@@ -134,21 +134,17 @@ def _method(
     local: LocalAdapter,
     graph: bool,
 ) -> ExaminedMethod:
+    where = f"{program.name}, {record.name}, delegate"
     examined = tuple(
-        inspect_delegate(
-            delegate, f"{program.name}, {record.name}, delegate {index}", weights, local.limits, graph
-        )
+        inspect_delegate(delegate, f"{where} {index}", weights, local.limits, graph)
         for index, delegate in enumerate(record.delegates)
     )
     inputs, outputs = describe(record, [delegate.compiled for delegate in examined])
     calls = Counter(
         record.operators[call.operator] for call in record.instructions if isinstance(call, KernelCall)
     )
-    constants = [
-        len(value.data)
-        for value in record.values
-        if isinstance(value, TensorRecord) and value.data is not None
-    ]
+    tensors = (value for value in record.values if isinstance(value, TensorRecord))
+    constants = [len(tensor.data) for tensor in tensors if tensor.data is not None]
     report = MethodReport(
         name=record.name,
         inputs=inputs,

@@ -1,8 +1,8 @@
-"""The reports of `inspect`: programs, methods and weight files."""
+"""The reports of `inspect` on programs, methods and weight files, and these as lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pteron.dtypes import DType
@@ -91,14 +91,13 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
     rows.append(["runs here ", f"{'no: ' if report.problems else ''}{first}"])
     rows += [["", f"    {problem}"] for problem in rest]
     yield from columns(rows, indent=2)
-    for method_report in report.methods:
-        if not method_report.is_constant:
+    for method in report.methods:
+        if not method.is_constant:
             yield ""
-            yield from _method_lines(method_report)
-    constant = [method_report for method_report in report.methods if method_report.is_constant]
+            yield from _method_lines(method)
+    constant = [method for method in report.methods if method.is_constant]
     if constant:
-        yield ""
-        yield "constant methods"
+        yield from ("", "constant methods")
         yield from columns([[m.name, ", ".join(map(value_text, m.outputs))] for m in constant], indent=2)
 
 
@@ -111,10 +110,8 @@ def _method_lines(method: MethodReport) -> Iterator[str]:
         rows.append(["host constants", _memory(constants, "tensor")])
     yield from columns(rows, indent=2)
     if method.host_operators:
-        lacking = "unsupported" if has_torch() else "needs PyTorch"
         yield "  host operators"
-        uses = [(str(u.count), u.name, "" if u.available else lacking) for u in method.host_operators]
-        yield from columns(uses, indent=4, align=">")
+        yield from _uses(method.host_operators, 4, "unsupported" if has_torch() else "needs PyTorch")
     for index, delegate in enumerate(method.delegates):
         yield from _delegate_lines(index, delegate)
 
@@ -124,11 +121,8 @@ def _delegate_lines(index: int, delegate: DelegateReport) -> Iterator[str]:
         yield f"  delegate {index}  {delegate.backend}, {human_bytes(delegate.bytes)}"
         return
     yield f"  delegate {index}  {delegate.backend}, {counted(delegate.nodes, 'node')}"
-    absent = (
-        f", {len(delegate.constants_missing)} of them missing in the given files"
-        if delegate.constants_missing
-        else ""
-    )
+    missing = len(delegate.constants_missing)
+    absent = f", {missing} of them missing in the given files" if missing else ""
     rows = [["constants", _memory(delegate.constants, "tensor") + absent]]
     if delegate.states is not None and delegate.states.count:
         rows.append(["states", _memory(delegate.states, "tensor") + ", kept between calls"])
@@ -137,8 +131,7 @@ def _delegate_lines(index: int, delegate: DelegateReport) -> Iterator[str]:
     rows += [["live integer", text] for text in delegate.live_integers]
     yield from columns(rows, indent=4)
     yield "    operators"
-    uses = [(str(u.count), u.name, "" if u.available else "unsupported") for u in delegate.operators]
-    yield from columns(uses, indent=6, align=">")
+    yield from _uses(delegate.operators, 6, "unsupported")
     if delegate.graph:
         yield "    graph"
         yield from (f"      {line}" for line in delegate.graph)
@@ -147,18 +140,16 @@ def _delegate_lines(index: int, delegate: DelegateReport) -> Iterator[str]:
 def _weight_file_lines(report: WeightFileReport) -> Iterator[str]:
     count = counted(len(report.weights), "entry", "entries")
     yield f"{report.name}  {human_bytes(report.bytes)}, {report.kind}, {count}"
-    yield from columns(
-        [
-            (
-                human_bytes(weight.bytes),
-                f"{weight.dtype}{list(weight.shape)}" if weight.dtype else "bytes",
-                weight.key,
-            )
-            for weight in report.weights
-        ],
-        indent=2,
-        align=">",
-    )
+    rows = []
+    for weight in report.weights:
+        kind = f"{weight.dtype}{list(weight.shape)}" if weight.dtype else "bytes"
+        rows.append((human_bytes(weight.bytes), kind, weight.key))
+    yield from columns(rows, indent=2, align=">")
+
+
+def _uses(operators: Iterable[OperatorUse], indent: int, lacking: str) -> list[str]:
+    rows = [(str(use.count), use.name, "" if use.available else lacking) for use in operators]
+    return columns(rows, indent, align=">")
 
 
 def _memory(use: MemoryUse, noun: str) -> str:

@@ -1,10 +1,10 @@
-"""The data of a profile; all times in seconds."""
+"""The data of a profile, all times in seconds; its launches in groups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from operator import attrgetter
 
 from pteron.errors import InputError
 
@@ -85,7 +85,15 @@ class Profile:
         return sum(launch.seconds for launch in self.launches)
 
 
-By: TypeAlias = Literal["launch", "node", "operator", "family", "layer", "kernel"]
+# What launches of one group have in common.
+GROUP_KEYS: dict[str, Callable[[LaunchTime], object]] = {
+    "launch": attrgetter("index"),
+    "node": attrgetter("delegate", "node"),
+    "operator": attrgetter("operator"),
+    "family": attrgetter("family"),
+    "layer": attrgetter("layer"),
+    "kernel": attrgetter("kernel"),
+}
 OUTSIDE = "outside the layers"
 DRAW = "draw"  # launches of the sampler, which belong to no node
 
@@ -113,23 +121,13 @@ class LaunchGroup:
 
 def group_launches(profile: Profile, by: str = "node") -> list[LaunchGroup]:
     """The groups in the order of their first launches."""
-    if by not in get_args(By):
-        raise InputError(f"launches are group_launches by {', '.join(get_args(By))}, not by {by!r}")
+    if by not in GROUP_KEYS:
+        raise InputError(f"launches are grouped by {', '.join(GROUP_KEYS)}, not by {by!r}")
     groups: dict[object, list[LaunchTime]] = {}
     for launch in profile.launches:
-        groups.setdefault(_key(launch, by), []).append(launch)
+        groups.setdefault(GROUP_KEYS[by](launch), []).append(launch)
     has_several = len({launch.delegate for launch in profile.launches} - {None}) > 1
     return [_group(_name(launches, by, has_several), launches, profile) for launches in groups.values()]
-
-
-def _key(launch: LaunchTime, by: str) -> object:
-    if by == "launch":
-        return launch.index
-    if by == "node":
-        return launch.delegate, launch.node
-    if by == "layer":
-        return launch.layer
-    return {"operator": launch.operator, "family": launch.family, "kernel": launch.kernel}[by]
 
 
 def _name(launches: Sequence[LaunchTime], by: str, has_several: bool) -> str:
@@ -145,17 +143,13 @@ def _name(launches: Sequence[LaunchTime], by: str, has_several: bool) -> str:
         return f"{graph}{nodes[0]}{f'-{nodes[-1]}' if len(nodes) > 1 else ''} {leading}"
     if by == "layer":
         return OUTSIDE if first.layer is None else f"layer {first.layer}"
-    return str(_key(first, by))
+    return str(GROUP_KEYS[by](first))
 
 
 def _group(name: str, launches: Sequence[LaunchTime], profile: Profile) -> LaunchGroup:
     seconds, ceilings = sum(launch.seconds for launch in launches), profile.ceilings
     known = [launch.operations for launch in launches if launch.operations is not None]
-    least = (
-        sum(ceilings.least_seconds(launch.bytes, launch.operations) for launch in launches)
-        if ceilings
-        else None
-    )
+    least = sum(ceilings.least_seconds(each.bytes, each.operations) for each in launches) if ceilings else 0
     return LaunchGroup(
         name=name,
         launches=tuple(launches),
@@ -163,5 +157,5 @@ def _group(name: str, launches: Sequence[LaunchTime], profile: Profile) -> Launc
         share=seconds / profile.launch_seconds if profile.launch_seconds else 0.0,
         bytes=sum(launch.bytes for launch in launches),
         operations=sum(known) if known else None,
-        fraction=least / seconds if least is not None and seconds else None,
+        fraction=least / seconds if ceilings and seconds else None,
     )

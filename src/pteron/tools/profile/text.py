@@ -1,4 +1,7 @@
-"""A profile as lines."""
+"""A profile -> lines, a page for a browser, or a trace for Perfetto and Chrome's tracing page.
+
+The trace has a track for the host and one for the GPU, with every stage and launch once, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.tools.html import build_page
-from pteron.tools.profile.report import Ceilings, LaunchGroup, LaunchTime, Profile, group_launches
+from pteron.tools.profile.report import LaunchGroup, LaunchTime, Profile, group_launches
 from pteron.tools.text import Line, columns, counted, human_bytes, human_time, json_text
 
 TIMINGS = {
@@ -16,7 +19,7 @@ TIMINGS = {
     "wall": "timed by the host's clock, repeating each launch",
 }
 _LEAST = 1e-8  # seconds: less is rounding
-_HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
+_HEADINGS = ("launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
 
 
 def profile_lines(profile: Profile, by: str = "node", top: int | None = None) -> Iterator[str]:
@@ -24,17 +27,24 @@ def profile_lines(profile: Profile, by: str = "node", top: int | None = None) ->
     yield Line(f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})", "title")
     yield f"on {profile.device}, {TIMINGS[profile.timing]}"
     if profile.ceilings:
-        yield f"ceilings: {_ceilings(profile.ceilings)}"
+        moved, computed = profile.ceilings.bytes_per_second, profile.ceilings.operations_per_second
+        yield f"ceilings: {_giga(moved)} GB/s copied, {_giga(computed)} GFLOP/s in f32"
     yield ""
     rows = group_launches(profile, by)
     shown = sorted(rows, key=lambda row: -row.seconds)[:top] if top else rows
-    table = [(by, *_HEADINGS[1:]), *map(_cells, shown)]
+    table = [(by, *_HEADINGS), *map(_cells, shown)]
     if len(shown) < len(rows):
         rest = sum(row.seconds for row in rows) - sum(row.seconds for row in shown)
         table.append((f"{len(rows) - len(shown)} more", "", human_time(rest), *[""] * 5))
     yield from columns(table, align="<>>>>>>>")
     yield ""
-    yield _sum(profile)
+    whole = profile.pass_seconds
+    apart = profile.launch_seconds / whole - 1 if whole else 0.0
+    yield (
+        f"{counted(len(profile.launches), 'launch', 'launches')}: {human_time(profile.launch_seconds)} "
+        f"in total, {human_time(whole)} in one pass ({apart:+.0%}); medians of the faster half of "
+        f"{counted(profile.runs, 'run')}"
+    )
     yield from (Line(each, "note") for each in notes(profile))
     if by == "layer" and not profile.layers:
         yield "no layers found: nothing in the graph repeats"
@@ -55,16 +65,6 @@ def _cells(row: LaunchGroup) -> tuple[str, ...]:
     )
 
 
-def _sum(profile: Profile) -> str:
-    whole = profile.pass_seconds
-    apart = profile.launch_seconds / whole - 1 if whole else 0.0
-    return (
-        f"{counted(len(profile.launches), 'launch', 'launches')}: {human_time(profile.launch_seconds)} "
-        f"in total, {human_time(whole)} in one pass ({apart:+.0%}); medians of the faster half of "
-        f"{counted(profile.runs, 'run')}"
-    )
-
-
 def notes(profile: Profile) -> Iterator[str]:
     """How the times of the launches were corrected, and the sampler's launches."""
     if profile.timing != "wall":
@@ -80,19 +80,10 @@ def notes(profile: Profile) -> Iterator[str]:
 
 def _stage_rows(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "whole call", human_time(profile.call_seconds)
-    yield "host, at every call", ""
-    yield from (
-        (f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if not stage.is_once
-    )
-    yield "host, once", ""
-    yield from ((f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if stage.is_once)
-
-
-def _ceilings(ceilings: Ceilings) -> str:
-    return (
-        f"{_giga(ceilings.bytes_per_second)} GB/s copied, "
-        f"{_giga(ceilings.operations_per_second)} GFLOP/s in f32"
-    )
+    for when, is_once in (("at every call", False), ("once", True)):
+        yield f"host, {when}", ""
+        stages = (stage for stage in profile.stages if stage.is_once == is_once)
+        yield from ((f"  {stage.name}", human_time(stage.seconds)) for stage in stages)
 
 
 def _giga(rate: float | None) -> str:
@@ -133,16 +124,8 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
 
 
 def _event(name: str, thread: int, begin: float, seconds: float, arguments: dict[str, Any]) -> dict[str, Any]:
-    """CallTimes are in microseconds."""
-    return {
-        "name": name,
-        "ph": "X",
-        "pid": 1,
-        "tid": thread,
-        "ts": begin * 1e6,
-        "dur": seconds * 1e6,
-        "args": arguments,
-    }
+    times = {"ts": begin * 1e6, "dur": seconds * 1e6}  # microseconds
+    return {"name": name, "ph": "X", "pid": 1, "tid": thread, **times, "args": arguments}
 
 
 def _name(kind: str, thread: int, name: str) -> dict[str, Any]:

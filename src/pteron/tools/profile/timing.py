@@ -1,4 +1,11 @@
-"""A call -> the times of its launches on the GPU, and of the host's stages."""
+"""A call -> the times of its launches on the GPU, by its timestamps or, without these, by the host's clock;
+and the times of the host's stages.
+
+A timestamp waits for the launch before it, and the launch after it waits for the timestamp, so launches
+neither overlap nor follow each other as closely as in a plain pass. The cost of a timestamp between two
+launches is the time of both with it, less the time of both without it; half of it is subtracted from each.
+What the sum of all launches still exceeds the whole pass by is subtracted from all of them equally.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +13,9 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from pteron.errors import InputError
 from pteron.gpu import Device, Replay, StepTimer, record, submit
@@ -97,13 +105,11 @@ def delegate_calls(prepared: PreparedCall) -> list[DelegateCall]:
     """Call the method once; the calls of its delegates, in order."""
     calls: list[DelegateCall] = []
 
-    def observe(index: int, delegate: Delegate) -> None:
-        delegate.observer = lambda inputs, wanted: calls.append(
-            DelegateCall(index, delegate, tuple(inputs), tuple(wanted))
-        )
+    def observe(index: int, delegate: Delegate, inputs: Sequence[Input], wanted: Sequence[Any]) -> None:
+        calls.append(DelegateCall(index, delegate, tuple(inputs), tuple(wanted)))
 
     for index, delegate in enumerate(prepared.method.delegates):
-        observe(index, delegate)
+        delegate.observer = partial(observe, index, delegate)
     try:
         prepared.method(*prepared.values)
     finally:
@@ -232,23 +238,9 @@ _REPEATED_SECONDS = 4e-3  # of GPU work per submission, to make the host's time 
 _REPEATS_MAX = 64
 
 
-class Clock(Protocol):
-    """Runs recorded steps and returns their times."""
-
-    timing: str
-
-    def whole(self, replay: Replay) -> float:
-        """Seconds of all steps in one pass."""
-
-    def each(self, replay: Replay) -> list[float]:
-        """Seconds of every step, in order."""
-
-    def pairs(self, replay: Replay) -> list[float]:
-        """Seconds of every step together with the next one; empty if the clock needs no such correction."""
-
-
 class StampClock:
-    """By the GPU's timestamps."""
+    """Times recorded steps by the GPU's timestamps: `whole` in one pass, `each` in order, or `pairs` of
+    neighbours."""
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
         self._steps = StepTimer(device, max(1, steps), inside=inside)
@@ -271,23 +263,20 @@ class StampClock:
 
 
 class WallClock:
-    """By the host's clock: the additional time of additional repetitions."""
+    """The same by the host's clock: the additional time of additional repetitions. It needs no pairs."""
 
     timing = "wall"
 
     def __init__(self, device: Device) -> None:
         self._device = device
 
-    def whole(self, replay: Replay) -> float:
-        return self._repeated(replay)
-
     def each(self, replay: Replay) -> list[float]:
-        return [self._repeated(Replay([step], replay.kept)) for step in replay.steps]
+        return [self.whole(Replay([step], replay.kept)) for step in replay.steps]
 
     def pairs(self, replay: Replay) -> list[float]:
         return []
 
-    def _repeated(self, replay: Replay) -> float:
+    def whole(self, replay: Replay) -> float:
         if not replay.steps:
             return 0.0
         once = self._seconds(replay, 1)
@@ -302,7 +291,7 @@ class WallClock:
         return time.perf_counter() - started
 
 
-def clock_of(device: Device, steps: int, timing: str = "auto") -> Clock:
+def clock_of(device: Device, steps: int, timing: str = "auto") -> StampClock | WallClock:
     """The clock for up to this many steps."""
     if timing not in get_args(Timing):
         raise InputError(f"timing must be one of {', '.join(get_args(Timing))}, not {timing!r}")

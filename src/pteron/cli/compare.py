@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import cast
+from dataclasses import fields
 
 from pteron.cli.arguments import Options, add_examples, count
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_report
+from pteron.cli.terminal import print_result
 
 FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
 
@@ -47,7 +47,6 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.compare import Tolerances, compare
     from pteron.tools.compare.report import ROWS, compare_lines
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.text import json_text, plain
 
     tolerances = Tolerances.of(arguments.tolerance)
     inputs = read_inputs(arguments.input)
@@ -68,12 +67,9 @@ def command(arguments: argparse.Namespace) -> int:
             device=arguments.adapter,
             progress=progress,
         )
-    if arguments.json:
-        plain_report = cast("dict[str, object]", plain(report))
-        print(json_text({**plain_report, "is_right": report.is_right}))
-    else:
-        rows = None if arguments.all else ROWS
-        print_report(compare_lines(report, in_order=arguments.in_order, rows=rows))
+    lines = compare_lines(report, in_order=arguments.in_order, rows=None if arguments.all else ROWS)
+    shown = {field.name: getattr(report, field.name) for field in fields(report)}
+    print_result({**shown, "is_right": report.is_right}, lines, as_json=arguments.json)
     is_incomplete = arguments.strict and (report.unchecked or report.host_operators)
     return 0 if report.is_right and not is_incomplete else 1
 

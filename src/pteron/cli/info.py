@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pteron.cli.arguments import Options, add_examples
-from pteron.cli.terminal import print_report
+from pteron.cli.terminal import print_result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.machine import examine, machine_lines
-    from pteron.tools.text import json_text
 
     report = examine(arguments.adapter)
-    if arguments.json:
-        print(json_text(report))
-    else:
-        print_report(machine_lines(report))
+    print_result(report, machine_lines(report), as_json=arguments.json)
     return 0

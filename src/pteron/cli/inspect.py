@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note, print_report
+from pteron.cli.terminal import print_note, print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,10 +67,8 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _look_inside(arguments)}))
-    elif arguments.json:
-        print(json_text(report))
     else:
-        print_report(inspect_lines(report))
+        print_result(report, inspect_lines(report), as_json=arguments.json)
     return 0
 
 

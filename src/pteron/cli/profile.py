@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples, count, positive
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_report
+from pteron.cli.terminal import print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.profile import profile
     from pteron.tools.profile.text import page_text, profile_lines, trace_text
-    from pteron.tools.text import json_text
 
     files = [path for path in (arguments.trace, arguments.html) if path]
     for path in files:
@@ -77,12 +76,8 @@ def command(arguments: argparse.Namespace) -> int:
         Path(arguments.trace).write_text(trace_text(report), encoding="utf-8")
     if arguments.html:
         Path(arguments.html).write_text(page_text(report), encoding="utf-8")
-    if arguments.json:
-        print(json_text(report))
-        return 0
-    print_report(profile_lines(report, arguments.by, arguments.top))
-    for path in files:
-        print(f"wrote {path}")
+    lines = [*profile_lines(report, arguments.by, arguments.top), *(f"wrote {path}" for path in files)]
+    print_result(report, lines, as_json=arguments.json)
     return 0
 
 

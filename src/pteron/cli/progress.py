@@ -1,6 +1,9 @@
 """Progress on stderr: on a terminal a bar that disappears at the end, elsewhere a line now and then.
 
 A terminal shows nothing for work of less than a second, other streams nothing for less than 30 seconds.
+
+The bar of an export estimates the time left from what each stage usually takes and the pace of the stages
+that are done. The cache folder keeps the pace of each stage for the next export on this machine.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from pteron.cli.terminal import escape, supports_color
 from pteron.tools import Progress
@@ -41,7 +44,7 @@ _LINE_INTERVAL = 60.0  # seconds between two such lines
 def show_progress(task: str = "") -> Iterator[Progress]:
     """A callback that shows progress while the context is open; `task` is shown before its first call."""
     if not supports_color(sys.stderr):
-        yield _LineWriter(sys.stderr).update
+        yield _LineWriter()
         return
     bar = ProgressBar(task)
     try:
@@ -53,16 +56,15 @@ def show_progress(task: str = "") -> Iterator[Progress]:
 class _LineWriter:
     """Progress in a log file."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
         self._next = time.monotonic() + _LINE_DELAY
 
-    def update(self, task: str, done: int, total: int) -> None:
+    def __call__(self, task: str, done: int, total: int) -> None:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LINE_INTERVAL
         with suppress(OSError):  # a full disk does not stop the work
-            print(escape(f"{task}: {done} of {total}" if total else task), file=self._stream, flush=True)
+            print(escape(f"{task}: {done} of {total}" if total else task), file=sys.stderr, flush=True)
 
 
 class ProgressBar:

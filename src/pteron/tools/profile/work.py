@@ -56,13 +56,8 @@ def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, i
     done = _operations(calls, planned, collected, moved)
     names = {call.node.index: call.operator.name for call in calls}
     return [
-        LaunchWork(
-            _operator(launch, done[index], names),
-            bytes_.read,
-            bytes_.written,
-            sum(done[index].values()) or None,
-        )
-        for index, (launch, bytes_) in enumerate(zip(collected, moved, strict=True))
+        LaunchWork(_operator(launch, own, names), size.read, size.written, sum(own.values()) or None)
+        for launch, size, own in zip(collected, moved, done, strict=True)
     ]
 
 
@@ -190,8 +185,7 @@ def access_limits(
     cache_written: dict[Memory, int] = {}
     parts: dict[Constant, dict[int, float]] = defaultdict(dict)
     for call in calls:
-        names = [argument.name for argument in call.operator.signature.inputs]
-        inputs = dict(zip(names, call.inputs, strict=True))
+        inputs = _inputs(call)
         if "start_pos" in inputs:
             start = int(live(inputs["start_pos"], planned))
             steps = int(live(call.inputs[0], planned)[1])
@@ -229,9 +223,14 @@ def operations(call: Call, planned: Planning) -> int | None:
     formula = _formula(call.operator.name)
     if formula is None or not isinstance(call.outputs[0], Tensor):
         return None
-    names = [argument.name for argument in call.operator.signature.inputs]
-    values = {name: live(value, planned) for name, value in zip(names, call.inputs, strict=True)}
+    values = {name: live(value, planned) for name, value in _inputs(call).items()}
     return formula(values, live(call.outputs[0], planned))
+
+
+def _inputs(call: Call) -> dict[str, Value]:
+    """The inputs of a call by their names in the operator's signature."""
+    names = (argument.name for argument in call.operator.signature.inputs)
+    return dict(zip(names, call.inputs, strict=True))
 
 
 def live(value: Any, planned: Planning) -> Any:

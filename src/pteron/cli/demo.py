@@ -37,7 +37,6 @@ def command(arguments: argparse.Namespace) -> int:
 
 
 def _generate(adapter: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
-    """The demo's output, piece by piece."""
     from pteron.llm import LLM, Sampling
     from pteron.llm.models import fetch
     from pteron.tools.text import human_bytes

@@ -54,7 +54,11 @@ def command(arguments: argparse.Namespace) -> int:
 
     is_page = arguments.html or arguments.output is not None
     _check_options(arguments, is_page)
-    arguments.program = _program_of(Path(arguments.program))
+    arguments.program = Path(arguments.program)
+    if arguments.program.is_dir():
+        from pteron.llm.model_files import program_file
+
+        arguments.program = program_file(arguments.program)
     if is_page:
         return _write_page(arguments)
     report = inspect(
@@ -80,15 +84,6 @@ def _check_options(arguments: argparse.Namespace, is_page: bool) -> None:
         for name in ("dim", "integer", "histograms"):
             if getattr(arguments, name):
                 arguments.fail(f"--{name} needs --html, or --json --plan")
-
-
-def _program_of(path: Path) -> Path:
-    """The program in a language model's folder, or the file itself."""
-    if not path.is_dir():
-        return path
-    from pteron.llm.model_files import program_file
-
-    return program_file(path)
 
 
 def _write_page(arguments: argparse.Namespace) -> int:

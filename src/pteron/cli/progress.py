@@ -54,8 +54,6 @@ def show_progress(task: str = "") -> Iterator[Progress]:
 
 
 class _LineWriter:
-    """Progress in a log file."""
-
     def __init__(self) -> None:
         self._next = time.monotonic() + _LINE_DELAY
 
@@ -176,7 +174,6 @@ class ExportEta:
         self._stage, self._entered = stage, now
 
     def leave(self, now: float) -> None:
-        """End the last stage."""
         if self._stage is not None:
             name, took = str(self._stage), now - self._entered
             self._expected_done += self._expected(name)
@@ -242,16 +239,12 @@ def export_progress() -> Iterator[Callable[[str], None]]:
 
     SIGTERM ends the process as Ctrl-C does, so that temporary files are removed.
     """
-    before = signal.signal(signal.SIGTERM, _exit)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with _show_bar() if supports_color(sys.stderr) else nullcontext(print_note) as report:
             yield report
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _exit(number: int, frame: object) -> None:
-    sys.exit(128 + number)
 
 
 @contextmanager

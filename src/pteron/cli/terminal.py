@@ -56,7 +56,6 @@ def discard_unwritten(stream: TextIO) -> None:
 
 
 def print_result(report: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print a report: its lines, or itself as JSON."""
     from pteron.tools.text import json_text
 
     if as_json:

@@ -155,7 +155,6 @@ def rounding_of(operator: str) -> Rounding:
 
 
 def rounding_of_all(operators: Iterable[str]) -> Rounding:
-    """The rounding of a sequence of operators."""
     order = list(Rounding)
     found = [rounding_of(name) for name in operators]
     most = max(found, key=order.index)
@@ -164,8 +163,6 @@ def rounding_of_all(operators: Iterable[str]) -> Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The tolerance of each element."""
-
     relative: float
     share: float
     steps: float = 0.0  # absolute, for quantized integers

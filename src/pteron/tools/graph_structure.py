@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import pteron.families  # noqa: F401  # registers all operators
-from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
+from pteron.graph import Graph, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel, tensors
 from pteron.ops import OPERATORS
 from pteron.wgsl import Kernel
@@ -83,13 +83,18 @@ def longest_repetition(
 def layers_of(graph: Graph) -> dict[int, int]:
     """Node index -> layer, by the longest repetition if it covers most of the graph.
 
-    Only nodes with weights or caches count, since the first layer may compute values that the others share.
-    Nodes are equal if they have the same operator, dtypes and maximum shapes. A layer extends to the start of
-    the next one.
+    Only nodes with weights or caches (not scalars) count, since the first layer may compute values that the
+    others share. Nodes are equal if they have the same operator, dtypes and maximum shapes. A layer extends
+    to the start of the next one.
     """
-    places = [place for place, node in enumerate(graph.nodes) if _has_constants(node)]
     numbers: dict[object, int] = {}
-    labels = [numbers.setdefault(_label(graph.nodes[place]), len(numbers)) for place in places]
+    places, labels = [], []
+    for place, node in enumerate(graph.nodes):
+        found = [tensor for value in node.args for tensor in tensors(value)]
+        if any(tensor.constant is not None and numel(tensor.shape_max) > 1 for tensor in found):
+            types = [[(tensor.dtype, tensor.shape_max) for tensor in tensors(value)] for value in node.args]
+            places.append(place)
+            labels.append(numbers.setdefault((node.name, str(types)), len(numbers)))
     first, period, count = longest_repetition(np.array(labels, np.int64))
     if count < 2 or period * count < _COVERED_MIN * len(labels):
         return {}
@@ -100,17 +105,6 @@ def layers_of(graph: Graph) -> dict[int, int]:
         for layer, (begin, end) in enumerate(pairwise(borders))
         for node in graph.nodes[begin:end]
     }
-
-
-def _has_constants(node: Node) -> bool:
-    """Whether a node reads constants other than scalars."""
-    found = (tensor for value in node.args for tensor in tensors(value))
-    return any(tensor.constant is not None and numel(tensor.shape_max) > 1 for tensor in found)
-
-
-def _label(node: Node) -> object:
-    types = [[(tensor.dtype, tensor.shape_max) for tensor in tensors(value)] for value in node.args]
-    return node.name, str(types)
 
 
 # Blocks of nodes --------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ _ARRAY_FILES = (".npy", ".npz", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The value of one input, and its origin for reports."""
-
     value: Any
     origin: str
 

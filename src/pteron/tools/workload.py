@@ -62,7 +62,6 @@ class PreparedCall:
 def open_program(
     source: Source | Program, data: Iterable[Source] | Source = (), device: Device | str | None = None
 ) -> Program:
-    """A program from its file, its bytes, or the folder of a language model."""
     if isinstance(source, Program):
         return source
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():

@@ -66,8 +66,6 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """All cases of one `pteron bench`."""
-
     cases: tuple[Case, ...]
 
     def save(self, path: str | os.PathLike[str]) -> None:

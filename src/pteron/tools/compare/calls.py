@@ -175,8 +175,6 @@ class Departure:
 
 @dataclass(slots=True)
 class StepChecker:
-    """Checks steps as they run, and collects the results."""
-
     evaluate: Evaluate
     tolerances: Tolerances
     progress: Progress = silent

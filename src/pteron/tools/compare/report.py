@@ -11,8 +11,6 @@ from pteron.tools.text import Line, columns, counted, human_time
 
 
 class Verdict(Enum):
-    """The verdict on an output."""
-
     WITHIN = "within"  # within tolerance of its reference
     DEPARTS = "departs"
     UNCHECKED = "unchecked"  # no reference; `reason` says why
@@ -75,7 +73,6 @@ class Comparison:
 
     @property
     def first(self) -> NodeResult | None:
-        """The first output that departs."""
         return next(iter(self.departures), None)
 
     @property
@@ -181,7 +178,6 @@ def _verdict(row: NodeResult) -> str:
 
 
 def _operator(row: NodeResult) -> str:
-    """The operator that ran, shortened."""
     name = row.ran or ", ".join(row.operators)
     return name if len(name) <= 48 else f"{name[:45]}…"
 

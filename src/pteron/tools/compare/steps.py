@@ -46,7 +46,6 @@ class Step:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that it computes, in order."""
         found = {node.index: node for call in self.calls for node in nodes_of(call)}
         found |= {node.index: node for node in self.left_out}
         return tuple(found[index] for index in sorted(found))

@@ -13,7 +13,7 @@ from pteron.format import BACKEND, DelegateGraph, DelegateRecord, read_delegate
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
 from pteron.ops import Target, Weight
-from pteron.passes import Source, is_available, prepare
+from pteron.passes import is_available, prepare
 from pteron.plan import Compiled, Plan
 from pteron.tools.text import counted
 
@@ -27,8 +27,6 @@ class OperatorUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """The number of buffers and their total bytes."""
-
     count: int
     bytes: int
 
@@ -63,7 +61,6 @@ class ExaminedDelegate:
 def inspect_delegate(
     delegate: DelegateRecord, name: str, weights: Mapping[str, memoryview], target: Target, with_graph: bool
 ) -> ExaminedDelegate:
-    """Examine a delegate and whether it runs on a target."""
     report = DelegateReport(delegate.backend, len(delegate.blob))
     if delegate.backend != BACKEND:
         return ExaminedDelegate(replace(report, problems=(f"{delegate.backend} programs are not supported",)))
@@ -132,7 +129,11 @@ def _of_compiled(report: DelegateReport, graph: Graph, compiled: Compiled) -> De
         report,
         states=MemoryUse(len(state_bytes), sum(state_bytes)),
         activations=MemoryUse(len(executable.slots), sum(executable.slots)),
-        live_integers=tuple(_source(graph, source) for source in executable.sources),
+        live_integers=tuple(
+            f"%{source.symbol} is input {source.input} {graph.inputs[source.input]}"
+            + ("" if source.dim is None else f", element {source.index} of dim {source.dim}")
+            for source in executable.sources
+        ),
     )
 
 
@@ -150,11 +151,6 @@ def _with_placeholders(record: DelegateGraph) -> DelegateGraph:
         for constant in record.constants
     )
     return replace(record, constants=tuple(constants))
-
-
-def _source(graph: Graph, source: Source) -> str:
-    element = "" if source.dim is None else f", element {source.index} of dim {source.dim}"
-    return f"%{source.symbol} is input {source.input} {graph.inputs[source.input]}{element}"
 
 
 def _line(node: Node) -> str:

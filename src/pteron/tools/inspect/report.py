@@ -69,8 +69,6 @@ class WeightReport:
 
 @dataclass(frozen=True, slots=True)
 class WeightFileReport:
-    """A .ptd weight file."""
-
     name: str
     kind: str
     bytes: int

@@ -18,14 +18,11 @@ class Ceilings:
     operations_per_second: float
 
     def least_seconds(self, moved: int, operations: float | None) -> float:
-        """The least time for this many bytes and operations."""
         return max(moved / self.bytes_per_second, (operations or 0) / self.operations_per_second)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """A launch: its time, its bytes and its operations."""
-
     index: int  # among all launches of the call
     delegate: int | None  # None: a launch of the sampler, after the graphs
     node: int  # of that delegate's graph
@@ -100,8 +97,6 @@ DRAW = "draw"  # launches of the sampler, which belong to no node
 
 @dataclass(frozen=True, slots=True)
 class LaunchGroup:
-    """Launches that belong together, and their totals."""
-
     name: str
     launches: tuple[LaunchTime, ...]
     seconds: float

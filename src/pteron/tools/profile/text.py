@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.tools.html import build_page
-from pteron.tools.profile.report import LaunchGroup, LaunchTime, Profile, group_launches
+from pteron.tools.profile.report import LaunchGroup, Profile, group_launches
 from pteron.tools.text import Line, columns, counted, human_bytes, human_time, json_text
 
 TIMINGS = {
@@ -119,7 +119,11 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
             if stage.name == "submit":
                 begun = begin  # the GPU starts here
     for launch in profile.launches:
-        yield _event(launch.operator, _GPU, begun, launch.seconds, _arguments(launch))
+        nodes = [] if launch.delegate is None else list(launch.nodes)
+        arguments: dict[str, Any] = {"kernel": launch.kernel, "family": launch.family, "nodes": nodes}
+        arguments |= {"layer": launch.layer, "workgroups": list(launch.groups)}
+        arguments |= {"bytes": launch.bytes, "operations": launch.operations}
+        yield _event(launch.operator, _GPU, begun, launch.seconds, arguments)
         begun += launch.seconds
 
 
@@ -130,15 +134,3 @@ def _event(name: str, thread: int, begin: float, seconds: float, arguments: dict
 
 def _name(kind: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": 1, "tid": thread, "args": {"name": name}}
-
-
-def _arguments(launch: LaunchTime) -> dict[str, Any]:
-    return {
-        "kernel": launch.kernel,
-        "family": launch.family,
-        "nodes": [] if launch.delegate is None else list(launch.nodes),
-        "layer": launch.layer,
-        "workgroups": list(launch.groups),
-        "bytes": launch.bytes,
-        "operations": launch.operations,
-    }

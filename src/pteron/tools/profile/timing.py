@@ -36,8 +36,6 @@ _WARMUP_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """A method's call of one of its delegates."""
-
     index: int  # of the delegate
     delegate: Delegate
     inputs: tuple[Input, ...]
@@ -208,8 +206,6 @@ def _upload_inputs(call: DelegateCall) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SamplerLaunches:
-    """The launches of a sampler, their work, and their recorded commands."""
-
     launches: tuple[Launch, ...]
     works: tuple[LaunchWork, ...]
     replay: Replay
@@ -292,7 +288,6 @@ class WallClock:
 
 
 def clock_of(device: Device, steps: int, timing: str = "auto") -> StampClock | WallClock:
-    """The clock for up to this many steps."""
     if timing not in get_args(Timing):
         raise InputError(f"timing must be one of {', '.join(get_args(Timing))}, not {timing!r}")
     has_stamps = "timestamp-query" in device.adapter.features

@@ -29,8 +29,6 @@ from pteron.tools.graph_structure import family_of_kernel, family_of_operator
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """The main operator of a launch, its bytes and its operations."""
-
     operator: str
     bytes_read: int
     bytes_written: int
@@ -45,7 +43,6 @@ class _Bytes:
 
 
 def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> list[LaunchWork]:
-    """The work of every launch of a graph's plan, in order."""
     compiled = Compiled(prepare(graph), target)
     collected = compiled.walk(shapes, values).collector.launches
     plain = Compiled(prepare(graph, ()), target)  # without rewrites every tensor of the file has a live shape
@@ -62,7 +59,6 @@ def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, i
 
 
 def make_plan(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-    """Plan a graph from scratch."""
     return Compiled(prepare(graph), target).plan(shapes, values)
 
 
@@ -83,7 +79,7 @@ def _bytes(launch: Collected, limits: AccessLimits) -> _Bytes:
         size = count * bound.storage.itemsize
         if binding.bytes:  # a window of it
             size = min(size, binding.bytes)
-        weights = [(weight, _own_bytes(weight)) for weight in _weights(bound)]
+        weights = [(each, each.bytes - sum(rest.bytes for rest in each.rest)) for each in _weights(bound)]
         if weights and not is_copy:
             parts = [own * limits.part(weight.constant, launch.nodes) for weight, own in weights]
             size = round(size * sum(parts) / max(1, sum(own for _, own in weights)))
@@ -106,10 +102,6 @@ def _weights(bound: Bound) -> Iterator[Weight]:
     if isinstance(weight, Weight):
         yield weight
         yield from weight.rest
-
-
-def _own_bytes(weight: Weight) -> int:
-    return weight.bytes - sum(following.bytes for following in weight.rest)
 
 
 # Operations -------------------------------------------------------------------------------------

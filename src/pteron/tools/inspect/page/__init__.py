@@ -10,5 +10,4 @@ __all__ = ["DelegateDetails", "PageOptions", "ProgramDetails", "page_text", "pro
 
 
 def page_text(details: ProgramDetails) -> str:
-    """The page as HTML."""
     return build_page(__name__, f"{details.name} · Pteron", plain(details))

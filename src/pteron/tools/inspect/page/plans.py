@@ -134,7 +134,6 @@ def _parameters(launch: Launch, plan: Plan, numbers: Sequence[int]) -> dict[str,
 
 
 def _memory(compiled: Compiled, plan: Plan, shapes: Mapping[int, Shape]) -> MemoryDetails:
-    """The memory of a plan whose tensors have these shapes."""
     executable, launches = compiled.executable, plan.launches
     changes = [0] * (len(launches) + 1)
     for first, end, size in _occupied(compiled, launches, shapes):

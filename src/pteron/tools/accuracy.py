@@ -118,8 +118,6 @@ class Rounding(Enum):
     STEPS = "steps"  # rounded to integers on the way: a last bit may become a whole step
     PROGRAM = "program"  # all nodes of a program
 
-    __hash__ = object.__hash__
-
 
 _RELATIVE = {
     Rounding.MOVED: {},

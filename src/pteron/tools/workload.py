@@ -59,14 +59,18 @@ class PreparedCall:
     sampler: Sampler | None = None  # samples the next token from the logits of a decode step
 
 
+@contextmanager
 def open_program(
     source: Source | Program, data: Iterable[Source] | Source = (), device: Device | str | None = None
-) -> Program:
+) -> Iterator[Program]:
+    """A program from its file, its bytes, or the folder of a language model; a loaded one stays open."""
     if isinstance(source, Program):
-        return source
+        yield source
+        return
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         source = program_file(Path(source))
-    return load(source, data, device)
+    with load(source, data, device) as program:
+        yield program
 
 
 @contextmanager

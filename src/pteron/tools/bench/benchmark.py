@@ -86,19 +86,14 @@ def bench(
     pace, cases = pace or Pace(), list[Case]()
     for device in devices:
         progress("preparing", 0, 0)
-        program = open_program(source, data, device)
-        try:
-            with ExitStack() as stack:
-                trials = [
-                    trial
-                    for work in works or _default_workloads(source, program)
-                    for trial in _trials(program, work, pace, stack)
-                ]
-                trials.append(_control(program.device, stack))
-                cases += _samples(trials, pace, progress)
-        finally:
-            if program is not source:
-                program.close()
+        with open_program(source, data, device) as program, ExitStack() as stack:
+            trials = [
+                trial
+                for work in works or _default_workloads(source, program)
+                for trial in _trials(program, work, pace, stack)
+            ]
+            trials.append(_control(program.device, stack))
+            cases += _samples(trials, pace, progress)
     return Bench(tuple(cases))
 
 

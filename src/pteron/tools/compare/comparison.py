@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,8 +96,7 @@ def compare(
             culprit = find_culprit(departure, evaluate, comparer.device, comparer.target, comparer.tolerances)
         if departure and save_to is not None and not departure.record.step.is_on_host:
             folder = save(departure, comparer.settings(departure), Path(save_to))
-        seconds = time.perf_counter() - started
-        return replace(comparer.report(rows), culprit=culprit, saved=folder, seconds=seconds)
+        return comparer.report(rows, culprit, folder, time.perf_counter() - started)
 
 
 @dataclass(slots=True)
@@ -169,7 +168,9 @@ class _Comparer:
             "adapter": {"name": str(self.device.adapter), "driver": self.device.adapter.driver},
         }
 
-    def report(self, rows: Sequence[NodeResult]) -> Comparison:
+    def report(
+        self, rows: Sequence[NodeResult], culprit: str | None, saved: str | None, seconds: float
+    ) -> Comparison:
         method = next(record for record in self.program.file.methods if record.name == self.name)
         host = Counter(
             method.operators[call.operator] for call in method.instructions if isinstance(call, KernelCall)
@@ -187,9 +188,9 @@ class _Comparer:
             idle=idle,
             unchecked=unchecked,
             host_operators=dict(host),
-            culprit=None,
-            saved=None,
-            seconds=0.0,
+            culprit=culprit,
+            saved=saved,
+            seconds=seconds,
         )
 
     def _reference_text(self) -> str:

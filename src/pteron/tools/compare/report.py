@@ -16,8 +16,6 @@ class Verdict(Enum):
     UNCHECKED = "unchecked"  # no reference; `reason` says why
     IDLE = "idle"  # no kernel ran: a constant of the file, or a live integer on the host
 
-    __hash__ = object.__hash__
-
     def __str__(self) -> str:
         return self.value
 

@@ -49,8 +49,7 @@ def profile(
     if runs < 1 or warmup < 0:
         raise InputError(f"a profile needs at least one run, not {runs} after {warmup}")
     progress("preparing", 0, 0)
-    program = open_program(source, data, device)
-    try:
+    with open_program(source, data, device) as program:
         started = time.perf_counter()
         with prepare_call(program, work or Selection()) as prepared:
             loaded = time.perf_counter()
@@ -62,9 +61,6 @@ def profile(
             found = ceilings_of(program.device, remeasure=remeasure) if ceilings or remeasure else None
             times = measure(calls, runs, warmup, timing, prepared.sampler, progress)
             return _report(prepared, calls, times, call_seconds(prepared, runs), once, found)
-    finally:
-        if program is not source:
-            program.close()
 
 
 def _report(

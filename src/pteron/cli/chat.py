@@ -78,13 +78,13 @@ def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namesp
         stop=arguments.stop,
         overflow="truncate",
     )
-    printed = print_stream(pieces)
+    text, is_interrupted = print_stream(pieces)
     if not arguments.quiet:
         print_finish_reason(llm, "/reset forgets the conversation")
         print_statistics(llm)
-    if printed.is_interrupted and not is_interactive():
+    if is_interrupted and not is_interactive():
         raise KeyboardInterrupt
-    return printed.text
+    return text
 
 
 def _run_slash_command(verb: str, rest: str, messages: list[dict[str, str]]) -> None:

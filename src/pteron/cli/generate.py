@@ -71,8 +71,8 @@ def command(arguments: argparse.Namespace) -> int:
             }
             print(json_text(report))
             return 0
-        printed = print_stream(pieces, prompt)
+        _, is_interrupted = print_stream(pieces, prompt)
         if not arguments.quiet:
             print_finish_reason(llm, "export with a larger --max-context-len")
             print_statistics(llm)
-    return INTERRUPTED if printed.is_interrupted else 0
+    return INTERRUPTED if is_interrupted else 0

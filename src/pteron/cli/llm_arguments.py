@@ -1,4 +1,5 @@
-"""The arguments that commands for language models share: model, sampling, grammar."""
+"""What commands for language models share: arguments for the model, its sampling and its grammar; and the
+output: the text as it is generated, why it ended, how long it took."""
 
 from __future__ import annotations
 
@@ -8,27 +9,20 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
 from pteron.cli.arguments import seed as seed_type
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note
+from pteron.cli.terminal import print_note, print_piece
 from pteron.errors import InputError
 from pteron.llm.models import names
-
-if TYPE_CHECKING:
-    from pteron.llm import LLM, Grammar, Sampling
-from dataclasses import dataclass
-from itertools import chain
-
-from pteron.cli.terminal import print_piece
 from pteron.tools.text import counted
 
 if TYPE_CHECKING:
-    from pteron.llm import LLM, Piece
-
+    from pteron.llm import LLM, Grammar, Piece, Sampling
 
 _RANDOM = ("top_k", "top_p", "min_p", "seed")  # these have no effect at temperature 0
 # name -> metavar, type, help, default
@@ -166,16 +160,9 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedText:
-    """A text that was printed, and whether Ctrl-C ended it."""
-
-    text: str
-    is_interrupted: bool
-
-
-def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> PrintedText:
-    """Print a text as it is generated, after its prompt. Ctrl-C ends the text and its work on the GPU."""
+def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> tuple[str, bool]:
+    """Print a text as it is generated, after its prompt; returns the text, and whether Ctrl-C ended it and
+    its work on the GPU."""
     printed = []
     is_interrupted = False
     try:
@@ -191,7 +178,7 @@ def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> Prin
     finally:
         pieces.close()
     print(flush=True)
-    return PrintedText("".join(printed), is_interrupted)
+    return "".join(printed), is_interrupted
 
 
 def print_statistics(llm: LLM) -> None:

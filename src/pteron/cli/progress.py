@@ -8,36 +8,33 @@ that are done. The cache folder keeps the pace of each stage for the next export
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.terminal import escape, supports_color
+from pteron.cli.terminal import escape, print_note, supports_color
+from pteron.folders import cache_folder
 from pteron.tools import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
-import json
-import signal
-from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pteron.cli.terminal import print_note
-from pteron.folders import cache_folder
-
-if TYPE_CHECKING:
     from pteron.llm.export.cost import Stage
-
 
 _BAR_DELAY = 1.0  # seconds before a terminal shows the bar
 _LINE_DELAY = 30.0  # seconds before the first line where stderr is not a terminal
 _LINE_INTERVAL = 60.0  # seconds between two such lines
+_PRIOR = 10.0  # weight of the usual pace, in seconds: a short first stage says little about the machine
+_OVERRUN = 0.5  # a stage that is late by t is expected to take another 0.5 t
+_SLOWNESS_MAX = 100.0  # more than this is not a pace: the machine slept
+_TICK = 0.25  # between two updates of the bar; stages report nothing for minutes
 
 
 @contextmanager
@@ -146,12 +143,6 @@ def format_remaining(seconds: float | None) -> str:
     if seconds < 90:
         return f"about {seconds:.0f} s left" if seconds < 20 else f"about {5 * round(seconds / 5)} s left"
     return f"about {seconds / 60:.0f} min left"
-
-
-_PRIOR = 10.0  # weight of the usual pace, in seconds: a short first stage says little about the machine
-_OVERRUN = 0.5  # a stage that is late by t is expected to take another 0.5 t
-_SLOWNESS_MAX = 100.0  # more than this is not a pace: the machine slept
-_TICK = 0.25  # between two updates of the bar; stages report nothing for minutes
 
 
 class ExportEta:

@@ -25,6 +25,9 @@ from pteron.tools.text import Line, Style, columns, counted, human_time
 PERCENTILES = (50, 90, 95, 99)
 CONTROL = "control: small copies, each waited for"  # measures the machine itself
 _VERSION = 1
+SIGNIFICANCE = 0.01  # rate of false alarms between equal programs
+SAMPLES_MIN = 8  # of each case: with fewer, false alarms are too frequent
+_STYLES: dict[str, Style] = {"slower": "bad", "faster": "good"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +98,6 @@ def _case(content: dict[str, Any]) -> Case:
     texts = {name: str(content[name]) for name in ("program", "what", "device", "unit")}
     inputs = tuple(map(str, content["inputs"]))
     return Case(**texts, inputs=inputs, amount=amount, rounds=rounds, samples=samples)
-
-
-SIGNIFICANCE = 0.01  # rate of false alarms between equal programs
-SAMPLES_MIN = 8  # of each case: with fewer, false alarms are too frequent
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +180,6 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
         return 1.0
     distance = max(0.0, abs(in_order - a * b / 2) - 0.5) / math.sqrt(variance)
     return math.erfc(distance / math.sqrt(2))
-
-
-_STYLES: dict[str, Style] = {"slower": "bad", "faster": "good"}
 
 
 def bench_lines(bench: Bench) -> Iterator[str]:

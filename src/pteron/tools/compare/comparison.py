@@ -41,6 +41,12 @@ from pteron.tools.inputs import Input, LiveSize
 from pteron.tools.run import method_name
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
+ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
+FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
+_TAKES_VALUE = {
+    **dict.fromkeys(("float64", "rewrites", "expected"), False),
+    **dict.fromkeys(("adapter", "route", "exported"), True),
+}
 
 
 def compare(
@@ -254,14 +260,6 @@ def _count_nodes(
             elif verdicts is not None:
                 checked += 1
     return checked, idle, unchecked
-
-
-ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
-FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
-_TAKES_VALUE = {
-    **dict.fromkeys(("float64", "rewrites", "expected"), False),
-    **dict.fromkeys(("adapter", "route", "exported"), True),
-}
 
 
 @dataclass(frozen=True, slots=True)

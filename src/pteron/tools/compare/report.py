@@ -9,6 +9,10 @@ from enum import Enum
 from pteron.tools.accuracy import Errors
 from pteron.tools.text import Line, columns, counted, human_time
 
+ROWS = 20  # default length of the table
+_HEADINGS = ("node", "operator", "output", "max", "mean", "relative", "cosine", "ULP", "of tolerance", "")
+_NAMES_SHOWN = 3  # of nodes that were not checked, before the rest is counted
+
 
 class Verdict(Enum):
     WITHIN = "within"  # within tolerance of its reference
@@ -80,18 +84,13 @@ class Comparison:
         return Verdict.DEPARTS not in verdicts and (Verdict.WITHIN in verdicts or not verdicts)
 
 
-ROWS = 20  # default length of the table
-_HEADINGS = ("node", "operator", "output", "max", "mean", "relative", "cosine", "ULP", "of tolerance", "")
-_NAMES_SHOWN = 3  # of nodes that were not checked, before the rest is counted
-
-
 def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | None = ROWS) -> Iterator[str]:
     """The worst results first, or in the order in which nodes ran; at most `rows` (None: all)."""
     title = f"{report.program}, {report.method}, on {report.adapter}, compared with {report.reference}"
     yield Line(title, "title")
     yield ""
     yield from _departure(report)
-    ordered = list(report.rows) if in_order else sorted(report.rows, key=_badness, reverse=True)
+    ordered = list(report.rows) if in_order else sorted(report.rows, key=_severity, reverse=True)
     reported = [row for row in ordered if row.verdict is not Verdict.IDLE]
     if any(row.rewrite for row in reported):
         yield from _by_rewrite(reported)
@@ -140,17 +139,14 @@ def _times(of_tolerance: float) -> str:
 
 
 def _table(rows: Sequence[NodeResult]) -> Iterator[str]:
-    calls = any(row.call for row in rows)
-    rewrites = any(row.rewrite for row in rows)
-    delegates = any(row.delegate for row in rows)
-    extra = [*(["call"] if calls else []), *(["rewrite"] if rewrites else [])]
+    extra = [name for name in ("call", "rewrite") if any(getattr(row, name) for row in rows)]
+    has_delegates = any(row.delegate for row in rows)
     lines = [[*extra, *_HEADINGS]]
     for row in rows:
-        before = [*([row.call] if calls else []), *([row.rewrite] if rewrites else [])]
-        where = f"{row.delegate}: {row.where}" if delegates else row.where
+        where = f"{row.delegate}: {row.where}" if has_delegates else row.where
+        before = [getattr(row, name) for name in extra]
         lines.append([*before, where, _operator(row), row.output, *_figures(row)])
-    align = "<" * (len(extra) + 3) + ">" * 6
-    yield from columns(lines, indent=2, align=align)
+    yield from columns(lines, indent=2, align="<" * (len(extra) + 3) + ">" * 6)
 
 
 def _figures(row: NodeResult) -> list[str]:
@@ -180,7 +176,7 @@ def _operator(row: NodeResult) -> str:
     return name if len(name) <= 48 else f"{name[:45]}…"
 
 
-def _badness(row: NodeResult) -> tuple[int, float]:
+def _severity(row: NodeResult) -> tuple[int, float]:
     order = [Verdict.IDLE, Verdict.WITHIN, Verdict.UNCHECKED, Verdict.DEPARTS]
     return order.index(row.verdict), row.errors.of_tolerance if row.errors else 0.0
 
@@ -208,8 +204,7 @@ def _counts(report: Comparison) -> Iterator[str]:
 
 
 def _nodes(report: Comparison, departing: int) -> str:
-    result = counted(departing, "departure")
-    verdict = result if departing else "no departures"
+    verdict = counted(departing, "departure") if departing else "no departures"
     parts = [f"{report.checked} of {counted(report.nodes, 'node')} checked, {verdict}"]
     if report.idle:
         parts.append(f"{report.idle} ran no kernel (constants, live integers)")

@@ -30,6 +30,17 @@ from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, roundi
 from pteron.tools.compare.calls import Departure
 from pteron.tools.compare.subgraph import Subgraph, extract_subgraph
 
+FORM = 1
+_SCRIPT = '''"""Runs the nodes of node.json again, on the adapter that PTERON_ADAPTER names."""
+
+from pathlib import Path
+
+from pteron.tools.compare import replay
+
+for output in replay(Path(__file__).parent):
+    print(output)
+'''
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedOutput:
@@ -105,18 +116,6 @@ def _read(content: Mapping[str, Any], root: Path) -> Subgraph:
     inputs = tuple(values[id] for id in content["inputs"])
     outputs = tuple(values[id] for id in content["outputs"])
     return Subgraph(Graph(str(root), nodes, inputs, outputs), tuple(given[value.id] for value in inputs))
-
-
-FORM = 1
-_SCRIPT = '''"""Runs the nodes of node.json again, on the adapter that PTERON_ADAPTER names."""
-
-from pathlib import Path
-
-from pteron.tools.compare import replay
-
-for output in replay(Path(__file__).parent):
-    print(output)
-'''
 
 
 def save(departure: Departure, settings: Mapping[str, Any], folder: Path) -> str:

@@ -34,6 +34,8 @@ from pteron.runtime.session import Counters, Session
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
 from pteron.tools.graph_structure import leaves
 
+Array: TypeAlias = npt.NDArray[Any]
+
 
 @dataclass(frozen=True)
 class Step:
@@ -160,9 +162,6 @@ def _merged(spans: Iterable[tuple[int, int]], count: int) -> Iterable[tuple[int,
         end = max(end, reach)
     if ends:
         yield start, end
-
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

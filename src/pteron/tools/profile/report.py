@@ -8,6 +8,9 @@ from operator import attrgetter
 
 from pteron.errors import InputError
 
+OUTSIDE = "outside the layers"
+DRAW = "draw"  # launches of the sampler, which belong to no node
+
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
@@ -91,8 +94,6 @@ GROUP_KEYS: dict[str, Callable[[LaunchTime], object]] = {
     "layer": attrgetter("layer"),
     "kernel": attrgetter("kernel"),
 }
-OUTSIDE = "outside the layers"
-DRAW = "draw"  # launches of the sampler, which belong to no node
 
 
 @dataclass(frozen=True, slots=True)

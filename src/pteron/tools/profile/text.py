@@ -20,6 +20,7 @@ TIMINGS = {
 }
 _LEAST = 1e-8  # seconds: less is rounding
 _HEADINGS = ("launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
+_HOST, _GPU = 1, 2  # threads of the one process in the trace
 
 
 def profile_lines(profile: Profile, by: str = "node", top: int | None = None) -> Iterator[str]:
@@ -91,9 +92,6 @@ def _giga(rate: float | None) -> str:
     if rate is None:
         return ""
     return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
-
-
-_HOST, _GPU = 1, 2  # threads of the one process in the trace
 
 
 def page_text(profile: Profile) -> str:

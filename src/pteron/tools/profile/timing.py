@@ -32,6 +32,11 @@ from pteron.tools.workload import PreparedCall
 
 STAGES = ("find the plan", "upload", "record", "submit", "wait", "read")  # of the host, at every call
 _WARMUP_SECONDS = 0.5
+# "stamps": timestamps between the launches of one pass. "passes": one pass per launch. "wall": the host's
+# time for many repetitions of a launch, less that of one. "auto": the first that the adapter supports.
+Timing: TypeAlias = Literal["auto", "stamps", "passes", "wall"]
+_REPEATED_SECONDS = 4e-3  # of GPU work per submission, to make the host's time negligible
+_REPEATS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +72,17 @@ class CallTimes:
 
     @property
     def pass_seconds(self) -> float:
-        return statistics.median(_quicker([[seconds] for seconds in self.whole])[0])
+        return _medians([[seconds] for seconds in self.whole])[0]
 
     @property
     def stamped_seconds(self) -> list[float]:
         """Seconds of every launch, as measured with timestamps around it."""
-        return [statistics.median(found) for found in _quicker(self.each)]
+        return _medians(self.each)
 
     @property
     def paired_seconds(self) -> list[float]:
         """The same, less the cost of the timestamps between neighbours."""
-        pairs = [statistics.median(found) for found in _quicker(self.pairs)]
-        return subtract_stamp_cost(self.stamped_seconds, pairs)
+        return subtract_stamp_cost(self.stamped_seconds, _medians(self.pairs))
 
     @property
     def launch_seconds(self) -> list[float]:
@@ -89,14 +93,13 @@ class CallTimes:
 
     @property
     def stage_seconds(self) -> dict[str, float]:
-        found = _quicker([list(stages.values()) for stages in self.stages])
-        return {name: statistics.median(seconds) for name, seconds in zip(STAGES, found, strict=True)}
+        return dict(zip(STAGES, _medians([list(stages.values()) for stages in self.stages]), strict=True))
 
 
-def _quicker(runs: list[list[float]]) -> list[list[float]]:
-    """The times of the faster half of the runs, transposed: one list per item."""
+def _medians(runs: list[list[float]]) -> list[float]:
+    """The median of every item over the faster half of the runs."""
     kept = sorted(runs, key=sum)[: (len(runs) + 1) // 2]
-    return [list(times) for times in zip(*kept, strict=True)]
+    return [statistics.median(times) for times in zip(*kept, strict=True)]
 
 
 def delegate_calls(prepared: PreparedCall) -> list[DelegateCall]:
@@ -123,7 +126,7 @@ def call_seconds(prepared: PreparedCall, runs: int) -> float:
         started = time.perf_counter()
         prepared.method(*prepared.values)
         found.append([time.perf_counter() - started])
-    return statistics.median(_quicker(found)[0])
+    return _medians(found)[0]
 
 
 def measure(
@@ -225,13 +228,6 @@ def sampler_launches(delegate: Delegate, inputs: Sequence[Input], sampler: Sampl
         plan = make_plan(graph, target, shapes, values)
         works = work_of(graph, target, shapes, values)
         return SamplerLaunches(plan.launches, tuple(works), sampler.replay(row, 0, sampler.token.buffer))
-
-
-# "stamps": timestamps between the launches of one pass. "passes": one pass per launch. "wall": the host's
-# time for many repetitions of a launch, less that of one. "auto": the first that the adapter supports.
-Timing: TypeAlias = Literal["auto", "stamps", "passes", "wall"]
-_REPEATED_SECONDS = 4e-3  # of GPU work per submission, to make the host's time negligible
-_REPEATS_MAX = 64
 
 
 class StampClock:

@@ -26,6 +26,9 @@ from pteron.plan.collect import Collected
 from pteron.plan.planner import Planning
 from pteron.tools.graph_structure import family_of_kernel, family_of_operator
 
+Memory: TypeAlias = BufferRef | Scratch
+COPYING = ("layout", "index")  # families that read as much as they write
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
@@ -147,10 +150,6 @@ def _operator(launch: Collected, done: Mapping[str, float], names: Mapping[int, 
     family = family_of_kernel(launch.module.kernel)
     own = (names[node] for node in sorted(launch.nodes) if node in names)
     return next((name for name in own if family_of_operator(name) == family), launch.node.name)
-
-
-Memory: TypeAlias = BufferRef | Scratch
-COPYING = ("layout", "index")  # families that read as much as they write
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 0, align: str = "") -> 
     cells = tuple(tuple(row) for row in rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = Table(cells, indent, align.ljust(len(widths), "<"))
-    lines = []
+    lines: list[str] = []
     for row in cells:
         padded = (f"{cell:{sign}{width}}" for cell, sign, width in zip(row, table.align, widths, strict=True))
         lines.append(TableLine((" " * indent + "  ".join(padded)).rstrip(), table))

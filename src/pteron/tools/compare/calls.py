@@ -4,10 +4,10 @@ once per rewrite), and the check of every step against a reference."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
 from pteron.runtime.states import with_external_data
 from pteron.tools import Progress, silent
-from pteron.tools.accuracy import Tolerances, held_type, measure, rounding_of_all
+from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, rounding_of_all
 from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.compare.steps import NoReferenceError, SteppedSession, StepRecord
 from pteron.tools.graph_structure import leaves
@@ -59,11 +59,10 @@ class Calls:
                 f"which holds {context}"
             )
 
-    def make(self, method: Method, specs: Sequence[ValueSpec], checker: StepChecker) -> tuple[Any, ...]:
-        """Make the calls; the outputs of the last one."""
-        outputs: tuple[Any, ...] = ()
+    def make(self, method: Method, specs: Sequence[ValueSpec], checker: StepChecker) -> None:
         if not self.tokens:
-            return method(*(given.value for given in fill_inputs(specs, self.inputs, self.sizes, self.seed)))
+            method(*(given.value for given in fill_inputs(specs, self.inputs, self.sizes, self.seed)))
+            return
         if len(specs) != 2 or len(specs[0].shape_max) != 2:
             taken = ", ".join(map(str, specs))
             raise InputError(f"tokens: {method.name} takes ({taken}), not (tokens [1, steps], position [1])")
@@ -78,37 +77,30 @@ class Calls:
             if step < self.steps:
                 logits = np.asarray(outputs[0])
                 pending, label = [int(np.argmax(logits.reshape(-1, logits.shape[-1])[-1]))], "decode"
-        return outputs
 
 
-@contextmanager
-def stepped(
+def run_steps(
     program: Program,
     name: str,
     weights: Mapping[str, memoryview],
-    device: Device,
     target: Target,
     rewrites: Collection[str],
+    calls: Calls,
     checker: StepChecker,
-) -> Iterator[tuple[Method, tuple[ValueSpec, ...]]]:
-    """A method with its own states that stops after every step of its delegates; and its inputs."""
+) -> None:
+    """Make calls of a method, with its own states, that pass every step of its delegates to the checker."""
     file = program.file
     record = next(record for record in file.methods if record.name == name)
     record = with_external_data(file, record, weights)
     operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
-    loaded = LoadedMethod(file.name, record, (), operators, device)
-    method = None
-    try:
+    with closing(LoadedMethod(file.name, record, (), operators, program.device)) as loaded:
         compiled = [Compiled(prepare(graph, rewrites), target) for graph in program.graphs(name)]
         for index, each in enumerate(compiled):
-            loaded.sessions.append(SteppedSession(each, device, partial(checker.observe, index)))
-        specs = describe(record, compiled)
-        method = Method(loaded)
-        yield method, specs[0]
-    finally:
-        if method is not None:
-            method.close()
-        loaded.close()
+            observe = partial(checker.observe, index)
+            loaded.sessions.append(SteppedSession(each, program.device, observe))
+        inputs, _ = describe(record, compiled)
+        with closing(Method(loaded)) as method:
+            calls.make(method, inputs, checker)
 
 
 def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> Target:
@@ -147,8 +139,7 @@ def check_rewrites(
             continue  # it does not apply to this program
         structure = changed
         checker.made = set()
-        with stepped(program, name, weights, program.device, target, on, checker) as (method, specs):
-            calls.make(method, specs, checker)
+        run_steps(program, name, weights, target, on, calls, checker)
         checker.known = checker.made
 
 
@@ -202,7 +193,7 @@ class StepChecker:
         step = record.step
         for tensor in record.lost:
             reason = "its memory was overwritten after its node ran"
-            yield self._row(delegate, record, tensor, Verdict.DEPARTS, reason=reason), {}
+            yield self._row(delegate, record, tensor, Verdict.DEPARTS, reason), {}
         is_prepack = all(call.operator.kind is Kind.PREPACK for call in step.calls)  # a constant or a state
         if not step.is_on_host and (is_prepack or not record.after):
             yield self._row(delegate, record, None, Verdict.IDLE), {}
@@ -210,7 +201,7 @@ class StepChecker:
         try:
             expected = self.evaluate(record)
         except (NoReferenceError, PteronError) as error:
-            yield self._row(delegate, record, None, Verdict.UNCHECKED, reason=str(error)), {}
+            yield self._row(delegate, record, None, Verdict.UNCHECKED, str(error)), {}
             return
         for symbol in leaves(*(node.args[-1] for node in step.nodes)) if step.is_on_host else ():
             if isinstance(symbol, Tensor):
@@ -235,8 +226,8 @@ class StepChecker:
         rounding = rounding_of_all(node.name for node in record.step.nodes)
         held = held_type(tensor.dtype, found, wanted)
         errors = measure(found, wanted, held, self.tolerances.bound(rounding, held))
-        row = self._row(delegate, record, tensor, Verdict.DEPARTS if errors.departs else Verdict.WITHIN)
-        return replace(row, errors=errors, reason=errors.problem or "")
+        verdict = Verdict.DEPARTS if errors.departs else Verdict.WITHIN
+        return self._row(delegate, record, tensor, verdict, errors.problem or "", errors)
 
     def _row(
         self,
@@ -245,6 +236,7 @@ class StepChecker:
         value: Tensor | SymInt | None,
         verdict: Verdict,
         reason: str = "",
+        errors: Errors | None = None,
     ) -> NodeResult:
         nodes = record.step.nodes
         shape = list(record.shapes.get(value.id, value.shape_max)) if isinstance(value, Tensor) else ""
@@ -257,6 +249,7 @@ class StepChecker:
             record.step.ran,
             f"%{value.id} {kind}" if value is not None else "",
             verdict,
-            reason=reason,
-            rewrite=self.rewrite,
+            errors,
+            reason,
+            self.rewrite,
         )

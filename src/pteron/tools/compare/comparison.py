@@ -30,7 +30,7 @@ from pteron.tools.compare.calls import (
     Evaluate,
     StepChecker,
     check_rewrites,
-    stepped,
+    run_steps,
     target_of,
 )
 from pteron.tools.compare.outputs import expected_rows, exported_rows
@@ -129,9 +129,7 @@ class _Comparer:
             check_rewrites(checker, program, name, weights, self.target, self.calls)
         else:
             checker = StepChecker(self.evaluate(), self.tolerances, self.progress)
-            running = stepped(program, name, weights, self.device, self.target, self.rewrites, checker)
-            with running as (method, specs):
-                self.calls.make(method, specs, checker)
+            run_steps(program, name, weights, self.target, self.rewrites, self.calls, checker)
         return checker.rows, checker.departure
 
     @property

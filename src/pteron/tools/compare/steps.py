@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -260,29 +260,23 @@ class SteppedSession(Session):
         return np.frombuffer(data, operand.storage.numpy).reshape(operand.shape)
 
 
-@dataclass(slots=True)
 class _TensorReader:
     """Reads tensors of one call, and remembers the outputs of earlier steps."""
 
-    session: SteppedSession
-    walked: Planning
-    states: States
-    values: Mapping[int, int]
-    last_reads: dict[int, int] = field(default_factory=dict)  # the last step that reads a tensor
-    _left: dict[int, Array] = field(default_factory=dict)
-    _integers: dict[int, int] = field(default_factory=dict)
-    _constants: dict[int, Constant] = field(default_factory=dict)
-    _seen_later: set[int] = field(default_factory=set)
-    _of_nodes: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        terms = evaluate(self.walked.trace.tape, self.values)
-        live = {id: affine(value).evaluate(terms) for id, value in self.walked.integers.items()}
-        self._integers = {**self.values, **live}
-        placed = self.session.compiled.placement.buffers.items()
+    def __init__(
+        self, session: SteppedSession, walked: Planning, states: States, values: Mapping[int, int]
+    ) -> None:
+        self.session, self.walked, self.states = session, walked, states
+        self.last_reads: dict[int, int] = {}  # the last step that reads a tensor
+        terms = evaluate(walked.trace.tape, values)
+        live = {id: affine(value).evaluate(terms) for id, value in walked.integers.items()}
+        self._integers = {**values, **live}
+        placed = session.compiled.placement.buffers.items()
         self._constants = {id: buffer.constant for id, buffer in placed if isinstance(buffer, Weight)}
-        graph, calls = self.walked.graph, self.session.compiled.prepared.calls
-        self._seen_later = {value.id for value in graph.outputs} | mutated_ids(calls)
+        graph = walked.graph
+        self._seen_later = {value.id for value in graph.outputs} | mutated_ids(
+            session.compiled.prepared.calls
+        )
         self._of_nodes = values_of(graph)
         self._left = {
             value.id: array

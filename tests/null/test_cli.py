@@ -178,10 +178,14 @@ def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
-def test_damaged_inputs(
+def test_inputs_that_are_pipes_or_damaged(
     name: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", str(programs / "mlp.pte"), "--input", str(tmp_path / name)]
+    os.mkfifo(tmp_path / name)
+    assert main(command) == 1
+    assert "this is a pipe, not a file" in capsys.readouterr().err
+    (tmp_path / name).unlink()
     contents = [b"", b"[" * 100_000, b"PK\x03\x04" + bytes(100), b"\x93NUMPY\x01\x00\x08\x00" + bytes(100)]
     huge = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }\n"
     contents.append(b"\x93NUMPY\x01\x00" + len(huge).to_bytes(2, "little") + huge)

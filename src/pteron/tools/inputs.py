@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
-from pteron.errors import DtypeError, InputError, ShapeError
+from pteron.errors import DtypeError, FormatError, InputError, ShapeError
+from pteron.format.source import open_file
 from pteron.graph import Shape
 from pteron.runtime import ValueSpec
 
@@ -129,6 +130,7 @@ def _read_input(text: str) -> list[Input]:
                 f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
             ) from None
     try:
+        open_file(path).close()  # a clear message for missing files, folders and pipes
         if path.suffix == ".json":
             return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)
@@ -136,5 +138,7 @@ def _read_input(text: str) -> list[Input]:
             return [Input(loaded, path.name)]
         with loaded:
             return [Input(loaded[key], f"{path.name} {key}") for key in loaded.files]
+    except FormatError as error:
+        raise InputError(f"input {error}") from None
     except (OSError, ValueError, EOFError, RecursionError, MemoryError, zipfile.BadZipFile) as error:
         raise InputError(f"input {text}: the file cannot be read: {error}") from None

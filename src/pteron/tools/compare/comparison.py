@@ -43,10 +43,7 @@ from pteron.tools.run import method_name
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
 FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
-_TAKES_VALUE = {
-    **dict.fromkeys(("float64", "rewrites", "expected"), False),
-    **dict.fromkeys(("adapter", "route", "exported"), True),
-}
+_WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites", "expected"), ("adapter", "route", "exported")
 
 
 def compare(
@@ -274,6 +271,7 @@ class Reference:
     def of(cls, text: str) -> Reference:
         """Parse one of FORMS."""
         kind, _, value = text.partition("=")
-        if _TAKES_VALUE.get(kind) is not bool(value) or (kind == "route" and value not in ROUTES):
+        is_known = kind in (_WITH_VALUE if value else _WITHOUT_VALUE)
+        if not is_known or (kind == "route" and value not in ROUTES):
             raise InputError(f"reference {text!r}: expected one of {FORMS}")
         return cls(kind, value)

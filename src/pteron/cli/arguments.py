@@ -85,40 +85,21 @@ def live_size(text: str) -> LiveSize:
     return LiveSize(int(size)) if input is None else LiveSize(int(size), int(input), int(dim))
 
 
-def seed(text: str) -> int:
-    return _integer(text, 0, SEED_MAX)
-
-
-def count(text: str) -> int:
-    return _integer(text, 0)
-
-
-def positive(text: str) -> int:
-    return _integer(text, 1)
-
-
-def _integer(text: str, least: int, most: int | None = None) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least or (most is not None and number > most):
-        bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
-        raise argparse.ArgumentTypeError(f"expected an integer {bounds}, not {text!r}")
-    return number
-
-
-def number(least: float, most: float = float("inf")) -> Callable[[str], float]:
-    """The type of an argument that is a number within bounds."""
+def number(least: float, most: float = float("inf"), kind: type[float] = float) -> Type:
+    """The type of an argument that is a number, or an integer, within bounds."""
 
     def parse(text: str) -> float:
         try:
-            found = float(text)
+            found = kind(text)
         except ValueError:
             found = float("nan")
         if not least <= found <= most:
-            bounds = f"from {least:g} to {most:g}" if most < float("inf") else f"of at least {least:g}"
-            raise argparse.ArgumentTypeError(f"expected a number {bounds}, not {text!r}")
+            noun = "a number" if kind is float else "an integer"
+            bounds = f"from {least} to {most}" if most < float("inf") else f"of at least {least}"
+            raise argparse.ArgumentTypeError(f"expected {noun} {bounds}, not {text!r}")
         return found
 
     return parse
+
+
+seed, count, positive = number(0, SEED_MAX, int), number(0, kind=int), number(1, kind=int)

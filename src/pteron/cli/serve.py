@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network.parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen at (default: %(default)s: this machine only)"
     )
-    network.parser.add_argument(
-        "--port", type=_port, default=8000, help="0: any free port (default: %(default)s)"
-    )
+    network.add("--port", "PORT", "0: any free port", number(0, 65535, int), 8000)
     network.add("--certificate", "FILE", "TLS certificate (PEM), for https")
     network.add("--private-key", "FILE", "private key of the certificate (PEM)")
     any_host = "this machine's names if it listens there only, else any name"
@@ -203,12 +201,6 @@ def _open_log(arguments: argparse.Namespace) -> Generator[TextIO | None, None, N
 
 def _is_local(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, not {text!r}")
-    return int(text)
 
 
 def _check_ray(arguments: argparse.Namespace) -> None:

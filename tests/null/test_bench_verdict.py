@@ -159,7 +159,7 @@ def test_results_of_different_things() -> None:
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["new.json"], "--against names the one to compare with"),
+        (["new.json"], "name the older one with --against"),
         (["nowhere.pte"], "there is no such file"),
         (["model.pte", "--context", "3"], "--context needs --decode"),
         (["model.pte", "--json", "no/folder/r.json"], "cannot be written: no such folder"),

@@ -57,9 +57,7 @@ def command(arguments: argparse.Namespace) -> int:
     is_saved = arguments.program.endswith(".json")
     if is_saved:
         if old is None:
-            raise InputError(
-                f"{arguments.program} is a saved result; --against names the one to compare with"
-            )
+            raise InputError(f"{arguments.program} is a saved result; name the older one with --against")
         new = Bench.read(arguments.program)
     else:
         new = _measure(arguments)

@@ -61,13 +61,8 @@ def command(arguments: argparse.Namespace) -> int:
         arguments.program = program_file(arguments.program)
     if is_page:
         return _write_page(arguments)
-    report = inspect(
-        arguments.program,
-        arguments.data,
-        arguments.method,
-        graph=arguments.graph,
-        adapter=arguments.adapter,
-    )
+    chosen = (arguments.program, arguments.data, arguments.method)
+    report = inspect(*chosen, graph=arguments.graph, adapter=arguments.adapter)
     if arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _look_inside(arguments)}))

@@ -100,10 +100,9 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     if (arguments.path is None) == (arguments.model is None):
         raise InputError("name a program or folder, or a model with --model, and not both")
     path = fetch_model(arguments.model) if arguments.model else find_model(arguments.path)
+    settings = {"data": arguments.data, "device": arguments.adapter, "digits": arguments.digits}
     with show_progress(f"loading {path.name}"):
-        llm = LLM(
-            path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
-        )
+        llm = LLM(path, arguments.tokenizer, **settings)
     with llm:
         yield llm
 

@@ -120,13 +120,8 @@ class ProgressBar:
             remaining = self._remaining
             if remaining is None:
                 remaining = extrapolate(time.monotonic() - self._began, done, total)
-            progress.update(
-                task_id,
-                description=task,
-                completed=done,
-                total=total or None,
-                remaining=format_remaining(remaining),
-            )
+            left = format_remaining(remaining)
+            progress.update(task_id, description=task, completed=done, total=total or None, remaining=left)
 
 
 def extrapolate(elapsed: float, done: int, total: int) -> float | None:

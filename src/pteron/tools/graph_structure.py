@@ -100,11 +100,8 @@ def layers_of(graph: Graph) -> dict[int, int]:
         return {}
     ends = [*places, len(graph.nodes)]
     borders = [ends[first + period * layer] for layer in range(count + 1)]
-    return {
-        node.index: layer
-        for layer, (begin, end) in enumerate(pairwise(borders))
-        for node in graph.nodes[begin:end]
-    }
+    layers = (graph.nodes[begin:end] for begin, end in pairwise(borders))
+    return {node.index: layer for layer, nodes in enumerate(layers) for node in nodes}
 
 
 # Blocks of nodes --------------------------------------------------------------------------------

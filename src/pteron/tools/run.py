@@ -24,12 +24,8 @@ from pteron.tools.text import Line, Style, columns, counted, human_bytes, human_
 
 _VALUES_SHOWN = 8
 # Relative and absolute: half of the type's digits. Integers and booleans are exact.
-_TOLERANCES = {
-    DType.F64: (1e-4, 1e-5),
-    DType.F32: (1e-4, 1e-5),
-    DType.F16: (1e-2, 1e-3),
-    DType.BF16: (4e-2, 1e-2),
-}
+_TOLERANCES = dict.fromkeys((DType.F64, DType.F32), (1e-4, 1e-5))
+_TOLERANCES |= {DType.F16: (1e-2, 1e-3), DType.BF16: (4e-2, 1e-2)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from pteron.errors import InputError, PteronError
-from pteron.gpu import Device
 from pteron.graph import SymInt, Tensor
 from pteron.host.lookup import find_operator
 from pteron.llm.arguments import integers
@@ -32,6 +31,9 @@ from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.compare.steps import NoReferenceError, SteppedSession, StepRecord
 from pteron.tools.graph_structure import leaves
 from pteron.tools.inputs import Input, LiveSize, fill_inputs
+
+Expected: TypeAlias = Mapping[int, HostArray | int]  # the outputs of a step by id: arrays and live integers
+Evaluate: TypeAlias = Callable[[StepRecord], Expected]  # raises NoReferenceError if a step has no reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,6 @@ def run_steps(
             calls.make(method, inputs, checker)
 
 
-def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> Target:
-    """The target of plain calls of a program, or with kernels for the other kind of adapter."""
-    target = replace(device.target, digits=program.digits)
-    return target if is_cpu is None else replace(target, is_cpu=is_cpu)
-
-
 def _constants(program: Program, name: str) -> tuple[int, ...]:
     """The integers that a constant method returns; none without such a method."""
     where = f"{program.file.name}: results of {name}"
@@ -151,17 +147,13 @@ def _structure(program: Program, name: str, rewrites: tuple[str, ...]) -> tuple[
     )
 
 
-# A step -> the expected outputs by id: arrays and live integers. Raises NoReferenceError if it has none.
-Evaluate: TypeAlias = Callable[[StepRecord], Mapping[int, HostArray | int]]
-
-
 @dataclass(frozen=True, slots=True)
 class Departure:
     """A step with an output beyond its tolerance."""
 
     row: NodeResult
     record: StepRecord
-    expected: Mapping[int, HostArray | int]
+    expected: Expected
 
 
 @dataclass(slots=True)
@@ -187,9 +179,7 @@ class StepChecker:
             if row.verdict is Verdict.DEPARTS and self.departure is None:
                 self.departure = Departure(row, record, expected)
 
-    def _rows(
-        self, delegate: int, record: StepRecord
-    ) -> Iterator[tuple[NodeResult, Mapping[int, HostArray | int]]]:
+    def _rows(self, delegate: int, record: StepRecord) -> Iterator[tuple[NodeResult, Expected]]:
         step = record.step
         for tensor in record.lost:
             reason = "its memory was overwritten after its node ran"
@@ -214,12 +204,10 @@ class StepChecker:
         for tensor in record.shown:
             yield self._tensor(delegate, record, tensor, expected), expected
 
-    def _tensor(
-        self, delegate: int, record: StepRecord, tensor: Tensor, expected: Mapping[int, HostArray | int]
-    ) -> NodeResult:
+    def _tensor(self, delegate: int, record: StepRecord, tensor: Tensor, expected: Expected) -> NodeResult:
         if tensor.id not in expected:
             reason = "the reference gives no value for it"
-            return self._row(delegate, record, tensor, Verdict.UNCHECKED, reason=reason)
+            return self._row(delegate, record, tensor, Verdict.UNCHECKED, reason)
         found, wanted = record.after[tensor.id], np.asarray(expected[tensor.id])
         if not tensor.dtype.is_float:
             wanted = wanted.astype(found.dtype)  # wraps to 32 bits, as on GPUs

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,7 @@ from pteron.runtime import Program, load
 from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Tolerances
-from pteron.tools.compare.calls import (
-    Calls,
-    Departure,
-    Evaluate,
-    StepChecker,
-    check_rewrites,
-    run_steps,
-    target_of,
-)
+from pteron.tools.compare.calls import Calls, Departure, Evaluate, StepChecker, check_rewrites, run_steps
 from pteron.tools.compare.outputs import expected_rows, exported_rows
 from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.compare.reproducer import save
@@ -89,14 +81,13 @@ def compare(
         compares_nodes = chosen.kind not in ("expected", "exported")
         if compares_nodes and not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
-        comparer = _Comparer(
-            program, name, weights, calls, chosen, tolerances or Tolerances(), each_node, progress
-        )
+        allowed = tolerances or Tolerances()
+        comparer = _Comparer(program, name, weights, calls, chosen, allowed, each_node, progress)
         rows, departure = comparer.run()
         culprit = folder = None
         if departure:
             evaluate = comparer.evaluate() if chosen.kind == "float64" else None
-            culprit = find_culprit(departure, evaluate, comparer.device, comparer.target, comparer.tolerances)
+            culprit = find_culprit(departure, evaluate, comparer.device, comparer.target, allowed)
         if departure and save_to is not None and not departure.record.step.is_on_host:
             folder = save(departure, comparer.settings(departure), Path(save_to))
         return comparer.report(rows, culprit, folder, time.perf_counter() - started)
@@ -135,7 +126,8 @@ class _Comparer:
 
     @property
     def target(self) -> Target:
-        return target_of(self.program, self.device)
+        """The target of plain calls of the program."""
+        return replace(self.device.target, digits=self.program.digits)
 
     @property
     def rewrites(self) -> tuple[str, ...]:
@@ -147,12 +139,12 @@ class _Comparer:
             from pteron.tools.compare.float64 import float64  # imports PyTorch
 
             return float64
-        device, is_cpu = self.device, None
+        device, target = self.device, self.target
         if self.reference.kind == "adapter":
             device = Device.open(self.reference.value)
+            target = replace(device.target, digits=self.program.digits)
         else:
-            is_cpu = ROUTES[self.reference.value]
-        target = target_of(self.program, device, is_cpu)
+            target = replace(target, is_cpu=ROUTES[self.reference.value])
         return partial(rerun_step, device=device, target=target, rewrites=self.rewrites)
 
     def settings(self, departure: Departure) -> dict[str, Any]:
@@ -173,9 +165,7 @@ class _Comparer:
         self, rows: Sequence[NodeResult], culprit: str | None, saved: str | None, seconds: float
     ) -> Comparison:
         method = next(record for record in self.program.file.methods if record.name == self.name)
-        host = Counter(
-            method.operators[call.operator] for call in method.instructions if isinstance(call, KernelCall)
-        )
+        hosted = (call for call in method.instructions if isinstance(call, KernelCall))
         graphs = self.program.graphs(self.name)
         checked, idle, unchecked = _count_nodes(rows, graphs, of_all=self.reference.kind != "rewrites")
         return Comparison(
@@ -188,7 +178,7 @@ class _Comparer:
             checked=checked,
             idle=idle,
             unchecked=unchecked,
-            host_operators=dict(host),
+            host_operators=dict(Counter(method.operators[call.operator] for call in hosted)),
             culprit=culprit,
             saved=saved,
             seconds=seconds,

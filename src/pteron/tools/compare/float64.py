@@ -22,10 +22,8 @@ def float64(record: StepRecord) -> Mapping[int, Array | int]:
     evaluator = _Evaluator(record)
     for node in record.step.nodes:
         evaluator.run(node)
-    return {
-        id: value.numpy() if isinstance(value, torch.Tensor) else value
-        for id, value in evaluator.made.items()
-    }
+    made = evaluator.made.items()
+    return {id: value.numpy() if isinstance(value, torch.Tensor) else value for id, value in made}
 
 
 @dataclass(slots=True)

@@ -274,9 +274,8 @@ class _TensorReader:
         placed = session.compiled.placement.buffers.items()
         self._constants = {id: buffer.constant for id, buffer in placed if isinstance(buffer, Weight)}
         graph = walked.graph
-        self._seen_later = {value.id for value in graph.outputs} | mutated_ids(
-            session.compiled.prepared.calls
-        )
+        mutated = mutated_ids(session.compiled.prepared.calls)
+        self._seen_later = {value.id for value in graph.outputs} | mutated
         self._of_nodes = values_of(graph)
         self._left = {
             value.id: array

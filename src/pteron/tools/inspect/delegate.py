@@ -107,9 +107,8 @@ def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
     constants = {constant.key or index: constant for index, constant in enumerate(record.constants)}.values()
     operators = tuple(OperatorUse(name, count, is_available(name)) for name, count in uses.most_common())
     missing = tuple(str(constant.key) for constant in constants if constant.data is None)
-    problems = [
-        f"{explained(use.name)} is not supported ({use.count}x)" for use in operators if not use.available
-    ]
+    unknown = (use for use in operators if not use.available)
+    problems = [f"{explained(use.name)} is not supported ({use.count}x)" for use in unknown]
     if missing:
         problems.append(f"{counted(len(missing), 'constant')} missing in the given files")
     return replace(

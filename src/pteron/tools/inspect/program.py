@@ -133,9 +133,8 @@ def _method(
         for index, delegate in enumerate(record.delegates)
     )
     inputs, outputs = describe(record, [delegate.compiled for delegate in examined])
-    calls = Counter(
-        record.operators[call.operator] for call in record.instructions if isinstance(call, KernelCall)
-    )
+    hosted = (call for call in record.instructions if isinstance(call, KernelCall))
+    calls = Counter(record.operators[call.operator] for call in hosted)
     tensors = (value for value in record.values if isinstance(value, TensorRecord))
     constants = [len(tensor.data) for tensor in tensors if tensor.data is not None]
     report = MethodReport(

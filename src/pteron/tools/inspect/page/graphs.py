@@ -106,10 +106,8 @@ def describe_values(
             values.append(ValueDetails(value.id, None, (), (), None, False))
             continue
         place = None if value.constant is None else places.setdefault(value.constant, len(places))
-        dims = dynamic.get(value.id, ())
-        values.append(
-            ValueDetails(value.id, str(value.dtype), value.shape_max, dims, place, value.id in states)
-        )
+        dims, is_state = dynamic.get(value.id, ()), value.id in states
+        values.append(ValueDetails(value.id, str(value.dtype), value.shape_max, dims, place, is_state))
     return tuple(values), tuple(places)
 
 
@@ -176,10 +174,9 @@ def _shapes(
     compiled: Compiled, shapes: Mapping[int, Shape], values: Mapping[int, int]
 ) -> Mapping[int, Shape]:
     """The shapes of all tensors for these input shapes; empty if they are invalid."""
+    inputs = compiled.prepared.graph.inputs
     try:
-        return compiled.shapes(
-            tuple(shapes.get(value.id) for value in compiled.prepared.graph.inputs), values
-        )
+        return compiled.shapes(tuple(shapes.get(value.id) for value in inputs), values)
     except PteronError:
         return {}
 

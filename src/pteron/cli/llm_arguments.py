@@ -110,28 +110,19 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
 def find_model(given: str) -> Path:
     """The program or folder at a path; without one, the folder of the known model of that name."""
     from pteron.cli.progress import fetch_model
-    from pteron.llm.models import locate_model
-
-    path = locate_model(given, fetch_model)
-    if path.is_dir() and _is_checkpoint(path):
-        from pteron.llm.model_files import program_file
-
-        raise InputError(
-            f"the folder {path} has no program {program_file(path).name}; "
-            f"`pteron export llm {path} -o FOLDER` makes one from a checkpoint"
-        )
-    return path
-
-
-def _is_checkpoint(folder: Path) -> bool:
-    """Whether a folder without a program is a checkpoint to export, or has no file of a model at all."""
     from pteron.llm.model_files import program_file
+    from pteron.llm.models import locate_model
     from pteron.llm.tokenizers.load import FILE_NAMES
 
-    if program_file(folder).exists():
-        return False
-    has_tokenizer = any(any(folder.glob(pattern)) for pattern in FILE_NAMES)
-    return not has_tokenizer or any(folder.glob("*.safetensors"))
+    path = locate_model(given, fetch_model)
+    if path.is_dir() and not program_file(path).exists():
+        has_tokenizer = any(any(path.glob(pattern)) for pattern in FILE_NAMES)
+        if not has_tokenizer or any(path.glob("*.safetensors")):  # a checkpoint, or no model at all
+            raise InputError(
+                f"the folder {path} has no program {program_file(path).name}; "
+                f"`pteron export llm {path} -o FOLDER` makes one from a checkpoint"
+            )
+    return path
 
 
 def build_sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:

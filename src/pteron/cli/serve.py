@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -188,15 +188,10 @@ def _open_served(path: Path, arguments: argparse.Namespace) -> Generator[Engine 
             yield model
 
 
-@contextmanager
-def _open_log(arguments: argparse.Namespace) -> Generator[TextIO | None, None, None]:
-    if arguments.quiet:
-        yield None
-    elif arguments.log is None:
-        yield sys.stderr
-    else:
-        with Path(arguments.log).open("a", encoding="utf-8") as stream:
-            yield stream
+def _open_log(arguments: argparse.Namespace) -> AbstractContextManager[TextIO | None]:
+    if arguments.quiet or arguments.log is None:
+        return nullcontext(None if arguments.quiet else sys.stderr)
+    return Path(arguments.log).open("a", encoding="utf-8")
 
 
 def _is_local(host: str) -> bool:

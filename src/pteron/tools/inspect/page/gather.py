@@ -111,7 +111,7 @@ class _Gatherer:
         if graph is None:
             return DelegateDetails(name, report.backend, report.bytes, report.problems)
         self.progress(f"reading {method.report.name}, {name}", 0, 0)
-        operators = graphs.OperatorTable()
+        operators: dict[str, int] = {}  # numbered in the order of their first use
         nodes = graphs.describe_nodes(graph, operators)
         both = self._compiled(graph, delegate)
         dynamic = graphs.dynamic_dims(both[1], _free_dims(method, index, graph)) if both else {}
@@ -131,7 +131,7 @@ class _Gatherer:
                 self._constant(constant, constant in packed, delegate, (place, len(constants)))
                 for place, constant in enumerate(constants)
             ),
-            operators=operators.entries(),
+            operators=tuple(map(graphs.describe_operator, operators)),
             nodes=nodes,
             calls=call_details,
             repetitions=find_repetitions(

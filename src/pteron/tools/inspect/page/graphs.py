@@ -35,34 +35,22 @@ _PIECE_BYTES = 1 << 22  # read at a time
 _TRIED_MAX = 100_000  # tried sizes times calls
 
 
-class OperatorTable:
-    """Numbers operators in the order of their first use."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def __getitem__(self, name: str) -> int:
-        return self._places.setdefault(name, len(self._places))
-
-    def entries(self) -> tuple[OperatorDetails, ...]:
-        return tuple(map(_operator, self._places))
-
-
-def _operator(name: str) -> OperatorDetails:
+def describe_operator(name: str) -> OperatorDetails:
     known = OPERATORS.get(name)
     names = tuple(argument.name for argument in known.signature.arguments) if known else ()
     return OperatorDetails(name, family_of_operator(name) or UNKNOWN, names, known is not None)
 
 
-def describe_nodes(graph: Graph, operators: OperatorTable) -> tuple[NodeDetails, ...]:
-    """The graph's nodes. If all operators are known, in-place changes count as writes."""
+def describe_nodes(graph: Graph, operators: dict[str, int]) -> tuple[NodeDetails, ...]:
+    """The graph's nodes. If all operators are known, in-place changes count as writes. New operators are
+    added to `operators`, with their position."""
     try:
         mutated = [_ids(*call.mutated) for call in resolve(graph)]
     except PteronError:
         mutated = [()] * len(graph.nodes)
     return tuple(
         NodeDetails(
-            operators[node.name],
+            operators.setdefault(node.name, len(operators)),
             tuple(map(_argument, node.args)),
             reads=_ids(*node.args[:-1]),
             writes=tuple(dict.fromkeys((*_ids(node.args[-1]), *changed))),
@@ -72,14 +60,14 @@ def describe_nodes(graph: Graph, operators: OperatorTable) -> tuple[NodeDetails,
 
 
 def describe_calls(
-    calls: Sequence[Call], once: Collection[Call], operators: OperatorTable
+    calls: Sequence[Call], once: Collection[Call], operators: dict[str, int]
 ) -> tuple[CallDetails, ...]:
     """The calls after rewrites; those in `once` depend only on constants."""
     return tuple(
         CallDetails(
             node=call.node.index,
             nodes=call.nodes,
-            operator=operators[call.operator.name],
+            operator=operators.setdefault(call.operator.name, len(operators)),
             arguments=tuple(map(_argument, (*call.inputs, *call.outputs))),
             reads=_ids(*call.inputs),
             writes=_ids(*call.outputs, *call.mutated),

@@ -13,7 +13,7 @@ from pteron.format import read_bundled, read_delegate, read_program, read_weight
 from pteron.graph import build
 from pteron.passes import missing_operators, prepare
 from pteron.tools.inspect import inspect
-from pteron.tools.inspect.text import inspect_lines
+from pteron.tools.inspect.report import inspect_lines
 
 _SMALL = 16 << 10  # bytes of a seed
 

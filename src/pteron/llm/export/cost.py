@@ -31,7 +31,7 @@ class _Cost(NamedTuple):
 
 
 # From an export of 40 million parameters by executorch 1.5.1 on two busy cores, which took 814 s. Only the
-# ratios matter: cli/export_progress.py measures the speed of the machine.
+# ratios matter: cli/progress.py measures the speed of the machine.
 STAGES = {
     READING: _Cost(0.2, 0.02),
     LOADING: _Cost(28.0, 0.0),

@@ -11,7 +11,7 @@ import pytest
 
 import pteron
 from pteron import DType, GraphError, PteronError, UnsupportedError
-from pteron.format import (
+from pteron.format.records import (
     ConstantRecord,
     DelegateCall,
     DelegateGraph,

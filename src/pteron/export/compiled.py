@@ -15,7 +15,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.export.signature import Signature
-from pteron.format import KernelCall, MethodRecord
+from pteron.format.records import KernelCall, MethodRecord
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from pteron.errors import GraphError
-from pteron.format import DelegateGraph, VkSymInt, VkTensor, VkValueList
+from pteron.format.records import DelegateGraph, VkSymInt, VkTensor, VkValueList
 from pteron.graph.values import Constant, Graph, Item, Node, SymInt, Tensor, Value, ValueList, numel, tensors
 
 ValueOf: TypeAlias = Callable[[int], Value]

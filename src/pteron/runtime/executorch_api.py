@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pteron.errors import InputError, MethodError
-from pteron.format import BACKEND, EValue, MethodRecord, TensorRecord
+from pteron.format.delegate import BACKEND
+from pteron.format.records import EValue, MethodRecord, TensorRecord
 from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
 from pteron.runtime.program import Program, load

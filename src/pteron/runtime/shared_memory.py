@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from pteron.format import DelegateCall, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
+from pteron.format.records import DelegateCall, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
 from pteron.host.operator import HostOperator
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable

@@ -12,7 +12,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.extras import need
-from pteron.format import BundledTensor
+from pteron.format.bundled import BundledTensor
 from pteron.format.source import open_file
 from pteron.runtime import Program, ValueSpec
 from pteron.tools.compare.calls import Calls

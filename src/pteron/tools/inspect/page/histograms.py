@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pteron.format import contents
+from pteron.format.source import contents
 from pteron.graph import Constant
 from pteron.tools.inputs import as_float
 from pteron.tools.inspect.page.report import HistogramDetails

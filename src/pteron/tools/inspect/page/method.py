@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pteron.errors import PteronError
-from pteron.format import (
+from pteron.format.records import (
     DelegateCall,
     FreeCall,
     Instruction,

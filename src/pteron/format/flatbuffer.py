@@ -84,9 +84,9 @@ class Table:
         """The error for a field whose bytes are readable but whose content is not acceptable."""
         return self._buffer.error(f"{self.path}.{name}", self._start, problem)
 
-    def integer(self, slot: int, name: str, kind: Struct = INT32, default: int = 0) -> int:
+    def integer(self, slot: int, name: str, kind: Struct = INT32) -> int:
         position = self._field(slot, name, kind.size)
-        return default if position is None else int(kind.unpack_from(self._buffer.view, position)[0])
+        return 0 if position is None else int(kind.unpack_from(self._buffer.view, position)[0])
 
     def boolean(self, slot: int, name: str) -> bool:
         return self.integer(slot, name, UINT8) != 0
@@ -117,13 +117,15 @@ class Table:
         return self._buffer.view[start : start + length]
 
     def integers(self, slot: int, name: str, kind: Struct = INT32) -> tuple[int, ...]:
-        return self._numbers(slot, name, kind)
+        start, count = self._vector(slot, name, kind.size)
+        self._buffer.spend(self.path, start, count * kind.size)
+        return unpack_from(f"<{count}{kind.format[-1]}", self._buffer.view, start)
 
     def doubles(self, slot: int, name: str) -> tuple[float, ...]:
-        return self._numbers(slot, name, DOUBLE)
+        return self.integers(slot, name, DOUBLE)
 
     def booleans(self, slot: int, name: str) -> tuple[bool, ...]:
-        return tuple(value != 0 for value in self._numbers(slot, name, UINT8))
+        return tuple(value != 0 for value in self.integers(slot, name, UINT8))
 
     def indices(
         self, slot: int, name: str, limit: int, of: str, kind: Struct = INT32, lowest: int = 0
@@ -161,11 +163,6 @@ class Table:
         """The type id in `slot` and the table in the slot after it; a union without a type is empty."""
         kind = self.integer(slot, f"{name}_type", UINT8)
         return kind, self.table(slot + 1, name) if kind else None
-
-    def _numbers(self, slot: int, name: str, kind: Struct) -> tuple[int, ...]:
-        start, count = self._vector(slot, name, kind.size)
-        self._buffer.spend(self.path, start, count * kind.size)
-        return unpack_from(f"<{count}{kind.format[-1]}", self._buffer.view, start)
 
     def _vector(self, slot: int, name: str, item_size: int) -> tuple[int, int]:
         """Where a vector's items begin and how many there are, all of them within the buffer."""

@@ -33,9 +33,9 @@ class TensorRecord:
     name: str | None
     is_external: bool
     """Its bytes are in a `.ptd` file, under `name`."""
-    place: tuple[int, int] | None = None
-    """Its arena and the offset in it, where memory was planned for it: a tensor that no instruction writes is
-    another view of the one written there."""
+    allocation: tuple[int, int] | None = None
+    """Its arena and the byte offset there, if the exporter planned its memory. A tensor that no instruction
+    writes is a view of the tensor written at the same place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class TensorInfo:
 
     def is_memory_planned(self) -> bool:
         """Whether the exporter planned its memory. Pteron plans its own."""
-        return self._record.place is not None
+        return self._record.allocation is not None
 
     def nbytes(self) -> int:
         return prod(self._record.sizes) * self._record.dtype.itemsize

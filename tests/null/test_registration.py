@@ -89,7 +89,7 @@ def test_one_name_for_two_rewrites() -> None:
 
     assert rewrite("test rewrite")(find) is find
     for name in ("test rewrite", *REWRITES):
-        with pytest.raises(ValueError, match=f"rewrite {name} is defined twice"):
+        with pytest.raises(ValueError, match=f"{name} is defined twice"):
             rewrite(name)(find)
 
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pteron.errors import GraphError, InputError, PteronError
 from pteron.graph import Graph, Tensor
 from pteron.ops import Call
-from pteron.ops.join import JOINS
 from pteron.ops.requirement import problem_of
-from pteron.ops.rewrite import REWRITES, Find, Flow, Replacement
+from pteron.ops.rewrite import JOINS, REWRITES, Find, Flow, Replacement
 
 REWRITES_VARIABLE = "PTERON_REWRITES"
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Window
 from pteron.ops.dispatch import Bound, Parameter, elements
-from pteron.ops.join import Join, memory_of
 from pteron.ops.live import LiveInt, Trace
 from pteron.ops.operand import BufferRef
+from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify

@@ -20,7 +20,7 @@ from pteron.passes import Source
 from pteron.plan.archive.writer import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.wgsl import Binding, Kernel, Module, Statements
+from pteron.wgsl import Binding, Kernel, Module
 from pteron.wgsl.module import Access
 
 Json: TypeAlias = Any
@@ -284,9 +284,6 @@ def _read_module(entry: Json, trusted: bool) -> Module:
         fields=(),
         params_size=params_size,
         workgroup=(x, y, z),
-        aliases=frozenset(),
-        constants={},
-        statements=Statements(None, {}, None),
         bounds_checks=not trusted or bool(entry["bounds_checks"]),
     )
 

@@ -16,7 +16,7 @@ from pteron.gpu import Device
 from pteron.host.lookup import find_operator
 from pteron.llm.arguments import integers
 from pteron.ops import Target
-from pteron.ops.join import JOINS
+from pteron.ops.rewrite import JOINS
 from pteron.passes import prepare
 from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled

@@ -11,7 +11,8 @@ from pteron.families.exporter_removed.operators import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import describe
 from pteron.ops import OPERATORS, Call, Kind, Operator
-from pteron.ops.signature import KindError, conform
+from pteron.ops.requirement import RequirementError
+from pteron.ops.signature import conform
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _bind(graph: Graph, node: Node) -> Call:
             for argument, value in zip(signature.arguments, inputs, strict=True)
             if argument.kind != "ignored"
         )
-    except KindError as error:
+    except RequirementError as error:
         raise GraphError(f"{graph.name}, {node}: {error}") from None
     call = Call(node, operator, bound, _outputs(graph, node, operator, output))
     for tensor in call.mutated:

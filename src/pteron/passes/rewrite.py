@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from pteron.errors import GraphError, InputError, PteronError
@@ -53,7 +53,11 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
         taken.update(found.old)
         stood = tuple(node for call in found.old for node in (call.node, *call.replaced))
         replaced[flow.calls[place]] = replace(found.new, replaced=stood)
-    return tuple(_merged(flow.calls, replaced, taken)), is_all
+    calls: list[Call] = []
+    for call in flow.calls:
+        calls += [replaced[call]] if call in replaced else []
+        calls += [call] if call not in taken else []
+    return tuple(calls), is_all
 
 
 def _without_orphans(before: Flow, calls: tuple[Call, ...]) -> tuple[Call, ...]:
@@ -122,11 +126,3 @@ def _depends(a: Call, b: Call) -> bool:
     """Whether it matters which of two calls comes first."""
     written_a, written_b = a.written_ids, b.written_ids
     return bool(written_a & (written_b | b.read_ids) or written_b & a.read_ids)
-
-
-def _merged(calls: Iterable[Call], replaced: dict[Call, Call], taken: set[Call]) -> Iterable[Call]:
-    for call in calls:
-        if call in replaced:
-            yield replaced[call]
-        if call not in taken:
-            yield call

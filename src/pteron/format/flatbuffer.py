@@ -60,7 +60,7 @@ class Buffer:
 
 
 class Table:
-    """One table: its fields are read by slot (their place in the schema) and named for messages."""
+    """One table: its fields are read by slot (their position in the schema) and named for messages."""
 
     __slots__ = ("_buffer", "_size", "_start", "_vtable", "_vtable_size", "path")
 
@@ -96,7 +96,7 @@ class Table:
         return 0.0 if position is None else float(DOUBLE.unpack_from(self._buffer.view, position)[0])
 
     def index(self, slot: int, name: str, limit: int, of: str, kind: Struct = INT32) -> int:
-        """An integer that must be a place in a list of `limit` entries called `of`."""
+        """An integer that must be an index into `limit` entries called `of`."""
         index = self.integer(slot, name, kind)
         if not 0 <= index < limit:
             raise self.error(name, f"{index} is not an index into {limit} {of}")
@@ -130,7 +130,7 @@ class Table:
     def indices(
         self, slot: int, name: str, limit: int, of: str, kind: Struct = INT32, lowest: int = 0
     ) -> tuple[int, ...]:
-        """Integers that must each be a place in a list of `limit` entries called `of`."""
+        """Integers that must each be an index into `limit` entries called `of`."""
         indices = self.integers(slot, name, kind)
         if indices and not (lowest <= min(indices) and max(indices) < limit):
             wrong = next(index for index in indices if not lowest <= index < limit)
@@ -165,7 +165,7 @@ class Table:
         return kind, self.table(slot + 1, name) if kind else None
 
     def _vector(self, slot: int, name: str, item_size: int) -> tuple[int, int]:
-        """Where a vector's items begin and how many there are, all of them within the buffer."""
+        """The start of a vector's items and their count, all within the buffer."""
         position = self._field(slot, name, 4)
         if position is None:
             return 0, 0

@@ -89,7 +89,7 @@ def _bind(graph: Graph, node: Node) -> Call:
     call = Call(node, operator, bound, _outputs(graph, node, operator, output))
     for tensor in call.mutated:
         if call.reads.count(tensor) > 1:
-            raise GraphError(f"{graph.name}, {node}: {tensor} is updated in place and read besides")
+            raise GraphError(f"{graph.name}, {node}: {tensor} is updated in place and also read")
     if operator.kind is Kind.PREPACK:
         _check_prepack(graph, call)
     return call

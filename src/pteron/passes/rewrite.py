@@ -42,7 +42,7 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
     spans: list[tuple[int, int]] = []  # positions of the calls that were replaced, first and last
     is_all = True
     for found in find(flow):
-        if not taken.isdisjoint(found.old) or (place := place_of(flow, found)) is None:
+        if not taken.isdisjoint(found.old) or (point := insertion_point(flow, found)) is None:
             continue
         positions = [flow.position[call] for call in found.old]
         first, last = min(positions), max(positions)
@@ -51,8 +51,8 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
             continue
         spans.append((first, last))
         taken.update(found.old)
-        stood = tuple(node for call in found.old for node in (call.node, *call.replaced))
-        replaced[flow.calls[place]] = replace(found.new, replaced=stood)
+        nodes = tuple(node for call in found.old for node in (call.node, *call.replaced))
+        replaced[flow.calls[point]] = replace(found.new, replaced=nodes)
     calls: list[Call] = []
     for call in flow.calls:
         calls += [replaced[call]] if call in replaced else []
@@ -90,11 +90,11 @@ def switched_on() -> tuple[str, ...]:
     return tuple(name for name in every if name not in off)
 
 
-def place_of(flow: Flow, found: Replacement) -> int | None:
+def insertion_point(flow: Flow, found: Replacement) -> int | None:
     """The position to insert the new call at; None if every position would change a result."""
     old = {call: flow.position[call] for call in found.old}
     made = {value.id for call in old for value in call.outputs if value is not None}
-    if found.new.read_ids & made or _shows(flow, found):
+    if found.new.read_ids & made or _is_visible(flow, found):
         return None
     first, last = min(old.values()), max(old.values())
     between = [(position, flow.calls[position]) for position in range(first, last + 1)]
@@ -105,14 +105,14 @@ def place_of(flow: Flow, found: Replacement) -> int | None:
         for position, other in others
         if _depends(call, other)
     ]
-    for place in range(last, first - 1, -1):
+    for point in range(last, first - 1, -1):
         # Calls keep their order if one reads or writes what the other writes.
-        if all((before < position) == (place <= position) for before, position in bound):
-            return place
+        if all((before < position) == (point <= position) for before, position in bound):
+            return point
     return None
 
 
-def _shows(flow: Flow, found: Replacement) -> bool:
+def _is_visible(flow: Flow, found: Replacement) -> bool:
     """Whether another call reads a value that the new call does not write."""
     made = {value.id for value in found.new.outputs if value is not None}
     vanishing = {value.id for call in found.old for value in call.outputs if value is not None} - made

@@ -40,7 +40,7 @@ class Collector:
     joins: Sequence[Join] = ()
     launches: list[Collected] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
-    _scratch: dict[Scratch, int] = field(default_factory=dict)  # places of a node's scratch buffers
+    _scratch: dict[Scratch, int] = field(default_factory=dict)  # indices of a node's scratch buffers
     _proven: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(
@@ -61,7 +61,7 @@ class Collector:
             if joined := self._joined(dispatch, is_read_later):
                 # This launch still uses the scratch memory of the previous node.
                 self._scratch = {
-                    each: place for each, place in before.items() if _binds(joined, each)
+                    each: index for each, index in before.items() if _binds(joined, each)
                 } | self._scratch
                 last = self.launches.pop()
                 self._launch(last.node, joined, last.nodes | all_nodes)
@@ -135,7 +135,7 @@ class Collector:
         if not isinstance(buffer, Scratch):
             return buffer
         taken = self._scratch.values()
-        index = self._scratch.setdefault(buffer, next(place for place in count() if place not in taken))
+        index = self._scratch.setdefault(buffer, next(index for index in count() if index not in taken))
         if index == len(self.scratch_bytes):
             self.scratch_bytes.append(0)
         self.scratch_bytes[index] = max(self.scratch_bytes[index], buffer.count * buffer.storage.itemsize)

@@ -82,8 +82,8 @@ def qparams(builder: BatchedGraphBuilder, node: Node) -> None:
     x, _, block, *_ = node.args
     sizes = block.items if isinstance(block, ValueList) else block
     dim = builder.row_dim(x)
-    apart = isinstance(sizes, tuple) and len(sizes) == len(shape_of(x)) and sizes[dim] == 1
-    refuse_unless(apart, "it looks at several rows at once")
+    is_separate = isinstance(sizes, tuple) and len(sizes) == len(shape_of(x)) and sizes[dim] == 1
+    refuse_unless(is_separate, "it looks at several rows at once")
     builder.keep_dim(node)
 
 
@@ -96,10 +96,10 @@ _INDICES = {
 
 @rule(*_INDICES)
 def embedding(builder: BatchedGraphBuilder, node: Node) -> None:
-    place = _INDICES[node.name]
-    others = (value for index, value in enumerate(node.args[:-1]) if index != place)
+    position = _INDICES[node.name]
+    others = (value for index, value in enumerate(node.args[:-1]) if index != position)
     refuse_unless(all(map(builder.is_fixed, others)), "its table differs from row to row")
-    builder.keep(node, builder.row_dim(node.args[place]))
+    builder.keep(node, builder.row_dim(node.args[position]))
 
 
 # Shapes -------------------------------------------------------------------------------------------
@@ -123,17 +123,17 @@ def view(builder: BatchedGraphBuilder, node: Node) -> None:
     items = sizes.items if isinstance(sizes, ValueList) else sizes
     assert isinstance(items, tuple)
     before, steps = builder.leading_dim(x), builder.steps_max
-    named = [place for place, item in enumerate(items) if builder.is_position(item, Live.STEPS)]
-    open_ones = [place for place, item in enumerate(items) if item == -1]
+    named = [index for index, item in enumerate(items) if builder.is_position(item, Live.STEPS)]
+    open_ones = [index for index, item in enumerate(items) if item == -1]
     shape = shape_of(output)
-    first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    first = next((index for index, size in enumerate(shape) if size != 1), len(shape))
     # With one step, sizes do not identify the dim: it stays where it was, among those of size 1.
-    dim = (named or [place for place in open_ones if steps > 1] or [before if steps == 1 else first])[0]
+    dim = (named or [index for index in open_ones if steps > 1] or [before if steps == 1 else first])[0]
     fits = dim < len(shape) and shape[dim] == steps and all(size == 1 for size in shape[:dim])
     refuse_unless(fits, "it does not keep rows together")
     made = builder.give_rows(output, dim)
     count: Value = items[dim] if named else _steps(builder)
-    now = tuple(count if place == dim else builder.now(item) for place, item in enumerate(items))
+    now = tuple(count if index == dim else builder.now(item) for index, item in enumerate(items))
     builder.emit(node.name, builder.now(x), ValueList(builder.new_id(), now), made)  # type: ignore[arg-type]
 
 

@@ -55,8 +55,10 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
         replaced[flow.calls[point]] = replace(found.new, replaced=nodes)
     calls: list[Call] = []
     for call in flow.calls:
-        calls += [replaced[call]] if call in replaced else []
-        calls += [call] if call not in taken else []
+        if call in replaced:
+            calls.append(replaced[call])
+        if call not in taken:
+            calls.append(call)
     return tuple(calls), is_all
 
 

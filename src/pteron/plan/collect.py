@@ -95,20 +95,14 @@ class Collector:
         blocks = dict.fromkeys(each.block for each in self.launches if each.block is not None)
         ordered = sorted(blocks, key=lambda block: not block.live)
         index_of = {block: index for index, block in enumerate(ordered)}
+        launches = []
+        for node, dispatch, module, buffers, block, groups, nodes in self.launches:
+            index, starts = index_of[block] if block else None, _starts(dispatch)
+            launches.append(
+                Launch(node.index, node.name, module, buffers, index, groups, starts, tuple(sorted(nodes)))
+            )
         return Plan(
-            launches=tuple(
-                Launch(
-                    node.index,
-                    node.name,
-                    module,
-                    buffers,
-                    index_of[block] if block else None,
-                    groups,
-                    _starts(dispatch),
-                    tuple(sorted(nodes)),
-                )
-                for node, dispatch, module, buffers, block, groups, nodes in self.launches
-            ),
+            launches=tuple(launches),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),
             shapes=shapes,

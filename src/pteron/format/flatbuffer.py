@@ -192,7 +192,7 @@ class Table:
 def open_root(view: memoryview, name: str, identifier: bytes, root: str, start: int = 0) -> Table:
     """The root table, called `root` in messages, of the flatbuffer that begins at `start`.
 
-    A view of a mapped file is read, all of it: fields are many, and blobs inside stay what was read.
+    A view of a mapped file is copied to memory first: reading each field from the file would be slow.
     """
     view = contents(view)
     buffer = Buffer(view, name)

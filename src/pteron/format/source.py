@@ -52,7 +52,7 @@ class _MappedFile(mmap.mmap):
 
 
 def open_bytes(source: Source, name: str | None = None) -> FileBytes:
-    """View `source` without copying it; a path is read where it is small, and mapped elsewhere."""
+    """View `source` without copying it; a small file is read, a large one is mapped."""
     try:
         if isinstance(source, bytes | bytearray | memoryview):
             view, name = memoryview(source).cast("B").toreadonly(), name or "<bytes>"

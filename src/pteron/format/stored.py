@@ -20,7 +20,7 @@ class Subsegments:
     offsets: tuple[int, ...]
 
     def find(self, index: int) -> memoryview | None:
-        """From the start of a tensor to the end of the segment, or None where there is no such tensor."""
+        """From the start of a tensor to the end of the segment; None for an unknown index."""
         if index >= len(self.offsets) or self.offsets[index] > len(self.segment):
             return None
         return self.segment[self.offsets[index] :]
@@ -37,7 +37,7 @@ class StoredData:
     initial_values: tuple[Subsegments, ...]
 
     def constant(self, tensor: Table, index: int) -> memoryview:
-        """At least the bytes of constant `index`, which `tensor` refers to."""
+        """The bytes of constant `index`, for `tensor`, up to the end of their segment."""
         data = self.constants.find(index)
         if data is None and index < len(self.inline_constants):
             data = self.inline_constants[index]
@@ -46,7 +46,7 @@ class StoredData:
         return data
 
     def initial_value(self, tensor: Table, group: int, index: int) -> memoryview:
-        """At least the bytes that the mutable `tensor` begins with."""
+        """The initial bytes of the mutable `tensor`, up to the end of their segment."""
         data = self.initial_values[group].find(index) if group < len(self.initial_values) else None
         if data is None:
             raise tensor.error("data_buffer_idx", f"there is no initial value {index} in group {group}")

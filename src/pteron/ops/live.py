@@ -78,7 +78,7 @@ def _reduced(terms: Terms) -> tuple[Terms, int]:
 
 
 def _divided(number: float, factor: int) -> float:
-    """A lower bound, divided: rounded up, for only whole numbers are meant."""
+    """A lower bound of an integer, divided by a factor: rounded up."""
     return number if math.isinf(number) else -(-int(number) // factor)
 
 

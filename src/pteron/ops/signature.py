@@ -2,8 +2,8 @@
 
     "self dim:ints? keepdim:bool dtype:ignored -> out"
 
-A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place; what is
-`ignored` may be anything, and the operator's functions do not see it. The names are the schema's; the
+A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place. An `ignored`
+argument may be anything and is not passed to the operator's functions. The names are the schema's; the
 exporter stores every argument by position, defaults included.
 """
 
@@ -44,7 +44,7 @@ class Signature:
 
 @cache
 def parse(line: str) -> Signature:
-    """The signature that a line spells."""
+    """The signature that a line describes."""
     inputs, outputs = line.split("->")
     return Signature(tuple(map(_argument, inputs.split())), tuple(map(_argument, outputs.split())))
 

@@ -117,7 +117,7 @@ def _check_prepack(graph: Graph, call: Call) -> None:
     if source.constant is None:
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source}, which is not a constant")
     if (source.shape_max, source.dtype) != (target.shape_max, target.dtype):
-        raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, unlike it")
+        raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, which differs")
 
 
 def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:

@@ -25,8 +25,8 @@ def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str])
             except PteronError:
                 raise
             except Exception as error:  # values that the rewrite does not expect
-                where = f"{graph.name}: nodes that the rewrite {name} looks at"
-                raise GraphError(f"{where} do not make sense: {problem_of(error)}") from error
+                where = f"{graph.name}: the rewrite {name} does not understand its nodes"
+                raise GraphError(f"{where}: {problem_of(error)}") from error
             is_done = is_done or len(calls) == len(flow.calls)
             calls = _without_orphans(flow, calls) if calls != flow.calls else calls
     return calls

@@ -1,7 +1,7 @@
 """Makes kernels without bounds checks safe. Tensors fit into their memory: checked once per graph. Kernels
 stay within the tensors: checked for every launch, by the extents that kernels state.
 
-If a live integer decides, the check adds a guard to the plan, which is used only for values that pass it.
+A check that depends on a live integer adds a guard: the plan is used only for values that pass it.
 """
 
 from __future__ import annotations

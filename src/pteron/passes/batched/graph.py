@@ -81,7 +81,7 @@ def _take(builder: BatchedGraphBuilder, node: Node) -> None:
         return
     try:
         if rule is None:
-            raise NotBatchableError("nothing is known of what it does to rows")
+            raise NotBatchableError("it has no batching rule")
         rule(builder, node)
     except NotBatchableError as error:
         raise NotBatchableError(f"node {node.index} {node.name}: {error}") from None
@@ -119,10 +119,10 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
             source = packed.get(cache.id, cache)
             constant = source.constant if isinstance(source, Tensor) else None
             if constant is None or len(cache.shape_max) != 4 or cache.shape_max[0] != 1:
-                raise NotBatchableError(f"{cache} is no cache of one sequence that the graph keeps")
+                raise NotBatchableError(f"{cache} is not a cache of one sequence that the graph keeps")
             if constant.bytes().any():
                 raise NotBatchableError(f"the cache {cache} does not begin as zeros")
             found[cache.id] = cache
     if not found:
-        raise NotBatchableError("it keeps no cache")
+        raise NotBatchableError("it has no KV cache")
     return found

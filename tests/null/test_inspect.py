@@ -13,7 +13,8 @@ import pytest
 
 import pteron
 from pteron.errors import DeviceError, GraphError, InputError
-from pteron.format import DelegateCall, ProgramFile, read_program
+from pteron.format.program import read_program
+from pteron.format.records import DelegateCall, ProgramFile
 from pteron.gpu import Device
 from pteron.graph import Constant
 from pteron.ops import Target

@@ -15,7 +15,8 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import InputError
-from pteron.format import BundledTensor, BundledValue, DelegateCall, KernelCall
+from pteron.format.bundled import BundledTensor, BundledValue
+from pteron.format.records import DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Bound, Errors, measure

@@ -16,8 +16,8 @@ from pteron.graph import SymInt, Tensor
 from pteron.host.lookup import find_operator
 from pteron.llm.arguments import integers
 from pteron.ops import Kind, Target
-from pteron.ops.join import JOINS
 from pteron.ops.operand import HostArray
+from pteron.ops.rewrite import JOINS
 from pteron.passes import prepare
 from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled

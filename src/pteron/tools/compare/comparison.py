@@ -14,7 +14,8 @@ from typing import Any
 
 from pteron.errors import InputError, PteronError
 from pteron.extras import check_installed
-from pteron.format import KernelCall, load_weights
+from pteron.format.records import KernelCall
+from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.graph import Graph
 from pteron.llm.model_files import program_file

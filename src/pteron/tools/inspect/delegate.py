@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
 from pteron.families.exporter_removed.operators import explained
-from pteron.format import BACKEND, DelegateGraph, DelegateRecord, read_delegate
+from pteron.format.delegate import BACKEND, read_delegate
+from pteron.format.records import DelegateGraph, DelegateRecord
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
 from pteron.ops import Target, Weight

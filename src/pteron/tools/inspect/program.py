@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.errors import InputError, PteronError
-from pteron.format import (
+from pteron.format.bundled import is_bundled, read_bundled
+from pteron.format.program import read_program
+from pteron.format.records import (
     DelegateCall,
-    FileBytes,
     FreeCall,
     JumpFalseCall,
     KernelCall,
@@ -21,14 +22,9 @@ from pteron.format import (
     MoveCall,
     ProgramFile,
     TensorRecord,
-    contents,
-    is_bundled,
-    load_weights,
-    open_bytes,
-    read_bundled,
-    read_program,
-    read_weights,
 )
+from pteron.format.source import FileBytes, contents, open_bytes
+from pteron.format.weights import load_weights, read_weights
 from pteron.host.limits import Limits
 from pteron.runtime.checks import check_method
 from pteron.runtime.specs import describe

@@ -18,8 +18,8 @@ from pteron.graph import Constant, Graph, Shape, SymInt, Tensor, Value
 from pteron.graph.values import numel, tensors
 from pteron.ops import Call, Operand, Scratch, Target, Weight, Window
 from pteron.ops.dispatch import Bound, elements
-from pteron.ops.join import memory_of
 from pteron.ops.operand import BufferRef, State
+from pteron.ops.rewrite import memory_of
 from pteron.passes import Placement, prepare
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.collect import Collected

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pteron.errors import InputError, PteronError
-from pteron.format import (
+from pteron.format.records import (
     DelegateCall,
     FreeCall,
     Instruction,
@@ -15,9 +15,8 @@ from pteron.format import (
     KernelCall,
     MethodRecord,
     MoveCall,
-    contents,
-    open_bytes,
 )
+from pteron.format.source import contents, open_bytes
 from pteron.graph import Constant, Graph, Shape, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import PteronError
-from pteron.format import contents
+from pteron.format.source import contents
 from pteron.graph import Constant, Graph, Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
 from pteron.ops.call import mutated_ids

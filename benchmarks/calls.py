@@ -20,7 +20,7 @@ import numpy as np
 from figures import HOST_TOLERANCE, Figure
 
 from pteron.dtypes import DType
-from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, PassTimer
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
 from pteron.graph import Graph, Node, Tensor

@@ -26,9 +26,9 @@ def lowerings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each program that is lowered from now on."""
     seen: list[object] = []
 
-    def counted(exported: Any, options: Any) -> bytes:
+    def counted(exported: Any, force_fp16: bool) -> bytes:
         seen.append(exported)
-        return lower(exported, options)
+        return lower(exported, force_fp16)
 
     monkeypatch.setattr(compiling, "lower", counted)
     return seen

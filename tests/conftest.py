@@ -20,8 +20,7 @@ from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401
 
 from pteron import Device
 from pteron.ops import Target
-from pteron.ops.join import JOINS
-from pteron.ops.rewrite import REWRITES
+from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -15,7 +15,7 @@ from pteron.passes import prepare
 from pteron.plan import Compiled, Plan
 from pteron.tools.inputs import LiveSize
 from pteron.tools.inspect.page import PageOptions, ProgramDetails, page_text, program_details
-from pteron.tools.inspect.page.report import (
+from pteron.tools.inspect.page.details import (
     DelegateDetails,
     MethodDetails,
     NodeDetails,

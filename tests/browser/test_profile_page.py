@@ -11,9 +11,8 @@ from browser_fixtures import Open
 import pteron
 from pteron import Profile
 from pteron.cli import main
-from pteron.tools.profile.export import page_text
-from pteron.tools.profile.groups import group_launches
-from pteron.tools.profile.report import Ceilings, LaunchTime, Stage
+from pteron.tools.profile.report import Ceilings, LaunchTime, Stage, group_launches
+from pteron.tools.profile.text import page_text
 from pteron.tools.workload import Decode
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from conformance.cache import FOLDER, ROOT
 from conformance.representative import ARCHIVE
 from pteron import PteronError
-from pteron.format import KernelCall, read_program
+from pteron.format.program import read_program
+from pteron.format.records import KernelCall
 
 
 def programs(place: Path) -> Iterator[bytes]:

@@ -9,7 +9,9 @@ import numpy as np
 
 import pteron
 from conformance.record import Array, Call, Case, Result
-from pteron.format import KernelCall, MethodRecord, TensorRecord, read_delegate, read_program
+from pteron.format.delegate import read_delegate
+from pteron.format.program import read_program
+from pteron.format.records import KernelCall, MethodRecord, TensorRecord
 from pteron.graph import Tensor, ValueList, build
 
 

@@ -13,7 +13,9 @@ from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
 from pteron.families.quantized import peaks
-from pteron.format import load_weights, open_bytes, read_program
+from pteron.format.program import read_program
+from pteron.format.source import open_bytes
+from pteron.format.weights import load_weights
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import batch_graph, peaks_graph, sampler_graph

@@ -11,7 +11,10 @@ import pytest
 from damage import damaged_copies, structure_of
 
 from pteron.errors import FormatError
-from pteron.format import read_bundled, read_delegate, read_program, read_weights
+from pteron.format.bundled import read_bundled
+from pteron.format.delegate import read_delegate
+from pteron.format.program import read_program
+from pteron.format.weights import read_weights
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 # Copies of each file; for a longer search, set the variable.

@@ -16,7 +16,7 @@ import torch
 
 import pteron
 from pteron.tools.inspect import inspect
-from pteron.tools.inspect.text import inspect_lines
+from pteron.tools.inspect.report import inspect_lines
 
 MEMORY_MAX = 4 << 30  # of addresses, besides those that libraries and drivers take before anything is done
 

@@ -22,7 +22,8 @@ from flatbuffer_writer import (
 )
 
 from pteron.dtypes import DType
-from pteron.format import VkSymInt, VkTensor, VkValue, VkValueList, read_delegate
+from pteron.format.delegate import read_delegate
+from pteron.format.records import VkSymInt, VkTensor, VkValue, VkValueList
 
 _HEADER_BYTES = 32
 _DTYPES = {

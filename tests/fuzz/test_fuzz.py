@@ -19,7 +19,7 @@ from fuzz.targets import TARGETS
 from fuzz.targets.files import programs, read_whole_program
 from fuzz.targets.seeded_graphs import graph_seeds
 from fuzz.worker import save
-from pteron.format import read_program
+from pteron.format.program import read_program
 
 # Executions, so that each takes two or three seconds here; the long version is `scripts/fuzz 10`.
 SHORT = {

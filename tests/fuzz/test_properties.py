@@ -24,7 +24,10 @@ from fuzz.target import Fault, judge
 from fuzz.targets import TARGETS
 from pteron.dtypes import DType
 from pteron.errors import PteronError
-from pteron.format import VkSymInt, VkTensor, VkValueList, read_bundled, read_program, read_weights
+from pteron.format.bundled import read_bundled
+from pteron.format.program import read_program
+from pteron.format.records import VkSymInt, VkTensor, VkValueList
+from pteron.format.weights import read_weights
 from pteron.llm.tokenizers.llama2c import merge_pairs
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate

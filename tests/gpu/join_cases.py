@@ -15,8 +15,7 @@ from pteron.families.quantized import tiled_q4, tiles
 from pteron.families.quantized.tiles import Tile
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
-from pteron.ops.join import JOINS
-from pteron.ops.rewrite import REWRITES
+from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.plan import Launch
 
 ADD, VIEW, SLICE = "aten.add.Tensor", "aten.view_copy.default", "aten.slice_copy.Tensor"

@@ -13,8 +13,7 @@ from small_graphs import run_graph
 from pteron import Device
 from pteron.graph import Graph
 from pteron.ops import Target
-from pteron.ops.join import JOINS
-from pteron.ops.rewrite import REWRITES
+from pteron.ops.rewrite import JOINS, REWRITES
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from plane_cases import (
     numbers,
 )
 
-from pteron.reference.layout import nearest
+from pteron.reference.elementwise import nearest
 
 
 def convolution(

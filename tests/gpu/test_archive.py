@@ -15,7 +15,10 @@ import pytest
 
 import pteron
 from pteron import Device, FormatError
-from pteron.format import DelegateCall, open_bytes, read_delegate, read_program
+from pteron.format.delegate import read_delegate
+from pteron.format.program import read_program
+from pteron.format.records import DelegateCall
+from pteron.format.source import open_bytes
 from pteron.graph import build
 from pteron.host.tensors import HostResult
 from pteron.plan import Executable, TensorPort

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pteron.dtypes import DType
-from pteron.format import DelegateCall, KernelCall, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, KernelCall, MethodRecord, TensorRecord
 from pteron.gpu import Device
 from pteron.graph import Graph, Node, Tensor
 from pteron.host.lookup import find_operator

@@ -142,7 +142,7 @@ def test_a_bundled_program_that_differs(
     path.write_bytes(content.replace(expected.tobytes(), (expected + 1).tobytes()))
     assert main(["run", str(path)]) == 1
     text = capsys.readouterr().out
-    assert "forward 0  output 0: 15 of 15 values differ" in text
+    assert "forward 0  output 0: 15 of 15 values exceed the tolerance" in text
     assert "1 of 2 test cases passed" in text
 
 

@@ -11,10 +11,9 @@ from join_cases import sum_and_norm, two_parts  # noqa: F401  # a fixture
 
 from pteron import Device
 from pteron.ops import Target
-from pteron.ops.join import JOINS
-from pteron.ops.rewrite import REWRITES
+from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.tools.compare import Tolerances, Verdict
-from pteron.tools.compare.checker import StepChecker
+from pteron.tools.compare.calls import StepChecker
 from pteron.tools.compare.comparison import find_culprit
 from pteron.tools.compare.float64 import float64
 from pteron.tools.compare.subgraph import Subgraph

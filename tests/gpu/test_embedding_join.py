@@ -19,8 +19,7 @@ from small_graphs import run_graph
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.ops import Target
-from pteron.ops.join import JOINS
-from pteron.ops.rewrite import REWRITES
+from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.plan import Launch
 
 pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]

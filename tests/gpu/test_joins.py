@@ -43,8 +43,7 @@ from pteron.families.quantized import tiles
 from pteron.families.quantized.tiles import Strip
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
-from pteron.ops.join import JOINS
-from pteron.ops.rewrite import REWRITES
+from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.plan import Launch
 from pteron.reference.products import matrix_q4
 

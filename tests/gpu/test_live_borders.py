@@ -9,7 +9,7 @@ import pytest
 from sketch import Sketch
 
 from pteron import Device, DType, GraphError, HostError
-from pteron.format import DelegateCall, EValue, Instruction, MethodRecord, MoveCall, TensorRecord
+from pteron.format.records import DelegateCall, EValue, Instruction, MethodRecord, MoveCall, TensorRecord
 from pteron.passes import prepare
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method

@@ -22,7 +22,8 @@ from measured_cases import CALLS, CASES, MODELS, ROWS, SAMPLERS
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.families.quantized.tiles import LANES
-from pteron.format import open_bytes, read_program
+from pteron.format.program import read_program
+from pteron.format.source import open_bytes
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import MASK, SETTINGS, batch_graph, sampler_graph

@@ -11,6 +11,7 @@ import pytest
 
 import pteron
 from pteron import Device
+from pteron.cli.arguments import Options
 from pteron.cli.llm_arguments import add_llm_arguments
 from pteron.errors import InputError
 from pteron.llm import LanguageModel
@@ -79,6 +80,6 @@ def test_a_variable_of_other_digits_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_flag() -> None:
     parser = argparse.ArgumentParser()
-    add_llm_arguments(parser, 9)
+    add_llm_arguments(Options(parser), 9)
     assert parser.parse_args(["model", "--digits", "2"]).digits == 2
     assert parser.parse_args(["model"]).digits is None

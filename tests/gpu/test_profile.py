@@ -24,10 +24,9 @@ from pteron.llm.model import LanguageModel
 from pteron.ops import Target, Weight
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
-from pteron.tools.profile.clocks import Timing
-from pteron.tools.profile.groups import By, group_launches
+from pteron.tools.profile.report import GROUP_KEYS, group_launches
 from pteron.tools.profile.text import notes
-from pteron.tools.profile.timing import STAGES, CallTimes
+from pteron.tools.profile.timing import STAGES, CallTimes, Timing
 from pteron.tools.run import Selection
 from pteron.tools.text import human_time
 from pteron.tools.workload import Decode, Prefill, Workload
@@ -395,4 +394,4 @@ def test_what_has_no_launches(programs: Path) -> None:
 def test_the_command_offers_what_there_is() -> None:
     """Its help does without what measures, so it has the words a second time."""
     assert get_args(Timing) == TIMINGS
-    assert get_args(By) == GROUPINGS
+    assert tuple(GROUP_KEYS) == GROUPINGS

@@ -10,6 +10,7 @@ import pytest
 from golden import Case, assert_outputs, read_cases
 
 import pteron
+from pteron.format.bundled import BundledTensor
 
 PROGRAMS = Path(__file__).parent.parent / "fixtures" / "programs"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.npz"))
@@ -103,8 +104,8 @@ def test_a_bundle_runs_and_knows_its_answers() -> None:
         (suite,) = program.bundle.suites
         assert len(suite.cases) == 2
         for case in suite.cases:
-            tensors = [value for value in case.inputs if isinstance(value, pteron.format.BundledTensor)]
-            answers = [value for value in case.outputs if isinstance(value, pteron.format.BundledTensor)]
+            tensors = [value for value in case.inputs if isinstance(value, BundledTensor)]
+            answers = [value for value in case.outputs if isinstance(value, BundledTensor)]
             outputs = program[suite.method](*(tensor.array for tensor in tensors))
             assert_outputs(outputs, [answer.array for answer in answers])
 

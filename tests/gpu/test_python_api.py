@@ -18,7 +18,7 @@ from golden import assert_outputs, read_cases
 
 import pteron
 from pteron import DtypeError, GpuTensor, InputError, ShapeError
-from pteron.format import MethodRecord
+from pteron.format.records import MethodRecord
 from pteron.runtime.specs import input_names, table
 
 

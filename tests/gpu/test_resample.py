@@ -14,7 +14,7 @@ from check import check_op, floats, refuse_op
 from plane_cases import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE
 
 from pteron.ops import Target
-from pteron.reference.layout import nearest
+from pteron.reference.elementwise import nearest
 
 LIVE = {"N": (2, 1, 3, 0), "S": (5, 11, 1, 7), "T": (13, 3, 6, 2)}
 

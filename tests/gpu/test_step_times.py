@@ -9,7 +9,7 @@ import pteron
 from pteron import Device, DeviceError
 from pteron.gpu import Replay, StepTimer
 from pteron.gpu.timing import STAMPS_MAX
-from pteron.tools.profile.clocks import StampClock, subtract_stamp_cost
+from pteron.tools.profile.timing import StampClock, subtract_stamp_cost
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from training_cases import INPUT_GRADIENT, LOSS, RATES, REQUANTIZE, STEP, WEIGHT
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.ops import Target
-from pteron.reference.training import adamw_step
+from pteron.reference.products import adamw_step
 
 INF = float("inf")
 

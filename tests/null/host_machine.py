@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from pteron import DType
-from pteron.format import (
-    EValue,
-    Instruction,
-    MethodRecord,
-    TensorRecord,
-)
+from pteron.format.records import EValue, Instruction, MethodRecord, TensorRecord
 from pteron.host.lookup import find_operator
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor

@@ -103,7 +103,7 @@ def test_rows_that_would_mix(graph: Graph) -> None:
     def softmax(node: Node) -> Node:
         return replace(node, name="aten._softmax.default", args=(node.args[0], 1, False, node.args[-1]))
 
-    with pytest.raises(UnsupportedError, match=r"node 8 aten._softmax.default: nothing is known"):
+    with pytest.raises(UnsupportedError, match=r"node 8 aten._softmax.default: it has no batching rule"):
         batch(changed(graph, NORM, softmax), 3)
     with pytest.raises(UnsupportedError, match="not the last"):
         batch(changed(graph, SELECT, argument(2, 3)), 3)
@@ -133,5 +133,5 @@ def test_what_is_no_language_model(graph: Graph, programs: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"not \(tokens \[1, steps\], position \[1\]\)"):
         batch(replace(graph, inputs=(position, tokens)), 3)
     no_cache = replace(graph, nodes=tuple(node for node in graph.nodes if node.name != ATTENTION))
-    with pytest.raises(UnsupportedError, match="it keeps no cache"):
+    with pytest.raises(UnsupportedError, match="it has no KV cache"):
         batch(no_cache, 3)

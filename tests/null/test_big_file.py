@@ -21,7 +21,7 @@ NAMED = 2**64 - 1
 # Prints the seconds and megabytes that each step takes, on top of a process that has imported Pteron.
 MEASURE = """
 import sys, time
-import numpy, pteron, pteron.cli.inspect, pteron.runtime.program, pteron.tools.inspect.text
+import numpy, pteron, pteron.cli.inspect, pteron.runtime.program, pteron.tools.inspect.report
 from pteron.tools.local_adapter import find_adapter
 
 find_adapter()

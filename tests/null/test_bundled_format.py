@@ -10,7 +10,9 @@ from flatbuffer_writer import Field, Fields, Scalar, int8, int32s, int64, write_
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format import BundledFile, BundledTensor, is_bundled, open_bytes, read_bundled, read_program
+from pteron.format.bundled import BundledFile, BundledTensor, is_bundled, read_bundled
+from pteron.format.program import read_program
+from pteron.format.source import open_bytes
 
 PROGRAMS = Path(__file__).parent.parent / "fixtures" / "programs"
 

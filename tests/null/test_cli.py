@@ -168,7 +168,7 @@ def test_system_errors_are_one_sentence(
 def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
     """They are escaped."""
     script = (
-        "import pteron.tools.inspect.text as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
+        "import pteron.tools.inspect.report as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
     )
     script += f"; raise SystemExit(c.main(['inspect', {str(programs / 'mlp.pte')!r}]))"
     command, environment = [sys.executable, "-P", "-c", script], {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -12,8 +12,8 @@ from kernel_files import kernel
 from pteron.dtypes import DType
 from pteron.graph import Node, Tensor
 from pteron.ops import Dispatch, Operand, Target
-from pteron.ops.join import IsRead, memory_of, same_memory
 from pteron.ops.operand import Slot
+from pteron.ops.rewrite import IsRead, memory_of, same_memory
 from pteron.plan import ScratchRef
 from pteron.plan.collect import Collector
 

@@ -9,11 +9,10 @@ import pytest
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError
+from pteron.tools.accuracy import Bound, Rounding, held_type, measure, rounding_of, rounding_of_all
 from pteron.tools.compare import Tolerances, replay
-from pteron.tools.compare.errors import held_type, measure
-from pteron.tools.compare.reference import Reference
+from pteron.tools.compare.comparison import Reference
 from pteron.tools.compare.report import NodeResult, Verdict
-from pteron.tools.compare.tolerances import Bound, Rounding, rounding_of, rounding_of_all
 
 EXACT = Bound(0.0, 0.0)
 

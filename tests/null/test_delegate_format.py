@@ -23,17 +23,10 @@ from flatbuffer_writer import (
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format import (
-    ConstantRecord,
-    DelegateGraph,
-    NodeRecord,
-    VkSymInt,
-    VkTensor,
-    VkValueList,
-    read_delegate,
-    read_program,
-    read_weights,
-)
+from pteron.format.delegate import read_delegate
+from pteron.format.program import read_program
+from pteron.format.records import ConstantRecord, DelegateGraph, NodeRecord, VkSymInt, VkTensor, VkValueList
+from pteron.format.weights import read_weights
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 NAMED = 2**64 - 1

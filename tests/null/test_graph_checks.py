@@ -11,7 +11,7 @@ import pytest
 
 import pteron
 from pteron import DType, GraphError, PteronError, UnsupportedError
-from pteron.format import (
+from pteron.format.records import (
     ConstantRecord,
     DelegateCall,
     DelegateGraph,
@@ -223,13 +223,13 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
         ),
         ["node 0 et_vk.select_as_symint.default"],
     ),
-    "a cache read besides": (
+    "a cache that is also read": (
         delegate(
             [tensor(1, 5, 2, 4), tensor(1), tensor(1, 5, 2, 4, constant=0), 0],
             [("update_cache.default", (2, 2, 3, 1))],
             constants=[stored(40)],
         ),
-        ["node 0 update_cache.default", "updated in place and read"],
+        ["node 0 update_cache.default", "updated in place and also read"],
     ),
     "an input that is a constant": (
         delegate([tensor(2, 3, constant=0), tensor(2, 3)], [(RELU, (0, 1))], constants=[stored(6)]),

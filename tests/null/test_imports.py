@@ -39,8 +39,9 @@ FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 MODULES = {
     ".".join(("pteron", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES
 }
-# Imported only where a program needs an ATen operator on the host, or is compared with PyTorch.
+# Imported only by torch.compile, for a program with an ATen operator on the host, or to compare with PyTorch.
 WITH_TORCH = {
+    Path("export/dynamo.py"),
     Path("host/torch_operators.py"),
     Path("tools/compare/float64.py"),
     *(path for path in FILES if path.parent == Path("reference")),

@@ -22,8 +22,7 @@ from pteron.plan import Compiled
 from pteron.tools.graph_structure import family_of_operator, find_repetitions
 from pteron.tools.inputs import LiveSize
 from pteron.tools.inspect.page import DelegateDetails, PageOptions, ProgramDetails, page_text, program_details
-from pteron.tools.inspect.page.graphs import UNKNOWN
-from pteron.tools.inspect.page.histograms import histogram
+from pteron.tools.inspect.page.graphs import UNKNOWN, histogram
 from pteron.tools.local_adapter import find_adapter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

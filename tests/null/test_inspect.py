@@ -13,13 +13,13 @@ import pytest
 
 import pteron
 from pteron.errors import DeviceError, GraphError, InputError
-from pteron.format import DelegateCall, ProgramFile, read_program
+from pteron.format.program import read_program
+from pteron.format.records import DelegateCall, ProgramFile
 from pteron.gpu import Device
 from pteron.graph import Constant
 from pteron.ops import Target
 from pteron.tools.inspect import inspect
-from pteron.tools.inspect.report import ProgramReport, WeightFileReport
-from pteron.tools.inspect.text import inspect_lines
+from pteron.tools.inspect.report import ProgramReport, WeightFileReport, inspect_lines
 from pteron.tools.local_adapter import LocalAdapter
 from pteron.tools.text import json_text
 
@@ -124,7 +124,7 @@ def test_a_constant_too_large_for_any_memory(programs: Path, monkeypatch: pytest
 
     monkeypatch.setattr("pteron.tools.inspect.delegate.mmap", SimpleNamespace(mmap=no_memory))
     report = program_report(programs / "external_weights.pte")
-    assert "does not fit into memory" in report.problems[-1]
+    assert "exceeds the memory" in report.problems[-1]
 
 
 def test_unsupported_operators_are_marked(programs: Path, tmp_path: Path) -> None:

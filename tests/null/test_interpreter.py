@@ -11,7 +11,7 @@ import pytest
 from host_machine import Machine, X, tensor
 
 from pteron import DType, GraphError, HostError, StateLost
-from pteron.format import (
+from pteron.format.records import (
     DelegateCall,
     EValue,
     FreeCall,

@@ -10,7 +10,15 @@ import pytest
 from host_machine import Machine, tensor
 
 from pteron import DType, GraphError, HostError, InputError
-from pteron.format import EValue, FreeCall, IndexList, Instruction, JumpFalseCall, KernelCall, MoveCall
+from pteron.format.records import (
+    EValue,
+    FreeCall,
+    IndexList,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+)
 from pteron.host import limits
 from pteron.host.limits import Limits
 

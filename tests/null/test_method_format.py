@@ -30,7 +30,8 @@ from program_writer import (
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format import (
+from pteron.format.program import read_program
+from pteron.format.records import (
     DelegateRecord,
     EValue,
     FreeCall,
@@ -39,7 +40,6 @@ from pteron.format import (
     KernelCall,
     MoveCall,
     TensorRecord,
-    read_program,
 )
 
 

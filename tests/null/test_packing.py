@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pteron.dtypes import DType, Storage
-from pteron.format import open_bytes, source
+from pteron.format import source
+from pteron.format.source import open_bytes
 from pteron.graph import Constant
 from pteron.ops import Weight
 from pteron.ops.operand import _BY_ELEMENT, joined

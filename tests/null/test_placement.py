@@ -312,7 +312,7 @@ def test_prepack_into_something_else() -> None:
     sketch = Sketch()
     weight, out = sketch.constant(3), sketch.tensor(4)
     sketch.node("et_vk.prepack.default", weight, out)
-    with pytest.raises(GraphError, match=r"into %1:f32\[4\], unlike it"):
+    with pytest.raises(GraphError, match=r"into %1:f32\[4\], which differs"):
         sketch.prepare([], [out])
 
 

@@ -17,7 +17,8 @@ from program_writer import SEGMENTS, program_bytes
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format import (
+from pteron.format.program import read_program
+from pteron.format.records import (
     DelegateCall,
     IndexList,
     JumpFalseCall,
@@ -26,9 +27,8 @@ from pteron.format import (
     MoveCall,
     ProgramFile,
     TensorRecord,
-    open_bytes,
-    read_program,
 )
+from pteron.format.source import open_bytes
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 PROGRAMS = FIXTURES / "programs"

@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 from terminal_fixtures import on_terminal, seen
 
-from pteron.cli.export_progress import ExportEta, load_slowness, save_slowness
-from pteron.cli.progress import extrapolate, format_remaining, show_progress
+from pteron.cli.progress import (
+    ExportEta,
+    extrapolate,
+    format_remaining,
+    load_slowness,
+    save_slowness,
+    show_progress,
+)
 from pteron.llm.export.cost import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, report_stages
 from pteron.llm.export.lowering import MILESTONES
 
@@ -81,7 +87,7 @@ def test_an_export_tells_its_stages() -> None:
 def test_sigterm_cleans_up_an_export(tmp_path: Path) -> None:
     code = f"""
 import tempfile, time
-from pteron.cli.export_progress import export_progress
+from pteron.cli.progress import export_progress
 with export_progress(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
     print("begun", flush=True)
     time.sleep(60)
@@ -151,7 +157,7 @@ def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 EXPORT = """
 import time, pteron.cli.progress as progress
-from pteron.cli.export_progress import export_progress
+from pteron.cli.progress import export_progress
 from pteron.llm.export.cost import STAGES, report_stages
 progress._BAR_DELAY = 0.05
 with export_progress() as tell:

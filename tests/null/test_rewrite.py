@@ -14,7 +14,7 @@ from pteron.ops import Call
 from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.ops.signature import parse
 from pteron.passes import resolve
-from pteron.passes.rewrite import REWRITES_VARIABLE, place_of, rewrite_calls
+from pteron.passes.rewrite import REWRITES_VARIABLE, insertion_point, rewrite_calls
 
 SIGMOID, MUL, ADD = "aten.sigmoid.default", "aten.mul.Tensor", "aten.add.Tensor"
 
@@ -110,7 +110,7 @@ def fused(flow: Flow, positions: list[int], outputs: list[Tensor], *reads: Tenso
     old = tuple(flow.calls[position] for position in positions)
     operator = replace(old[-1].operator, signature=parse("a b? c? d? -> x y? z?"))
     new = Call(old[-1].node, operator, (*reads, *[None] * (4 - len(reads))), tuple(outputs))
-    return place_of(flow, Replacement(old, new))
+    return insertion_point(flow, Replacement(old, new))
 
 
 def test_several_roots() -> None:

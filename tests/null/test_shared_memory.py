@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from pteron import DType, GraphError
-from pteron.format import EValue, FreeCall, Instruction, KernelCall, MethodRecord, MoveCall, TensorRecord
+from pteron.format.records import (
+    EValue,
+    FreeCall,
+    Instruction,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+    TensorRecord,
+)
 from pteron.host.lookup import find_operator
 from pteron.host.values import HostTensor
 from pteron.runtime.call_lock import CallLock

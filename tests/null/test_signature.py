@@ -8,8 +8,8 @@ import pytest
 
 from pteron.dtypes import DType
 from pteron.graph import SymInt, Tensor, Value, ValueList
-from pteron.ops import OPERATORS, Kind
-from pteron.ops.signature import Argument, KindError, conform, parse
+from pteron.ops import OPERATORS, Kind, RequirementError
+from pteron.ops.signature import Argument, conform, parse
 
 X = Tensor(0, DType.F32, (3,))
 P = SymInt(1)
@@ -107,7 +107,7 @@ def test_a_list_of_tensors_may_have_holes() -> None:
     ],
 )
 def test_what_does_not_conform(word: str, value: Value) -> None:
-    with pytest.raises(KindError, match=r"^argument x: "):
+    with pytest.raises(RequirementError, match=r"^argument x: "):
         conform(argument(word), value)
 
 

@@ -14,8 +14,8 @@ import pytest
 import pteron
 from pteron import FormatError, InputError
 from pteron.cli import main
-from pteron.format import contents, is_same, open_bytes, source
-from pteron.format.source import pieces
+from pteron.format import source
+from pteron.format.source import contents, is_same, open_bytes, pieces
 from pteron.graph import Constant
 
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"

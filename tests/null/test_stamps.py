@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pteron.tools.profile.clocks import fit_to_pass, subtract_stamp_cost
+from pteron.tools.profile.timing import fit_to_pass, subtract_stamp_cost
 
 
 def measured(times: list[float], cost: float) -> tuple[list[float], list[float]]:

@@ -46,5 +46,5 @@ def test_a_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
         raise IndexError("short")
 
     monkeypatch.setitem(REWRITES, "failing", fails)
-    with pytest.raises(GraphError, match="the rewrite failing looks at do not make sense: IndexError: short"):
+    with pytest.raises(GraphError, match="rewrite failing does not understand its nodes: IndexError: short"):
         prepare(graph(), ["failing"])

@@ -10,7 +10,9 @@ from flatbuffer_writer import Field, Fields, int8, int32s, uint32, uint64, write
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format import TensorLayout, WeightFile, read_program, read_weights
+from pteron.format.program import read_program
+from pteron.format.tensor_layout import TensorLayout
+from pteron.format.weights import WeightFile, read_weights
 
 PROGRAMS = Path(__file__).parent.parent / "fixtures" / "programs"
 DATA = bytes(range(32))

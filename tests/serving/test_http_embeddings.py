@@ -162,7 +162,7 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from models import minilm
 
-    from pteron.export.lowering import Options, lower
+    from pteron.export.lowering import lower
 
     torch.manual_seed(0)
     sizes = {"vocabulary": 101, "positions": 64, "width": WIDTH, "heads": 3, "wide": 40, "layers": 2}
@@ -170,7 +170,7 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     length = torch.export.Dim("length", min=2, max=TOKENS_MAX)
     example = (torch.zeros(TOKENS_MAX, dtype=torch.long),)
     exported = torch.export.export(model, example, dynamic_shapes={"tokens": {0: length}}, strict=True)
-    (tmp_path / "model.pte").write_bytes(lower(exported, Options()))
+    (tmp_path / "model.pte").write_bytes(lower(exported))
     words = {
         word: number for number, word in enumerate(["[CLS]", "[SEP]", "[UNK]", "cat", "dog", "the", "sat"])
     }

@@ -6,17 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import (
-    add_call,
-    add_default,
-    add_examples,
-    add_program,
-    add_repeatable,
-    count,
-    live_size,
-    number,
-    positive,
-)
+from pteron.cli.arguments import Options, add_examples, count, live_size, number, positive
 from pteron.cli.profile import CONTEXT, check_writable
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_report
@@ -29,27 +19,23 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte), a language model's folder, or a saved result (.json)")
-    add_call(parser)
-    add_repeatable(
-        parser, "--dim", "SIZES", "live sizes of one case, separated by commas: 0.1=7,1.0=3", live_sizes
-    )
-    step = parser.add_argument_group("language models (default for folders: one prefill, one decode)")
-    add_repeatable(step, "--prompt-tokens", "N", "measure the prefill of N tokens", positive)
-    step.add_argument("--decode", action="store_true", help="measure decoding, one token after the other")
-    add_repeatable(step, "--context", "N", "tokens in the cache before --decode", count, str(CONTEXT))
-    add_default(step, "--tokens", "N", positive, 32, "tokens of one decode sample")
-    add_default(parser, "--runs", "N", positive, 50, "samples of each case")
-    add_default(
-        parser, "--seconds", "S", number(0), 10.0, "time limit of each case, which may cut its samples"
-    )
-    add_default(parser, "--warmup", "N", positive, 5, "runs before the samples")
-    add_repeatable(parser, "--adapter", "NAME", "adapter, as in `pteron run`; several are compared")
-    parser.add_argument("--json", metavar="FILE", help="save the result, with all samples")
-    parser.add_argument("--against", metavar="OLD.json", help="compare with a saved result")
-    add_default(
-        parser, "--tolerance", "PART", number(0), 0.05, "slowdown that is not reported: 0.05 is 5 percent"
-    )
+    options = Options(parser)
+    options.program("a program (.pte), a language model's folder, or a saved result (.json)")
+    options.call()
+    sizes = "live sizes of one case, separated by commas: 0.1=7,1.0=3"
+    options.repeatable("--dim", "SIZES", sizes, live_sizes)
+    step = options.group("language models (default for folders: one prefill, one decode)")
+    step.repeatable("--prompt-tokens", "N", "measure the prefill of N tokens", positive)
+    step.flag("--decode", "measure decoding, one token after the other")
+    step.repeatable("--context", "N", "tokens in the cache before --decode", count, str(CONTEXT))
+    step.add("--tokens", "N", "tokens of one decode sample", positive, 32)
+    options.add("--runs", "N", "samples of each case", positive, 50)
+    options.add("--seconds", "S", "time limit of each case, which may cut its samples", number(0), 10.0)
+    options.add("--warmup", "N", "runs before the samples", positive, 5)
+    options.repeatable("--adapter", "NAME", "adapter, as in `pteron run`; several are compared")
+    options.add("--json", "FILE", "save the result, with all samples")
+    options.add("--against", "OLD.json", "compare with a saved result")
+    options.add("--tolerance", "PART", "slowdown that is not reported: 0.05 is 5 percent", number(0), 0.05)
     add_examples(
         parser,
         "pteron bench model.pte --dim 1 --dim 8               # a method at two live sizes",
@@ -63,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.bench import Bench, judge
-    from pteron.tools.bench.text import bench_lines, judgement_lines
+    from pteron.tools.bench.report import bench_lines, judgement_lines
 
     if arguments.json:
         check_writable(arguments.json)
@@ -71,9 +57,7 @@ def command(arguments: argparse.Namespace) -> int:
     is_saved = arguments.program.endswith(".json")
     if is_saved:
         if old is None:
-            raise InputError(
-                f"{arguments.program} is a saved result; --against names the one to compare with"
-            )
+            raise InputError(f"{arguments.program} is a saved result; name the older one with --against")
         new = Bench.read(arguments.program)
     else:
         new = _measure(arguments)

@@ -10,15 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_examples
+from pteron.cli.arguments import Options, add_examples
 from pteron.cli.llm_arguments import (
     add_llm_arguments,
     build_sampling,
     is_interactive,
     open_model,
+    print_finish_reason,
+    print_statistics,
+    print_stream,
     warn_unused_options,
 )
-from pteron.cli.output import print_finish_reason, print_statistics, print_stream
 from pteron.cli.terminal import print_error, print_note
 
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ _COMMANDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_llm_arguments(parser, max_new_tokens=512)
-    parser.add_argument("--system", metavar="TEXT", help="system prompt: what the model should know or be")
+    options = Options(parser)
+    add_llm_arguments(options, max_new_tokens=512)
+    options.add("--system", "TEXT", "system prompt: what the model should know or be")
     parser.add_argument(
         "--prompt", metavar="TEXT", action="append", help="send this message, then exit (repeatable: turns)"
     )
@@ -75,13 +78,13 @@ def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namesp
         stop=arguments.stop,
         overflow="truncate",
     )
-    printed = print_stream(pieces)
+    text, is_interrupted = print_stream(pieces)
     if not arguments.quiet:
         print_finish_reason(llm, "/reset forgets the conversation")
         print_statistics(llm)
-    if printed.is_interrupted and not is_interactive():
+    if is_interrupted and not is_interactive():
         raise KeyboardInterrupt
-    return printed.text
+    return text
 
 
 def _run_slash_command(verb: str, rest: str, messages: list[dict[str, str]]) -> None:

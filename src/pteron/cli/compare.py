@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from typing import cast
+from dataclasses import fields
 
-from pteron.cli.arguments import (
-    add_adapter,
-    add_call,
-    add_default,
-    add_dims,
-    add_examples,
-    add_json,
-    add_program,
-    add_repeatable,
-    count,
-)
+from pteron.cli.arguments import Options, add_examples, count
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_report
-from pteron.tools.compare.reference import FORMS
+from pteron.cli.terminal import print_result
+
+FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte, .bpte), or a folder made by `pteron export llm`")
-    add_default(parser, "--reference", "KIND", str, "float64", f"what to compare with: {', '.join(FORMS)}")
-    add_call(parser)
-    add_dims(parser, "live size of random inputs")
+    options = Options(parser)
+    options.program("a program (.pte, .bpte), or a folder made by `pteron export llm`")
+    options.add("--reference", "KIND", f"what to compare with: {FORMS}", default="float64")
+    options.call()
+    options.dims("live size of random inputs")
     parser.add_argument(
         "--tokens", metavar="IDS", type=token_ids, default=[], help="prompt of a language model: 1,5,9"
     )
-    add_default(parser, "--steps", "N", count, 0, "decode steps after the prompt")
-    add_repeatable(
-        parser,
-        "--tolerance",
-        "T",
-        "1e-3 for all floats, sums=1e-3 for one class of operators; see docs/compare.md",
-    )
-    parser.add_argument(
-        "--each-node", action="store_true", help="run every node alone, without rewrites and joins"
-    )
-    parser.add_argument(
-        "--save", metavar="FOLDER", help="write the first difference to FOLDER, to reproduce it"
-    )
-    parser.add_argument(
-        "--in-order", action="store_true", help="print rows in execution order (default: worst first)"
-    )
-    parser.add_argument("--all", action="store_true", help="print all rows (default: the first twenty)")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if a node was not checked")
-    add_adapter(parser)
-    add_json(parser)
+    options.add("--steps", "N", "decode steps after the prompt", count, 0)
+    tolerance = "1e-3 for all floats, sums=1e-3 for one class of operators; see docs/compare.md"
+    options.repeatable("--tolerance", "T", tolerance)
+    options.flag("--each-node", "run every node alone, without rewrites and joins")
+    options.add("--save", "FOLDER", "write the first difference to FOLDER, to reproduce it")
+    options.flag("--in-order", "print rows in execution order (default: worst first)")
+    options.flag("--all", "print all rows (default: the first twenty)")
+    options.flag("--strict", "exit with 1 if a node was not checked")
+    options.adapter()
+    options.json()
     add_examples(
         parser,
         "pteron compare model.pte                          # each node against float64 PyTorch",
@@ -63,9 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.compare import Tolerances, compare
-    from pteron.tools.compare.text import ROWS, compare_lines
+    from pteron.tools.compare.report import ROWS, compare_lines
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.text import json_text, plain
 
     tolerances = Tolerances.of(arguments.tolerance)
     inputs = read_inputs(arguments.input)
@@ -86,12 +67,9 @@ def command(arguments: argparse.Namespace) -> int:
             device=arguments.adapter,
             progress=progress,
         )
-    if arguments.json:
-        plain_report = cast("dict[str, object]", plain(report))
-        print(json_text({**plain_report, "is_right": report.is_right}))
-    else:
-        rows = None if arguments.all else ROWS
-        print_report(compare_lines(report, in_order=arguments.in_order, rows=rows))
+    lines = compare_lines(report, in_order=arguments.in_order, rows=None if arguments.all else ROWS)
+    shown = {field.name: getattr(report, field.name) for field in fields(report)}
+    print_result({**shown, "is_right": report.is_right}, lines, as_json=arguments.json)
     is_incomplete = arguments.strict and (report.unchecked or report.host_operators)
     return 0 if report.is_right and not is_incomplete else 1
 

@@ -68,9 +68,8 @@ def words_for(typed: Sequence[str]) -> list[str]:
     option, sign, value = last.partition("=")
     if sign and option:  # --option=value
         return [f"{option}={word}" for word in _words([*before, option], value)]
-    return _words(
-        [word for word in before if word != "="], value if sign else last
-    )  # bash passes "=" as a word
+    words = [word for word in before if word != "="]  # bash passes "=" as a word
+    return _words(words, value if sign else last)
 
 
 def _words(before: Sequence[str], begun: str) -> list[str]:

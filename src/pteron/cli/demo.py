@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections.abc import Generator
+from pathlib import Path
 
-from pteron.cli.arguments import add_adapter, add_default, add_examples, positive, seed
+from pteron.cli.arguments import Options, add_examples, positive, seed
 from pteron.cli.progress import show_progress
+
+PROMPT = "Once upon a time"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_default(parser, "--seed", "N", seed, 7, "each seed gives another story")
-    add_default(parser, "--max-new-tokens", "N", positive, 160, "maximum tokens of the story")
-    add_adapter(parser)
+    options = Options(parser)
+    options.add("--seed", "N", "each seed gives another story", seed, 7)
+    options.add("--max-new-tokens", "N", "maximum tokens of the story", positive, 160)
+    options.adapter()
     add_examples(parser, "pteron demo", "pteron demo --seed 8 --max-new-tokens 60")
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.tools.demo import demo_text
-
-    story = demo_text(arguments.adapter, arguments.max_new_tokens, arguments.seed)
+    story = _generate(arguments.adapter, arguments.max_new_tokens, arguments.seed)
     try:
         with show_progress("loading stories15M"):
             opening = next(story)
@@ -28,3 +34,31 @@ def command(arguments: argparse.Namespace) -> int:
     finally:
         story.close()
     return 0
+
+
+def _generate(adapter: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
+    from pteron.llm import LLM, Sampling
+    from pteron.llm.models import fetch
+    from pteron.tools.text import human_bytes
+
+    with LLM(fetch("stories15m"), device=adapter) as llm:
+        method = llm.model.method
+        size = human_bytes(llm.program.file.size)
+        yield f"stories15M, a language model in 4 bits ({size}), on {llm.model.device.adapter}\n\n{PROMPT}"
+        before = method.counters
+        sampling = Sampling(temperature=0.7, top_p=0.9, seed=seed)
+        for piece in llm.generate(PROMPT, max_new_tokens=tokens, sampling=sampling):
+            yield piece.text
+        after, took = method.counters, llm.statistics
+        each = (after.dispatches - before.dispatches) / took.new_tokens
+        beside_python = Path(sys.executable).with_name("pteron")
+        is_on_path = shutil.which("pteron") or not beside_python.exists()
+        command = "pteron" if is_on_path else os.path.relpath(beside_python)
+        memory = human_bytes(sum(method.gpu_bytes.values()))
+        yield (
+            f"\n\n{took.new_tokens} tokens at {took.decode_rate:.1f} tokens/s, each sampled on the GPU: "
+            f"{each:.0f} dispatches of one delegate, nothing on the host; {memory} of GPU memory.\n\n"
+            f'Try next     {command} generate --model stories15m --prompt "The cat" --temperature 0.8\n'
+            f"             {command} inspect your-model.pte\n"
+            f"             {command} chat --model smollm2   (exported once; needs pip install '.[export]')\n"
+        )

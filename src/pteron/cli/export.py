@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import add_default, add_examples, positive
-from pteron.cli.export_progress import export_progress
+from pteron.cli.arguments import Options, add_examples, positive
+from pteron.cli.progress import export_progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,35 +22,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     llm.add_argument(
         "-o", "--output", metavar="FOLDER", required=True, help="folder for the program and its tokenizer"
     )
-    llm.add_argument(
-        "--quantize",
-        choices=["4w", "8da4w", "8w", "none"],
-        default="4w",
-        help="4w: 4-bit weights; 8da4w: with 8-bit activations too; 8w: 8-bit weights; none: float32 "
-        "(default: %(default)s)",
-    )
-    add_default(llm, "--group-size", "N", positive, 32, "weights that share a scale")
+    options = Options(llm)
+    weights = "4w: 4-bit weights; 8da4w: with 8-bit activations too; 8w: 8-bit weights; none: float32"
+    options.choice("--quantize", ["4w", "8da4w", "8w", "none"], "4w", weights)
+    options.add("--group-size", "N", "weights that share a scale", positive, 32)
     llm.add_argument(
         "--embedding-bits",
         choices=["4", "none"],
         help="bits of the embedding table (default: 4, or none with float32 weights)",
     )
-    llm.add_argument(
+    options.choice(
         "--rounding",
-        choices=["nearest", "extremes", "feedback"],
-        default="nearest",
-        help="how weights become 4 bits; nearest: with the best scale of each group; extremes: with the "
-        "scale of its largest weight (quick, coarse); feedback: later columns correct the errors of earlier "
-        "ones (default: %(default)s)",
+        ["nearest", "extremes", "feedback"],
+        "nearest",
+        "how weights become 4 bits; nearest: with the best scale of each group; extremes: with the scale of "
+        "its largest weight (quick, coarse); feedback: later columns correct the errors of earlier ones",
     )
-    add_default(llm, "--max-seq-len", "N", positive, 128, "maximum tokens of one call")
-    llm.add_argument(
-        "--max-context-len",
-        type=positive,
-        metavar="N",
-        help="maximum tokens of a conversation (default: the model's, up to 2048)",
-    )
-    llm.add_argument("--fp16", action="store_true", help="compute in 16 bits, which the GPU must support")
+    options.add("--max-seq-len", "N", "maximum tokens of one call", positive, 128)
+    context = "maximum tokens of a conversation (default: the model's, up to 2048)"
+    options.add("--max-context-len", "N", context, positive)
+    options.flag("--fp16", "compute in 16 bits, which the GPU must support")
     llm.set_defaults(command=command)
     add_examples(
         llm,

@@ -4,51 +4,33 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pteron.cli import INTERRUPTED
-from pteron.cli.arguments import add_examples, add_json
+from pteron.cli.arguments import Options, add_examples
 from pteron.cli.llm_arguments import (
-    add_grammar,
     add_llm_arguments,
     build_grammar,
     build_sampling,
     is_interactive,
     open_model,
+    print_finish_reason,
+    print_statistics,
+    print_stream,
     warn_unused_options,
 )
-from pteron.cli.output import print_finish_reason, print_statistics, print_stream
 from pteron.errors import InputError
-
-if TYPE_CHECKING:
-    from pteron.llm import Piece, Sampling, Statistics
-
-
-@dataclass(frozen=True, slots=True)
-class TextReport:
-    """The output of --json."""
-
-    prompt: str
-    text: str
-    device: str
-    sampling: Sampling
-    tokens: list[Piece]
-    statistics: Statistics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prompt", metavar="TEXT", help="the text to continue (default: standard input)")
-    parser.add_argument(
-        "--overflow",
-        choices=["error", "truncate"],
-        default="error",
-        help="what to do with a prompt longer than the context: fail, or drop its oldest tokens "
-        "(default: %(default)s)",
-    )
-    add_llm_arguments(parser, max_new_tokens=200)
-    add_grammar(parser)
-    add_json(parser)
+    options = Options(parser)
+    options.add("--prompt", "TEXT", "the text to continue (default: standard input)")
+    overflow = "what to do with a prompt longer than the context: fail, or drop its oldest tokens"
+    options.choice("--overflow", ["error", "truncate"], "error", overflow)
+    add_llm_arguments(options, max_new_tokens=200)
+    forms = Options(parser.add_mutually_exclusive_group())
+    forms.add("--json-schema", "FILE", "generate JSON that fits this JSON schema")
+    forms.add("--regex", "PATTERN", "generate text that matches this regular expression")
+    options.json()
     add_examples(
         parser,
         'pteron generate --model stories15m --prompt "Once upon a time"',
@@ -79,12 +61,18 @@ def command(arguments: argparse.Namespace) -> int:
             from pteron.tools.text import json_text
 
             tokens = list(pieces)
-            text = "".join(piece.text for piece in tokens)
-            device = str(llm.model.device.adapter)
-            print(json_text(TextReport(prompt, text, device, sampling, tokens, llm.statistics)))
+            report = {
+                "prompt": prompt,
+                "text": "".join(piece.text for piece in tokens),
+                "device": str(llm.model.device.adapter),
+                "sampling": sampling,
+                "tokens": tokens,
+                "statistics": llm.statistics,
+            }
+            print(json_text(report))
             return 0
-        printed = print_stream(pieces, prompt)
+        _, is_interrupted = print_stream(pieces, prompt)
         if not arguments.quiet:
             print_finish_reason(llm, "export with a larger --max-context-len")
             print_statistics(llm)
-    return INTERRUPTED if printed.is_interrupted else 0
+    return INTERRUPTED if is_interrupted else 0

@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import add_adapter, add_default, add_dims, add_examples, add_json, add_program
+from pteron.cli.arguments import Options, add_examples
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note, print_report
+from pteron.cli.terminal import print_note, print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(
-        parser, "a program (.pte), a bundled program (.bpte), weights (.ptd), or a language model's folder"
+    options = Options(parser)
+    options.program(
+        "a program (.pte), a bundled program (.bpte), weights (.ptd), or a language model's folder"
     )
-    parser.add_argument("--method", metavar="NAME", help="show this method only")
-    parser.add_argument("--graph", action="store_true", help="also print every node of the delegates")
-    parser.add_argument("--html", action="store_true", help="write a page with graphs, launches and memory")
+    options.add("--method", "NAME", "show this method only")
+    options.flag("--graph", "also print every node of the delegates")
+    options.flag("--html", "write a page with graphs, launches and memory")
     parser.add_argument(
         "-o",
         "--output",
@@ -30,16 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the page to FILE; implies --html (default: the program's name with .html, in the current "
         "folder)",
     )
-    parser.add_argument(
-        "--plan", action="store_true", help="with --json: add the data of the page, under the key `inside`"
-    )
-    add_dims(parser, "live size to plan for", "the maximum, and 1")
-    add_default(parser, "--integer", "N", int, 0, "value of live integers to plan for")
-    parser.add_argument(
-        "--histograms", action="store_true", help="use all elements of large constants, not a sample of them"
-    )
-    add_adapter(parser)
-    add_json(parser)
+    options.flag("--plan", "with --json: add the data of the page, under the key `inside`")
+    options.dims("live size to plan for", "the maximum, and 1")
+    options.add("--integer", "N", "value of live integers to plan for", int, 0)
+    options.flag("--histograms", "use all elements of large constants, not a sample of them")
+    options.adapter()
+    options.json()
     parser.set_defaults(fail=parser.error)
     add_examples(
         parser,
@@ -52,28 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inspect import inspect
-    from pteron.tools.inspect.text import inspect_lines
+    from pteron.tools.inspect.report import inspect_lines
     from pteron.tools.text import json_text
 
     is_page = arguments.html or arguments.output is not None
     _check_options(arguments, is_page)
-    arguments.program = _program_of(Path(arguments.program))
+    arguments.program = Path(arguments.program)
+    if arguments.program.is_dir():
+        from pteron.llm.model_files import program_file
+
+        arguments.program = program_file(arguments.program)
     if is_page:
         return _write_page(arguments)
-    report = inspect(
-        arguments.program,
-        arguments.data,
-        arguments.method,
-        graph=arguments.graph,
-        adapter=arguments.adapter,
-    )
+    chosen = (arguments.program, arguments.data, arguments.method)
+    report = inspect(*chosen, graph=arguments.graph, adapter=arguments.adapter)
     if arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _look_inside(arguments)}))
-    elif arguments.json:
-        print(json_text(report))
     else:
-        print_report(inspect_lines(report))
+        print_result(report, inspect_lines(report), as_json=arguments.json)
     return 0
 
 
@@ -85,15 +79,6 @@ def _check_options(arguments: argparse.Namespace, is_page: bool) -> None:
         for name in ("dim", "integer", "histograms"):
             if getattr(arguments, name):
                 arguments.fail(f"--{name} needs --html, or --json --plan")
-
-
-def _program_of(path: Path) -> Path:
-    """The program in a language model's folder, or the file itself."""
-    if not path.is_dir():
-        return path
-    from pteron.llm.model_files import program_file
-
-    return program_file(path)
 
 
 def _write_page(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,5 @@
-"""The arguments that commands for language models share: model, sampling, grammar."""
+"""What commands for language models share: arguments for the model, its sampling and its grammar; and the
+output: the text as it is generated, why it ended, how long it took."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import SEED_MAX, add_adapter, add_default, add_repeatable, count, number, positive
+from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
 from pteron.cli.arguments import seed as seed_type
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note
+from pteron.cli.terminal import print_note, print_piece
 from pteron.errors import InputError
 from pteron.llm.models import names
+from pteron.tools.text import counted
 
 if TYPE_CHECKING:
-    from pteron.llm import LLM, Grammar, Sampling
+    from pteron.llm import LLM, Grammar, Piece, Sampling
 
 _RANDOM = ("top_k", "top_p", "min_p", "seed")  # these have no effect at temperature 0
 # name -> metavar, type, help, default
@@ -34,56 +37,44 @@ _SAMPLING = {
 }
 
 
-def add_llm_arguments(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
-    parser.add_argument(
+def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
+    options.parser.add_argument(
         "path",
         metavar="MODEL",
         nargs="?",
         help="a program (.pte), a folder made by `pteron export llm`, or a known model's name",
     )
-    parser.add_argument(
+    known = ", ".join(names())
+    options.parser.add_argument(
         "--model",
         metavar="NAME",
         choices=names(),
-        help=f"a known model instead of MODEL: {', '.join(names())} (kept in ~/.cache/pteron, or "
-        "$PTERON_CACHE)",
+        help=f"a known model instead of MODEL: {known} (kept in ~/.cache/pteron, or $PTERON_CACHE)",
     )
-    add_model_files(parser)
-    add_default(parser, "--max-new-tokens", "N", positive, max_new_tokens, "maximum tokens to generate")
+    add_model_files(options)
+    options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens)
     for name, (metavar, kind, purpose, default) in _SAMPLING.items():
         help = f"{purpose} (default: the model's, or {default})"
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, type=kind, help=help)
-    parser.add_argument(
-        "--seed", metavar="N", type=seed_type, help="seed of the sampler (default: a random one)"
-    )
-    add_repeatable(parser, "--stop", "TEXT", "end the text before TEXT")
-    add_digits(parser)
-    parser.add_argument("--quiet", action="store_true", help="print the text only, without statistics")
-    add_adapter(parser)
+        options.add(f"--{name.replace('_', '-')}", metavar, help, kind)
+    options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
+    options.repeatable("--stop", "TEXT", "end the text before TEXT")
+    add_digits(options)
+    options.flag("--quiet", "print the text only, without statistics")
+    options.adapter()
 
 
-def add_model_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tokenizer", metavar="FILE", help="tokenizer file or folder (default: the one beside the program)"
-    )
-    add_repeatable(parser, "--data", "FILE.ptd", "weight file of the program")
+def add_model_files(options: Options) -> None:
+    options.add("--tokenizer", "FILE", "tokenizer file or folder (default: the one beside the program)")
+    options.repeatable("--data", "FILE.ptd", "weight file of the program")
 
 
-def add_digits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_digits(options: Options) -> None:
+    options.add(
         "--digits",
-        metavar="N",
-        type=int,
-        help="int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 "
-        "decimals (default: $PTERON_DIGITS, or 3)",
-    )
-
-
-def add_grammar(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--json-schema", metavar="FILE", help="generate JSON that fits this JSON schema")
-    forms.add_argument(
-        "--regex", metavar="PATTERN", help="generate text that matches this regular expression"
+        "N",
+        "int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 decimals "
+        "(default: $PTERON_DIGITS, or 3)",
+        int,
     )
 
 
@@ -103,45 +94,35 @@ def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
 @contextmanager
 def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     """The model that MODEL or --model names; it is closed with the context."""
-    from pteron.cli.export_progress import fetch_model
+    from pteron.cli.progress import fetch_model
     from pteron.llm import LLM
 
     if (arguments.path is None) == (arguments.model is None):
         raise InputError("name a program or folder, or a model with --model, and not both")
     path = fetch_model(arguments.model) if arguments.model else find_model(arguments.path)
+    settings = {"data": arguments.data, "device": arguments.adapter, "digits": arguments.digits}
     with show_progress(f"loading {path.name}"):
-        llm = LLM(
-            path, arguments.tokenizer, data=arguments.data, device=arguments.adapter, digits=arguments.digits
-        )
+        llm = LLM(path, arguments.tokenizer, **settings)
     with llm:
         yield llm
 
 
 def find_model(given: str) -> Path:
     """The program or folder at a path; without one, the folder of the known model of that name."""
-    from pteron.cli.export_progress import fetch_model
-    from pteron.llm.models import locate_model
-
-    path = locate_model(given, fetch_model)
-    if path.is_dir() and _is_checkpoint(path):
-        from pteron.llm.model_files import program_file
-
-        raise InputError(
-            f"the folder {path} has no program {program_file(path).name}; "
-            f"`pteron export llm {path} -o FOLDER` makes one from a checkpoint"
-        )
-    return path
-
-
-def _is_checkpoint(folder: Path) -> bool:
-    """Whether a folder without a program is a checkpoint to export, or has no file of a model at all."""
+    from pteron.cli.progress import fetch_model
     from pteron.llm.model_files import program_file
+    from pteron.llm.models import locate_model
     from pteron.llm.tokenizers.load import FILE_NAMES
 
-    if program_file(folder).exists():
-        return False
-    has_tokenizer = any(any(folder.glob(pattern)) for pattern in FILE_NAMES)
-    return not has_tokenizer or any(folder.glob("*.safetensors"))
+    path = locate_model(given, fetch_model)
+    if path.is_dir() and not program_file(path).exists():
+        has_tokenizer = any(any(path.glob(pattern)) for pattern in FILE_NAMES)
+        if not has_tokenizer or any(path.glob("*.safetensors")):  # a checkpoint, or no model at all
+            raise InputError(
+                f"the folder {path} has no program {program_file(path).name}; "
+                f"`pteron export llm {path} -o FOLDER` makes one from a checkpoint"
+            )
+    return path
 
 
 def build_sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:
@@ -167,3 +148,49 @@ def warn_unused_options(arguments: argparse.Namespace, sampling: Sampling) -> No
 def is_interactive() -> bool:
     """Whether standard input is a terminal, so that a person types."""
     return sys.stdin.isatty()
+
+
+def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> tuple[str, bool]:
+    """Print a text as it is generated, after its prompt; returns the text, and whether Ctrl-C ended it and
+    its work on the GPU."""
+    printed = []
+    is_interrupted = False
+    try:
+        with show_progress("reading the prompt"):
+            first = next(pieces, None)
+        print(prompt, end="")
+        for piece in [] if first is None else chain([first], pieces):
+            printed.append(piece.text)
+            print_piece(piece.text)
+    except KeyboardInterrupt:
+        is_interrupted = True
+        print(" …", end="")
+    finally:
+        pieces.close()
+    print(flush=True)
+    return "".join(printed), is_interrupted
+
+
+def print_statistics(llm: LLM) -> None:
+    """Print on stderr the speed and the memory of the last text."""
+    statistics = llm.statistics
+    read = statistics.prompt_tokens - statistics.reused_tokens
+    reused = f" ({statistics.reused_tokens} reused from the cache)" if statistics.reused_tokens else ""
+    memory = sum(llm.model.method.gpu_bytes.values())
+    print_note(
+        f"prompt: {counted(read, 'token')} at {statistics.prompt_rate:,.0f} tokens/s{reused}; "
+        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s; "
+        f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
+    )
+
+
+def print_finish_reason(llm: LLM, remedy: str) -> None:
+    """Print on stderr whether the context, or the token limit, cut a text."""
+    statistics, context = llm.statistics, llm.model.context
+    if statistics.dropped_tokens:
+        dropped = counted(statistics.dropped_tokens, "token")
+        print_note(f"the oldest {dropped} were dropped: the context holds {context:,}; {remedy}")
+    if statistics.finish_reason == "context":
+        print_note(f"the text ends here because the context of {context:,} tokens is full; {remedy}")
+    elif statistics.finish_reason == "length":
+        print_note(f"the text ends here because of --max-new-tokens {statistics.new_tokens}")

@@ -6,19 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import (
-    add_adapter,
-    add_call,
-    add_default,
-    add_dims,
-    add_examples,
-    add_json,
-    add_program,
-    count,
-    positive,
-)
+from pteron.cli.arguments import Options, add_examples, count, positive
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_report
+from pteron.cli.terminal import print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,19 +20,16 @@ CONTEXT = 100  # default number of tokens in the cache before a decode step
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte), or a language model's folder")
-    add_call(parser)
-    add_dims(parser, "live size of random inputs")
-    step = parser.add_argument_group("steps of language models")
-    step.add_argument("--prompt-tokens", metavar="N", type=positive, help="profile the prefill of N tokens")
-    step.add_argument(
-        "--decode", action="store_true", help="profile the decode step of one token (default for folders)"
-    )
-    step.add_argument(
-        "--context", metavar="N", type=count, help=f"tokens in the cache before --decode (default: {CONTEXT})"
-    )
-    add_default(parser, "--runs", "N", positive, 20, "measured runs")
-    add_default(parser, "--warmup", "N", count, 3, "runs before the measured ones")
+    options = Options(parser)
+    options.program("a program (.pte), or a language model's folder")
+    options.call()
+    options.dims("live size of random inputs")
+    step = options.group("steps of language models")
+    step.add("--prompt-tokens", "N", "profile the prefill of N tokens", positive)
+    step.flag("--decode", "profile the decode step of one token (default for folders)")
+    step.add("--context", "N", f"tokens in the cache before --decode (default: {CONTEXT})", count)
+    options.add("--runs", "N", "measured runs", positive, 20)
+    options.add("--warmup", "N", "runs before the measured ones", count, 3)
     parser.add_argument(
         "--timing",
         choices=TIMINGS,
@@ -50,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stamps: GPU timestamps between the launches of one pass; passes: timestamps of one pass per "
         "launch; wall: the host's clock (default: auto, the first that the adapter supports)",
     )
-    parser.add_argument("--by", choices=GROUPINGS, default="node", help="rows of the table (default: node)")
-    parser.add_argument("--top", metavar="N", type=positive, help="only the N slowest rows (default: all)")
-    parser.add_argument("--remeasure", action="store_true", help="measure the adapter's peak speeds again")
-    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev)")
-    parser.add_argument("--html", metavar="FILE", help="write a page with a timeline and bars")
-    add_adapter(parser)
-    add_json(parser)
+    options.choice("--by", GROUPINGS, "node", "rows of the table")
+    options.add("--top", "N", "only the N slowest rows (default: all)", positive)
+    options.flag("--remeasure", "measure the adapter's peak speeds again")
+    options.add("--trace", "FILE", "write a trace for Perfetto (ui.perfetto.dev)")
+    options.add("--html", "FILE", "write a page with a timeline and bars")
+    options.adapter()
+    options.json()
     add_examples(
         parser,
         "pteron profile model.pte --dim 0.0=4         # a method with random inputs, the first dim is 4",
@@ -68,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.profile import profile
-    from pteron.tools.profile.export import page_text, trace_text
-    from pteron.tools.profile.text import profile_lines
-    from pteron.tools.text import json_text
+    from pteron.tools.profile.text import page_text, profile_lines, trace_text
 
     files = [path for path in (arguments.trace, arguments.html) if path]
     for path in files:
@@ -91,12 +76,8 @@ def command(arguments: argparse.Namespace) -> int:
         Path(arguments.trace).write_text(trace_text(report), encoding="utf-8")
     if arguments.html:
         Path(arguments.html).write_text(page_text(report), encoding="utf-8")
-    if arguments.json:
-        print(json_text(report))
-        return 0
-    print_report(profile_lines(report, arguments.by, arguments.top))
-    for path in files:
-        print(f"wrote {path}")
+    lines = [*profile_lines(report, arguments.by, arguments.top), *(f"wrote {path}" for path in files)]
+    print_result(report, lines, as_json=arguments.json)
     return 0
 
 

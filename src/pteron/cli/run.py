@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import (
-    add_adapter,
-    add_call,
-    add_default,
-    add_dims,
-    add_examples,
-    add_json,
-    add_program,
-    count,
-    number,
-)
+from pteron.cli.arguments import Options, add_examples, count, number
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_report
+from pteron.cli.terminal import print_result
 from pteron.processes import ISOLATED_SECONDS
-
-if TYPE_CHECKING:
-    from pteron.tools.run import CaseReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, "a program (.pte) or a bundled program (.bpte)")
-    add_call(parser)
-    add_dims(parser, "live size of random inputs")
-    parser.add_argument("--output", metavar="FOLDER", help="write the outputs to FOLDER, as output_N.npy")
-    add_default(parser, "--repeat", "N", count, 0, "call the method N more times and report the time")
+    options = Options(parser)
+    options.program("a program (.pte) or a bundled program (.bpte)")
+    options.call()
+    options.dims("live size of random inputs")
+    options.add("--output", "FOLDER", "write the outputs to FOLDER, as output_N.npy")
+    options.add("--repeat", "N", "call the method N more times and report the time", count, 0)
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
@@ -45,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=ISOLATED_SECONDS,
         help="run an untrusted program in a separate process, for at most SECONDS (default: %(const)g)",
     )
-    add_adapter(parser)
-    add_json(parser)
+    options.adapter()
+    options.json()
     add_examples(
         parser,
         "pteron run model.pte",
@@ -60,8 +46,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.isolated.process import is_isolated, run_isolated
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection, check_bundle, run, run_lines, save_outputs
-    from pteron.tools.text import json_text
+    from pteron.tools.run import Selection, check_bundle, check_lines, run, run_lines, save_outputs
 
     if arguments.isolated is not None and not is_isolated():
         return run_isolated(arguments.program, arguments.given, arguments.isolated)
@@ -80,21 +65,9 @@ def command(arguments: argparse.Namespace) -> int:
             selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
             report, outputs = run(program, selection, progress)
     if is_checked:
-        return _print_cases(name, device, cases, as_json=arguments.json)
+        print_result(cases, check_lines(name, device, cases), as_json=arguments.json)
+        return 1 if any(case.problem for case in cases) else 0
     paths = save_outputs(outputs, arguments.output) if arguments.output else []
-    if arguments.json:
-        print(json_text(report))
-    else:
-        print_report([*run_lines(report), *(f"  wrote {path}" for path in paths)])
+    lines = [*run_lines(report), *(f"  wrote {path}" for path in paths)]
+    print_result(report, lines, as_json=arguments.json)
     return 0
-
-
-def _print_cases(name: str, device: str, cases: Sequence[CaseReport], *, as_json: bool) -> int:
-    from pteron.tools.run import check_lines
-    from pteron.tools.text import json_text
-
-    if as_json:
-        print(json_text(cases))
-    else:
-        print_report(check_lines(name, device, cases))
-    return 1 if any(case.problem for case in cases) else 0

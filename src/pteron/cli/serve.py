@@ -1,20 +1,22 @@
-"""pteron serve: a model over HTTP, for OpenAI's clients and for browsers."""
+"""pteron serve: a model over HTTP, for OpenAI's clients and for browsers; with --ray, replicas of it on this
+machine or on a cluster."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pteron.cli import serve_ray
-from pteron.cli.arguments import add_adapter, add_default, add_examples, add_repeatable, number, positive
+from pteron.cli.arguments import Options, add_examples, number, positive
 from pteron.cli.llm_arguments import add_digits, add_model_files, find_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note
+from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.llm.models import names
 from pteron.serving.http.limits import Limits
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 _GRACE = 30.0  # seconds
+_RAY_ONLY = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "proxies")
+_WITHOUT_RAY = ("certificate", "private_key", "log", "grace")  # with Ray its own settings apply
 # The fields of `Limits` that have an option --max-NAME.
 _LIMITS = {
     "new_tokens": ("N", positive, "tokens of an answer; also the length of a chat answer without max_tokens"),
@@ -45,64 +49,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder made by `pteron export llm`, a program (.pte), or a known model: "
         f"{', '.join(names())}",
     )
-    add_model_files(parser)
-    network = parser.add_argument_group("network")
-    network.add_argument(
+    options = Options(parser)
+    add_model_files(options)
+    network = options.group("network")
+    network.parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen at (default: %(default)s: this machine only)"
     )
-    network.add_argument("--port", type=_port, default=8000, help="0: any free port (default: %(default)s)")
-    network.add_argument("--certificate", metavar="FILE", help="TLS certificate (PEM), for https")
-    network.add_argument("--private-key", metavar="FILE", help="private key of the certificate (PEM)")
-    add_repeatable(
-        network,
-        "--allow-host",
-        "NAME",
-        "accept requests for this host name",
-        default="this machine's names if it listens there only, else any name",
-    )
-    add_repeatable(network, "--cors", "ORIGIN", "web site whose pages may use the server")
-    access = parser.add_argument_group("access")
-    add_repeatable(
-        access,
+    network.add("--port", "PORT", "0: any free port", number(0, 65535, int), 8000)
+    network.add("--certificate", "FILE", "TLS certificate (PEM), for https")
+    network.add("--private-key", "FILE", "private key of the certificate (PEM)")
+    any_host = "this machine's names if it listens there only, else any name"
+    network.repeatable("--allow-host", "NAME", "accept requests for this host name", default=any_host)
+    network.repeatable("--cors", "ORIGIN", "web site whose pages may use the server")
+    access = options.group("access")
+    access.repeatable(
         "--api-key",
         "KEY",
         "key that clients must send; other users of this machine can see it, so prefer --api-key-file, or "
         "$PTERON_API_KEYS with commas between keys",
     )
-    access.add_argument("--api-key-file", metavar="FILE", help="file with one key per line")
-    access.add_argument("--open-metrics", action="store_true", help="/metrics needs no key")
-    access.add_argument("--closed-page", action="store_true", help="the chat page at / needs a key too")
-    access.add_argument("--no-page", action="store_true", help="no chat page at /")
-    model = parser.add_argument_group("model and limits")
-    model.add_argument("--name", help="name of the model in the API (default: the folder's name)")
-    add_repeatable(model, "--alias", "NAME", "another name of the model")
-    model.add_argument(
-        "--sequences",
-        metavar="N",
-        type=positive,
-        help=f"answers generated at once (default: {SEQUENCES_MAX})",
-    )
-    model.add_argument("--cache-bytes", metavar="BYTES", type=positive, help="maximum size of all KV caches")
-    add_default(
-        model, "--queue", "N", positive, WAITING_MAX, "answers that may wait; further requests get status 429"
-    )
+    access.add("--api-key-file", "FILE", "file with one key per line")
+    access.flag("--open-metrics", "/metrics needs no key")
+    access.flag("--closed-page", "the chat page at / needs a key too")
+    access.flag("--no-page", "no chat page at /")
+    model = options.group("model and limits")
+    model.parser.add_argument("--name", help="name of the model in the API (default: the folder's name)")
+    model.repeatable("--alias", "NAME", "another name of the model")
+    model.add("--sequences", "N", f"answers generated at once (default: {SEQUENCES_MAX})", positive)
+    model.add("--cache-bytes", "BYTES", "maximum size of all KV caches", positive)
+    waiting = "answers that may wait; further requests get status 429"
+    model.add("--queue", "N", waiting, positive, WAITING_MAX)
     for name, (unit, kind, purpose) in _LIMITS.items():
         flag = f"--max-{name.replace('_', '-')}"
-        add_default(model, flag, unit, kind, getattr(Limits(), name), f"maximum {purpose}")
-    serve_ray.add_arguments(parser)
-    parser.add_argument(
-        "--grace",
-        metavar="S",
-        type=number(0),
-        help=f"seconds for running answers to finish after Ctrl-C or SIGTERM (default: {_GRACE:g})",
-    )
-    parser.add_argument(
-        "--log", metavar="FILE", help="append the log, as JSON lines, to FILE (default: standard error)"
-    )
-    parser.add_argument("--log-prompts", action="store_true", help="log prompts and answers too")
-    parser.add_argument("--quiet", action="store_true", help="no log")
-    add_digits(parser)
-    add_adapter(parser)
+        model.add(flag, unit, f"maximum {purpose}", kind, getattr(Limits(), name))
+    ray = options.group("replicas on several GPUs or machines (the extra `ray`)")
+    ray.flag("--ray", "run replicas of the model with Ray Serve")
+    address = "address of a Ray cluster (default: $RAY_ADDRESS; without it, this machine alone)"
+    ray.add("--ray-address", "HOST:PORT", address)
+    number_of = "number of replicas; a range scales with the number of requests (default: 1)"
+    ray.add("--replicas", "N|MIN-MAX", number_of, replicas)
+    ray.add("--replica-gpus", "N", "GPUs of a replica (default: 0)", number(0))
+    ray.add("--replica-cpus", "N", "CPUs of a replica (default: 1)", number(0))
+    ray.add("--proxies", "N", "processes that route requests (default: 1)", positive)
+    ray.parser.add_argument("--doors", dest="proxies", type=positive, help=argparse.SUPPRESS)  # former name
+    grace = f"seconds for running answers to finish after Ctrl-C or SIGTERM (default: {_GRACE:g})"
+    options.add("--grace", "S", grace, number(0))
+    options.add("--log", "FILE", "append the log, as JSON lines, to FILE (default: standard error)")
+    options.flag("--log-prompts", "log prompts and answers too")
+    options.flag("--quiet", "no log")
+    add_digits(options)
+    options.adapter()
     add_examples(
         parser,
         "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
@@ -117,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     from pteron.extras import check_installed
 
-    serve_ray.check(arguments)
+    _check_ray(arguments)
     check_installed(_PACKAGES, "serving a model", "serve")
     if arguments.ray:
         check_installed(("ray",), "serving a model on many machines", "ray")
@@ -132,12 +128,8 @@ def command(arguments: argparse.Namespace) -> int:
         print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")
     if arguments.ray:
         is_name = not Path(arguments.model).exists()  # its path may differ on other machines
-        serve_ray.serve(
-            arguments,
-            arguments.model if is_name else str(path.resolve()),
-            name,
-            _app_options(keys, arguments),
-        )
+        model_name = arguments.model if is_name else str(path.resolve())
+        _serve_ray(arguments, model_name, name, _app_options(keys, arguments))
         return 0
     with (
         _open_log(arguments) as stream,
@@ -196,22 +188,73 @@ def _open_served(path: Path, arguments: argparse.Namespace) -> Generator[Engine 
             yield model
 
 
-@contextmanager
-def _open_log(arguments: argparse.Namespace) -> Generator[TextIO | None, None, None]:
-    if arguments.quiet:
-        yield None
-    elif arguments.log is None:
-        yield sys.stderr
-    else:
-        with Path(arguments.log).open("a", encoding="utf-8") as stream:
-            yield stream
+def _open_log(arguments: argparse.Namespace) -> AbstractContextManager[TextIO | None]:
+    if arguments.quiet or arguments.log is None:
+        return nullcontext(None if arguments.quiet else sys.stderr)
+    return Path(arguments.log).open("a", encoding="utf-8")
 
 
 def _is_local(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, not {text!r}")
-    return int(text)
+def _check_ray(arguments: argparse.Namespace) -> None:
+    """Refuse options that have no effect with, or without, --ray."""
+    if not arguments.ray:
+        for name in _RAY_ONLY:
+            if getattr(arguments, name) is not None:
+                raise InputError(f"{_option(name)} needs --ray")
+        return
+    for name in _WITHOUT_RAY:
+        if getattr(arguments, name) is not None:
+            raise InputError(f"{_option(name)} has no effect with --ray: see docs/serve.md")
+    if arguments.cache_bytes is not None and arguments.sequences is None:
+        raise InputError("--cache-bytes with --ray needs --sequences, by which replicas are scaled")
+
+
+def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options: Mapping[str, Any]) -> None:
+    """Serve a model until a signal ends it. `app_options` do not depend on Ray."""
+    from pteron.serving.cluster import Options
+    from pteron.serving.cluster.launch import run
+
+    optional = {
+        "replicas": arguments.replicas,
+        "gpus": arguments.replica_gpus,
+        "cpus": arguments.replica_cpus,
+        "proxies": arguments.proxies,
+        "sequences": arguments.sequences,
+        "cache_bytes": arguments.cache_bytes,
+    }
+    options = Options(
+        model,
+        name,
+        tokenizer=arguments.tokenizer,
+        data=tuple(arguments.data),
+        device=arguments.adapter,
+        digits=arguments.digits,
+        queue=arguments.queue,
+        logs_prompts=arguments.log_prompts,
+        is_quiet=arguments.quiet,
+        **{key: value for key, value in optional.items() if value is not None},
+        **app_options,
+    )
+    run(
+        options,
+        address=arguments.ray_address,
+        host=arguments.host,
+        port=arguments.port,
+        ready=lambda address: print(f"{name} is served at {address}", flush=True),
+        waits=lambda why: print_note(f"{name} is not served yet: {why}"),
+    )
+
+
+def replicas(text: str) -> int | tuple[int, int]:
+    """`2`, or `1-4`."""
+    found = re.fullmatch(r"([1-9]\d{0,5})(?:-([1-9]\d{0,5}))?", text, re.ASCII)
+    if not found or (found[2] and int(found[1]) > int(found[2])):
+        raise argparse.ArgumentTypeError(f"expected a number or a range, such as 2 or 1-4, not {text!r}")
+    return (int(found[1]), int(found[2])) if found[2] else int(found[1])
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -28,23 +28,10 @@ if TYPE_CHECKING:
 _STYLES = {"": "", "title": "bold", "note": "dim", "good": "green", "bad": "bold red"}
 _LABELS = "cyan"  # the first column of a table that has several
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_ASCII = {
-    "µ": "u",
-    "·": "*",
-    "…": "...",
-    "≤": "<=",
-    "≥": ">=",
-    "±": "+/-",
-    "→": "->",
-    "\N{MULTIPLICATION SIGN}": "x",
-    "\N{EN DASH}": "-",
-    "\N{EM DASH}": "-",
-    "\N{MINUS SIGN}": "-",
-    "\N{LEFT SINGLE QUOTATION MARK}": "'",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-    "\N{LEFT DOUBLE QUOTATION MARK}": '"',
-    "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
-}
+_ASCII = {"µ": "u", "·": "*", "…": "...", "≤": "<=", "≥": ">=", "±": "+/-", "→": "->"}
+_ASCII |= dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-") | {"\N{MULTIPLICATION SIGN}": "x"}
+_ASCII |= dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "'")
+_ASCII |= dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"')
 _ERRORS = "pteron-ascii"
 
 
@@ -66,6 +53,15 @@ def discard_unwritten(stream: TextIO) -> None:
     except OSError:
         with suppress(OSError, ValueError):  # a stream without a file descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def print_result(report: object, lines: Iterable[str], *, as_json: bool) -> None:
+    from pteron.tools.text import json_text
+
+    if as_json:
+        print(json_text(report))
+    else:
+        print_report(lines)
 
 
 def print_report(lines: Iterable[str]) -> None:

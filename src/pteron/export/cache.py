@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pteron.export import lowering
-from pteron.export.lowering import Options
 from pteron.folders import cache_folder
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-
 
 BYTES_MAX = 8_000_000_000
 _KEY_DIGITS, _CHECKSUM_DIGITS = 40, 32  # hexadecimal
@@ -93,10 +91,10 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def content_key(exported: ExportedProgram, options: Options) -> str:
+def content_key(exported: ExportedProgram, force_fp16: bool) -> str:
     """A hash of the graph, all weights, the options, and the versions of the libraries that lower it."""
     digest = hashlib.sha256()
-    for line in _description(exported, options):
+    for line in _description(exported, force_fp16):
         digest.update(line.encode() + b"\n")
     for name, value in sorted({**exported.state_dict, **exported.constants}.items()):
         digest.update(f"{name} ".encode())
@@ -105,13 +103,13 @@ def content_key(exported: ExportedProgram, options: Options) -> str:
     return digest.hexdigest()[:_KEY_DIGITS]
 
 
-def _description(exported: ExportedProgram, options: Options) -> Iterator[str]:
+def _description(exported: ExportedProgram, force_fp16: bool) -> Iterator[str]:
     import torch
     from torch.fx import GraphModule
 
     yield f"torch {torch.__version__}, executorch {version('executorch')}, torchao {version('torchao')}"
     yield Path(lowering.__file__).read_text("utf-8")  # Pteron's part of the lowering
-    yield repr(options)
+    yield f"force_fp16 {force_fp16}"
     yield str(exported.graph_signature)
     yield repr(sorted((str(symbol), str(range)) for symbol, range in exported.range_constraints.items()))
     for name, module in exported.graph_module.named_modules():

@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.export.signature import Signature
-from pteron.format import KernelCall, MethodRecord
+from pteron.format.records import KernelCall, MethodRecord
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
@@ -101,9 +100,7 @@ class CompiledModule:
     def __enter__(self) -> CompiledModule:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

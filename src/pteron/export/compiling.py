@@ -12,7 +12,7 @@ from pteron.export import cache
 from pteron.export.cache import content_key
 from pteron.export.compiled import CompiledModule
 from pteron.export.graph_passes import decompose_attention, make_functional
-from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower
+from pteron.export.lowering import check_bounds, check_inference, exporting, lower
 from pteron.export.signature import Signature
 from pteron.extras import check_installed
 from pteron.gpu import Device
@@ -49,7 +49,7 @@ def compile(
     else:
         exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
         name = type(module).__name__
-    return compile_exported(exported, name, Options(force_fp16), device, use_cache)
+    return compile_exported(exported, name, force_fp16, device, use_cache)
 
 
 def export(
@@ -69,7 +69,7 @@ def export(
 
 
 def compile_exported(
-    exported: ExportedProgram, name: str, options: Options, device: Device | str | None, use_cache: bool
+    exported: ExportedProgram, name: str, force_fp16: bool, device: Device | str | None, use_cache: bool
 ) -> CompiledModule:
     """Lower an exported program, or load it from the cache."""
     check_inference(exported)
@@ -78,7 +78,7 @@ def compile_exported(
     with exporting():
         functional = make_functional(decompose_attention(exported))
         states, written = functional.states, functional.written
-        key = content_key(functional.exported, options) if use_cache else ""
+        key = content_key(functional.exported, force_fp16) if use_cache else ""
         found = cache.find(key) if use_cache else None
         if found is not None:
             try:
@@ -87,15 +87,15 @@ def compile_exported(
                 raise
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
-        program = _lower(functional.exported, name, options)
+        program = _lower(functional.exported, name, force_fp16)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
         return CompiledModule(name, source, signature, states, written, device, was_cached=False)
 
 
-def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
+def _lower(exported: ExportedProgram, name: str, force_fp16: bool) -> bytes:
     """Lower; an error names the module and the cause."""
     try:
-        return lower(exported, options)
+        return lower(exported, force_fp16)
     except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # ExecuTorch's passes wrap exceptions

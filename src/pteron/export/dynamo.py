@@ -14,19 +14,20 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.export import Dim
+from torch.fx import GraphModule
+from torch.utils._sympy.numbers import int_oo
 
 from pteron.errors import InputError, ShapeError
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
-from pteron.export.dynamo_capture import Capture, buffer_position, make_module
 from pteron.export.graph_passes import make_functional
-from pteron.export.lowering import Options, exporting
+from pteron.export.lowering import exporting
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
-
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
 
 _PROGRAMS_KEPT = 16  # per captured graph, for different shapes
 _CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an input
@@ -45,7 +46,7 @@ def backend(
     use_cache = chosen.pop("use_cache", True)
     if chosen:
         raise InputError(f"unknown options: {', '.join(chosen)}; known are force_fp16, device and use_cache")
-    return CapturedGraph(Capture(graph_module), Options(force_fp16), device, use_cache)
+    return CapturedGraph(Capture(graph_module), force_fp16, device, use_cache)
 
 
 @dataclass
@@ -53,7 +54,7 @@ class CapturedGraph:
     """One graph of Dynamo, with its lowered programs: for the current weights, one per set of shapes."""
 
     capture: Capture
-    options: Options
+    force_fp16: bool
     device: Any
     use_cache: bool
     _lock: threading.RLock = field(default_factory=new_lock)
@@ -99,7 +100,7 @@ class CapturedGraph:
             constants = [position for position in constants if position not in written]
             exported, live = self._export(inputs, constants)
         self._constants = [_Seen.of(position, inputs[position]) for position in constants]
-        compiled = compile_exported(exported, self.capture.name, self.options, self.device, self.use_cache)
+        compiled = compile_exported(exported, self.capture.name, self.force_fp16, self.device, self.use_cache)
         if not compiled.signature.fits([inputs[position] for position in live]):
             raise ShapeError(f"{self.capture.name}: torch.export specialised it to other shapes")
         lowered = _Lowered(compiled, live, self.capture.free_numbers(inputs))
@@ -142,3 +143,104 @@ class _Seen:
         if known is None or known is not inputs[self.position]:
             return False
         return bool(known.data_ptr() == self.address and known._version == self.version)
+
+
+class Capture:
+    """A captured graph; inputs are identified by position."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self.graph_module = graph_module
+        self.name = graph_module._get_name()
+        self._placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+        self._examples = [node.meta.get("example_value") for node in self._placeholders]
+        # Symbol of a dynamic dim -> (position, dim) of a tensor that has it.
+        self._sizes: dict[Any, tuple[int, int]] = {}
+        for position, example in enumerate(self._examples):
+            if isinstance(example, torch.Tensor):
+                for dim, size in enumerate(example.shape):
+                    if isinstance(size, torch.SymInt):
+                        self._sizes.setdefault(size.node.expr, (position, dim))
+
+    def constants(self, inputs: Sequence[Any]) -> dict[int, bool]:
+        """Positions of parameters (True) and buffers (False). Inference tensors are neither: they have no
+        version counter."""
+        return {
+            position: isinstance(value, torch.nn.Parameter)
+            for position, (node, value) in enumerate(zip(self._placeholders, inputs, strict=True))
+            if isinstance(value, torch.Tensor)
+            and not value.is_inference()
+            and "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+        }
+
+    def live_tensors(self, inputs: Sequence[Any], constants: Sequence[int]) -> list[int]:
+        """Positions of tensors that are inputs of each call."""
+        known = set(constants)
+        return [
+            position
+            for position, value in enumerate(inputs)
+            if isinstance(value, torch.Tensor) and position not in known
+        ]
+
+    def size_of(self, position: int) -> tuple[int, int] | None:
+        """The (position, dim) of a tensor whose size this integer input is."""
+        example = self._examples[position]
+        return self._sizes.get(example.node.expr) if isinstance(example, torch.SymInt) else None
+
+    def free_numbers(self, inputs: Sequence[Any]) -> dict[int, int]:
+        """Integers that are not the size of a tensor: they are constants of a program."""
+        return {
+            position: value
+            for position, value in enumerate(inputs)
+            if not isinstance(value, torch.Tensor) and self.size_of(position) is None
+        }
+
+    def dynamic_dims(self, position: int, tensor: torch.Tensor) -> dict[int, Any]:
+        """torch.export's description of dims that Dynamo marked as dynamic. The default maximum is twice the
+        current size, rounded up to a power of two: above it the graph is lowered again."""
+        example = self._examples[position]
+        dims = {}
+        for dim, (known, size) in enumerate(zip(example.shape, tensor.shape, strict=True)):
+            if isinstance(known, torch.SymInt):
+                range = known.node.shape_env.bound_sympy(known.node.expr)
+                most = 1 << (2 * size - 1).bit_length() if range.upper >= int_oo else int(range.upper)
+                dims[dim] = Dim.AUTO(min=int(range.lower), max=max(most, size))
+        return dims
+
+
+def buffer_name(position: int) -> str:
+    return f"constant_{position}"
+
+
+def buffer_position(name: str) -> int:
+    return int(name.removeprefix("constant_"))
+
+
+def make_module(
+    capture: Capture, inputs: Sequence[Any], constants: Sequence[int], live: Sequence[int]
+) -> torch.nn.Module:
+    """The graph as a module whose inputs are the live tensors: constants are buffers, sizes are read from the
+    tensors, other integers are constants."""
+    sizes = {
+        position: size
+        for position in range(len(inputs))
+        if (size := capture.size_of(position)) is not None and size[0] in live
+    }
+
+    class Captured(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+        def __init__(self) -> None:
+            super().__init__()
+            self.graph = capture.graph_module
+            for position in constants:
+                self.register_buffer(buffer_name(position), inputs[position].detach())
+
+        def forward(self, *tensors: torch.Tensor) -> Any:
+            arguments = list(inputs)
+            for position in constants:
+                arguments[position] = getattr(self, buffer_name(position))
+            for position, tensor in zip(live, tensors, strict=True):
+                arguments[position] = tensor
+            for position, (tensor_position, dim) in sizes.items():
+                arguments[position] = arguments[tensor_position].shape[dim]
+            return self.graph(*arguments)
+
+    return Captured()

@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pteron.errors import InputError
@@ -17,13 +16,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
-_RANDOM_IN_TRAINING = {f"aten.{name}.default": 2 for name in _DROPOUTS}  # position of the argument `train`
-_TRAINING_ARGUMENTS = {**_RANDOM_IN_TRAINING, "aten.batch_norm.default": 5}
-
-
-@dataclass(frozen=True)
-class Options:
-    force_fp16: bool = False  # f32 tensors inside delegates are f16; inputs and outputs stay f32
+# The position of the argument `train`.
+_TRAINING_ARGUMENTS = {**{f"aten.{name}.default": 2 for name in _DROPOUTS}, "aten.batch_norm.default": 5}
 
 
 def exporting() -> AbstractContextManager[object]:
@@ -34,15 +28,16 @@ def exporting() -> AbstractContextManager[object]:
     return cast("AbstractContextManager[object]", compile_lock)
 
 
-def lower(exported: ExportedProgram, options: Options) -> bytes:
-    """Partition and write the program; leaves `exported` unchanged.
+def lower(exported: ExportedProgram, force_fp16: bool = False) -> bytes:
+    """Partition and write the program; leaves `exported` unchanged. `force_fp16`: f32 tensors inside
+    delegates are f16; inputs and outputs stay f32.
 
     Pteron can resize every operator. If ExecuTorch fails to write a program with dynamic dims that way, only
     the operators that ExecuTorch's own runtime can resize are delegated.
     """
     with exporting(), _quiet():
         cache_patterns()
-        chosen = {"force_fp16": options.force_fp16}
+        chosen = {"force_fp16": force_fp16}
         try:
             return _write(exported, chosen)
         except Exception:
@@ -63,16 +58,13 @@ def check_inference(exported: ExportedProgram) -> None:
     """Raise for operators in training mode: they are random, or depend on the batch."""
     for node in exported.graph.nodes:
         position = _TRAINING_ARGUMENTS.get(str(node.target))
-        is_training = position is not None and len(node.args) > position and node.args[position] is True
-        if is_training and not _has_no_running_statistics(node):
+        if position is None or len(node.args) <= position or node.args[position] is not True:
+            continue
+        # A batch norm without running statistics uses the batch's statistics in inference too.
+        if str(node.target) != "aten.batch_norm.default" or node.args[3] is not None:
             raise InputError(
                 f"{node.target} is in training mode; Pteron only runs inference: call eval() on the module"
             )
-
-
-def _has_no_running_statistics(node: Node) -> bool:
-    """Such a batch norm uses the batch's statistics in inference too."""
-    return str(node.target) == "aten.batch_norm.default" and node.args[3] is None
 
 
 def check_bounds(exported: ExportedProgram) -> None:
@@ -148,10 +140,8 @@ def _partitioner(chosen: dict[str, bool]) -> Any:
 
 def _returned_by(node: Node) -> set[str]:
     """The tag of the delegate that returns this node's value, if the value is or contains a tensor."""
-    tag = node.meta.get("delegation_tag")
-    is_integer = not hasattr(node.meta.get("val"), "shape") and not isinstance(
-        node.meta.get("val"), (list, tuple)
-    )
+    tag, value = node.meta.get("delegation_tag"), node.meta.get("val")
+    is_integer = not hasattr(value, "shape") and not isinstance(value, (list, tuple))
     if tag is None or node.op != "call_function" or is_integer:
         return set()
     return {tag} if any(user.meta.get("delegation_tag") != tag for user in node.users) else set()

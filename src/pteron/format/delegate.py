@@ -25,7 +25,7 @@ from pteron.format.records import (
 from pteron.format.source import contents
 from pteron.format.tensor_layout import check_sizes
 
-BACKEND = "VulkanBackend"  # whose blobs these are
+BACKEND = "VulkanBackend"  # the id of these blobs in a program
 # Four unused bytes, magic, header size, flatbuffer offset and size, constants offset and size.
 _HEADER = Struct("<4x4sHIIIQ")
 _NAMED = (1 << 64) - 1
@@ -97,7 +97,7 @@ def _constant(table: Table, inline: memoryview, named: Callable[[str], memoryvie
         return ConstantRecord(None, length, inline[offset : offset + length])
     key = table.text(2, "named_key")
     if not key:
-        raise table.error("named_key", "a constant has neither a place nor a name")
+        raise table.error("named_key", "a constant has neither an offset nor a name")
     data = named(key)
     if data is not None and len(data) < length:
         raise table.error("length", f"{length} bytes, but {key!r} has only {len(data)}")

@@ -60,7 +60,7 @@ class Buffer:
 
 
 class Table:
-    """One table: its fields are read by slot (their place in the schema) and named for messages."""
+    """One table: its fields are read by slot (their position in the schema) and named for messages."""
 
     __slots__ = ("_buffer", "_size", "_start", "_vtable", "_vtable_size", "path")
 
@@ -84,9 +84,9 @@ class Table:
         """The error for a field whose bytes are readable but whose content is not acceptable."""
         return self._buffer.error(f"{self.path}.{name}", self._start, problem)
 
-    def integer(self, slot: int, name: str, kind: Struct = INT32, default: int = 0) -> int:
+    def integer(self, slot: int, name: str, kind: Struct = INT32) -> int:
         position = self._field(slot, name, kind.size)
-        return default if position is None else int(kind.unpack_from(self._buffer.view, position)[0])
+        return 0 if position is None else int(kind.unpack_from(self._buffer.view, position)[0])
 
     def boolean(self, slot: int, name: str) -> bool:
         return self.integer(slot, name, UINT8) != 0
@@ -96,7 +96,7 @@ class Table:
         return 0.0 if position is None else float(DOUBLE.unpack_from(self._buffer.view, position)[0])
 
     def index(self, slot: int, name: str, limit: int, of: str, kind: Struct = INT32) -> int:
-        """An integer that must be a place in a list of `limit` entries called `of`."""
+        """An integer that must be an index into `limit` entries called `of`."""
         index = self.integer(slot, name, kind)
         if not 0 <= index < limit:
             raise self.error(name, f"{index} is not an index into {limit} {of}")
@@ -117,18 +117,20 @@ class Table:
         return self._buffer.view[start : start + length]
 
     def integers(self, slot: int, name: str, kind: Struct = INT32) -> tuple[int, ...]:
-        return self._numbers(slot, name, kind)
+        start, count = self._vector(slot, name, kind.size)
+        self._buffer.spend(self.path, start, count * kind.size)
+        return unpack_from(f"<{count}{kind.format[-1]}", self._buffer.view, start)
 
     def doubles(self, slot: int, name: str) -> tuple[float, ...]:
-        return self._numbers(slot, name, DOUBLE)
+        return self.integers(slot, name, DOUBLE)
 
     def booleans(self, slot: int, name: str) -> tuple[bool, ...]:
-        return tuple(value != 0 for value in self._numbers(slot, name, UINT8))
+        return tuple(value != 0 for value in self.integers(slot, name, UINT8))
 
     def indices(
         self, slot: int, name: str, limit: int, of: str, kind: Struct = INT32, lowest: int = 0
     ) -> tuple[int, ...]:
-        """Integers that must each be a place in a list of `limit` entries called `of`."""
+        """Integers that must each be an index into `limit` entries called `of`."""
         indices = self.integers(slot, name, kind)
         if indices and not (lowest <= min(indices) and max(indices) < limit):
             wrong = next(index for index in indices if not lowest <= index < limit)
@@ -162,13 +164,8 @@ class Table:
         kind = self.integer(slot, f"{name}_type", UINT8)
         return kind, self.table(slot + 1, name) if kind else None
 
-    def _numbers(self, slot: int, name: str, kind: Struct) -> tuple[int, ...]:
-        start, count = self._vector(slot, name, kind.size)
-        self._buffer.spend(self.path, start, count * kind.size)
-        return unpack_from(f"<{count}{kind.format[-1]}", self._buffer.view, start)
-
     def _vector(self, slot: int, name: str, item_size: int) -> tuple[int, int]:
-        """Where a vector's items begin and how many there are, all of them within the buffer."""
+        """The start of a vector's items and their count, all within the buffer."""
         position = self._field(slot, name, 4)
         if position is None:
             return 0, 0
@@ -195,7 +192,7 @@ class Table:
 def open_root(view: memoryview, name: str, identifier: bytes, root: str, start: int = 0) -> Table:
     """The root table, called `root` in messages, of the flatbuffer that begins at `start`.
 
-    A view of a mapped file is read, all of it: fields are many, and blobs inside stay what was read.
+    A view of a mapped file is copied to memory first: reading each field from the file would be slow.
     """
     view = contents(view)
     buffer = Buffer(view, name)

@@ -1,4 +1,4 @@
-"""What a `.pte` program says, as plain records.
+"""The content of a `.pte` program, as plain records.
 
 Indices are checked when the records are made: every index into `values`, `operators` or
 `delegates` is in range, and every view has exactly the bytes its tensor needs.
@@ -29,13 +29,13 @@ class TensorRecord:
     """A constant's bytes, or the initial value of a mutable tensor."""
     is_constant: bool
     is_mutable: bool
-    """Has an initial value and a place in the arena to change it in."""
+    """Has an initial value, and memory in the arena where it changes."""
     name: str | None
     is_external: bool
     """Its bytes are in a `.ptd` file, under `name`."""
-    place: tuple[int, int] | None = None
-    """Its arena and the offset in it, where memory was planned for it: a tensor that no instruction writes is
-    another view of the one written there."""
+    allocation: tuple[int, int] | None = None
+    """Its arena and the byte offset there, if the exporter planned its memory. A tensor that no instruction
+    writes is a view of the tensor written at the same place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
-    """Let the value `target` be the value `source`."""
+    """Assign the value `source` to `target`."""
 
     source: int
     target: int
@@ -84,7 +84,7 @@ class JumpFalseCall:
 
 @dataclass(frozen=True, slots=True)
 class FreeCall:
-    """Let go of a tensor's memory."""
+    """Free a tensor's memory."""
 
     value: int
 
@@ -115,7 +115,7 @@ class MethodRecord:
     buffer_sizes: tuple[int, ...]
     """Bytes of each arena; entry 0 is a placeholder."""
     input_tree: str = ""
-    """How the inputs were arguments before they were one list, in PyTorch's JSON, where the exporter says."""
+    """The inputs as a pytree of arguments, in PyTorch's JSON; empty if the exporter stored none."""
 
 
 @dataclass(frozen=True, slots=True)

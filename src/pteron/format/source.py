@@ -52,7 +52,7 @@ class _MappedFile(mmap.mmap):
 
 
 def open_bytes(source: Source, name: str | None = None) -> FileBytes:
-    """View `source` without copying it; a path is read where it is small, and mapped elsewhere."""
+    """View `source` without copying it; a small file is read, a large one is mapped."""
     try:
         if isinstance(source, bytes | bytearray | memoryview):
             view, name = memoryview(source).cast("B").toreadonly(), name or "<bytes>"
@@ -136,7 +136,7 @@ def read_into(memory: memoryview, mapped: _MappedFile, offset: int) -> None:
 
 
 def is_same(a: memoryview, b: memoryview) -> bool:
-    """Whether two views hold the same bytes. Nothing is read if they are the same place."""
+    """Whether two views hold the same bytes. Nothing is read if both are the same memory."""
     if len(a) != len(b) or _address(a) == _address(b):
         return len(a) == len(b)
     chunks = (slice(start, start + _COMPARED) for start in range(0, len(a), _COMPARED))

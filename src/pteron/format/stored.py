@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from pteron.format.flatbuffer import INT8, UINT32, UINT64, Table
 
-_INLINE, _SEGMENT = 0, 1
-
 
 @dataclass(frozen=True, slots=True)
 class Subsegments:
@@ -22,7 +20,7 @@ class Subsegments:
     offsets: tuple[int, ...]
 
     def find(self, index: int) -> memoryview | None:
-        """From the start of a tensor to the end of the segment, or None where there is no such tensor."""
+        """From the start of a tensor to the end of the segment; None for an unknown index."""
         if index >= len(self.offsets) or self.offsets[index] > len(self.segment):
             return None
         return self.segment[self.offsets[index] :]
@@ -39,7 +37,7 @@ class StoredData:
     initial_values: tuple[Subsegments, ...]
 
     def constant(self, tensor: Table, index: int) -> memoryview:
-        """At least the bytes of constant `index`, which `tensor` refers to."""
+        """The bytes of constant `index`, for `tensor`, up to the end of their segment."""
         data = self.constants.find(index)
         if data is None and index < len(self.inline_constants):
             data = self.inline_constants[index]
@@ -48,20 +46,15 @@ class StoredData:
         return data
 
     def initial_value(self, tensor: Table, group: int, index: int) -> memoryview:
-        """At least the bytes that the mutable `tensor` begins with."""
+        """The initial bytes of the mutable `tensor`, up to the end of their segment."""
         data = self.initial_values[group].find(index) if group < len(self.initial_values) else None
         if data is None:
             raise tensor.error("data_buffer_idx", f"there is no initial value {index} in group {group}")
         return data
 
     def delegate(self, reference: Table) -> memoryview:
-        location = reference.integer(0, "location", INT8)
-        if location == _INLINE:
-            blobs, of = self.inline_delegates, "inline delegates"
-        elif location == _SEGMENT:
-            blobs, of = self.segments, "segments"
-        else:
-            raise reference.error("location", f"{location} is not a place where data can be")
+        places = ((self.inline_delegates, "inline delegates"), (self.segments, "segments"))
+        blobs, of = places[reference.index(0, "location", len(places), "places of data", INT8)]
         return blobs[reference.index(1, "index", len(blobs), of, UINT32)]
 
 
@@ -88,14 +81,13 @@ def _subsegments(table: Table, segments: tuple[memoryview, ...]) -> Subsegments:
 
 def read_segments(tables: Iterable[Table], area: memoryview) -> tuple[memoryview, ...]:
     """One view per segment; offsets count from the start of `area`."""
-    return tuple(_segment(table, area) for table in tables)
-
-
-def _segment(table: Table, area: memoryview) -> memoryview:
-    offset, size = table.integer(0, "offset", UINT64), table.integer(1, "size", UINT64)
-    if offset + size > len(area):
-        raise table.error("size", f"{size} bytes at {offset} leave the {len(area)} bytes of segment data")
-    return area[offset : offset + size]
+    segments = []
+    for table in tables:
+        offset, size = table.integer(0, "offset", UINT64), table.integer(1, "size", UINT64)
+        if offset + size > len(area):
+            raise table.error("size", f"{size} bytes at {offset} leave the {len(area)} bytes of segment data")
+        segments.append(area[offset : offset + size])
+    return tuple(segments)
 
 
 def read_named_data(tables: Iterable[Table], segments: tuple[memoryview, ...]) -> dict[str, memoryview]:

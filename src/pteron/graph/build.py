@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from pteron.errors import GraphError
-from pteron.format import DelegateGraph, VkSymInt, VkTensor, VkValueList
+from pteron.format.records import DelegateGraph, VkSymInt, VkTensor, VkValueList
 from pteron.graph.values import Constant, Graph, Item, Node, SymInt, Tensor, Value, ValueList, numel, tensors
 
 ValueOf: TypeAlias = Callable[[int], Value]
@@ -31,8 +31,8 @@ def build(record: DelegateGraph) -> Graph:
     return Graph(
         name=record.name,
         nodes=nodes,
-        inputs=_border(record, "input", record.input_ids, value),
-        outputs=_border(record, "output", record.output_ids, value),
+        inputs=_ports(record, "input", record.input_ids, value),
+        outputs=_ports(record, "output", record.output_ids, value),
     )
 
 
@@ -86,13 +86,14 @@ def _check_constants(record: DelegateGraph, node: Node) -> None:
         )
 
 
-def _border(
+def _ports(
     record: DelegateGraph, side: str, ids: tuple[int, ...], value_of: ValueOf
 ) -> tuple[Tensor | SymInt, ...]:
-    border: list[Tensor | SymInt] = []
+    """The graph's inputs or outputs."""
+    ports: list[Tensor | SymInt] = []
     for position, id in enumerate(ids):
         value = value_of(id)
         if not isinstance(value, (Tensor, SymInt)):
             raise GraphError(f"{record.name}: {side} {position} is %{id}, neither a tensor nor a SymInt")
-        border.append(value)
-    return tuple(border)
+        ports.append(value)
+    return tuple(ports)

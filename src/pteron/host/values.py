@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.format import EValue, TensorRecord
+from pteron.format.records import EValue, TensorRecord
 from pteron.graph import Shape
 from pteron.host.tensors import GpuTensor, HostResult
 from pteron.ops.operand import HostArray

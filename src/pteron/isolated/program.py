@@ -12,7 +12,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, MethodError
-from pteron.format import open_bytes
+from pteron.format.source import open_bytes
 from pteron.isolated.process import Process
 from pteron.processes import ISOLATED_SECONDS
 from pteron.runtime.program import Source

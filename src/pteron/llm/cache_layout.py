@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pteron.families.attention.sdpa import CACHES
-from pteron.format import DelegateCall
+from pteron.format.records import DelegateCall
 from pteron.graph import Graph, SymInt, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call, Kind

@@ -24,7 +24,7 @@ class Trace:
     values: Mapping[int, int] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of the terms, in order
     decisions: dict[Terms, tuple[float, float]] = field(default_factory=dict)
-    _terms: dict[Term, int] = field(default_factory=dict)  # each with its place
+    _terms: dict[Term, int] = field(default_factory=dict)  # each with its index on the tape
 
     @property
     def tape(self) -> Tape:
@@ -78,7 +78,7 @@ def _reduced(terms: Terms) -> tuple[Terms, int]:
 
 
 def _divided(number: float, factor: int) -> float:
-    """A lower bound, divided: rounded up, for only whole numbers are meant."""
+    """A lower bound of an integer, divided by a factor: rounded up."""
     return number if math.isinf(number) else -(-int(number) // factor)
 
 

@@ -34,16 +34,16 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A read-only constant, seen in a shape and uploaded once in the layout its consumers want.
+    """A read-only constant in a shape, uploaded once in the layout that its kernels read.
 
-    Weights of equal content and layout are one buffer, however many tensors start from them.
+    Weights of equal content and layout share one buffer.
     """
 
     constant: Constant
     shape: Shape
     layout: str  # a name in PACKINGS,
     arguments: tuple[int | str, ...]  # and its arguments after the elements
-    count: int  # elements that it packs to, with what follows it
+    count: int  # elements after packing, those of `rest` included
     storage: Storage
     rest: tuple[Weight, ...] = ()  # weights that follow it in its buffer
 
@@ -94,7 +94,7 @@ class Weight:
 
 
 def joined(weights: Sequence[Weight]) -> Weight:
-    """Weights of one element type one behind the other in one buffer."""
+    """Weights of one element type, one after another in one buffer."""
     first, *rest = weights
     if any(weight.storage is not first.storage for weight in rest):
         raise RequirementError("weights that share a buffer must be of one element type")
@@ -102,7 +102,7 @@ def joined(weights: Sequence[Weight]) -> Weight:
 
 
 PACKINGS: dict[str, Callable[..., HostArray]] = {}
-_BY_ELEMENT: set[str] = set()  # those that pack a run of elements as they would within the whole
+_BY_ELEMENT: set[str] = set()  # layouts that may be packed in parts: they pack elements independently
 
 
 def packing(
@@ -110,7 +110,7 @@ def packing(
 ) -> Callable[[Callable[..., HostArray]], Callable[..., HostArray]]:
     """Register a function from a constant's elements to what kernels read; `Operand.packed` names it.
 
-    One that packs by element gets them in any shape, and a part of them at a time.
+    With `by_element` it must accept elements of any shape, and a part of them at a time.
     """
 
     def register(pack: Callable[..., HostArray]) -> Callable[..., HostArray]:
@@ -186,13 +186,13 @@ class Operand:
         return replace(self, shape=shape, buffer=Scratch(numel(shape), self.storage))
 
     def packed(self, layout: str, *arguments: int | str, count: int, storage: Storage) -> Weight:
-        """This constant, in the shape it has here, in a layout of its operator's own: `count` elements."""
+        """This constant at its live shape, packed as `count` elements in a layout of its operator."""
         if not isinstance(self.buffer, Weight):
             raise RequirementError(f"{self} must be a constant: its operator packs it once, at load")
         return Weight(self.buffer.constant, self.shape, layout, arguments, count, storage)
 
     def part(self, dim: int, first: int, count: int) -> Weight:
-        """Positions `first` to `first + count` of a dim of this constant, as a weight of their own."""
+        """Positions `first` to `first + count` of a dim of this constant, as a separate weight."""
         elements = self.numel // self.shape[dim] * count
         return self.packed("part", str(self.storage), dim, first, count, count=elements, storage=self.storage)
 
@@ -232,5 +232,5 @@ def _part(elements: HostArray, storage: str, dim: int, first: int, count: int) -
 
 @packing("packed", by_element=True)
 def _packed(elements: HostArray, layout: str) -> HostArray:
-    """What was packed before, in the layout named."""
+    """Elements of an archive, which are packed already."""
     return elements

@@ -70,10 +70,8 @@ def define(
     `compute(*inputs, *outputs)` yields the dispatches; it may take `target=` too."""
     if name in OPERATORS:
         raise ValueError(f"operator {name} is defined twice")
-    parsed = parse(signature)
-    _check_agreement(name, parsed, shape, compute, kind)
     takes_target = "target" in _signature(compute).parameters
-    OPERATORS[name] = Operator(name, parsed, kind, shape, compute, takes_target)
+    OPERATORS[name] = Operator(name, parse(signature), kind, shape, compute, takes_target)
     return OPERATORS[name]
 
 
@@ -85,27 +83,6 @@ def op(name: str, signature: str, *, shape: ShapeRule) -> Callable[[Compute], Co
         return compute
 
     return register
-
-
-def _check_agreement(
-    name: str, signature: Signature, shape: ShapeRule | None, compute: Compute, kind: Kind
-) -> None:
-    """The functions of an operator must take what its signature lists."""
-    inputs = len(signature.inputs)
-    on_host = kind in (Kind.SCALAR, Kind.SOURCE)
-    for what, function, count in (
-        ("shape rule", shape, inputs),
-        ("function", compute, inputs if on_host else inputs + len(signature.outputs)),
-    ):
-        if function is None:
-            continue
-        parameters = _signature(function)
-        try:
-            parameters.bind(*range(count), **({"target": None} if "target" in parameters.parameters else {}))
-        except TypeError:
-            raise ValueError(
-                f"operator {name}: its {what}{parameters} does not take {count} values"
-            ) from None
 
 
 def same_shape(x: Any, *_: Any) -> Any:

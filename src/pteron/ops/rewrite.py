@@ -1,5 +1,6 @@
-"""Rewrites: several calls become one call of a `pteron.` operator, found by a function over the flow of
-values.
+"""Fusion: rewrites replace calls at the maximum shapes, joins merge dispatches at the live shapes.
+
+A rewrite is a function over the flow of values. It makes several calls one call of a `pteron.` operator:
 
     @rewrite("silu_mul")
     def silu_mul(flow: Flow) -> Iterator[Replacement]:
@@ -7,18 +8,31 @@ values.
             ...
             yield Replacement((sigmoid, gate, product), Call(...))
 
-A rewrite says which calls compute the same. `passes/rewrite.py` proves that the change is allowed: no other
-call reads a removed value, and no value that is read changes in between."""
+It says which calls compute the same. `passes/rewrite.py` proves that the change is allowed: no other
+call reads a removed value, and no value that is read changes in between.
+
+A join is a function of two consecutive dispatches, of one operator or of neighbours. It returns one dispatch
+that does the work of both, or None:
+
+    @join("merge_norm")
+    def merge_norm(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
+        if first.kernel.name == ... and same_memory(first.bindings["out"], second.bindings["x"]):
+            return Dispatch(...)
+
+It need not write what no later dispatch reads. `plan/collect.py` applies it only if it writes to no buffer
+that it binds twice, and the device allows its number of buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, permutations
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from pteron.graph import Graph, SymInt, Tensor, Value
 from pteron.ops.call import Call
+from pteron.ops.dispatch import Bound, Dispatch, elements
+from pteron.ops.operand import BufferRef, Operand, Scratch, Window
 
 _VIEWS = ("aten.view_copy.default", "aten.clone.default")
 
@@ -80,21 +94,41 @@ class Flow:
 
 
 Find: TypeAlias = Callable[[Flow], Iterator[Replacement]]
+IsRead: TypeAlias = Callable[[Bound], bool]  # whether a dispatch after the second one reads it
+Join: TypeAlias = Callable[[Dispatch, Dispatch, IsRead], Dispatch | None]
+_Fusion = TypeVar("_Fusion", Find, Join)
 REWRITES: dict[str, Find] = {}
+JOINS: dict[str, Join] = {}
 
 
 def rewrite(name: str) -> Callable[[Find], Find]:
     """Register a rewrite under the name by which it is switched off."""
+    return lambda find: _register(REWRITES, name, find)
 
-    def register(find: Find) -> Find:
-        if name in REWRITES:
-            raise ValueError(f"rewrite {name} is defined twice")
-        REWRITES[name] = find
-        return find
 
-    return register
+def join(name: str) -> Callable[[Join], Join]:
+    """Register a join under the name by which it is switched off."""
+    return lambda find: _register(JOINS, name, find)
+
+
+def _register(table: dict[str, _Fusion], name: str, find: _Fusion) -> _Fusion:
+    if name in REWRITES or name in JOINS:
+        raise ValueError(f"rewrite or join {name} is defined twice")
+    table[name] = find
+    return find
 
 
 def orders(call: Call) -> Iterator[tuple[Value, ...]]:
     """A call's inputs in every order, for operators that commute."""
     return permutations(call.inputs)
+
+
+def memory_of(bound: Bound) -> BufferRef | Scratch:
+    """The buffer of a binding; two scratch buffers are never equal."""
+    bound = bound.of if isinstance(bound, Window) else bound
+    return bound.buffer if isinstance(bound, Operand) else bound
+
+
+def same_memory(a: Bound, b: Bound) -> bool:
+    """Whether two dispatches bind the same elements, whatever shape they see them in."""
+    return memory_of(a) == memory_of(b) and elements(a) == elements(b) and a.storage is b.storage

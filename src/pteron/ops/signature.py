@@ -2,8 +2,8 @@
 
     "self dim:ints? keepdim:bool dtype:ignored -> out"
 
-A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place; what is
-`ignored` may be anything, and the operator's functions do not see it. The names are the schema's; the
+A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place. An `ignored`
+argument may be anything and is not passed to the operator's functions. The names are the schema's; the
 exporter stores every argument by position, defaults included.
 """
 
@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import cast
 
 from pteron.graph import SymInt, Tensor, Value, ValueList
+from pteron.ops.requirement import RequirementError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Argument:
     mutated: bool
 
     def __str__(self) -> str:
-        return f"{self.name}: {'optional ' if self.optional else ''}{_WORDS[self.kind]}"
+        return f"{self.name}: {'optional ' if self.optional else ''}{_KINDS[self.kind][0]}"
 
 
 @dataclass(frozen=True)
@@ -41,37 +42,31 @@ class Signature:
         return tuple(argument for argument in self.arguments if argument.kind != "ignored")
 
 
-class KindError(Exception):
-    """A value is not of the kind that an argument takes."""
-
-
 @cache
 def parse(line: str) -> Signature:
-    """The signature that a line spells."""
+    """The signature that a line describes."""
     inputs, outputs = line.split("->")
     return Signature(tuple(map(_argument, inputs.split())), tuple(map(_argument, outputs.split())))
 
 
 def _argument(word: str) -> Argument:
     name, _, kind = word.partition(":")
-    optional = word.endswith("?")
-    mutated = word.endswith("!")
     kind = kind.rstrip("?!") or "tensor"
-    if kind not in _WORDS:
+    if kind not in _KINDS:
         raise ValueError(f"unknown kind {kind!r} in {word!r}")
-    return Argument(name.rstrip("?!"), kind, optional, mutated)
+    return Argument(name.rstrip("?!"), kind, optional=word.endswith("?"), mutated=word.endswith("!"))
 
 
 def conform(argument: Argument, value: Value) -> Value:
-    """The value in the argument's own kind, or KindError.
+    """The value in the argument's own kind, or a RequirementError.
 
     Exported graphs keep one value where 1 and 1.0 are equal, so an int may arrive as a float and the reverse.
     """
     if value is None and argument.optional:
         return None
-    result = _CONFORM[argument.kind](value)
+    result = _KINDS[argument.kind][1](value)
     if result is None:
-        raise KindError(f"argument {argument}, found {type(value).__name__}")
+        raise RequirementError(f"argument {argument}, found {type(value).__name__}")
     return result
 
 
@@ -109,28 +104,20 @@ def _floats(value: Value) -> Value:
     return None
 
 
-_WORDS = {
-    "tensor": "a tensor",
-    "tensors": "a list of tensors",
-    "int": "an integer",
-    "ints": "a list of integers",
-    "float": "a number",
-    "floats": "a list of numbers",
-    "number": "a number",
-    "bool": "a boolean",
-    "str": "a string",
-    "symint": "a SymInt",
-    "ignored": "anything",
-}
-_CONFORM: dict[str, Callable[[Value], Value]] = {
-    "tensor": lambda value: value if isinstance(value, Tensor) else None,
-    "tensors": _tensors,
-    "int": _integer,
-    "ints": _integers,
-    "float": lambda value: float(value) if isinstance(value, (int, float)) else None,
-    "floats": _floats,
-    "number": _number,
-    "bool": lambda value: bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None,
-    "str": lambda value: value if isinstance(value, str) else None,
-    "symint": lambda value: value if isinstance(value, SymInt) else None,
+# Of each kind: what messages call it, and the function that takes a value to it (None: it does not fit).
+_KINDS: dict[str, tuple[str, Callable[[Value], Value]]] = {
+    "tensor": ("a tensor", lambda value: value if isinstance(value, Tensor) else None),
+    "tensors": ("a list of tensors", _tensors),
+    "int": ("an integer", _integer),
+    "ints": ("a list of integers", _integers),
+    "float": ("a number", lambda value: float(value) if isinstance(value, (int, float)) else None),
+    "floats": ("a list of numbers", _floats),
+    "number": ("a number", _number),
+    "bool": (
+        "a boolean",
+        lambda value: bool(value) if isinstance(value, (int, float)) and value in (0, 1) else None,
+    ),
+    "str": ("a string", lambda value: value if isinstance(value, str) else None),
+    "symint": ("a SymInt", lambda value: value if isinstance(value, SymInt) else None),
+    "ignored": ("anything", lambda value: value),
 }

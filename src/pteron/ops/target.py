@@ -35,23 +35,20 @@ class Target:
 
     def check_runs_on(self, device: Target) -> None:
         """Raise a DeviceError if a device lacks what plans for this target use."""
+        uniforms = (
+            f"uniform arrays of {self.uniform_bytes_max} bytes at multiples of {self.uniform_alignment}"
+        )
+        is_aligned = self.uniform_alignment % device.uniform_alignment == 0
+        has_uniforms = self.uniform_bytes_max <= device.uniform_bytes_max and is_aligned
+        has_subgroups = self.subgroup_size == device.subgroup_size
         limits = (
             ("f16 arithmetic", self.shader_f16, device.shader_f16),
-            (
-                f"subgroups of {self.subgroup_size}",
-                self.subgroup_size,
-                self.subgroup_size == device.subgroup_size,
-            ),
+            (f"subgroups of {self.subgroup_size}", self.subgroup_size, has_subgroups),
             (f"{self.workgroups_max} workgroups an axis", True, self.workgroups_max <= device.workgroups_max),
             ("values passed among lanes", self.broadcasts, device.broadcasts),
-            (
-                f"uniform arrays of {self.uniform_bytes_max} bytes at multiples of {self.uniform_alignment}",
-                self.broadcasts,
-                self.uniform_bytes_max <= device.uniform_bytes_max
-                and self.uniform_alignment % device.uniform_alignment == 0,
-            ),
+            (uniforms, self.broadcasts, has_uniforms),
             ("loops without a limit", device.loop_max, 0 < self.loop_max <= device.loop_max),
         )
-        missing = [what for what, used, there in limits if used and not there]
+        missing = [what for what, is_used, is_there in limits if is_used and not is_there]
         if missing:
             raise DeviceError(f"the program was planned for a device with {', '.join(missing)}")

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Terms: TypeAlias = tuple[tuple[int, int], ...]  # (place on the tape, coefficient)
+Terms: TypeAlias = tuple[tuple[int, int], ...]  # (index on the tape, coefficient)
 WIDTH_MAX = 1 << 63  # live integers are 64-bit, as in PyTorch
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """constant + Σ coefficient · term, terms by their place on a tape."""
+    """constant + Σ coefficient · term, terms by their index on a tape."""
 
     constant: int
     terms: Terms = ()

@@ -145,16 +145,13 @@ class _Placing:
     def _shares(self, viewed: Tensor, output: Tensor) -> bool:
         """Whether a view needs no copy: neither side is written later, the element type stays, and it is not
         larger than its source."""
-        larger = numel(output.shape_max) > self._room(viewed)
+        root = self.root_of.get(viewed.id)
+        memory = viewed if root is None else self.lifetimes[root].tensor
+        fits = numel(output.shape_max) <= numel(memory.shape_max)
         unchanged = viewed.id not in self.mutated and output.id not in self.mutated
         converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # nonzero becomes 1
         alike = self.target.storage(viewed.dtype) is self.target.storage(output.dtype)
-        return unchanged and alike and not converts and not larger
-
-    def _room(self, tensor: Tensor) -> int:
-        """Elements that the memory of a tensor holds."""
-        root = self.root_of.get(tensor.id)
-        return numel((self.lifetimes[root].tensor if root is not None else tensor).shape_max)
+        return unchanged and alike and not converts and fits
 
 
 def _share(lifetimes: Iterable[_Lifetime]) -> tuple[dict[int, int], tuple[int, ...]]:

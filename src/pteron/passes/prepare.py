@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.call import mutated_ids
-from pteron.ops.join import JOINS, Join
+from pteron.ops.rewrite import JOINS, Join
 from pteron.passes.resolve import Source, check_order, resolve, sources
 from pteron.passes.rewrite import rewrite_calls, switched_on
 

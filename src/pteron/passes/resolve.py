@@ -11,7 +11,8 @@ from pteron.families.exporter_removed.operators import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import describe
 from pteron.ops import OPERATORS, Call, Kind, Operator
-from pteron.ops.signature import KindError, conform
+from pteron.ops.requirement import RequirementError
+from pteron.ops.signature import conform
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,12 @@ def _bind(graph: Graph, node: Node) -> Call:
             for argument, value in zip(signature.arguments, inputs, strict=True)
             if argument.kind != "ignored"
         )
-    except KindError as error:
+    except RequirementError as error:
         raise GraphError(f"{graph.name}, {node}: {error}") from None
     call = Call(node, operator, bound, _outputs(graph, node, operator, output))
     for tensor in call.mutated:
         if call.reads.count(tensor) > 1:
-            raise GraphError(f"{graph.name}, {node}: {tensor} is updated in place and read besides")
+            raise GraphError(f"{graph.name}, {node}: {tensor} is updated in place and also read")
     if operator.kind is Kind.PREPACK:
         _check_prepack(graph, call)
     return call
@@ -116,7 +117,7 @@ def _check_prepack(graph: Graph, call: Call) -> None:
     if source.constant is None:
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source}, which is not a constant")
     if (source.shape_max, source.dtype) != (target.shape_max, target.dtype):
-        raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, unlike it")
+        raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, which differs")
 
 
 def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from pteron.errors import GraphError, InputError, PteronError
 from pteron.graph import Graph, Tensor
 from pteron.ops import Call
-from pteron.ops.join import JOINS
 from pteron.ops.requirement import problem_of
-from pteron.ops.rewrite import REWRITES, Find, Flow, Replacement
+from pteron.ops.rewrite import JOINS, REWRITES, Find, Flow, Replacement
 
 REWRITES_VARIABLE = "PTERON_REWRITES"
 
@@ -26,8 +25,8 @@ def rewrite_calls(graph: Graph, calls: tuple[Call, ...], names: Collection[str])
             except PteronError:
                 raise
             except Exception as error:  # values that the rewrite does not expect
-                where = f"{graph.name}: nodes that the rewrite {name} looks at"
-                raise GraphError(f"{where} do not make sense: {problem_of(error)}") from error
+                where = f"{graph.name}: the rewrite {name} does not understand its nodes"
+                raise GraphError(f"{where}: {problem_of(error)}") from error
             is_done = is_done or len(calls) == len(flow.calls)
             calls = _without_orphans(flow, calls) if calls != flow.calls else calls
     return calls
@@ -43,7 +42,7 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
     spans: list[tuple[int, int]] = []  # positions of the calls that were replaced, first and last
     is_all = True
     for found in find(flow):
-        if not taken.isdisjoint(found.old) or (place := place_of(flow, found)) is None:
+        if not taken.isdisjoint(found.old) or (point := insertion_point(flow, found)) is None:
             continue
         positions = [flow.position[call] for call in found.old]
         first, last = min(positions), max(positions)
@@ -52,9 +51,15 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
             continue
         spans.append((first, last))
         taken.update(found.old)
-        stood = tuple(node for call in found.old for node in (call.node, *call.replaced))
-        replaced[flow.calls[place]] = replace(found.new, replaced=stood)
-    return tuple(_merged(flow.calls, replaced, taken)), is_all
+        nodes = tuple(node for call in found.old for node in (call.node, *call.replaced))
+        replaced[flow.calls[point]] = replace(found.new, replaced=nodes)
+    calls: list[Call] = []
+    for call in flow.calls:
+        if call in replaced:
+            calls.append(replaced[call])
+        if call not in taken:
+            calls.append(call)
+    return tuple(calls), is_all
 
 
 def _without_orphans(before: Flow, calls: tuple[Call, ...]) -> tuple[Call, ...]:
@@ -87,11 +92,11 @@ def switched_on() -> tuple[str, ...]:
     return tuple(name for name in every if name not in off)
 
 
-def place_of(flow: Flow, found: Replacement) -> int | None:
+def insertion_point(flow: Flow, found: Replacement) -> int | None:
     """The position to insert the new call at; None if every position would change a result."""
     old = {call: flow.position[call] for call in found.old}
     made = {value.id for call in old for value in call.outputs if value is not None}
-    if found.new.read_ids & made or _shows(flow, found):
+    if found.new.read_ids & made or _is_visible(flow, found):
         return None
     first, last = min(old.values()), max(old.values())
     between = [(position, flow.calls[position]) for position in range(first, last + 1)]
@@ -102,14 +107,14 @@ def place_of(flow: Flow, found: Replacement) -> int | None:
         for position, other in others
         if _depends(call, other)
     ]
-    for place in range(last, first - 1, -1):
+    for point in range(last, first - 1, -1):
         # Calls keep their order if one reads or writes what the other writes.
-        if all((before < position) == (place <= position) for before, position in bound):
-            return place
+        if all((before < position) == (point <= position) for before, position in bound):
+            return point
     return None
 
 
-def _shows(flow: Flow, found: Replacement) -> bool:
+def _is_visible(flow: Flow, found: Replacement) -> bool:
     """Whether another call reads a value that the new call does not write."""
     made = {value.id for value in found.new.outputs if value is not None}
     vanishing = {value.id for call in found.old for value in call.outputs if value is not None} - made
@@ -123,11 +128,3 @@ def _depends(a: Call, b: Call) -> bool:
     """Whether it matters which of two calls comes first."""
     written_a, written_b = a.written_ids, b.written_ids
     return bool(written_a & (written_b | b.read_ids) or written_b & a.read_ids)
-
-
-def _merged(calls: Iterable[Call], replaced: dict[Call, Call], taken: set[Call]) -> Iterable[Call]:
-    for call in calls:
-        if call in replaced:
-            yield replaced[call]
-        if call not in taken:
-            yield call

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, Window
 from pteron.ops.dispatch import Bound, Parameter, elements
-from pteron.ops.join import Join, memory_of
 from pteron.ops.live import LiveInt, Trace
 from pteron.ops.operand import BufferRef
+from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
@@ -40,7 +40,7 @@ class Collector:
     joins: Sequence[Join] = ()
     launches: list[Collected] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
-    _scratch: dict[Scratch, int] = field(default_factory=dict)  # places of a node's scratch buffers
+    _scratch: dict[Scratch, int] = field(default_factory=dict)  # indices of a node's scratch buffers
     _proven: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(
@@ -61,7 +61,7 @@ class Collector:
             if joined := self._joined(dispatch, is_read_later):
                 # This launch still uses the scratch memory of the previous node.
                 self._scratch = {
-                    each: place for each, place in before.items() if _binds(joined, each)
+                    each: index for each, index in before.items() if _binds(joined, each)
                 } | self._scratch
                 last = self.launches.pop()
                 self._launch(last.node, joined, last.nodes | all_nodes)
@@ -95,20 +95,14 @@ class Collector:
         blocks = dict.fromkeys(each.block for each in self.launches if each.block is not None)
         ordered = sorted(blocks, key=lambda block: not block.live)
         index_of = {block: index for index, block in enumerate(ordered)}
+        launches = []
+        for node, dispatch, module, buffers, block, groups, nodes in self.launches:
+            index, starts = index_of[block] if block else None, _starts(dispatch)
+            launches.append(
+                Launch(node.index, node.name, module, buffers, index, groups, starts, tuple(sorted(nodes)))
+            )
         return Plan(
-            launches=tuple(
-                Launch(
-                    node.index,
-                    node.name,
-                    module,
-                    buffers,
-                    index_of[block] if block else None,
-                    groups,
-                    _starts(dispatch),
-                    tuple(sorted(nodes)),
-                )
-                for node, dispatch, module, buffers, block, groups, nodes in self.launches
-            ),
+            launches=tuple(launches),
             blocks=tuple(ordered),
             scratch_bytes=tuple(self.scratch_bytes),
             shapes=shapes,
@@ -135,7 +129,7 @@ class Collector:
         if not isinstance(buffer, Scratch):
             return buffer
         taken = self._scratch.values()
-        index = self._scratch.setdefault(buffer, next(place for place in count() if place not in taken))
+        index = self._scratch.setdefault(buffer, next(index for index in count() if index not in taken))
         if index == len(self.scratch_bytes):
             self.scratch_bytes.append(0)
         self.scratch_bytes[index] = max(self.scratch_bytes[index], buffer.count * buffer.storage.itemsize)

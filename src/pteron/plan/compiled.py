@@ -24,7 +24,7 @@ class Compiled:
         self.prepared = prepared
         self.target = target
         self.placement = place(prepared, target)
-        self._repeated = CopyElision(prepared, self.placement)
+        self._elision = CopyElision(prepared, self.placement)
         check_memory(prepared.graph.name, prepared.calls, self.placement, target)
         self._folded: Mapping[int, Shape] = {}
         self._at_maximum: Mapping[int, Shape] | None = None  # shapes, once they are known
@@ -89,7 +89,7 @@ class Compiled:
 
     def _planning(self, shapes: Mapping[int, Shape], values: Mapping[int, int]) -> Planning:
         known = {**self._folded, **shapes}
-        return Planning.of(self.prepared, self.target, self.placement, self._repeated, known, values)
+        return Planning(self.prepared, self.target, self.placement, self._elision, known, values)
 
     def _check_claims(self, computed: Mapping[int, Shape]) -> None:
         """Raise if a tensor's maximum exceeds the device although no shape rule computes so large a shape."""

@@ -95,29 +95,20 @@ class Executable:
         sizes += [weight.bytes for weight in self.weights()]
         sizes += [size for plan in self.all_plans() for size in plan.scratch_bytes]
         modules = self.modules()
-        shares = any("var<workgroup>" in module.source for module in modules)
-        for what, needed, there in (
+        buffers = max(map(storage_buffers, modules), default=0)
+        invocations = max((prod(module.workgroup) for module in modules), default=0)
+        is_shared = any("var<workgroup>" in module.source for module in modules)
+        shared = self.target.workgroup_bytes_max if is_shared else 0
+        for what, needed, allowed in (
             ("buffers of {:,} bytes", max(sizes, default=0), device.binding_bytes_max),
-            (
-                "kernels that bind {} buffers",
-                max(map(storage_buffers, modules), default=0),
-                device.buffers_max,
-            ),
-            (
-                "workgroups of {} invocations",
-                max((prod(module.workgroup) for module in modules), default=0),
-                device.invocations_max,
-            ),
-            (
-                "workgroups that share {:,} bytes",
-                self.target.workgroup_bytes_max if shares else 0,
-                device.workgroup_bytes_max,
-            ),
+            ("kernels that bind {} buffers", buffers, device.buffers_max),
+            ("workgroups of {} invocations", invocations, device.invocations_max),
+            ("workgroups that share {:,} bytes", shared, device.workgroup_bytes_max),
         ):
-            if needed > there:
-                asked = what.format(needed)
+            if needed > allowed:
+                what = what.format(needed)
                 raise DeviceError(
-                    f"{self.name} was planned for a larger device, with {asked}; this one allows {there:,}"
+                    f"{self.name} was planned for a larger device, with {what}; this one allows {allowed:,}"
                 )
 
     def _launches(self) -> Iterator[Launch]:

@@ -43,14 +43,14 @@ class ParameterBlock:
 class Launch:
     """One dispatch with everything decided: the kernel's text, its buffers, its grid."""
 
-    node: int  # which node of the graph it comes from,
-    operator: str  # and what that computes
+    node: int  # of the graph, by index
+    operator: str  # of that node
     module: Module
     buffers: tuple[PlanBuffer, ...]  # in the order of module.bindings
     block: int | None  # which ParameterBlock
     groups: tuple[int, int, int]
-    starts: tuple[tuple[str, int], ...] = ()  # bindings that begin within their buffer: at which byte
-    nodes: tuple[int, ...] = ()  # all whose work it does, in order: rewrites and joins make one of several
+    starts: tuple[tuple[str, int], ...] = ()  # (binding, byte offset) of bindings that do not begin at byte 0
+    nodes: tuple[int, ...] = ()  # all nodes whose work it does: rewrites and joins merge several
 
     def __str__(self) -> str:
         return f"node {self.node} {self.operator}"

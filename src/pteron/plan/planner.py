@@ -6,13 +6,12 @@ because calls are walked in order, none sees one operand resized and the other n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
 
 from pteron.errors import MisfitError, PteronError, ShapeError
 from pteron.families.layout.copy import copy_elements
-from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
+from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import (
     AnyInt,
     Call,
@@ -25,7 +24,6 @@ from pteron.ops import (
     Weight,
     require,
 )
-from pteron.ops.join import Join
 from pteron.ops.live import Trace, affine
 from pteron.ops.operand import Slot
 from pteron.ops.requirement import problem_of
@@ -35,48 +33,34 @@ from pteron.plan.copy_elision import CopyElision
 from pteron.plan.plan import IndexRange, Plan
 
 
-@dataclass(slots=True)
 class Planning:
     """A plan under construction: shapes and live integers after the calls planned so far."""
 
-    graph: Graph
-    target: Target
-    placement: Placement
-    trace: Trace
-    shapes: dict[int, Shape]
-    repeated: CopyElision
-    joins: Sequence[Join]
-    integers: dict[int, AnyInt] = field(default_factory=dict)
-    indices: list[IndexRange] = field(default_factory=list)
-    # Buffers of tensors that this plan does not copy (plan/copy_elision.py), and of views of them.
-    moved: dict[int, Slot] = field(default_factory=dict)
-    collector: Collector = field(init=False)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         prepared: Prepared,
         target: Target,
         placement: Placement,
-        repeated: CopyElision,
+        elision: CopyElision,
         shapes: Mapping[int, Shape],
         values: Mapping[int, int],
-    ) -> Planning:
+    ) -> None:
         """A plan whose inputs have these shapes and whose live integers have these values."""
-        planning = cls(
-            prepared.graph, target, placement, Trace(dict(values)), dict(shapes), repeated, prepared.joins
-        )
-        for value in prepared.graph.inputs:
+        self.graph = prepared.graph
+        self.target = target
+        self.placement = placement
+        self.elision = elision
+        self.shapes = dict(shapes)
+        self.trace = Trace(dict(values))
+        self.collector = Collector(target, prepared.joins)
+        self.indices: list[IndexRange] = []
+        self.elided: dict[int, Slot] = {}  # buffers of outputs that this plan does not copy
+        for value in self.graph.inputs:
             live = shapes.get(value.id)
             if isinstance(value, Tensor) and live is not None and not _fits(live, value):
-                raise ShapeError(f"{prepared.graph.name}: input {value} cannot be {list(live)}")
-        for source in prepared.sources:
-            if source.symbol in values:
-                planning.integers[source.symbol] = planning.trace.symbol(source.symbol)
-        return planning
-
-    def __post_init__(self) -> None:
-        self.collector = Collector(self.target, self.joins)
+                raise ShapeError(f"{self.graph.name}: input {value} cannot be {list(live)}")
+        symbols = (source.symbol for source in prepared.sources if source.symbol in values)
+        self.integers: dict[int, AnyInt] = {id: self.trace.symbol(id) for id in symbols}
 
     def add(self, call: Call) -> None:
         try:
@@ -91,17 +75,12 @@ class Planning:
             raise MisfitError(f"{where}: {problem}{live}", is_certain=certain) from cause
 
     def finish(self) -> Plan:
-        outputs = self.graph.outputs
-        shapes = {
-            value.id: self.shapes.get(value.id, value.shape_max)
-            for value in outputs
-            if isinstance(value, Tensor)
-        }
-        integers = {
-            value.id: affine(self.integers[value.id])
-            for value in outputs
-            if isinstance(value, SymInt) and value.id in self.integers
-        }
+        shapes, integers = {}, {}
+        for value in self.graph.outputs:
+            if isinstance(value, Tensor):
+                shapes[value.id] = self.shapes.get(value.id, value.shape_max)
+            elif value.id in self.integers:
+                integers[value.id] = affine(self.integers[value.id])
         return self.collector.finish(shapes, integers, self.trace, tuple(self.indices))
 
     def _add(self, call: Call) -> None:
@@ -117,29 +96,30 @@ class Planning:
         outputs = self._outputs(call, inputs)
         targets, copies = self._without_hazards(call, outputs)
         dispatches: list[Dispatch] = []
-        for stated in operator.dispatches(inputs, targets, self.target):
-            if isinstance(stated, Dispatch):
-                dispatches.append(stated)
+        for yielded in operator.dispatches(inputs, targets, self.target):
+            if isinstance(yielded, Dispatch):
+                dispatches.append(yielded)
             else:
-                self._note(stated, call)
-        source = self.repeated.source(call, dispatches) if not copies else None
+                self._check_indices(yielded, call)
+        source = self.elision.source(call, dispatches) if not copies else None
         if source is not None:
-            (output,) = call.outputs
-            assert isinstance(output, Tensor)
-            self.moved[output.id] = source
+            self.elided[call.writes[0].id] = source
         else:
             is_read = partial(self._is_read_after, call)
             self.collector.add(call.node, [*dispatches, *copies], is_read, call.nodes)
 
     def _is_read_after(self, call: Call, operand: Operand) -> bool:
         """Whether a later call reads a tensor's memory, as that tensor or as an elided copy of it."""
-        is_moved = operand.buffer in self.moved.values()
-        return is_moved or self.repeated.is_read_after(call, operand.tensor)
+        is_elided = operand.buffer in self.elided.values()
+        return is_elided or self.elision.is_read_after(call, operand.tensor)
 
-    def _note(self, indices: Indices, call: Call) -> None:
+    def _check_indices(self, indices: Indices, call: Call) -> None:
         """Check the range of indices: of a constant now, of an input at every call."""
         if isinstance(indices.operand.buffer, Weight):
-            _check_constant(indices)
+            elements = indices.operand.buffer.constant.numpy()
+            for index in (int(elements.min()), int(elements.max())) if elements.size else ():
+                inside = indices.low <= index <= indices.high
+                require(inside, f"index {index} is outside {indices.low} to {indices.high}", indices.operand)
         origin = self.placement.roots.get(indices.operand.tensor.id)
         for position, value in enumerate(self.graph.inputs):
             if value.id == origin:
@@ -159,7 +139,7 @@ class Planning:
         """A tensor at its live shape, in its buffer of this plan."""
         shape = self.shapes.get(tensor.id, tensor.shape_max)
         root = self.placement.roots.get(tensor.id, tensor.id)
-        buffer = self.moved.get(root, self.placement.buffers[tensor.id])
+        buffer = self.elided.get(root, self.placement.buffers[tensor.id])
         return Operand(tensor, shape, self.target.storage(tensor.dtype), buffer)
 
     def _outputs(self, call: Call, inputs: list[object]) -> list[Operand | None]:
@@ -205,11 +185,3 @@ def _fits(shape: Shape, tensor: Tensor) -> bool:
     return len(shape) == len(tensor.shape_max) and all(
         0 <= live <= most for live, most in zip(shape, tensor.shape_max, strict=True)
     )
-
-
-def _check_constant(indices: Indices) -> None:
-    assert isinstance(indices.operand.buffer, Weight)
-    elements = indices.operand.buffer.constant.numpy()
-    for index in (int(elements.min()), int(elements.max())) if elements.size else ():
-        inside = indices.low <= index <= indices.high
-        require(inside, f"index {index} is outside {indices.low} to {indices.high}", indices.operand)

@@ -1,7 +1,7 @@
 """Makes kernels without bounds checks safe. Tensors fit into their memory: checked once per graph. Kernels
 stay within the tensors: checked for every launch, by the extents that kernels state.
 
-If a live integer decides, the check adds a guard to the plan, which is used only for values that pass it.
+A check that depends on a live integer adds a guard: the plan is used only for values that pass it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], tar
         return
     names: dict[str, Any] = {**dispatch.parameters, "groups": groups}
     if reach is not None:
-        bindings = dispatch.bindings
         for binding, extent in zip(module.bindings, reach.value(names), strict=True):
-            bound = bindings[binding.name]
-            there = elements(bound)
-            if extent > there:
+            bound = dispatch.bindings[binding.name]
+            count = elements(bound)
+            if extent > count:
                 raise RequirementError(
                     f"kernel {module.kernel.name} reaches {extent} elements of {binding.name}, "
-                    f"{_described(bound)} has {there}"
+                    f"{_described(bound)} has {count}"
                 )
     if loops is not None:
         count = loops.value(names)
@@ -77,10 +76,10 @@ def check_memory(where: str, calls: Iterable[Call], placement: Placement, target
     for call in calls:
         for tensor in (*call.reads, *call.writes):
             needed = numel(tensor.shape_max) * target.storage(tensor.dtype).itemsize
-            there = placement.size_of(placement.buffers[tensor.id])
-            if needed > there:
+            size = placement.size_of(placement.buffers[tensor.id])
+            if needed > size:
                 raise GraphError(
-                    f"{where}, {call.node}: {tensor} takes {needed:,} bytes, its memory has {there:,}"
+                    f"{where}, {call.node}: {tensor} takes {needed:,} bytes, its memory has {size:,}"
                 )
 
 

@@ -44,7 +44,7 @@ def sdpa(q: Any, k: Any, v: Any, mask: Any, scale: Any) -> torch.Tensor:
 
 @reference("custom_sdpa.default")
 def custom_sdpa(q: Any, k: Any, v: Any, start: int, mask: Any, _: Any, causal: bool, scale: Any) -> Any:
-    """Over keys up to the last query's place, or all of them where a mask says which."""
+    """Over keys up to the last query's position, or over all keys if there is a mask."""
     if mask is None:
         k, v = k[:, : start + q.shape[1]], v[:, : start + q.shape[1]]
     return attend_steps_first(q, k, v, mask, scale, start if causal else None)

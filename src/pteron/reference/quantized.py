@@ -10,20 +10,27 @@ from typing import Any
 
 import torch
 
-from pteron.reference.table import reference
+from pteron.reference.table import REFERENCES, reference
 
-_LOW, _HIGH = -128, 127  # the default range, that of int8
+_LOW, _HIGH = -128, 127
 
 
 def _along(parameter: Any, x: torch.Tensor, axis: int) -> torch.Tensor:
-    """One parameter per place on an axis, as one per element."""
+    """One parameter per position of an axis, as one per element."""
     shape = [1] * x.ndim
     shape[axis] = -1
     return torch.as_tensor(parameter).reshape(shape)
 
 
-def _of_blocks(parameter: torch.Tensor, x: torch.Tensor, block: Sequence[int]) -> torch.Tensor:
-    """One parameter per block, as one per element."""
+def _range(low: Any, high: Any) -> tuple[Any, Any]:
+    """The range of integers; by default that of int8."""
+    return _LOW if low is None else low, _HIGH if high is None else high
+
+
+def _of_blocks(parameter: torch.Tensor | None, x: torch.Tensor, block: Sequence[int]) -> Any:
+    """One parameter per block, as one per element; without parameters, 0."""
+    if parameter is None:
+        return 0
     parameter = parameter.reshape([size // along for size, along in zip(x.shape, block, strict=True)])
     for dim, along in enumerate(block):
         parameter = parameter.repeat_interleave(along, dim)
@@ -41,62 +48,51 @@ def dequantize(x: torch.Tensor, scale: Any, zero: Any) -> torch.Tensor:
     return (numbers * (scale.float() if isinstance(scale, torch.Tensor) else scale)).double()
 
 
-@reference(
-    "quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor"
-)
-def quantize_tensor(x: Any, scale: Any, zero: Any, low: int, high: int, _: Any) -> torch.Tensor:
-    return quantize(x, _scalar(scale), _scalar(zero), low, high)
-
-
-@reference(
-    "quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed.dequantize_per_tensor.tensor"
-)
-def dequantize_tensor(x: Any, scale: Any, zero: Any, *_: Any) -> torch.Tensor:
-    return dequantize(x, _scalar(scale), _scalar(zero))
-
-
 def _scalar(value: Any) -> Any:
     """A tensor's only element, or a number as it is."""
     return value.reshape(()) if isinstance(value, torch.Tensor) else value
 
 
-@reference("quantized_decomposed.quantize_per_channel.default")
-def quantize_channels(
-    x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, _: Any
-) -> torch.Tensor:
-    return quantize(x, _along(scales, x, axis), _along(zeros, x, axis), low, high)
+def quantize_tensor(x: Any, scale: Any, zero: Any, low: int, high: int, _: Any) -> torch.Tensor:
+    return quantize(x, _scalar(scale), _scalar(zero), low, high)
 
 
-@reference("quantized_decomposed.dequantize_per_channel.default")
-def dequantize_channels(x: Any, scales: Any, zeros: Any, axis: int, *_: Any) -> torch.Tensor:
-    return dequantize(x, _along(scales, x, axis), 0 if zeros is None else _along(zeros, x, axis))
+def dequantize_tensor(x: Any, scale: Any, zero: Any, *_: Any) -> torch.Tensor:
+    return dequantize(x, _scalar(scale), _scalar(zero))
 
 
-@reference("quantized_decomposed.quantize_per_token.default")
-def quantize_tokens(x: Any, scales: Any, zeros: Any, low: int, high: int, _: Any) -> torch.Tensor:
-    rows = (*x.shape[:-1], 1)
-    return quantize(x, scales.reshape(rows), zeros.reshape(rows), low, high)
+def _per_row(parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """One parameter per row of x."""
+    return parameter.reshape(*x.shape[:-1], 1)
 
 
-@reference("quantized_decomposed.dequantize_per_token.default")
-def dequantize_tokens(x: Any, scales: Any, zeros: Any, *_: Any) -> torch.Tensor:
-    rows = (*x.shape[:-1], 1)
-    return dequantize(x, scales.reshape(rows), zeros.reshape(rows))
-
-
-@reference("torchao.quantize_affine.default")
-def quantize_blocks(
-    x: Any, block: Any, scale: Any, zero: Any, _: Any, low: float | None, high: float | None
-) -> torch.Tensor:
-    zeros = 0 if zero is None else _of_blocks(zero, x, block)
-    bounds = _LOW if low is None else low, _HIGH if high is None else high
-    return quantize(x, _of_blocks(scale, x, block), zeros, *bounds)
-
-
-@reference("torchao.dequantize_affine.default")
-def dequantize_blocks(x: Any, block: Any, scale: Any, zero: Any, *_: Any) -> torch.Tensor:
-    zeros = 0 if zero is None else _of_blocks(zero, x, block)
-    return dequantize(x, _of_blocks(scale, x, block), zeros)
+_DECOMPOSED = "quantized_decomposed."
+REFERENCES.update(
+    {
+        f"{_DECOMPOSED}quantize_per_tensor.default": quantize_tensor,
+        f"{_DECOMPOSED}quantize_per_tensor.tensor": quantize_tensor,
+        f"{_DECOMPOSED}dequantize_per_tensor.default": dequantize_tensor,
+        f"{_DECOMPOSED}dequantize_per_tensor.tensor": dequantize_tensor,
+        f"{_DECOMPOSED}quantize_per_channel.default": lambda x, scales, zeros, axis, low, high, _: quantize(
+            x, _along(scales, x, axis), _along(zeros, x, axis), low, high
+        ),
+        f"{_DECOMPOSED}dequantize_per_channel.default": lambda x, scales, zeros, axis, *_: dequantize(
+            x, _along(scales, x, axis), 0 if zeros is None else _along(zeros, x, axis)
+        ),
+        f"{_DECOMPOSED}quantize_per_token.default": lambda x, scales, zeros, low, high, _: quantize(
+            x, _per_row(scales, x), _per_row(zeros, x), low, high
+        ),
+        f"{_DECOMPOSED}dequantize_per_token.default": lambda x, scales, zeros, *_: dequantize(
+            x, _per_row(scales, x), _per_row(zeros, x)
+        ),
+        "torchao.quantize_affine.default": lambda x, block, scale, zero, _, low, high: quantize(
+            x, _of_blocks(scale, x, block), _of_blocks(zero, x, block), *_range(low, high)
+        ),
+        "torchao.dequantize_affine.default": lambda x, block, scale, zero, *_: dequantize(
+            x, _of_blocks(scale, x, block), _of_blocks(zero, x, block)
+        ),
+    }
+)
 
 
 @reference("torchao.choose_qparams_affine.default")
@@ -104,7 +100,7 @@ def choose_of_blocks(
     x: Any, mapping: str, block: Sequence[int], _: Any, low: Any, high: Any, eps: Any, *rest: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     keepdim = rest[-1]
-    low, high = _LOW if low is None else low, _HIGH if high is None else high
+    low, high = _range(low, high)
     eps = torch.finfo(torch.float32).tiny if eps is None else eps
     counts = [size // along for size, along in zip(x.shape, block, strict=True)]
     in_blocks = x.float().reshape([size for pair in zip(counts, block, strict=True) for size in pair])
@@ -152,12 +148,10 @@ def choose_of_tensor(x: Any, low: int, high: int, eps: float, _: Any) -> tuple[t
 
 def scaled(sums: torch.Tensor, x_scale: float, scales: Any, bias: Any, dim: int) -> torch.Tensor:
     """Exact sums as numbers: times the scales of channels along a dim, plus their bias."""
-    shape = [1] * sums.ndim
-    shape[dim] = -1
     channels = sums.shape[dim]
     factors = scales[:channels].float() * torch.tensor(x_scale, dtype=torch.float32)
-    numbers = sums.float() * factors.reshape(shape)
-    return numbers if bias is None else numbers + bias[:channels].float().reshape(shape)
+    numbers = sums.float() * _along(factors, sums, dim)
+    return numbers if bias is None else numbers + _along(bias[:channels].float(), sums, dim)
 
 
 def rounded(numbers: torch.Tensor, scale: float, zero: int, activation: str = "none") -> torch.Tensor:

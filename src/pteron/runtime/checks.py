@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from pteron.errors import GraphError
-from pteron.format import (
+from pteron.format.records import (
     DelegateCall,
     EValue,
     IndexList,

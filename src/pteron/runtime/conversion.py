@@ -10,7 +10,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import DtypeError
-from pteron.format import TensorRecord
+from pteron.format.records import TensorRecord
 from pteron.host.tensors import GpuTensor, HostResult, from_torch, to_torch
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.ops.operand import HostArray

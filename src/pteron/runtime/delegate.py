@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from pteron.format import open_bytes
+from pteron.format.source import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Executable, Plan
 from pteron.plan.archive import read, write

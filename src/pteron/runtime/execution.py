@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from pteron.errors import GraphError, HostError
-from pteron.format import (
+from pteron.format.records import (
     DelegateCall,
     EValue,
     FreeCall,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pteron.errors import InputError, MethodError
-from pteron.format import BACKEND, EValue, MethodRecord, TensorRecord
+from pteron.format.delegate import BACKEND
+from pteron.format.records import EValue, MethodRecord, TensorRecord
 from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
 from pteron.runtime.program import Program, load
@@ -47,7 +48,7 @@ class TensorInfo:
 
     def is_memory_planned(self) -> bool:
         """Whether the exporter planned its memory. Pteron plans its own."""
-        return self._record.place is not None
+        return self._record.allocation is not None
 
     def nbytes(self) -> int:
         return prod(self._record.sizes) * self._record.dtype.itemsize

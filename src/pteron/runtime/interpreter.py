@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from pteron.errors import StateLost
-from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.host.limits import Budget, Limits
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue

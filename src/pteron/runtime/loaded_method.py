@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from pteron.errors import InputError
-from pteron.format import MethodRecord
+from pteron.format.records import MethodRecord
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.host.operator import HostOperator

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
-from pteron.format import DelegateCall, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, States
 from pteron.host.tensors import GpuTensor, extremes, from_torch, numbers
 from pteron.host.values import HostTensor, RuntimeValue, shape_fits

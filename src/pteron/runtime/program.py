@@ -11,18 +11,12 @@ from weakref import WeakSet
 from pteron.errors import DeviceError, MethodError, UnsupportedError
 from pteron.extras import why_refused
 from pteron.families.exporter_removed.operators import explained
-from pteron.format import (
-    BACKEND,
-    BundledFile,
-    MethodRecord,
-    ProgramFile,
-    is_bundled,
-    load_weights,
-    open_bytes,
-    read_bundled,
-    read_delegate,
-    read_program,
-)
+from pteron.format.bundled import BundledFile, is_bundled, read_bundled
+from pteron.format.delegate import BACKEND, read_delegate
+from pteron.format.program import read_program
+from pteron.format.records import MethodRecord, ProgramFile
+from pteron.format.source import open_bytes
+from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.gpu.worker_pool import gc_paused

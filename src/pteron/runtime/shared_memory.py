@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from pteron.format import DelegateCall, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
+from pteron.format.records import DelegateCall, IndexList, KernelCall, MethodRecord, MoveCall, TensorRecord
 from pteron.host.operator import HostOperator
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
@@ -58,18 +58,18 @@ def reshaped(array: HostArray, source: TensorRecord, view: TensorRecord) -> Host
 def _note(record: MethodRecord, ids: Iterable[int], latest: dict[tuple[int, int], int]) -> None:
     for id in ids:
         value = record.values[id]
-        if isinstance(value, TensorRecord) and value.place is not None:
-            latest[value.place] = id
+        if isinstance(value, TensorRecord) and value.allocation is not None:
+            latest[value.allocation] = id
 
 
 def _source(record: MethodRecord, id: int, latest: dict[tuple[int, int], int]) -> int | None:
     view = record.values[id]
-    if not isinstance(view, TensorRecord) or view.place not in latest:
+    if not isinstance(view, TensorRecord) or view.allocation not in latest:
         return None
-    source = record.values[latest[view.place]]
+    source = record.values[latest[view.allocation]]
     assert isinstance(source, TensorRecord)
     same = view.dtype is source.dtype and prod(view.sizes) == prod(source.sizes)
-    return latest[view.place] if same and view.dynamism == source.dynamism == "static" else None
+    return latest[view.allocation] if same and view.dynamism == source.dynamism == "static" else None
 
 
 def _written_by(

@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, PteronError
-from pteron.format import DelegateCall, EValue, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, EValue, MethodRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.plan import Compiled
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pteron.errors import GraphError
-from pteron.format import (
+from pteron.format.records import (
     DelegateCall,
     EValue,
     IndexList,
@@ -17,8 +17,8 @@ from pteron.format import (
     MethodRecord,
     MoveCall,
     TensorRecord,
-    contents,
 )
+from pteron.format.source import contents
 from pteron.host.limits import Limits
 from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor
 from pteron.ops.operand import HostArray
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pteron.format import ProgramFile
+from pteron.format.records import ProgramFile
 
 
 def initial_value(value: EValue) -> RuntimeValue:

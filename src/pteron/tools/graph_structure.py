@@ -7,7 +7,7 @@ few extra nodes, such as the first layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import pteron.families  # noqa: F401  # registers all operators
-from pteron.graph import Graph, Node
+from pteron.graph import Graph, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel, tensors
 from pteron.ops import OPERATORS
 from pteron.wgsl import Kernel
@@ -49,6 +49,14 @@ def family_of_operator(name: str) -> str | None:
     return module.removeprefix(_FAMILIES).partition(".")[0] if module.startswith(_FAMILIES) else None
 
 
+def leaves(*values: Value) -> Iterator[Tensor | SymInt]:
+    """The tensors and live integers in values and their lists."""
+    for value in values:
+        for item in value.items if isinstance(value, ValueList) else (value,):
+            if isinstance(item, (Tensor, SymInt)):
+                yield item
+
+
 def longest_repetition(
     labels: Labels, period_min: int = 1, period_max: int | None = None, *, varied: bool = False
 ) -> tuple[int, int, int]:
@@ -75,34 +83,25 @@ def longest_repetition(
 def layers_of(graph: Graph) -> dict[int, int]:
     """Node index -> layer, by the longest repetition if it covers most of the graph.
 
-    Only nodes with weights or caches count, since the first layer may compute values that the others share.
-    Nodes are equal if they have the same operator, dtypes and maximum shapes. A layer extends to the start of
-    the next one.
+    Only nodes with weights or caches (not scalars) count, since the first layer may compute values that the
+    others share. Nodes are equal if they have the same operator, dtypes and maximum shapes. A layer extends
+    to the start of the next one.
     """
-    places = [place for place, node in enumerate(graph.nodes) if _has_constants(node)]
     numbers: dict[object, int] = {}
-    labels = [numbers.setdefault(_label(graph.nodes[place]), len(numbers)) for place in places]
+    places, labels = [], []
+    for place, node in enumerate(graph.nodes):
+        found = [tensor for value in node.args for tensor in tensors(value)]
+        if any(tensor.constant is not None and numel(tensor.shape_max) > 1 for tensor in found):
+            types = [[(tensor.dtype, tensor.shape_max) for tensor in tensors(value)] for value in node.args]
+            places.append(place)
+            labels.append(numbers.setdefault((node.name, str(types)), len(numbers)))
     first, period, count = longest_repetition(np.array(labels, np.int64))
     if count < 2 or period * count < _COVERED_MIN * len(labels):
         return {}
     ends = [*places, len(graph.nodes)]
     borders = [ends[first + period * layer] for layer in range(count + 1)]
-    return {
-        node.index: layer
-        for layer, (begin, end) in enumerate(pairwise(borders))
-        for node in graph.nodes[begin:end]
-    }
-
-
-def _has_constants(node: Node) -> bool:
-    """Whether a node reads constants other than scalars."""
-    found = (tensor for value in node.args for tensor in tensors(value))
-    return any(tensor.constant is not None and numel(tensor.shape_max) > 1 for tensor in found)
-
-
-def _label(node: Node) -> object:
-    types = [[(tensor.dtype, tensor.shape_max) for tensor in tensors(value)] for value in node.args]
-    return node.name, str(types)
+    layers = (graph.nodes[begin:end] for begin, end in pairwise(borders))
+    return {node.index: layer for layer, nodes in enumerate(layers) for node in nodes}
 
 
 # Blocks of nodes --------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ def build_page(package: str, title: str, data: object) -> str:
         return (folder / name).read_text("utf-8")
 
     markup = read("page.html")
-    hashes = " ".join(f"'sha256-{_digest(read(name))}'" for name in _SCRIPT.findall(markup))
+    digests = [hashlib.sha256(read(name).encode()).digest() for name in _SCRIPT.findall(markup)]
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     parts = {
         "policy": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:",
         "title": html.escape(title),
@@ -37,10 +38,6 @@ def build_page(package: str, title: str, data: object) -> str:
     markup = _SCRIPT.sub(lambda match: f"<script>{read(match[1])}</script>", markup)
     page = _PLACE.sub(lambda place: parts[place[1]], markup)  # one pass: data may contain "{{title}}"
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _json(content: object) -> str:

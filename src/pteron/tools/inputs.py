@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,11 @@ from pteron.graph import Shape
 from pteron.runtime import ValueSpec
 
 _INTEGERS_BELOW = 8  # random integers are often indices
-_DAMAGED = (zipfile.BadZipFile, zlib.error)
 _ARRAY_FILES = (".npy", ".npz", ".json")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The value of one input, and its origin for reports."""
-
     value: Any
     origin: str
 
@@ -102,7 +98,7 @@ def _places(specs: Sequence[ValueSpec], chosen: LiveSize) -> list[tuple[int, int
         if not dynamic:
             raise InputError(f"dim {chosen}: the method has no dynamic dims")
         return dynamic
-    place = (chosen.input, chosen.dim if chosen.dim is not None else 0)
+    place = (chosen.input, chosen.dim or 0)
     if place not in dynamic:
         raise InputError(f"dim {chosen}: no such dynamic dim; the method has {listed} (input.dim)")
     return [place]
@@ -128,13 +124,13 @@ def _read_input(text: str) -> list[Input]:
     if path.suffix not in _ARRAY_FILES:
         try:
             return [Input(json.loads(text), text)]
-        except (ValueError, RecursionError):
+        except ValueError:
             kinds = ", ".join(_ARRAY_FILES)
             raise InputError(
                 f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
             ) from None
     try:
-        open_file(path).close()  # refuses pipes, which would block
+        open_file(path).close()  # a clear message for missing files, folders and pipes
         if path.suffix == ".json":
             return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)
@@ -144,5 +140,5 @@ def _read_input(text: str) -> list[Input]:
             return [Input(loaded[key], f"{path.name} {key}") for key in loaded.files]
     except FormatError as error:
         raise InputError(f"input {error}") from None
-    except (OSError, ValueError, EOFError, RecursionError, MemoryError, *_DAMAGED) as error:
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError, zipfile.BadZipFile) as error:
         raise InputError(f"input {text}: the file cannot be read: {error}") from None

@@ -81,9 +81,8 @@ def _cache_file(adapter: str | None) -> Path | None:
         boot = _BOOT.read_text("utf-8")
     except OSError:
         return None
-    drivers = [
-        (str(file), file.stat().st_mtime_ns) for folder in _DRIVERS for file in sorted(Path(folder).glob("*"))
-    ]
+    files = [file for folder in _DRIVERS for file in sorted(Path(folder).glob("*"))]
+    drivers = [(str(file), file.stat().st_mtime_ns) for file in files]
     variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
     key = json.dumps([__version__, boot, drivers, sorted(variables.items()), adapter])
     return cache_folder() / "adapters" / f"{sha256(key.encode()).hexdigest()[:16]}.json"

@@ -10,7 +10,7 @@ from importlib import metadata
 import pteron
 from pteron.extras import has_torch
 from pteron.gpu import adapters
-from pteron.gpu.adapters import ADAPTER_VARIABLE, AdapterInfo, choose
+from pteron.gpu.adapters import ADAPTER_VARIABLE, choose
 from pteron.gpu.encode import encoder
 from pteron.tools.text import Line, columns, human_bytes
 
@@ -58,7 +58,15 @@ def examine(adapter: str | None = None) -> MachineReport:
     return MachineReport(
         version=pteron.__version__,
         wgpu=metadata.version("wgpu"),
-        adapters=tuple(_report(index, info) for index, info in enumerate(found)),
+        adapters=tuple(
+            AdapterReport(
+                index,
+                *(info.name, info.kind, info.backend, info.driver),
+                features={feature: feature in info.features for feature in _FEATURES},
+                limits={name: info.limits[limit] for name, limit in _LIMITS.items()},
+            )
+            for index, info in enumerate(found)
+        ),
         chosen=int(wanted) if numbered else found.index(chosen),
         reason=_reason(adapter, len(found)),
         encoder=encoder().description,
@@ -74,18 +82,6 @@ def _reason(adapter: str | None, count: int) -> str:
     return "the only adapter" if count == 1 else "the most capable adapter"
 
 
-def _report(index: int, info: AdapterInfo) -> AdapterReport:
-    return AdapterReport(
-        index=index,
-        name=info.name,
-        kind=info.kind,
-        backend=info.backend,
-        driver=info.driver,
-        features={feature: feature in info.features for feature in _FEATURES},
-        limits={name: info.limits[limit] for name, limit in _LIMITS.items()},
-    )
-
-
 def machine_lines(report: MachineReport) -> Iterator[str]:
     """Every adapter, then how commands and host operators run."""
     yield Line(f"pteron {report.version}, wgpu {report.wgpu}", "note")
@@ -95,14 +91,10 @@ def machine_lines(report: MachineReport) -> Iterator[str]:
         yield Line(f"{adapter.index}  {adapter.name}{chosen}", "title")
         yield from columns(_rows(adapter), indent=3)
     yield ""
-    rest = (
-        f"others in PyTorch {report.torch}"
-        if report.torch
-        else "others need PyTorch: pip install 'pteron[host]'"
-    )
-    yield from columns(
-        [["commands", f"encoded by {report.encoder}"], ["host operators", f"common ones in NumPy, {rest}"]]
-    )
+    needed = "others need PyTorch: pip install 'pteron[host]'"
+    rest = f"others in PyTorch {report.torch}" if report.torch else needed
+    operators = f"common ones in NumPy, {rest}"
+    yield from columns([["commands", f"encoded by {report.encoder}"], ["host operators", operators]])
 
 
 def _rows(adapter: AdapterReport) -> list[list[str]]:

@@ -15,20 +15,18 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import InputError
-from pteron.format import BundledTensor, BundledValue, DelegateCall, KernelCall
+from pteron.format.bundled import BundledTensor, BundledValue
+from pteron.format.records import DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
 from pteron.tools import Progress, silent
+from pteron.tools.accuracy import Bound, Errors, measure
 from pteron.tools.inputs import Input, LiveSize, as_float, fill_inputs
 from pteron.tools.text import Line, Style, columns, counted, human_bytes, human_time
 
 _VALUES_SHOWN = 8
 # Relative and absolute: half of the type's digits. Integers and booleans are exact.
-_TOLERANCES = {
-    DType.F64: (1e-4, 1e-5),
-    DType.F32: (1e-4, 1e-5),
-    DType.F16: (1e-2, 1e-3),
-    DType.BF16: (4e-2, 1e-2),
-}
+_TOLERANCES = dict.fromkeys((DType.F64, DType.F32), (1e-4, 1e-5))
+_TOLERANCES |= {DType.F16: (1e-2, 1e-3), DType.BF16: (4e-2, 1e-2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +95,18 @@ def run(
     before = method.counters
     progress(f"calling {name}", 0, selection.repeat)
     outputs, first_seconds = _timed(method, values)
-    counters = _since(before, method.counters)
+    after = method.counters
+    counters = Counters(**{name: getattr(after, name) - getattr(before, name) for name in Counters.__slots__})
     repeats = []
     for index in range(selection.repeat):
         progress(f"calling {name}", index, selection.repeat)
         repeats.append(_timed(method, values)[1])
     record = next(record for record in program.file.methods if record.name == name)
+    taken, given = (", ".join(map(str, specs)) for specs in (method.inputs, method.outputs))
     report = RunReport(
         program=Path(program.file.name).name,
         method=name,
-        signature=f"{_types(method.inputs)} -> {_types(method.outputs)}",
+        signature=f"({taken}) -> ({given})",
         device=str(method.device.adapter) if method.device else None,
         inputs=tuple(
             _value_report(each.value, spec, each.origin)
@@ -163,6 +163,11 @@ def _save(path: Path, output: Any) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def plain_value(value: BundledValue) -> Any:
+    """A value of a test case as a method takes it."""
+    return value.array if isinstance(value, BundledTensor) else value
+
+
 def method_name(program: Program, wanted: str | None) -> str:
     """The wanted method, else `forward`, or the only one."""
     name = wanted or ("forward" if "forward" in program or len(program) != 1 else program.methods[0])
@@ -171,52 +176,18 @@ def method_name(program: Program, wanted: str | None) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The largest difference of a result, and the problem if it is beyond the tolerance."""
-
-    largest: float
-    problem: str | None = None
-
-
-def difference(expected: Any, actual: Any, dtype: DType | None = None) -> Difference:
+def difference(expected: Any, actual: Any, dtype: DType | None = None) -> Errors:
     """Compare arrays or scalars; `dtype` is the element type where NumPy has none (bf16)."""
-    left, right = np.asarray(expected), np.asarray(actual)
-    if left.shape != right.shape:
-        return Difference(np.inf, f"shape {list(right.shape)} instead of {list(left.shape)}")
-    kind = dtype or DType.of(left.dtype) or DType.F64
+    kind = dtype or DType.of(np.asarray(expected).dtype) or DType.F64
+    wanted, found = (as_float(np.asarray(each), kind) for each in (expected, actual))
     relative, absolute = _TOLERANCES.get(kind, (0.0, 0.0))
-    wanted, found = as_float(left, kind), as_float(right, kind)
-    if wanted.size == 0:
-        return Difference(0.0)
-    with np.errstate(invalid="ignore"):  # inf - inf
-        is_same = (wanted == found) | (np.isnan(wanted) & np.isnan(found))
-        distance = np.where(is_same, 0.0, np.abs(wanted - found))
-        fine = distance <= absolute + relative * np.abs(wanted)
-    distance = np.nan_to_num(distance, nan=np.inf)
-    largest = float(np.max(distance))
-    if fine.all():
-        return Difference(largest)
-    worst = np.unravel_index(int(np.argmax(np.where(fine, -1.0, distance))), fine.shape)
-    return Difference(
-        largest,
-        f"{int((~fine).sum()):,} of {fine.size:,} values differ, "
-        f"the worst at {[int(i) for i in worst]}: {found[worst]:.7g} instead of {wanted[worst]:.7g}",
-    )
-
-
-def _types(specs: Sequence[ValueSpec]) -> str:
-    return f"({', '.join(map(str, specs))})"
+    return measure(found, wanted, kind, Bound(relative, 0.0, absolute))
 
 
 def _timed(method: Method, values: Sequence[Any]) -> tuple[tuple[Any, ...], float]:
     started = time.perf_counter()
     outputs = method(*values)
     return outputs, time.perf_counter() - started
-
-
-def _since(before: Counters, after: Counters) -> Counters:
-    return Counters(**{name: getattr(after, name) - getattr(before, name) for name in Counters.__slots__})
 
 
 def _array(value: Any, spec: ValueSpec) -> Any:
@@ -249,15 +220,15 @@ def _check_case(
     method: Method, index: int, inputs: Sequence[BundledValue], expected: Sequence[BundledValue]
 ) -> CaseReport:
     method.reset()
-    outputs = method(*(value.array if isinstance(value, BundledTensor) else value for value in inputs))
+    outputs = method(*map(plain_value, inputs))
     if len(outputs) != len(expected):
         problem = f"{len(outputs)} outputs instead of {len(expected)}"
         return CaseReport(method.name, index, np.inf, problem)
     largest, problems = 0.0, []
     for position, (wanted, found) in enumerate(zip(expected, outputs, strict=True)):
         dtype = wanted.dtype if isinstance(wanted, BundledTensor) else None
-        error = difference(wanted.array if isinstance(wanted, BundledTensor) else wanted, found, dtype)
-        largest = max(largest, error.largest)
+        error = difference(plain_value(wanted), found, dtype)
+        largest = max(largest, error.max_abs)
         if error.problem:
             problems.append(f"output {position}: {error.problem}")
     return CaseReport(method.name, index, largest, "; ".join(problems) or None)
@@ -276,23 +247,14 @@ def run_lines(report: RunReport) -> Iterator[str]:
 def check_lines(program: str, device: str, cases: Sequence[CaseReport]) -> Iterator[str]:
     """One line per test case, then how many passed."""
     yield Line(f"{program} on {device}", "title")
-    yield from columns([[f"{case.method} {case.case}", _verdict(case)] for case in cases], indent=2)
+    rows = []
+    for case in cases:
+        passed_by = f"ok, largest difference {case.largest_difference:.2g}"
+        rows.append([f"{case.method} {case.case}", Line(case.problem, "bad") if case.problem else passed_by])
+    yield from columns(rows, indent=2)
     passed = sum(case.problem is None for case in cases)
     style: Style = "good" if passed == len(cases) else "bad"
     yield Line(f"{passed} of {counted(len(cases), 'test case')} passed", style)
-
-
-def _verdict(case: CaseReport) -> str:
-    if case.problem:
-        return Line(case.problem, "bad")
-    return f"ok, largest difference {case.largest_difference:.2g}"
-
-
-def _gpu_work(counters: Counters) -> str:
-    return (
-        f"{counted(counters.dispatches, 'dispatch', 'dispatches')}, {counted(counters.plans, 'new plan')}, "
-        f"{human_bytes(counters.bytes_uploaded)} up, {human_bytes(counters.bytes_read)} down"
-    )
 
 
 def _value_row(what: str, index: int, value: ValueReport) -> list[str]:
@@ -317,7 +279,13 @@ def _values(value: object) -> str:
 def _device_rows(report: RunReport) -> Iterator[list[str]]:
     if report.delegate_calls:
         yield ["on the GPU", report.device or ""]
-        yield ["", f"{counted(report.delegate_calls, 'delegate call')}: {_gpu_work(report.counters)}"]
+        counters, dispatches = report.counters, counted(report.counters.dispatches, "dispatch", "dispatches")
+        yield [
+            "",
+            f"{counted(report.delegate_calls, 'delegate call')}: {dispatches}, "
+            f"{counted(counters.plans, 'new plan')}, {human_bytes(counters.bytes_uploaded)} up, "
+            f"{human_bytes(counters.bytes_read)} down",
+        ]
         memory = [f"{human_bytes(size)} {kind}" for kind, size in report.gpu_bytes.items() if size]
         yield ["", f"memory: {', '.join(memory)}"]
     operators = [f"{count}x {name}" for name, count in report.host_operators.items()]

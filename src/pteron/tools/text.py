@@ -38,8 +38,6 @@ class Table:
 
 
 class TableLine(Line):
-    """A line of a table."""
-
     __slots__ = ("table",)
 
     def __init__(self, text: str, table: Table) -> None:
@@ -78,12 +76,11 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 0, align: str = "") -> 
     cells = tuple(tuple(row) for row in rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = Table(cells, indent, align.ljust(len(widths), "<"))
-    return [TableLine(_aligned(row, widths, table), table) for row in cells]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
-    cells = zip(row, table.align, widths, strict=True)
-    return (" " * table.indent + "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in cells)).rstrip()
+    lines: list[str] = []
+    for row in cells:
+        padded = (f"{cell:{sign}{width}}" for cell, sign, width in zip(row, table.align, widths, strict=True))
+        lines.append(TableLine((" " * indent + "  ".join(padded)).rstrip(), table))
+    return lines
 
 
 def json_text(report: object) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,19 +55,22 @@ class PreparedCall:
     method: Method
     values: tuple[Any, ...]
     what: str
-    inputs: tuple[str, ...] = field(default=())  # their types, for reports
+    inputs: tuple[str, ...]  # their types, for reports
     sampler: Sampler | None = None  # samples the next token from the logits of a decode step
 
 
+@contextmanager
 def open_program(
     source: Source | Program, data: Iterable[Source] | Source = (), device: Device | str | None = None
-) -> Program:
-    """A program from its file, its bytes, or the folder of a language model."""
+) -> Iterator[Program]:
+    """A program from its file, its bytes, or the folder of a language model; a loaded one stays open."""
     if isinstance(source, Program):
-        return source
+        yield source
+        return
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         source = program_file(Path(source))
-    return load(source, data, device)
+    with load(source, data, device) as program:
+        yield program
 
 
 @contextmanager
@@ -80,34 +83,22 @@ def prepare_call(program: Program, work: Workload) -> Iterator[PreparedCall]:
             given = fill_inputs(method.inputs, work.inputs, work.sizes, work.seed)
             yield _prepared(program, method, [each.value for each in given], name)
     else:
-        with language_model(program) as model, _sampler(model, work) as sampler:
-            is_unsampled = isinstance(work, Decode) and sampler is None
-            what = f"{work}{_WITHOUT_SAMPLER if is_unsampled else ''}"
-            call = _prepared(program, model.method, prepare_step(model, work), what)
-            yield replace(call, sampler=sampler)
+        with language_model(program) as model, ExitStack() as stack:
+            sampler, what = None, str(work)
+            if isinstance(work, Decode) and model.is_resident:
+                sampler = stack.enter_context(greedy_sampler(model))
+            elif isinstance(work, Decode):
+                what += _WITHOUT_SAMPLER
+            yield _prepared(program, model.method, prepare_step(model, work), what, sampler)
 
 
-@contextmanager
-def _sampler(model: LanguageModel, work: Prefill | Decode) -> Iterator[Sampler | None]:
-    """A greedy sampler for decode steps whose logits stay on the GPU."""
-    if isinstance(work, Prefill) or not model.is_resident:
-        yield None
-        return
-    sampler = Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype)
-    try:
-        yield sampler
-    finally:
-        sampler.close()
+def greedy_sampler(model: LanguageModel) -> closing[Sampler]:
+    return closing(Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype))
 
 
-@contextmanager
-def language_model(program: Program) -> Iterator[LanguageModel]:
+def language_model(program: Program) -> closing[LanguageModel]:
     """A program as a language model, with its own KV cache."""
-    model = LanguageModel(program, own_sequence=True)
-    try:
-        yield model
-    finally:
-        model.close()
+    return closing(LanguageModel(program, own_sequence=True))
 
 
 def prepare_step(model: LanguageModel, work: Prefill | Decode) -> list[Any]:
@@ -134,9 +125,11 @@ def random_tokens(model: LanguageModel, count: int) -> list[int]:
     return tokens
 
 
-def _prepared(program: Program, method: Method, values: list[Any], what: str) -> PreparedCall:
-    return PreparedCall(program, method, tuple(values), what, tuple(map(_type, values)))
-
-
-def _type(value: object) -> str:
-    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
+def _prepared(
+    program: Program, method: Method, values: list[Any], what: str, sampler: Sampler | None = None
+) -> PreparedCall:
+    types = tuple(
+        f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
+        for value in values
+    )
+    return PreparedCall(program, method, tuple(values), what, types, sampler)

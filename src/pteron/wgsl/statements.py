@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
@@ -39,9 +39,9 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    loops: Formula | None
-    extents: Mapping[str, Formula]
-    reach: Formula | None  # the extents of all bindings, in order, where each has one
+    loops: Formula | None = None
+    extents: Mapping[str, Formula] = field(default_factory=dict)
+    reach: Formula | None = None  # the extents of all bindings, in order, where each has one
 
 
 def read_statements(

@@ -48,19 +48,19 @@ def _spread(text: str, array: re.Match[str], constants: Mapping[str, int]) -> st
     """The text with variables in place of an array, up to the end of its function."""
     indent, name, kind, count = array.groups()
     end = text.index("\n}", array.end())
-    places = range(whole_number(count, constants))
+    indices = range(whole_number(count, constants))
 
     @cache  # the same few again and again
     def element(index: str) -> str:
-        place = whole_number(index, constants)
-        if place not in places:
-            raise ValueError(f"{name} has no element {place}")
-        return f"{name}_{place}"
+        number = whole_number(index, constants)
+        if number not in indices:
+            raise ValueError(f"{name} has no element {number}")
+        return f"{name}_{number}"
 
     # A lookbehind after the name is faster than \\b before it.
     indexed = rf"{name}\[(?<!\w{name}\[)([^][]+)\]"
     body = re.sub(indexed, lambda found: element(found[1]), text[array.end() : end])
-    variables = "\n".join(f"{indent}var {name}_{place}: {kind};" for place in places)
+    variables = "\n".join(f"{indent}var {name}_{number}: {kind};" for number in indices)
     return text[: array.start()] + variables + body + text[end:]
 
 
@@ -73,14 +73,14 @@ def whole_number(expression: str, constants: Mapping[str, int]) -> int:
     try:
         value = eval(plain, {"__builtins__": {}}, constants)
     except (NameError, SyntaxError, TypeError) as error:
-        raise ValueError(f"{expression} is no whole number that the text states") from error
+        raise ValueError(f"{expression} is not a whole number that the text states") from error
     if not isinstance(value, int):
-        raise ValueError(f"{expression} is no whole number")
+        raise ValueError(f"{expression} is not a whole number")
     return value
 
 
 def _closing(text: str, opening: int) -> int:
-    """Where the brace that opens at a place is closed."""
+    """The position of the brace that closes the one at `opening`."""
     depth = 0
     for found in re.finditer(r"//[^\n]*|[{}]", text[opening:]):
         depth += {"{": 1, "}": -1}.get(found[0], 0)  # not those in comments

@@ -15,7 +15,7 @@ from fuzz.draft import Draft
 from fuzz.mutation.havoc import EDGES
 from pteron.dtypes import DType
 from pteron.errors import PteronError
-from pteron.format import VkSymInt, VkTensor, VkValue, VkValueList
+from pteron.format.records import VkSymInt, VkTensor, VkValue, VkValueList
 from pteron.ops import OPERATORS
 
 _SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 32, 33, 64, 65, 127, 128, 129, 256, 257, 1009)

@@ -19,7 +19,7 @@ from fuzz.mutation.json_tree import change, encoded
 from fuzz.target import Target
 from fuzz.targets.seeded_graphs import graph_seeds
 from pteron.errors import DeviceError, InputError
-from pteron.format import read_delegate
+from pteron.format.delegate import read_delegate
 from pteron.graph import build
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, TensorPort

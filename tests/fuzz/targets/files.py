@@ -9,11 +9,14 @@ from fuzz import FIXTURES
 from fuzz.mutation.flatbuffers import either, field_mutation, header_mutation
 from fuzz.target import Target
 from pteron.errors import PteronError
-from pteron.format import read_bundled, read_delegate, read_program, read_weights
+from pteron.format.bundled import read_bundled
+from pteron.format.delegate import read_delegate
+from pteron.format.program import read_program
+from pteron.format.weights import read_weights
 from pteron.graph import build
 from pteron.passes import missing_operators, prepare
 from pteron.tools.inspect import inspect
-from pteron.tools.inspect.text import inspect_lines
+from pteron.tools.inspect.report import inspect_lines
 
 _SMALL = 16 << 10  # bytes of a seed
 

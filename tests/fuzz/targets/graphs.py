@@ -19,7 +19,7 @@ from fuzz.planned import check_guards, check_plan
 from fuzz.target import Target, Wrong
 from fuzz.targets.seeded_graphs import graph_seeds
 from pteron.errors import MisfitError, PteronError, ShapeError
-from pteron.format import read_delegate
+from pteron.format.delegate import read_delegate
 from pteron.graph import Tensor, build
 from pteron.ops import Target as Kind
 from pteron.passes import Prepared, missing_operators, prepare

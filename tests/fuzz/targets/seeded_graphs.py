@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fuzz import FIXTURES, TESTS
 from fuzz.draft import Draft
 from pteron.errors import FormatError
-from pteron.format import read_program
+from pteron.format.program import read_program
 
 _BYTES_MAX = 1 << 16
 

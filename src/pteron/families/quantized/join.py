@@ -7,7 +7,7 @@ from typing import Any
 
 from pteron.ops import Dispatch
 from pteron.ops.dispatch import elements
-from pteron.ops.join import IsRead, join, same_memory
+from pteron.ops.rewrite import IsRead, join, same_memory
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

@@ -1,4 +1,4 @@
-"""Builds the batched graph node by node, and knows the batched form of every value.
+"""Builds the batched graph node by node, knows the batched form of every value, and has the table of rules.
 
 The dim of one sequence's steps becomes the dim of rows. A value is fixed (the same for all rows), or has a
 dim of rows, or depends on the position. Rows have different positions, so only operators that look up each
@@ -6,14 +6,17 @@ row's own position may take such a value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import count
+from typing import TypeAlias, cast
 
+import pteron.families  # noqa: F401  # registers the operators
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import Item, tensors
+from pteron.ops import OPERATORS
 
 
 class Live(Enum):
@@ -38,8 +41,7 @@ class BatchedGraphBuilder:
     nodes: list[Node] = field(default_factory=list)
     rows: dict[int, int] = field(default_factory=dict)  # the dim of rows, of tensors that have one
     symbols: dict[int, Live] = field(default_factory=dict)  # of live integers that are not plain ones
-    # Rows of a table from the position on: the table.
-    from_position: dict[int, Tensor] = field(default_factory=dict)
+    from_position: dict[int, Tensor] = field(default_factory=dict)  # rows of this table from the position on
     caches: dict[int, Tensor] = field(default_factory=dict)
     angles: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # by tables
     _made: dict[int, Tensor] = field(default_factory=dict)  # the batched form of tensors with rows
@@ -69,8 +71,9 @@ class BatchedGraphBuilder:
         """A state that starts as zeros, without stored bytes."""
         return Tensor(id, dtype, shape, Constant(f"zeros {id}", dtype, shape, memoryview(b"")))
 
-    def give_rows(self, tensor: Tensor, dim: int) -> Tensor:
-        """Register a tensor whose dim counts rows, and return its batched form."""
+    def give_rows(self, tensor: Value, dim: int) -> Tensor:
+        """Register an output whose dim counts rows, and return its batched form."""
+        assert isinstance(tensor, Tensor)
         if tensor.id in self.rows:
             raise NotBatchableError(f"{tensor} is written twice")
         shape = (*tensor.shape_max[:dim], self.slots, *tensor.shape_max[dim + 1 :])
@@ -86,16 +89,24 @@ class BatchedGraphBuilder:
             raise NotBatchableError(f"{value} is the same for all sequences")
         return self.rows[value.id]
 
+    def leading_dim(self, value: Value) -> int:
+        """The dim of rows of a tensor whose earlier dims are all 1, so that each row is contiguous."""
+        dim = self.row_dim(value)
+        refuse_unless(
+            all(size == 1 for size in shape_of(value)[:dim]), f"{value} does not keep rows together"
+        )
+        return dim
+
     def is_fixed(self, value: Value) -> bool:
         """Whether a value is the same for all rows."""
         if isinstance(value, ValueList):
             return all(map(self.is_fixed, value.items))
         if isinstance(value, SymInt):
             return value.id not in self.symbols
-        is_live = isinstance(value, Tensor) and (
-            value.id in self.rows or value.id in self.from_position or value.id in self.caches
-        )
-        return not is_live and not (isinstance(value, Tensor) and value in self.graph.inputs)
+        if isinstance(value, Tensor):
+            known = (self.rows, self.from_position, self.caches)
+            return not any(value.id in ids for ids in known) and value not in self.graph.inputs
+        return True
 
     def is_position(self, value: Value, of: Live = Live.POSITION) -> bool:
         return isinstance(value, SymInt) and self.symbols.get(value.id) is of
@@ -103,7 +114,8 @@ class BatchedGraphBuilder:
     def now(self, value: Value) -> Value:
         """The batched form of a value, for an operator that treats rows independently."""
         if isinstance(value, ValueList):
-            return replace(value, items=tuple(_item(self.now(item)) for item in value.items))
+            items = tuple(cast(Item, self.now(item)) for item in value.items)  # lists do not nest
+            return replace(value, items=items)
         if isinstance(value, SymInt) and self.symbols.get(value.id, Live.STEPS) is not Live.STEPS:
             raise NotBatchableError("it takes the position, which differs from sequence to sequence")
         if isinstance(value, Tensor):
@@ -119,14 +131,16 @@ class BatchedGraphBuilder:
     def emit(self, name: str, *arguments: Value) -> None:
         self.nodes.append(Node(len(self.nodes), name, arguments))
 
-    def keep(self, node: Node) -> None:
-        """Add a node as it is, on the batched form of its values."""
+    def keep(self, node: Node, dim: int | None = None) -> None:
+        """Add a node as it is, on the batched form of its values. With `dim`, its outputs have rows there."""
+        if dim is not None:
+            for output in tensors(node.args[-1]):
+                self.give_rows(output, dim)
         self.emit(node.name, *map(self.now, node.args))
 
-
-def _item(value: Value) -> Item:
-    assert not isinstance(value, (ValueList, tuple))  # lists do not nest
-    return value
+    def keep_dim(self, node: Node) -> None:
+        """Add a node whose outputs have their rows in the dim of the first input's."""
+        self.keep(node, self.row_dim(node.args[0]))
 
 
 def _ids_of(graph: Graph) -> Iterator[int]:
@@ -139,3 +153,37 @@ def _ids_of(graph: Graph) -> Iterator[int]:
                 yield argument.id
             if isinstance(argument, ValueList):
                 yield from (item.id for item in argument.items if isinstance(item, SymInt))
+
+
+Rule: TypeAlias = Callable[[BatchedGraphBuilder, Node], None]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register the function that adds the batched form of a node of these operators."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            assert name in OPERATORS, name
+            RULES[name] = function
+        return function
+
+    return register
+
+
+def refuse_unless(holds: bool, reason: str) -> None:
+    """Raise a NotBatchableError with the reason unless the condition holds."""
+    if not holds:
+        raise NotBatchableError(reason)
+
+
+def shape_of(value: Value) -> Shape:
+    assert isinstance(value, Tensor)
+    return value.shape_max
+
+
+def dim_of(value: Value, rank: int) -> int:
+    """A dim argument, counted from the front."""
+    if not isinstance(value, int):
+        raise NotBatchableError("a dim is not a number")
+    return value % rank if rank else 0

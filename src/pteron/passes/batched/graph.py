@@ -18,8 +18,7 @@ from pteron.errors import UnsupportedError
 from pteron.families.attention.sdpa import caches_of
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
-from pteron.passes.batched.builder import BatchedGraphBuilder, NotBatchableError
-from pteron.passes.batched.rule import RULES
+from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError
 
 _ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
 
@@ -46,48 +45,46 @@ def batch(graph: Graph, slots: int) -> BatchedGraph:
 
 def _batched(graph: Graph, slots: int) -> BatchedGraph:
     ids = _tokens(graph)
-    walk = BatchedGraphBuilder(graph, slots)
+    builder = BatchedGraphBuilder(graph, slots)
     caches = _caches(graph)
     for id, cache in caches.items():
-        walk.caches[id] = walk.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
-    tokens, positions = (walk.zeros(walk.new_id(), DType.I32, (slots,)) for _ in range(2))
-    chosen = walk.new(DType.I32, (slots,))
-    walk.context, walk.places = SymInt(walk.new_id()), walk.new(DType.I32, (slots, 2))
-    results = ValueList(walk.new_id(), (walk.give_rows(ids, 1), walk.places))
-    walk.emit("pteron.locate_rows", chosen, tokens, positions, results)
+        builder.caches[id] = builder.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
+    tokens, positions = (builder.zeros(builder.new_id(), DType.I32, (slots,)) for _ in range(2))
+    chosen = builder.new(DType.I32, (slots,))
+    builder.context, builder.places = SymInt(builder.new_id()), builder.new(DType.I32, (slots, 2))
+    results = ValueList(builder.new_id(), (builder.give_rows(ids, 1), builder.places))
+    builder.emit("pteron.locate_rows", chosen, tokens, positions, results)
     for node in graph.nodes:
-        _take(walk, node)
+        _take(builder, node)
     logits = graph.outputs[0] if graph.outputs else None
-    if not isinstance(logits, Tensor) or not walk.has_rows(logits):
+    if not isinstance(logits, Tensor) or not builder.has_rows(logits):
         raise NotBatchableError("its first output has no rows")
-    output = walk.now(logits)
+    output = builder.now(logits)
     assert isinstance(output, Tensor)
-    made = Graph(f"{graph.name} in rows", tuple(walk.nodes), (chosen, walk.context), (output,), True)
+    made = Graph(f"{graph.name} in rows", tuple(builder.nodes), (chosen, builder.context), (output,), True)
     capacity = min(cache.shape_max[1] for cache in caches.values())
-    return BatchedGraph(made, slots, tuple(walk.caches), tokens.id, positions.id, capacity)
+    return BatchedGraph(made, slots, tuple(builder.caches), tokens.id, positions.id, capacity)
 
 
-def _take(walk: BatchedGraphBuilder, node: Node) -> None:
+def _take(builder: BatchedGraphBuilder, node: Node) -> None:
     """Add the nodes that replace one node."""
-    if _is_cache(walk, node):
-        return
+    output = node.args[-1]
+    if node.name == _PREPACK and isinstance(output, Tensor) and output.id in builder.caches:
+        return  # it initialises a cache with zeros
     rule = RULES.get(node.name)
-    is_scalar = isinstance(node.args[-1], SymInt)
-    if not is_scalar and node.name != _ATTENTION and all(map(walk.is_fixed, node.args[:-1])):
-        walk.keep(node)  # the same for all rows
+    if (
+        not isinstance(output, SymInt)
+        and node.name != _ATTENTION
+        and all(map(builder.is_fixed, node.args[:-1]))
+    ):
+        builder.keep(node)  # the same for all rows
         return
     try:
         if rule is None:
-            raise NotBatchableError("nothing is known of what it does to rows")
-        rule(walk, node)
+            raise NotBatchableError("it has no batching rule")
+        rule(builder, node)
     except NotBatchableError as error:
         raise NotBatchableError(f"node {node.index} {node.name}: {error}") from None
-
-
-def _is_cache(walk: BatchedGraphBuilder, node: Node) -> bool:
-    """Whether a node initialises a cache, with zeros."""
-    output = node.args[-1]
-    return node.name == _PREPACK and isinstance(output, Tensor) and output.id in walk.caches
 
 
 def _tokens(graph: Graph) -> Tensor:
@@ -122,10 +119,10 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
             source = packed.get(cache.id, cache)
             constant = source.constant if isinstance(source, Tensor) else None
             if constant is None or len(cache.shape_max) != 4 or cache.shape_max[0] != 1:
-                raise NotBatchableError(f"{cache} is no cache of one sequence that the graph keeps")
+                raise NotBatchableError(f"{cache} is not a cache of one sequence that the graph keeps")
             if constant.bytes().any():
                 raise NotBatchableError(f"the cache {cache} does not begin as zeros")
             found[cache.id] = cache
     if not found:
-        raise NotBatchableError("it keeps no cache")
+        raise NotBatchableError("it has no KV cache")
     return found

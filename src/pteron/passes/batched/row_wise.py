@@ -10,8 +10,7 @@ from functools import partial
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import Item, tensors
 from pteron.ops import OPERATORS, Operator
-from pteron.passes.batched.builder import BatchedGraphBuilder, Live
-from pteron.passes.batched.rule import along, dim_of, leads, refuse_unless, rule, shape_of
+from pteron.passes.batched.builder import BatchedGraphBuilder, Live, dim_of, refuse_unless, rule, shape_of
 
 
 def _module(operator: Operator) -> str:
@@ -30,64 +29,62 @@ _ELEMENTWISE = [
 
 
 @rule(*_ELEMENTWISE)
-def elementwise(walk: BatchedGraphBuilder, node: Node) -> None:
+def elementwise(builder: BatchedGraphBuilder, node: Node) -> None:
     """Broadcasting aligns last dims: rows combine with rows, or with values shared by all rows."""
     *inputs, output = node.args
     given = [value for argument in inputs for value in tensors(argument)]
-    from_end = {len(each.shape_max) - walk.rows[each.id] for each in given if each.id in walk.rows}
+    from_end = {len(each.shape_max) - builder.rows[each.id] for each in given if each.id in builder.rows}
     refuse_unless(len(from_end) == 1, "rows are in different dims of its operands")
     (back,) = from_end
     for each in given:
-        is_plain = each.id in walk.rows or len(each.shape_max) < back or each.shape_max[-back] == 1
+        is_plain = each.id in builder.rows or len(each.shape_max) < back or each.shape_max[-back] == 1
         refuse_unless(is_plain, f"{each} has a value for every step")
-    assert isinstance(output, Tensor)
-    walk.give_rows(output, len(output.shape_max) - back)
-    walk.keep(node)
+    builder.keep(node, len(shape_of(output)) - back)
 
 
 # Row by row ---------------------------------------------------------------------------------------
 
 
 @rule("et_vk.rms_norm.default")
-def norm(walk: BatchedGraphBuilder, node: Node) -> None:
+def norm(builder: BatchedGraphBuilder, node: Node) -> None:
     x, weight, *_ = node.args
     inner = len(shape_of(x)) - len(shape_of(weight))
-    refuse_unless(walk.row_dim(x) < inner and walk.is_fixed(weight), "it norms over rows")
-    along(walk, node)
+    refuse_unless(builder.row_dim(x) < inner and builder.is_fixed(weight), "it norms over rows")
+    builder.keep_dim(node)
 
 
 @rule("aten.native_layer_norm.default")
-def layer_norm(walk: BatchedGraphBuilder, node: Node) -> None:
+def layer_norm(builder: BatchedGraphBuilder, node: Node) -> None:
     x, shape, *rest = node.args
     dims = len(shape.items) if isinstance(shape, ValueList) else len(shape) if isinstance(shape, tuple) else 0
-    fixed = all(walk.is_fixed(value) for value in rest[:2])
-    refuse_unless(walk.row_dim(x) < len(shape_of(x)) - dims and fixed, "it norms over rows")
-    along(walk, node)
+    fixed = all(builder.is_fixed(value) for value in rest[:2])
+    refuse_unless(builder.row_dim(x) < len(shape_of(x)) - dims and fixed, "it norms over rows")
+    builder.keep_dim(node)
 
 
 @rule("aten.linear.default", "et_vk.linear_q4gsw.default", "et_vk.linear_q8ta_q8csw.default")
 @rule("et_vk.linear_dq8ca_q4gsw.default", "aten.mm.default")
-def linear(walk: BatchedGraphBuilder, node: Node) -> None:
+def linear(builder: BatchedGraphBuilder, node: Node) -> None:
     """x, quantisation parameters of its rows, and weights shared by all rows."""
     x, *rest, _ = node.args
-    dim = walk.row_dim(x)
+    dim = builder.row_dim(x)
     refuse_unless(dim < len(shape_of(x)) - 1, "it adds rows up")
-    by_row = [value for value in rest if walk.has_rows(value)]
-    beside = all(walk.row_dim(value) == dim for value in by_row)
+    by_row = [value for value in rest if builder.has_rows(value)]
+    beside = all(builder.row_dim(value) == dim for value in by_row)
     others = [value for value in rest if value not in by_row]
-    refuse_unless(beside and all(map(walk.is_fixed, others)), "its weights differ from row to row")
+    refuse_unless(beside and all(map(builder.is_fixed, others)), "its weights differ from row to row")
     refuse_unless(not by_row or node.name == "et_vk.linear_dq8ca_q4gsw.default", "it multiplies rows by rows")
-    along(walk, node)
+    builder.keep_dim(node)
 
 
 @rule("torchao.choose_qparams_affine.default")
-def qparams(walk: BatchedGraphBuilder, node: Node) -> None:
+def qparams(builder: BatchedGraphBuilder, node: Node) -> None:
     x, _, block, *_ = node.args
     sizes = block.items if isinstance(block, ValueList) else block
-    dim = walk.row_dim(x)
-    apart = isinstance(sizes, tuple) and len(sizes) == len(shape_of(x)) and sizes[dim] == 1
-    refuse_unless(apart, "it looks at several rows at once")
-    along(walk, node)
+    dim = builder.row_dim(x)
+    is_separate = isinstance(sizes, tuple) and len(sizes) == len(shape_of(x)) and sizes[dim] == 1
+    refuse_unless(is_separate, "it looks at several rows at once")
+    builder.keep_dim(node)
 
 
 _INDICES = {
@@ -98,13 +95,11 @@ _INDICES = {
 
 
 @rule(*_INDICES)
-def embedding(walk: BatchedGraphBuilder, node: Node) -> None:
-    place = _INDICES[node.name]
-    others = (value for index, value in enumerate(node.args[:-1]) if index != place)
-    refuse_unless(all(map(walk.is_fixed, others)), "its table differs from row to row")
-    (output,) = tensors(node.args[-1])
-    walk.give_rows(output, walk.row_dim(node.args[place]))
-    walk.keep(node)
+def embedding(builder: BatchedGraphBuilder, node: Node) -> None:
+    position = _INDICES[node.name]
+    others = (value for index, value in enumerate(node.args[:-1]) if index != position)
+    refuse_unless(all(map(builder.is_fixed, others)), "its table differs from row to row")
+    builder.keep(node, builder.row_dim(node.args[position]))
 
 
 # Shapes -------------------------------------------------------------------------------------------
@@ -112,94 +107,86 @@ def embedding(walk: BatchedGraphBuilder, node: Node) -> None:
 
 @rule("aten.clone.default", "aten.alias_copy.default", "aten._to_copy.default")
 @rule("dim_order_ops._clone_dim_order.default", "dim_order_ops._to_dim_order_copy.default")
-def copy(walk: BatchedGraphBuilder, node: Node) -> None:
+def copy(builder: BatchedGraphBuilder, node: Node) -> None:
     x, output = node.args[0], node.args[-1]
-    if isinstance(x, Tensor) and isinstance(output, Tensor) and x.id in walk.from_position:
+    if isinstance(x, Tensor) and isinstance(output, Tensor) and x.id in builder.from_position:
         refuse_unless(x.dtype is output.dtype, "it converts what depends on the position")
-        walk.from_position[output.id] = walk.from_position[x.id]
+        builder.from_position[output.id] = builder.from_position[x.id]
         return
-    along(walk, node)
+    builder.keep_dim(node)
 
 
 @rule("aten.view_copy.default")
-def view(walk: BatchedGraphBuilder, node: Node) -> None:
+def view(builder: BatchedGraphBuilder, node: Node) -> None:
     """A view that keeps each row's elements together, with the number of rows in its sizes."""
     x, sizes, output = node.args
     items = sizes.items if isinstance(sizes, ValueList) else sizes
     assert isinstance(items, tuple)
-    assert isinstance(output, Tensor)
-    before, steps = leads(walk, x), walk.steps_max
-    named = [place for place, item in enumerate(items) if walk.is_position(item, Live.STEPS)]
-    open_ones = [place for place, item in enumerate(items) if item == -1]
-    shape = output.shape_max
-    first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    before, steps = builder.leading_dim(x), builder.steps_max
+    named = [index for index, item in enumerate(items) if builder.is_position(item, Live.STEPS)]
+    open_ones = [index for index, item in enumerate(items) if item == -1]
+    shape = shape_of(output)
+    first = next((index for index, size in enumerate(shape) if size != 1), len(shape))
     # With one step, sizes do not identify the dim: it stays where it was, among those of size 1.
-    dim = (named or [place for place in open_ones if steps > 1] or [before if steps == 1 else first])[0]
+    dim = (named or [index for index in open_ones if steps > 1] or [before if steps == 1 else first])[0]
     fits = dim < len(shape) and shape[dim] == steps and all(size == 1 for size in shape[:dim])
     refuse_unless(fits, "it does not keep rows together")
-    made = walk.give_rows(output, dim)
-    count: Value = items[dim] if named else _steps(walk)
-    now = tuple(count if place == dim else walk.now(item) for place, item in enumerate(items))
-    walk.emit(node.name, walk.now(x), ValueList(walk.new_id(), now), made)  # type: ignore[arg-type]
+    made = builder.give_rows(output, dim)
+    count: Value = items[dim] if named else _steps(builder)
+    now = tuple(count if index == dim else builder.now(item) for index, item in enumerate(items))
+    builder.emit(node.name, builder.now(x), ValueList(builder.new_id(), now), made)  # type: ignore[arg-type]
 
 
-def _steps(walk: BatchedGraphBuilder) -> SymInt:
+def _steps(builder: BatchedGraphBuilder) -> SymInt:
     """The number of rows, as a live integer."""
-    rows = SymInt(walk.new_id())
-    walk.symbols[rows.id] = Live.STEPS
-    walk.emit("sym_size.int", walk.places, 0, rows)
+    rows = SymInt(builder.new_id())
+    builder.symbols[rows.id] = Live.STEPS
+    builder.emit("sym_size.int", builder.places, 0, rows)
     return rows
 
 
 @rule("aten.unsqueeze_copy.default")
-def unsqueeze(walk: BatchedGraphBuilder, node: Node) -> None:
+def unsqueeze(builder: BatchedGraphBuilder, node: Node) -> None:
     x, at, output = node.args
-    assert isinstance(output, Tensor)
-    dim, added = walk.row_dim(x), dim_of(at, len(output.shape_max))
-    walk.give_rows(output, dim + (added <= dim))
-    walk.keep(node)
+    dim, added = builder.row_dim(x), dim_of(at, len(shape_of(output)))
+    builder.keep(node, dim + (added <= dim))
 
 
 @rule("aten.permute_copy.default", "aten.permute.default")
-def permute(walk: BatchedGraphBuilder, node: Node) -> None:
-    x, dims, output = node.args
+def permute(builder: BatchedGraphBuilder, node: Node) -> None:
+    x, dims, _ = node.args
     assert isinstance(dims, tuple)
-    assert isinstance(output, Tensor)
     order = [dim_of(dim, len(dims)) for dim in dims]
-    walk.give_rows(output, order.index(walk.row_dim(x)))
-    walk.keep(node)
+    builder.keep(node, order.index(builder.row_dim(x)))
 
 
 @rule("aten.split_with_sizes_copy.default")
-def split(walk: BatchedGraphBuilder, node: Node) -> None:
+def split(builder: BatchedGraphBuilder, node: Node) -> None:
     x, _, at, _ = node.args
-    refuse_unless(dim_of(at, len(shape_of(x))) != walk.row_dim(x), "it splits rows apart")
-    along(walk, node)
+    refuse_unless(dim_of(at, len(shape_of(x))) != builder.row_dim(x), "it splits rows apart")
+    builder.keep_dim(node)
 
 
 @rule("aten.cat.default")
-def cat(walk: BatchedGraphBuilder, node: Node) -> None:
+def cat(builder: BatchedGraphBuilder, node: Node) -> None:
     parts, at, output = node.args
-    given = tensors(parts)
-    dims = {walk.row_dim(each) for each in given}
+    dims = {builder.row_dim(each) for each in tensors(parts)}
     refuse_unless(len(dims) == 1 and dim_of(at, len(shape_of(output))) not in dims, "it joins rows")
-    assert isinstance(output, Tensor)
-    walk.give_rows(output, dims.pop())
-    walk.keep(node)
+    builder.keep(node, dims.pop())
 
 
 @rule("aten.select_copy.int")
-def select(walk: BatchedGraphBuilder, node: Node) -> None:
+def select(builder: BatchedGraphBuilder, node: Node) -> None:
     """The last step of a sequence: every row is a last step."""
     x, at, index, output = node.args
-    assert isinstance(output, Tensor)
-    dim, chosen = walk.row_dim(x), dim_of(at, len(shape_of(x)))
+    dim, chosen = builder.row_dim(x), dim_of(at, len(shape_of(x)))
     if chosen != dim:
-        walk.give_rows(output, dim - (chosen < dim))
-        walk.keep(node)
+        builder.keep(node, dim - (chosen < dim))
         return
     is_last = index in (-1, shape_of(x)[dim] - 1)
-    refuse_unless(is_last and dim > 0 and leads(walk, x) == dim, "it selects a step that is not the last")
-    made = walk.give_rows(output, dim - 1)
-    sizes: tuple[Item, ...] = (*made.shape_max[: dim - 1], _steps(walk), *made.shape_max[dim:])
-    walk.emit("aten.view_copy.default", walk.now(x), ValueList(walk.new_id(), sizes), made)
+    refuse_unless(
+        is_last and dim > 0 and builder.leading_dim(x) == dim, "it selects a step that is not the last"
+    )
+    made = builder.give_rows(output, dim - 1)
+    sizes: tuple[Item, ...] = (*made.shape_max[: dim - 1], _steps(builder), *made.shape_max[dim:])
+    builder.emit("aten.view_copy.default", builder.now(x), ValueList(builder.new_id(), sizes), made)

@@ -20,13 +20,12 @@ from pteron.passes import Source
 from pteron.plan.archive.writer import MAGIC, PREFIX, VERSION, aligned
 from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.wgsl import Binding, Kernel, Module, Statements
+from pteron.wgsl import Binding, Kernel, Module
 from pteron.wgsl.module import Access
 
 Json: TypeAlias = Any
 Item = TypeVar("Item")
 _MOST = (1 << 63) - 1
-_SHOWN = 200  # characters of an error: it may quote what the file holds
 
 
 def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
@@ -35,9 +34,8 @@ def read(data: memoryview, name: str, *, trusted: bool = False) -> Executable:
     try:
         return _Reader(header, body, trusted).executable()
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            f"{name}: not an executable as Pteron writes it ({repr(error)[:_SHOWN]})"
-        ) from error
+        shown = repr(error)[:200]  # it may quote what the file holds
+        raise FormatError(f"{name}: not an executable as Pteron writes it ({shown})") from error
 
 
 def _split(data: memoryview, name: str) -> tuple[Json, memoryview]:
@@ -57,7 +55,7 @@ def _split(data: memoryview, name: str) -> tuple[Json, memoryview]:
 
 
 class _Reader:
-    """A header back into what it was made from, every number checked against the table it refers to."""
+    """Turns a header into an executable; checks every number against the table that it refers to."""
 
     def __init__(self, header: Json, body: memoryview, trusted: bool) -> None:
         self._header = header
@@ -75,9 +73,9 @@ class _Reader:
         self._outputs = tuple(map(self._port, header["outputs"]))
         self._sources = tuple(map(self._source, header["sources"]))
         self._symbols = {source.symbol for source in self._sources}
-        # Programs with the same weights share them.
+        # Programs with the same weights share their buffers, so a call must not write to one.
         if any(isinstance(port, TensorPort) and isinstance(port.buffer, Weight) for port in self._inputs):
-            raise ValueError("an input in the place of a weight")
+            raise ValueError("an input is bound to the buffer of a weight")
 
     def executable(self) -> Executable:
         header = self._header
@@ -89,7 +87,7 @@ class _Reader:
             sources=self._sources,
             slots=tuple(entry["bytes"] for entry in header["buffers"] if entry["kind"] == "slot"),
             states={id: self._state(size, first) for id, (size, first) in self._states.items()},
-            once=self._once(header["once"]),
+            once=self._plan(header["once"], is_once=True),
             plans={
                 tuple(None if shape is None else _shape(shape) for shape in entry["shapes"]): [
                     self._plan(plan) for plan in entry["plans"]
@@ -125,7 +123,7 @@ class _Reader:
     def _state(self, size: int, number: int | None) -> StateSpec:
         first = None if number is None else _at(self._buffers, number)
         if first is not None and not (isinstance(first, Weight) and first.bytes <= size):
-            raise ValueError("a state starts from what is no weight, or a longer one")
+            raise ValueError("the initial value of a state is not a weight, or larger than the state")
         return StateSpec(size, first)
 
     def _port(self, entry: Json) -> Port:
@@ -133,7 +131,7 @@ class _Reader:
             return SymbolPort(_whole(entry["id"]))
         buffer, shape = _at(self._buffers, entry["buffer"]), _shape(entry["shape_max"])
         if isinstance(buffer, ScratchRef):
-            raise ValueError("a value crosses the border in scratch memory")
+            raise ValueError("an input or output is in scratch memory")
         storage = Storage(entry["storage"])
         if math.prod(shape) * storage.itemsize > (self._sizes[entry["buffer"]] or 0):
             raise ValueError(f"a value of {shape} does not fit its buffer")
@@ -145,13 +143,6 @@ class _Reader:
         for number in (source.symbol, source.index, *([] if source.dim is None else [source.dim])):
             _whole(number, -_MOST)
         return source
-
-    def _once(self, entry: Json) -> Plan:
-        plan = self._plan(entry, is_once=True)
-        states = (isinstance(buffer, State) for launch in plan.launches for buffer in launch.buffers)
-        if plan.tape or any(states):
-            raise ValueError("what runs once depends on calls")
-        return plan
 
     def _plan(self, entry: Json, *, is_once: bool = False) -> Plan:
         tape: list[Term] = []
@@ -167,9 +158,13 @@ class _Reader:
             if port.id not in known:
                 raise ValueError(f"a plan without the output {port}")
             if isinstance(port, TensorPort) and math.prod(shapes[port.id]) > math.prod(port.shape_max):
-                raise ValueError(f"an output of {shapes[port.id]} in the place of {port}")
+                raise ValueError(f"an output of {shapes[port.id]} does not fit {port}")
+        launches = tuple(self._launch(launch, blocks, scratch) for launch in entry["launches"])
+        states = (isinstance(buffer, State) for launch in launches for buffer in launch.buffers)
+        if is_once and (tape or any(states)):
+            raise ValueError("the plan that runs once uses live integers or states")
         return Plan(
-            launches=tuple(self._launch(launch, blocks, scratch) for launch in entry["launches"]),
+            launches=launches,
             blocks=blocks,
             scratch_bytes=scratch,
             shapes=shapes,
@@ -187,7 +182,7 @@ class _Reader:
         kind, *rest = entry
         if kind == "symbol":
             if rest[0] not in self._symbols:
-                raise ValueError(f"a live integer {rest[0]} from nowhere")
+                raise ValueError(f"a live integer {rest[0]} without a source")
             return Symbol(rest[0])
         left, right = _read_affine(before, *rest[:2]), _read_affine(before, *rest[2:])
         if kind not in ("product", "quotient"):
@@ -199,13 +194,13 @@ class _Reader:
         if len(entry["buffers"]) != len(module.bindings):
             raise ValueError(f"{module.kernel.name} binds {len(module.bindings)} buffers")
         if (block is None) != (module.params_index is None):
-            raise ValueError(f"{module.kernel.name} has parameters or has none")
+            raise ValueError(f"{module.kernel.name}: its parameters do not match its launch")
         if block is not None and len(_at(blocks, block).data) < module.params_size:
             raise ValueError(f"{module.kernel.name} takes {module.params_size} bytes of parameters")
         x, y, z = (_whole(count, 0, self._target.workgroups_max) for count in entry["groups"])
         buffers = tuple(_at(self._buffers, number) for number in entry["buffers"])
         if any(isinstance(buffer, ScratchRef) and buffer.index >= len(scratch) for buffer in buffers):
-            raise ValueError(f"{module.kernel.name} binds scratch memory that its plan has not")
+            raise ValueError(f"{module.kernel.name} binds scratch memory that its plan lacks")
         for binding, buffer in zip(module.bindings, buffers, strict=True):
             if binding.access == "read_write" and isinstance(buffer, Weight):
                 raise ValueError(f"{module.kernel.name} writes to a weight")
@@ -216,7 +211,7 @@ class _Reader:
 
 def _whole(value: Json, low: int = 0, high: int = _MOST) -> int:
     if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{shortened(value)} is no whole number from {low} to {high}")
+        raise ValueError(f"{shortened(value)} is not a whole number from {low} to {high}")
     return value
 
 
@@ -243,9 +238,8 @@ def _read_target(entry: Json) -> Target:
 
 def _read_block(entry: Json, terms: int) -> ParameterBlock:
     data = bytes.fromhex(entry["data"])
-    live = (
-        (_whole(offset, 0, len(data) - 4), _read_affine(terms, *value)) for offset, *value in entry["live"]
-    )
+    last = len(data) - 4
+    live = ((_whole(offset, 0, last), _read_affine(terms, *value)) for offset, *value in entry["live"])
     return ParameterBlock(data, tuple(live))
 
 
@@ -268,12 +262,11 @@ def _read_binding(entry: Json) -> Binding:
 def _read_module(entry: Json, trusted: bool) -> Module:
     bindings = tuple(map(_read_binding, entry["bindings"]))
     params_index, params_size = entry["params_index"], _whole(entry["params_size"])
-    places = [*(binding.index for binding in bindings), *([] if params_index is None else [params_index])]
-    if len({_whole(place, 0, 999) for place in places}) < len(places) or (params_index is None) != (
-        params_size == 0
-    ):
+    indices = [binding.index for binding in bindings] + ([] if params_index is None else [params_index])
+    is_unique = len({_whole(index, 0, 999) for index in indices}) == len(indices)
+    if not is_unique or (params_index is None) != (params_size == 0):
         raise ValueError(
-            f"bindings of {shortened(entry['name'])} at {places}, {params_size} bytes of parameters"
+            f"bindings of {shortened(entry['name'])} at {indices}, {params_size} bytes of parameters"
         )
     x, y, z = map(_whole, entry["workgroup"])
     return Module(
@@ -284,9 +277,6 @@ def _read_module(entry: Json, trusted: bool) -> Module:
         fields=(),
         params_size=params_size,
         workgroup=(x, y, z),
-        aliases=frozenset(),
-        constants={},
-        statements=Statements(None, {}, None),
         bounds_checks=not trusted or bool(entry["bounds_checks"]),
     )
 

@@ -28,7 +28,7 @@ def write(executable: Executable, path: str | os.PathLike[str]) -> None:
 
 
 class _Writer:
-    """An executable in the making as a file: modules and buffers get numbers as they are met."""
+    """Numbers the modules and buffers of an executable, and writes them."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
@@ -166,5 +166,5 @@ _ALIGNMENT = 64
 
 
 def aligned(size: int) -> int:
-    """The next place where a weight may start."""
+    """The next offset at which a weight may start."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT

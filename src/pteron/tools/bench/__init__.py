@@ -1,20 +1,8 @@
 """Programs and language models -> how long calls and tokens take, and whether that became worse."""
 
 from pteron.tools.bench.benchmark import Pace, bench
-from pteron.tools.bench.regressions import CaseComparison, Judgement, judge
-from pteron.tools.bench.report import Bench, Case
+from pteron.tools.bench.report import Bench, Case, Judgement, judge
 from pteron.tools.run import Selection
 from pteron.tools.workload import Decode, Prefill
 
-__all__ = [
-    "Bench",
-    "Case",
-    "CaseComparison",
-    "Decode",
-    "Judgement",
-    "Pace",
-    "Prefill",
-    "Selection",
-    "bench",
-    "judge",
-]
+__all__ = ["Bench", "Case", "Decode", "Judgement", "Pace", "Prefill", "Selection", "bench", "judge"]

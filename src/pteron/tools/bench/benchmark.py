@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from pteron.errors import InputError
 from pteron.gpu import Copy, Device, submit
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
-from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Program
 from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
@@ -28,6 +28,7 @@ from pteron.tools.workload import (
     Prefill,
     PreparedCall,
     Workload,
+    greedy_sampler,
     language_model,
     open_program,
     prepare_call,
@@ -62,16 +63,8 @@ class Pace:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A workload to repeat; `once` returns the seconds of one run."""
-
-    what: str
-    inputs: tuple[str, ...]
-    where: str
-    unit: str
-    amount: int
-    once: Callable[[], float]
+# A workload to repeat: its case without samples, and a function that runs it once and returns the seconds.
+Trial: TypeAlias = tuple[Case, Callable[[], float]]
 
 
 def bench(
@@ -93,19 +86,14 @@ def bench(
     pace, cases = pace or Pace(), list[Case]()
     for device in devices:
         progress("preparing", 0, 0)
-        program = open_program(source, data, device)
-        try:
-            with ExitStack() as stack:
-                trials = [
-                    trial
-                    for work in works or _default_workloads(source, program)
-                    for trial in _trials(program, work, pace, stack)
-                ]
-                trials.append(_control(program.device, stack))
-                cases += _samples(Path(program.file.name).name, trials, pace, progress)
-        finally:
-            if program is not source:
-                program.close()
+        with open_program(source, data, device) as program, ExitStack() as stack:
+            trials = [
+                trial
+                for work in works or _default_workloads(source, program)
+                for trial in _trials(program, work, pace, stack)
+            ]
+            trials.append(_control(program.device, stack))
+            cases += _samples(trials, pace, progress)
     return Bench(tuple(cases))
 
 
@@ -118,43 +106,34 @@ def _default_workloads(source: Source | Program, program: Program) -> list[Workl
         return [Prefill(min(DEFAULT_PROMPT, most, context)), Decode(context)]
 
 
-def _samples(program: str, trials: Sequence[Trial], pace: Pace, progress: Progress) -> list[Case]:
+def _samples(trials: Sequence[Trial], pace: Pace, progress: Progress) -> list[Case]:
     """The samples of all trials; a trial takes as many in every round as in the first."""
     found: list[list[float]] = [[] for _ in trials]
-    counts = [0] * len(trials)
     for turn in range(ROUNDS):
-        for index, trial in enumerate(trials):
-            progress(trial.what, turn * len(trials) + index, ROUNDS * len(trials))
-            if turn == 0:
-                found[index] = _first_round(trial, pace)
-                counts[index] = len(found[index])
-            else:
-                found[index] += [trial.once() for _ in range(counts[index])]
-    return [
-        Case(
-            program=program if trial.what != CONTROL else "",
-            what=trial.what,
-            inputs=trial.inputs,
-            device=trial.where,
-            unit=trial.unit,
-            amount=trial.amount,
-            rounds=ROUNDS,
-            samples=tuple(samples),
-        )
-        for trial, samples in zip(trials, found, strict=True)
-    ]
+        for index, (case, once) in enumerate(trials):
+            progress(case.what, turn * len(trials) + index, ROUNDS * len(trials))
+            count = len(found[index]) // turn if turn else 0
+            found[index] += [once() for _ in range(count)] if turn else _first_round(once, pace)
+    return [replace(case, samples=tuple(each)) for (case, _), each in zip(trials, found, strict=True)]
 
 
-def _first_round(trial: Trial, pace: Pace) -> list[float]:
+def _first_round(once: Callable[[], float], pace: Pace) -> list[float]:
     samples: list[float] = []
     most = max(_SAMPLES_MIN, -(-pace.runs // ROUNDS))
     end = time.perf_counter() + pace.seconds / ROUNDS
     while len(samples) < most and (len(samples) < _SAMPLES_MIN or time.perf_counter() < end):
-        samples.append(trial.once())
+        samples.append(once())
     return samples
 
 
 # Trials -----------------------------------------------------------------------------------------
+
+
+def _case(
+    program: str, what: str, device: Device | None, unit: str, amount: int, inputs: tuple[str, ...] = ()
+) -> Case:
+    where = str(device.adapter) if device else "the host"
+    return Case(Path(program).name, what, inputs, where, unit, amount, ROUNDS, ())
 
 
 def _control(device: Device, stack: ExitStack) -> Trial:
@@ -171,7 +150,7 @@ def _control(device: Device, stack: ExitStack) -> Trial:
         return time.perf_counter() - started
 
     once()
-    return Trial(CONTROL, (), str(device.adapter), "call", _CONTROL_COPIES, once)
+    return _case("", CONTROL, device, "call", _CONTROL_COPIES), once
 
 
 def _trials(program: Program, work: Workload, pace: Pace, stack: ExitStack) -> list[Trial]:
@@ -195,8 +174,8 @@ def _calls(call: PreparedCall, pace: Pace) -> list[Trial]:
         method(*values)
         return time.perf_counter() - started
 
-    where = str(device.adapter) if device else "the host"
-    trials = [Trial(call.what, call.inputs, where, "call", 1, once)]
+    case = _case(call.program.file.name, call.what, device, "call", 1, call.inputs)
+    trials = [(case, once)]
     least = min(_warm_up(once, pace, device))
     if device is not None:
         count = max(1, min(_BATCH_MAX, int(_BATCH_SECONDS / least)))
@@ -209,7 +188,7 @@ def _calls(call: PreparedCall, pace: Pace) -> list[Trial]:
             return (time.perf_counter() - started) / count
 
         batch()
-        trials.append(replace(trials[0], what=f"{call.what}, back to back", once=batch))
+        trials.append((replace(case, what=f"{call.what}, back to back"), batch))
     return trials
 
 
@@ -225,7 +204,7 @@ def _prefill(model: LanguageModel, work: Prefill, pace: Pace) -> Trial:
         return time.perf_counter() - started
 
     _warm_up(once, pace, model.device)
-    return Trial(str(work), (), str(model.device.adapter), "token", work.tokens, once)
+    return _case(model.program.file.name, str(work), model.device, "token", work.tokens), once
 
 
 def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) -> Trial:
@@ -235,8 +214,7 @@ def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) ->
     prepare_step(model, work)
     last = random_tokens(model, work.context)[-1:]
     count = min(pace.tokens, (model.context or work.context + pace.tokens) - work.context)
-    sampler = Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype)
-    stack.callback(sampler.close)
+    sampler = stack.enter_context(greedy_sampler(model))
 
     def once() -> float:
         model.position = work.context - 1  # reads the last token again, which yields the first new one
@@ -247,7 +225,7 @@ def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) ->
         return (time.perf_counter() - started) / sampled
 
     _warm_up(once, pace, model.device)
-    return Trial(str(work), (), str(model.device.adapter), "token", 1, once)
+    return _case(model.program.file.name, str(work), model.device, "token", 1), once
 
 
 def _warm_up(once: Callable[[], float], pace: Pace, device: Device | None) -> list[float]:

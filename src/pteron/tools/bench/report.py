@@ -1,21 +1,33 @@
-"""Benchmark results: samples of seconds by workload and device, and their JSON files."""
+"""Benchmark results (samples of seconds by workload and device), their JSON files, the cases that became
+slower or faster beyond noise and a tolerance, and both as lines.
+
+Samples are compared with the Mann-Whitney U test, which assumes no distribution but independent samples.
+Samples taken shortly after each other are not independent, so in addition the median of every new round must
+be above (or below) that of every old round. If the control of the device became slower too, a case counts as
+slower only if its ratio is larger than the control's.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pteron.errors import InputError
+from pteron.tools.text import Line, Style, columns, counted, human_time
 
 PERCENTILES = (50, 90, 95, 99)
 CONTROL = "control: small copies, each waited for"  # measures the machine itself
 _VERSION = 1
-_FILE_BYTES_MAX = 1 << 26
+SIGNIFICANCE = 0.01  # rate of false alarms between equal programs
+SAMPLES_MIN = 8  # of each case: with fewer, false alarms are too frequent
+_STYLES: dict[str, Style] = {"slower": "bad", "faster": "good"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +62,6 @@ class Case:
         return float(np.percentile(self.samples, percent))
 
     @property
-    def mean(self) -> float:
-        return float(np.mean(self.samples))
-
-    @property
-    def least(self) -> float:
-        return min(self.samples)
-
-    @property
     def rate(self) -> float:
         """Calls or tokens per second, by the median."""
         return self.amount / self.percentile(50)
@@ -65,34 +69,23 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """All cases of one `pteron bench`."""
-
     cases: tuple[Case, ...]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        cases = [
-            {**{name: getattr(case, name) for name in _FIELDS}, "samples": list(case.samples)}
-            for case in self.cases
-        ]
-        content = {"pteron_bench": _VERSION, "cases": cases}
+        content = {"pteron_bench": _VERSION, "cases": [asdict(case) for case in self.cases]}
         Path(path).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Bench:
         """The content of a file that `save` wrote; an InputError for any other file."""
         try:
-            if Path(path).stat().st_size > _FILE_BYTES_MAX:
-                raise ValueError("the file is too large")
             content = json.loads(Path(path).read_text("utf-8"))
             if content["pteron_bench"] != _VERSION:
                 raise ValueError(f"its version is {content['pteron_bench']}, expected {_VERSION}")
             return cls(tuple(map(_case, content["cases"])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            problem = f"{error.strerror}" if isinstance(error, OSError) else f"{error}"
+            problem = error.strerror if isinstance(error, OSError) else error
             raise InputError(f"{path} is not a result of `pteron bench`: {problem}") from None
-
-
-_FIELDS = ("program", "what", "inputs", "device", "unit", "amount", "rounds")
 
 
 def _case(content: dict[str, Any]) -> Case:
@@ -103,10 +96,151 @@ def _case(content: dict[str, Any]) -> Case:
     if amount < 1 or not 1 <= rounds <= len(samples):
         raise ValueError(f"case {content['what']!r} has {len(samples)} samples in {rounds} rounds")
     texts = {name: str(content[name]) for name in ("program", "what", "device", "unit")}
-    return Case(
-        **texts,
-        inputs=tuple(map(str, content["inputs"])),
-        amount=amount,
-        rounds=rounds,
-        samples=samples,
+    inputs = tuple(map(str, content["inputs"]))
+    return Case(**texts, inputs=inputs, amount=amount, rounds=rounds, samples=samples)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseComparison:
+    """A case before and now. `ratio` is that of the medians, above 1 if slower now; `chance` is the p-value:
+    how likely such samples are if nothing changed."""
+
+    old: Case
+    new: Case
+    ratio: float
+    chance: float
+    verdict: str  # "slower", "faster", "same", "noise", "too few samples", or "as slow as the machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The cases of both benchmarks, and the names of those in only one."""
+
+    comparisons: tuple[CaseComparison, ...]  # includes the controls
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+
+    @property
+    def is_worse(self) -> bool:
+        return any(each.verdict == "slower" for each in self.comparisons if each.new.what != CONTROL)
+
+
+def judge(old: Bench, new: Bench, tolerance: float = 0.05) -> Judgement:
+    """Compare the cases of both benchmarks. Medians may differ by `tolerance`, a fraction."""
+    if not 0 <= tolerance < math.inf:
+        raise InputError(f"the tolerance must be a fraction such as 0.05, not {tolerance}")
+    before, after = ({case.key: case for case in bench.cases} for bench in (old, new))
+    shared = [key for key in before if key in after]
+    if all(before[key].what == CONTROL for key in shared):
+        known = "; ".join(f"{case.name} on {case.device}" for case in (*old.cases[:1], *new.cases[:1]))
+        raise InputError(f"the two results have no case in common: {known}")
+    compared = [_compare(before[key], after[key], tolerance) for key in shared]
+    only_old = tuple(f"{case.name} on {case.device}" for key, case in before.items() if key not in after)
+    only_new = tuple(f"{case.name} on {case.device}" for key, case in after.items() if key not in before)
+    judged = tuple(_beside_control(each, compared, tolerance) for each in compared)
+    return Judgement(judged, only_old, only_new)
+
+
+def _compare(old: Case, new: Case, tolerance: float) -> CaseComparison:
+    ratio = new.percentile(50) / old.percentile(50)
+    chance = mann_whitney(old.samples, new.samples)
+    first, second = old.round_medians, new.round_medians
+    is_near = 1 / (1 + tolerance) <= ratio <= 1 + tolerance
+    verdict = "same" if is_near else "noise"
+    if min(len(old.samples), len(new.samples)) < SAMPLES_MIN:
+        verdict = "too few samples"
+    elif chance < SIGNIFICANCE and ratio > 1 + tolerance and min(second) > max(first):
+        verdict = "slower"
+    elif chance < SIGNIFICANCE and ratio < 1 / (1 + tolerance) and max(second) < min(first):
+        verdict = "faster"
+    return CaseComparison(old, new, ratio, chance, verdict)
+
+
+def _beside_control(
+    each: CaseComparison, compared: Sequence[CaseComparison], tolerance: float
+) -> CaseComparison:
+    """Reject a slowdown that is no larger than that of the device's control."""
+    slower = (other for other in compared if (other.new.what, other.verdict) == (CONTROL, "slower"))
+    slowdown = max((other.ratio for other in slower if other.new.device == each.new.device), default=1.0)
+    is_own = each.new.what == CONTROL or each.ratio > slowdown * (1 + tolerance)
+    return each if each.verdict != "slower" or is_own else replace(each, verdict="as slow as the machine")
+
+
+def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
+    """The two-sided p-value of the Mann-Whitney U test, by the normal approximation with corrections for ties
+    and continuity."""
+    a, b = len(first), len(second)
+    values = np.concatenate([np.asarray(first, np.float64), np.asarray(second, np.float64)])
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]  # ties share their middle rank
+    in_order = float(ranks[:a].sum()) - a * (a + 1) / 2
+    ties = float((counts.astype(np.float64) ** 3 - counts).sum())
+    variance = a * b / 12 * (a + b + 1 - ties / ((a + b) * (a + b - 1)))
+    if variance <= 0:  # all samples are equal
+        return 1.0
+    distance = max(0.0, abs(in_order - a * b / 2) - 0.5) / math.sqrt(variance)
+    return math.erfc(distance / math.sqrt(2))
+
+
+def bench_lines(bench: Bench) -> Iterator[str]:
+    """One row per case; the same workload on several devices in adjacent rows, with the speed relative to
+    the first."""
+    devices = list(dict.fromkeys(case.device for case in bench.cases))
+    by_workload: dict[object, list[Case]] = {}
+    for case in bench.cases:
+        by_workload.setdefault((case.program, case.what, case.inputs), []).append(case)
+    yield from _numbered(devices)
+    heading = ["", "on", *(f"p{percent}" for percent in PERCENTILES), "min", "mean", "samples", "per second"]
+    rows = [heading]
+    for cases in by_workload.values():
+        for case in cases:
+            rows.append(
+                [
+                    case.name if case is cases[0] else "",
+                    str(devices.index(case.device)),
+                    *(human_time(case.percentile(percent)) for percent in PERCENTILES),
+                    human_time(min(case.samples)),
+                    human_time(float(np.mean(case.samples))),
+                    str(len(case.samples)),
+                    f"{case.rate:,.4g} {case.unit}s",
+                ]
+            )
+            if len(devices) > 1:
+                rows[-1].append(f"{cases[0].percentile(50) / case.percentile(50):.2f} x")
+    if len(devices) > 1:
+        heading.append("speed vs 0")
+    yield from columns(rows, align="<" + ">" * (len(heading) - 1))
+
+
+def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
+    """Each case before and now, then the summary."""
+    devices = list(dict.fromkeys(each.new.device for each in judgement.comparisons))
+    yield from _numbered(devices)
+    rows = [["", "on", "before", "now", "ratio", "p-value", "verdict"]]
+    for each in judgement.comparisons:
+        rows.append(
+            [
+                each.new.name,
+                str(devices.index(each.new.device)),
+                human_time(each.old.percentile(50)),
+                human_time(each.new.percentile(50)),
+                f"{each.ratio:.3f}",
+                f"{each.chance:.1g}",
+                Line(each.verdict, _STYLES.get(each.verdict, "")),
+            ]
+        )
+    yield from columns(rows, align="<>>>>>")
+    for names, where in ((judgement.only_old, "before"), (judgement.only_new, "now")):
+        yield from (f"only {where}: {name}" for name in names)
+    cases = [each for each in judgement.comparisons if each.new.what != CONTROL]
+    slower = sum(each.verdict == "slower" for each in cases)
+    yield ""
+    yield Line(
+        f"{slower or 'none'} of {counted(len(cases), 'case')} slower beyond noise and {tolerance:.0%}",
+        "bad" if slower else "good",
     )
+
+
+def _numbered(devices: list[str]) -> Iterator[str]:
+    yield from (Line(f"{index}: {device}", "title") for index, device in enumerate(devices))
+    yield ""

@@ -1,22 +1,23 @@
-"""A program -> a method whose delegates run step by step, and the calls that a comparison makes of it: once,
-or once per rewrite."""
+"""A program -> a method whose delegates run step by step, the calls that a comparison makes of it (once, or
+once per rewrite), and the check of every step against a reference."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TypeAlias
 
 import numpy as np
 
-from pteron.errors import InputError
-from pteron.gpu import Device
+from pteron.errors import InputError, PteronError
+from pteron.graph import SymInt, Tensor
 from pteron.host.lookup import find_operator
 from pteron.llm.arguments import integers
-from pteron.ops import Target
-from pteron.ops.join import JOINS
+from pteron.ops import Kind, Target
+from pteron.ops.operand import HostArray
+from pteron.ops.rewrite import JOINS
 from pteron.passes import prepare
 from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled
@@ -24,17 +25,15 @@ from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
 from pteron.runtime.states import with_external_data
-from pteron.tools.compare.checker import StepChecker
-from pteron.tools.compare.session import SteppedSession, StepRecord
+from pteron.tools import Progress, silent
+from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, rounding_of_all
+from pteron.tools.compare.report import NodeResult, Verdict
+from pteron.tools.compare.steps import NoReferenceError, SteppedSession, StepRecord
+from pteron.tools.graph_structure import leaves
 from pteron.tools.inputs import Input, LiveSize, fill_inputs
 
-
-class StepObserver(Protocol):
-    """Receives every step of a delegate, by its index in the method."""
-
-    call: str
-
-    def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None: ...
+Expected: TypeAlias = Mapping[int, HostArray | int]  # the outputs of a step by id: arrays and live integers
+Evaluate: TypeAlias = Callable[[StepRecord], Expected]  # raises NoReferenceError if a step has no reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +53,18 @@ class Calls:
             return
         if self.inputs or self.sizes:
             raise InputError("`tokens` cannot be combined with inputs or sizes")
-        context, read = _context(program), len(self.tokens) + self.steps
-        if context and read > context:
+        declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
+        context = declared[0]
+        if context and len(self.tokens) + self.steps > context:
             raise InputError(
                 f"{program.file.name}: {len(self.tokens)} tokens and {self.steps} steps exceed the context, "
                 f"which holds {context}"
             )
 
-    def make(self, method: Method, specs: Sequence[ValueSpec], observer: StepObserver) -> tuple[Any, ...]:
-        """Make the calls; the outputs of the last one."""
-        outputs: tuple[Any, ...] = ()
+    def make(self, method: Method, specs: Sequence[ValueSpec], checker: StepChecker) -> None:
         if not self.tokens:
-            return method(*(given.value for given in fill_inputs(specs, self.inputs, self.sizes, self.seed)))
+            method(*(given.value for given in fill_inputs(specs, self.inputs, self.sizes, self.seed)))
+            return
         if len(specs) != 2 or len(specs[0].shape_max) != 2:
             taken = ", ".join(map(str, specs))
             raise InputError(f"tokens: {method.name} takes ({taken}), not (tokens [1, steps], position [1])")
@@ -74,65 +73,42 @@ class Calls:
         for step in range(self.steps + 1):
             while pending:
                 chunk, pending = pending[:most], pending[most:]
-                observer.call = f"{label} at {position}" if position else label
+                checker.call = f"{label} at {position}" if position else label
                 outputs = method(np.array([chunk], np.int64), np.full(specs[1].shape_max, position, np.int64))
                 position += len(chunk)
             if step < self.steps:
                 logits = np.asarray(outputs[0])
                 pending, label = [int(np.argmax(logits.reshape(-1, logits.shape[-1])[-1]))], "decode"
-        return outputs
 
 
-@contextmanager
-def stepped(
+def run_steps(
     program: Program,
     name: str,
     weights: Mapping[str, memoryview],
-    device: Device,
     target: Target,
     rewrites: Collection[str],
-    observer: StepObserver,
-) -> Iterator[tuple[Method, tuple[ValueSpec, ...]]]:
-    """A method with its own states that stops after every step of its delegates; and its inputs."""
+    calls: Calls,
+    checker: StepChecker,
+) -> None:
+    """Make calls of a method, with its own states, that pass every step of its delegates to the checker."""
     file = program.file
     record = next(record for record in file.methods if record.name == name)
     record = with_external_data(file, record, weights)
     operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
-    loaded = LoadedMethod(file.name, record, (), operators, device)
-    method = None
-    try:
-        for index, graph in enumerate(program.graphs(name)):
-            compiled = Compiled(prepare(graph, rewrites), target)
-            loaded.sessions.append(SteppedSession(compiled, device, partial(observer.observe, index)))
-        specs = describe(record, [_compiled(session) for session in loaded.sessions])
-        method = Method(loaded)
-        yield method, specs[0]
-    finally:
-        if method is not None:
-            method.close()
-        loaded.close()
+    with closing(LoadedMethod(file.name, record, (), operators, program.device)) as loaded:
+        compiled = [Compiled(prepare(graph, rewrites), target) for graph in program.graphs(name)]
+        for index, each in enumerate(compiled):
+            observe = partial(checker.observe, index)
+            loaded.sessions.append(SteppedSession(each, program.device, observe))
+        inputs, _ = describe(record, compiled)
+        with closing(Method(loaded)) as method:
+            calls.make(method, inputs, checker)
 
 
-def target_of(program: Program, device: Device, is_cpu: bool | None = None) -> Target:
-    """The target of plain calls of a program, or with kernels for the other kind of adapter."""
-    target = replace(device.target, digits=program.digits)
-    return target if is_cpu is None else replace(target, is_cpu=is_cpu)
-
-
-def _context(program: Program) -> int:
-    """The context length that a language model declares; 0 if it declares none."""
-    for name in ("get_max_context_len", "get_max_seq_len"):
-        values = (
-            integers(f"{program.file.name}: results of {name}", program[name]()) if name in program else ()
-        )
-        if values:
-            return values[0]
-    return 0
-
-
-def _compiled(session: object) -> Compiled:
-    assert isinstance(session, SteppedSession)
-    return session.compiled
+def _constants(program: Program, name: str) -> tuple[int, ...]:
+    """The integers that a constant method returns; none without such a method."""
+    where = f"{program.file.name}: results of {name}"
+    return tuple(integers(where, program[name]())) if name in program else ()
 
 
 def check_rewrites(
@@ -150,18 +126,17 @@ def check_rewrites(
     """
     names = switched_on()
     structure = _structure(program, name, ())
-    before: set[object] = set()
+    checker.known = set()
     for count in range(len(names) + 1):
         on = names[:count]
-        last = on[-1] if on else ""
+        checker.rewrite = on[-1] if on else ""
         changed = _structure(program, name, on)
-        if last and last not in JOINS and changed == structure:
+        if on and on[-1] not in JOINS and changed == structure:
             continue  # it does not apply to this program
         structure = changed
-        changes = _ChangedSteps(checker, before, last)
-        with stepped(program, name, weights, program.device, target, on, changes) as (method, specs):
-            calls.make(method, specs, changes)
-        before = changes.signatures
+        checker.made = set()
+        run_steps(program, name, weights, target, on, calls, checker)
+        checker.known = checker.made
 
 
 def _structure(program: Program, name: str, rewrites: tuple[str, ...]) -> tuple[object, ...]:
@@ -172,19 +147,97 @@ def _structure(program: Program, name: str, rewrites: tuple[str, ...]) -> tuple[
     )
 
 
-@dataclass(slots=True)
-class _ChangedSteps:
-    """Passes on the steps that did not exist before, and remembers all."""
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A step with an output beyond its tolerance."""
 
-    checker: StepChecker
-    before: set[object]
-    rewrite: str
-    call: str = ""
-    signatures: set[object] = field(default_factory=set)
+    row: NodeResult
+    record: StepRecord
+    expected: Expected
+
+
+@dataclass(slots=True)
+class StepChecker:
+    evaluate: Evaluate
+    tolerances: Tolerances
+    progress: Progress = silent
+    call: str = ""  # the running call
+    rewrite: str = ""  # the rewrite under test
+    known: set[object] | None = None  # the steps before this rewrite, which are not checked again
+    made: set[object] = field(default_factory=set)  # the steps of the running calls
+    rows: list[NodeResult] = field(default_factory=list)
+    departure: Departure | None = None  # the first
 
     def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None:
         signature = (self.call, delegate, record.step.signature)
-        self.signatures.add(signature)
-        if self.rewrite and signature not in self.before and not record.step.is_on_host:
-            self.checker.call, self.checker.rewrite = self.call, self.rewrite
-            self.checker.observe(delegate, record, index, count)
+        self.made.add(signature)
+        if self.known is not None and (not self.rewrite or signature in self.known or record.step.is_on_host):
+            return
+        self.progress(f"comparing {self.call}".rstrip() + ", step", index + 1, count)
+        for row, expected in self._rows(delegate, record):
+            self.rows.append(row)
+            if row.verdict is Verdict.DEPARTS and self.departure is None:
+                self.departure = Departure(row, record, expected)
+
+    def _rows(self, delegate: int, record: StepRecord) -> Iterator[tuple[NodeResult, Expected]]:
+        step = record.step
+        for tensor in record.lost:
+            reason = "its memory was overwritten after its node ran"
+            yield self._row(delegate, record, tensor, Verdict.DEPARTS, reason), {}
+        is_prepack = all(call.operator.kind is Kind.PREPACK for call in step.calls)  # a constant or a state
+        if not step.is_on_host and (is_prepack or not record.after):
+            yield self._row(delegate, record, None, Verdict.IDLE), {}
+            return
+        try:
+            expected = self.evaluate(record)
+        except (NoReferenceError, PteronError) as error:
+            yield self._row(delegate, record, None, Verdict.UNCHECKED, str(error)), {}
+            return
+        for symbol in leaves(*(node.args[-1] for node in step.nodes)) if step.is_on_host else ():
+            if isinstance(symbol, Tensor):
+                continue
+            wanted, found = expected.get(symbol.id), record.integers[symbol.id]
+            verdict, reason = Verdict.IDLE if wanted is None else Verdict.WITHIN, ""
+            if wanted is not None and wanted != found:
+                verdict, reason = Verdict.DEPARTS, f"{found} instead of {wanted}"
+            yield self._row(delegate, record, symbol, verdict, reason=reason), expected
+        for tensor in record.shown:
+            yield self._tensor(delegate, record, tensor, expected), expected
+
+    def _tensor(self, delegate: int, record: StepRecord, tensor: Tensor, expected: Expected) -> NodeResult:
+        if tensor.id not in expected:
+            reason = "the reference gives no value for it"
+            return self._row(delegate, record, tensor, Verdict.UNCHECKED, reason)
+        found, wanted = record.after[tensor.id], np.asarray(expected[tensor.id])
+        if not tensor.dtype.is_float:
+            wanted = wanted.astype(found.dtype)  # wraps to 32 bits, as on GPUs
+        rounding = rounding_of_all(node.name for node in record.step.nodes)
+        held = held_type(tensor.dtype, found, wanted)
+        errors = measure(found, wanted, held, self.tolerances.bound(rounding, held))
+        verdict = Verdict.DEPARTS if errors.departs else Verdict.WITHIN
+        return self._row(delegate, record, tensor, verdict, errors.problem or "", errors)
+
+    def _row(
+        self,
+        delegate: int,
+        record: StepRecord,
+        value: Tensor | SymInt | None,
+        verdict: Verdict,
+        reason: str = "",
+        errors: Errors | None = None,
+    ) -> NodeResult:
+        nodes = record.step.nodes
+        shape = list(record.shapes.get(value.id, value.shape_max)) if isinstance(value, Tensor) else ""
+        kind = f"{value.dtype}{shape}" if isinstance(value, Tensor) else "integer"
+        return NodeResult(
+            self.call,
+            delegate,
+            tuple(node.index for node in nodes),
+            tuple(node.name for node in nodes),
+            record.step.ran,
+            f"%{value.id} {kind}" if value is not None else "",
+            verdict,
+            errors,
+            reason,
+            self.rewrite,
+        )

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pteron.errors import InputError, PteronError
 from pteron.extras import check_installed
-from pteron.format import KernelCall, load_weights
+from pteron.format.records import KernelCall
+from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.graph import Graph
 from pteron.llm.model_files import program_file
@@ -22,18 +24,19 @@ from pteron.passes.rewrite import switched_on
 from pteron.runtime import Program, load
 from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
-from pteron.tools.compare.calls import Calls, check_rewrites, stepped, target_of
-from pteron.tools.compare.checker import Departure, Evaluate, StepChecker
+from pteron.tools.accuracy import Tolerances
+from pteron.tools.compare.calls import Calls, Departure, Evaluate, StepChecker, check_rewrites, run_steps
 from pteron.tools.compare.outputs import expected_rows, exported_rows
-from pteron.tools.compare.reference import ROUTES, Reference
 from pteron.tools.compare.report import Comparison, NodeResult, Verdict
-from pteron.tools.compare.reproducer import RunInfo, save
+from pteron.tools.compare.reproducer import save
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
-from pteron.tools.compare.tolerances import Tolerances
 from pteron.tools.inputs import Input, LiveSize
 from pteron.tools.run import method_name
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
+ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
+FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
+_WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites", "expected"), ("adapter", "route", "exported")
 
 
 def compare(
@@ -72,21 +75,23 @@ def compare(
     started = time.perf_counter()
     calls = Calls(inputs, sizes, seed, tokens, steps)
     weights = list(data)
-    with load(_program_path(path), weights, device, digits=digits) as program:
+    path = program_file(Path(path)) if Path(path).is_dir() else path
+    with load(path, weights, device, digits=digits) as program:
         name = method_name(program, method)
         calls.check(program)
-        if chosen.sees_nodes and not any(graph.nodes for graph in program.graphs(name)):
+        compares_nodes = chosen.kind not in ("expected", "exported")
+        if compares_nodes and not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
-        comparer = _Comparer(
-            program, name, weights, calls, chosen, tolerances or Tolerances(), each_node, progress
-        )
+        allowed = tolerances or Tolerances()
+        comparer = _Comparer(program, name, weights, calls, chosen, allowed, each_node, progress)
         rows, departure = comparer.run()
-        culprit = comparer.culprit(departure) if departure else None
-        folder = None
+        culprit = folder = None
+        if departure:
+            evaluate = comparer.evaluate() if chosen.kind == "float64" else None
+            culprit = find_culprit(departure, evaluate, comparer.device, comparer.target, allowed)
         if departure and save_to is not None and not departure.record.step.is_on_host:
-            folder = save(departure, comparer.run_info(departure), Path(save_to))
-        seconds = time.perf_counter() - started
-        return replace(comparer.report(rows), culprit=culprit, saved=folder, seconds=seconds)
+            folder = save(departure, comparer.settings(departure), Path(save_to))
+        return comparer.report(rows, culprit, folder, time.perf_counter() - started)
 
 
 @dataclass(slots=True)
@@ -108,19 +113,13 @@ class _Comparer:
             return exported_rows(program, name, self.calls, self.reference.value, self.tolerances), None
         weights = load_weights(self.data)
         if kind == "rewrites":
-            checker = self._checker(partial(rerun_step, device=self.device, target=self.target, rewrites=()))
+            evaluate: Evaluate = partial(rerun_step, device=self.device, target=self.target, rewrites=())
+            checker = StepChecker(evaluate, self.tolerances, self.progress)
             check_rewrites(checker, program, name, weights, self.target, self.calls)
         else:
-            checker = self._checker(self._evaluate())
-            with stepped(program, name, weights, self.device, self.target, self.rewrites, checker) as (
-                method,
-                specs,
-            ):
-                self.calls.make(method, specs, checker)
+            checker = StepChecker(self.evaluate(), self.tolerances, self.progress)
+            run_steps(program, name, weights, self.target, self.rewrites, self.calls, checker)
         return checker.rows, checker.departure
-
-    def _checker(self, evaluate: Evaluate) -> StepChecker:
-        return StepChecker(evaluate, self.tolerances, self.progress)
 
     @property
     def device(self) -> Device:
@@ -128,43 +127,46 @@ class _Comparer:
 
     @property
     def target(self) -> Target:
-        return target_of(self.program, self.device)
+        """The target of plain calls of the program."""
+        return replace(self.device.target, digits=self.program.digits)
 
     @property
     def rewrites(self) -> tuple[str, ...]:
         """The rewrites that are on while nodes run."""
         return () if self.each_node and self.reference.kind != "rewrites" else switched_on()
 
-    def _evaluate(self) -> Evaluate:
+    def evaluate(self) -> Evaluate:
         if self.reference.kind == "float64":
             from pteron.tools.compare.float64 import float64  # imports PyTorch
 
             return float64
-        device, is_cpu = self.device, None
+        device, target = self.device, self.target
         if self.reference.kind == "adapter":
             device = Device.open(self.reference.value)
+            target = replace(device.target, digits=self.program.digits)
         else:
-            is_cpu = ROUTES[self.reference.value]
-        target = target_of(self.program, device, is_cpu)
+            target = replace(target, is_cpu=ROUTES[self.reference.value])
         return partial(rerun_step, device=device, target=target, rewrites=self.rewrites)
 
-    def culprit(self, departure: Departure) -> str:
-        evaluate = self._evaluate() if self.reference.kind == "float64" else None
-        return find_culprit(departure, evaluate, self.device, self.target, self.tolerances)
-
-    def run_info(self, departure: Departure) -> RunInfo:
+    def settings(self, departure: Departure) -> dict[str, Any]:
+        """What node.json says about the run."""
         rewrites = self.rewrites
         if departure.row.rewrite:  # later ones were still off
             rewrites = rewrites[: rewrites.index(departure.row.rewrite) + 1]
-        return RunInfo(
-            self.program.file.name, self.name, self.device, self.target, rewrites, str(self.reference)
-        )
+        return {
+            "program": Path(self.program.file.name).name,
+            "method": self.name,
+            "reference": str(self.reference),
+            "rewrites": list(rewrites),
+            "target": {"is_cpu": self.target.is_cpu, "digits": self.target.digits},
+            "adapter": {"name": str(self.device.adapter), "driver": self.device.adapter.driver},
+        }
 
-    def report(self, rows: Sequence[NodeResult]) -> Comparison:
+    def report(
+        self, rows: Sequence[NodeResult], culprit: str | None, saved: str | None, seconds: float
+    ) -> Comparison:
         method = next(record for record in self.program.file.methods if record.name == self.name)
-        host = Counter(
-            method.operators[call.operator] for call in method.instructions if isinstance(call, KernelCall)
-        )
+        hosted = (call for call in method.instructions if isinstance(call, KernelCall))
         graphs = self.program.graphs(self.name)
         checked, idle, unchecked = _count_nodes(rows, graphs, of_all=self.reference.kind != "rewrites")
         return Comparison(
@@ -177,10 +179,10 @@ class _Comparer:
             checked=checked,
             idle=idle,
             unchecked=unchecked,
-            host_operators=dict(host),
-            culprit=None,
-            saved=None,
-            seconds=0.0,
+            host_operators=dict(Counter(method.operators[call.operator] for call in hosted)),
+            culprit=culprit,
+            saved=saved,
+            seconds=seconds,
         )
 
     def _reference_text(self) -> str:
@@ -221,12 +223,12 @@ def _count_nodes(
 ) -> tuple[int, int, Mapping[str, str]]:
     """The number of nodes with all outputs compared, the number that ran no kernel, and why others were not
     checked; `of_all` includes nodes without any result."""
-    found: dict[tuple[int, int], set[Verdict]] = {}
+    found: dict[tuple[int, int], set[Verdict]] = defaultdict(set)
     reasons: dict[tuple[int, int], str] = {}
     for row in rows:
         for index in row.nodes:
             place = (row.delegate or 0, index)
-            found.setdefault(place, set()).add(row.verdict)
+            found[place].add(row.verdict)
             if row.verdict is Verdict.UNCHECKED:
                 reasons[place] = row.reason
     unchecked: dict[str, str] = {}
@@ -246,6 +248,21 @@ def _count_nodes(
     return checked, idle, unchecked
 
 
-def _program_path(path: str | os.PathLike[str]) -> Path:
-    given = Path(path)
-    return program_file(given) if given.is_dir() else given
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A kind of reference and its value: an adapter, a route or a file."""
+
+    kind: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}={self.value}" if self.value else self.kind
+
+    @classmethod
+    def of(cls, text: str) -> Reference:
+        """Parse one of FORMS."""
+        kind, _, value = text.partition("=")
+        is_known = kind in (_WITH_VALUE if value else _WITHOUT_VALUE)
+        if not is_known or (kind == "route" and value not in ROUTES):
+            raise InputError(f"reference {text!r}: expected one of {FORMS}")
+        return cls(kind, value)

@@ -13,8 +13,7 @@ from pteron.dtypes import DType
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS
 from pteron.reference import find
-from pteron.tools.compare.session import Array, StepRecord
-from pteron.tools.compare.steps import NoReferenceError
+from pteron.tools.compare.steps import Array, NoReferenceError, StepRecord
 
 
 def float64(record: StepRecord) -> Mapping[int, Array | int]:
@@ -23,10 +22,8 @@ def float64(record: StepRecord) -> Mapping[int, Array | int]:
     evaluator = _Evaluator(record)
     for node in record.step.nodes:
         evaluator.run(node)
-    return {
-        id: value.numpy() if isinstance(value, torch.Tensor) else value
-        for id, value in evaluator.made.items()
-    }
+    made = evaluator.made.items()
+    return {id: value.numpy() if isinstance(value, torch.Tensor) else value for id, value in made}
 
 
 @dataclass(slots=True)
@@ -48,10 +45,8 @@ class _Evaluator:
         try:
             results = function(*arguments)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            problem = str(error).partition("\n")[0]
-            raise NoReferenceError(
-                f"the reference of {node.name} does not take these arguments: {problem}"
-            ) from error
+            problem = f"the reference of {node.name} does not take these arguments: {error}"
+            raise NoReferenceError(problem.partition("\n")[0]) from error
         self._keep(output, results)
 
     def _keep(self, output: Value, results: Any) -> None:
@@ -70,20 +65,14 @@ class _Evaluator:
             return list(value)
         if not isinstance(value, (Tensor, SymInt)):
             return value
-        if value.id not in self.made:
-            self.made[value.id] = self._given(value)
-        return self.made[value.id]
-
-    def _given(self, value: Tensor | SymInt) -> Any:
-        """A value as it was before the step."""
-        if isinstance(value, SymInt):
+        if value.id not in self.made:  # as it was before the step
             known: Any = self.record.integers.get(value.id)
-        else:
-            array = self.record.value(value)
-            known = None if array is None else widened(array, value.dtype)
-        if known is None:
-            raise NoReferenceError(f"the value of {value} is not known")
-        return known
+            if isinstance(value, Tensor):
+                known = self.record.value(value)
+            if known is None:
+                raise NoReferenceError(f"the value of {value} is not known")
+            self.made[value.id] = widened(known, value.dtype) if isinstance(value, Tensor) else known
+        return self.made[value.id]
 
 
 def widened(array: Array, dtype: DType) -> torch.Tensor:

@@ -12,14 +12,13 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.extras import need
-from pteron.format import BundledTensor
 from pteron.format.source import open_file
 from pteron.runtime import Program, ValueSpec
+from pteron.tools.accuracy import Rounding, Tolerances, measure
 from pteron.tools.compare.calls import Calls
-from pteron.tools.compare.errors import measure
 from pteron.tools.compare.report import NodeResult, Verdict
-from pteron.tools.compare.tolerances import Rounding, Tolerances
 from pteron.tools.inputs import as_float, fill_inputs
+from pteron.tools.run import plain_value
 
 
 def expected_rows(program: Program, name: str, tolerances: Tolerances) -> list[NodeResult]:
@@ -34,8 +33,8 @@ def expected_rows(program: Program, name: str, tolerances: Tolerances) -> list[N
     method = program[name]
     for index, case in enumerate(cases):
         method.reset()
-        found = method(*(_plain(value) for value in case.inputs))
-        wanted = list(map(_plain, case.outputs))
+        found = method(*map(plain_value, case.inputs))
+        wanted = list(map(plain_value, case.outputs))
         rows += _rows(f"case {index}", found, wanted, method.outputs, tolerances)
     return rows
 
@@ -97,10 +96,6 @@ def _rows(
         verdict = Verdict.DEPARTS if errors.departs else Verdict.WITHIN
         output = f"output {position} {dtype}{list(left.shape)}"
         yield NodeResult(call, None, (), (), "", output, verdict, errors, errors.problem or "")
-
-
-def _plain(value: Any) -> Any:
-    return value.array if isinstance(value, BundledTensor) else value
 
 
 def _as_torch(value: Any, spec: ValueSpec, torch: Any) -> Any:

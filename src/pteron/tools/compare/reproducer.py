@@ -12,6 +12,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -23,12 +24,22 @@ from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.ops import Target
+from pteron.graph.values import tensors
 from pteron.ops.operand import HostArray
-from pteron.tools.compare.checker import Departure
-from pteron.tools.compare.errors import Errors, held_type, measure
+from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, rounding_of_all
+from pteron.tools.compare.calls import Departure
 from pteron.tools.compare.subgraph import Subgraph, extract_subgraph
-from pteron.tools.compare.tolerances import Tolerances, rounding_of_all
+
+FORM = 1
+_SCRIPT = '''"""Runs the nodes of node.json again, on the adapter that PTERON_ADAPTER names."""
+
+from pathlib import Path
+
+from pteron.tools.compare import replay
+
+for output in replay(Path(__file__).parent):
+    print(output)
+'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,36 +118,12 @@ def _read(content: Mapping[str, Any], root: Path) -> Subgraph:
     return Subgraph(Graph(str(root), nodes, inputs, outputs), tuple(given[value.id] for value in inputs))
 
 
-FORM = 1
-_SCRIPT = '''"""Runs the nodes of node.json again, on the adapter that PTERON_ADAPTER names."""
-
-from pathlib import Path
-
-from pteron.tools.compare import replay
-
-for output in replay(Path(__file__).parent):
-    print(output)
-'''
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """The program, device and settings of a comparison."""
-
-    program: str
-    method: str
-    device: Device
-    target: Target
-    rewrites: tuple[str, ...]
-    reference: str
-
-
-def save(departure: Departure, info: RunInfo, folder: Path) -> str:
+def save(departure: Departure, settings: Mapping[str, Any], folder: Path) -> str:
     """Write the folder; returns its path."""
     part = extract_subgraph(departure.record)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        described = _described(part, departure, info, folder)
+        described = {**_described(part, departure, folder), **settings}
         for tensor in part.outputs:
             np.save(folder / f"gpu_{tensor.id}.npy", departure.record.after[tensor.id])
             if tensor.id in departure.expected:
@@ -148,26 +135,22 @@ def save(departure: Departure, info: RunInfo, folder: Path) -> str:
     return str(folder)
 
 
-def _described(part: Subgraph, departure: Departure, info: RunInfo, folder: Path) -> dict[str, Any]:
-    """The content of node.json; also writes the value files."""
+def _described(part: Subgraph, departure: Departure, folder: Path) -> dict[str, Any]:
+    """The content of node.json without the settings; also writes the value files."""
     values: dict[str, Any] = {}
     for value, given in zip(part.graph.inputs, part.inputs, strict=True):
         if isinstance(value, SymInt):
             values[str(value.id)] = {"integer": int(given)}
         else:
             values[str(value.id)] = _tensor(value, np.asarray(given), "input", folder)
-    for node in part.graph.nodes:
-        for tensor in _tensors(node.args):
-            if str(tensor.id) in values:
-                continue
+    for tensor in (t for node in part.graph.nodes for arg in node.args for t in tensors(arg)):
+        if str(tensor.id) not in values:
             constant = tensor.constant
             array = constant.numpy() if constant is not None else None
             values[str(tensor.id)] = _tensor(tensor, array, "constant" if constant else "made", folder)
     row = departure.row
     return {
         "form": FORM,
-        "program": Path(info.program).name,
-        "method": info.method,
         "call": row.call,
         "delegate": row.delegate,
         "ran": row.ran,
@@ -179,10 +162,6 @@ def _described(part: Subgraph, departure: Departure, info: RunInfo, folder: Path
         "inputs": [value.id for value in part.graph.inputs],
         "outputs": [tensor.id for tensor in part.outputs],
         "departs": {"output": row.output, "reason": row.reason, "errors": row.errors and asdict(row.errors)},
-        "reference": info.reference,
-        "rewrites": list(info.rewrites),
-        "target": {"is_cpu": info.target.is_cpu, "digits": info.target.digits},
-        "adapter": {"name": str(info.device.adapter), "driver": info.device.adapter.driver},
         "versions": _versions(),
     }
 
@@ -190,28 +169,18 @@ def _described(part: Subgraph, departure: Departure, info: RunInfo, folder: Path
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "system": platform.platform()}
     for package in ("pteron", "wgpu", "numpy", "torch"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def _tensor(tensor: Tensor, array: HostArray | None, role: str, folder: Path) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "role": role,
-        "dtype": str(tensor.dtype),
-        "shape_max": list(tensor.shape_max),
-    }
+    described: dict[str, Any] = {"role": role, "dtype": str(tensor.dtype)}
+    described["shape_max"] = list(tensor.shape_max)
     if array is not None:
         described |= {"shape": list(array.shape), "file": f"value_{tensor.id}.npy"}
         np.save(folder / f"value_{tensor.id}.npy", array)
     return described
-
-
-def _tensors(arguments: tuple[Value, ...]) -> list[Tensor]:
-    items = [item for arg in arguments for item in (arg.items if isinstance(arg, ValueList) else (arg,))]
-    return [item for item in items if isinstance(item, Tensor)]
 
 
 def _argument(value: Value) -> Any:

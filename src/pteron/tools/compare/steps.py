@@ -1,20 +1,40 @@
 """The calls of a plan -> steps: the smallest units whose inputs and outputs can be observed, with their
-launches.
+launches; and a session that runs them one by one.
 
 A step is one call, or several if a join merged the last launch of one with the first of the next, or if one
-passes the next a tensor that no node of the graph has.
+passes the next a tensor that no node of the graph has. Tensors share memory, so values are read right away:
+inputs before a step, outputs after it. Launches, kernels and buffers are those of the plan of plain calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
-from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.graph.values import tensors
-from pteron.ops import Call, Kind
-from pteron.plan import Plan
+import numpy as np
+import numpy.typing as npt
+
+from pteron.gpu import Device, Recording, Replay, States, submit
+from pteron.graph import Constant, Graph, Node, Tensor
+from pteron.graph.values import numel, tensors
+from pteron.host.tensors import numbers
+from pteron.ops import Call, Kind, Operand
+from pteron.ops.call import mutated_ids
+from pteron.ops.live import affine
+from pteron.ops.operand import Slot, State, Weight
+from pteron.ops.terms import evaluate
+from pteron.plan import Compiled, Plan
+from pteron.plan.planner import Planning
+from pteron.runtime.outputs import Output, Wanted, taken
+from pteron.runtime.prerecord import PrerecordedCalls
+from pteron.runtime.session import Counters, Session
+from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
+from pteron.tools.graph_structure import leaves
+
+Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -28,7 +48,6 @@ class Step:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that it computes, in order."""
         found = {node.index: node for call in self.calls for node in nodes_of(call)}
         found |= {node.index: node for node in self.left_out}
         return tuple(found[index] for index in sorted(found))
@@ -71,17 +90,6 @@ class NoReferenceError(Exception):
     """A step has no reference; the message says why."""
 
 
-def makers_of(graph: Graph) -> Mapping[int, Node]:
-    """The node that makes each value, by id."""
-    made: dict[int, Node] = {}
-    for node in graph.nodes:
-        output = node.args[-1]
-        for item in output.items if isinstance(output, ValueList) else (output,):
-            if isinstance(item, (Tensor, SymInt)):
-                made.setdefault(item.id, node)
-    return made
-
-
 def values_of(graph: Graph) -> set[int]:
     """The ids of the tensors of a graph's nodes; rewrites add others between their calls."""
     return {tensor.id for node in graph.nodes for arg in node.args for tensor in tensors(arg)}
@@ -89,10 +97,10 @@ def values_of(graph: Graph) -> set[int]:
 
 def steps_of(graph: Graph, once: Sequence[Call], calls: Sequence[Call], plan: Plan) -> list[Step]:
     """The steps of a plan of these calls: first those that ran once at load, then the others in order."""
-    owners: dict[int, list[int]] = {}
+    owners: dict[int, list[int]] = defaultdict(list)
     for position, call in enumerate(calls):
         for node in call.nodes:
-            owners.setdefault(node, []).append(position)
+            owners[node].append(position)
     doing = [sorted({place for node in launch.nodes for place in owners[node]}) for launch in plan.launches]
     together = [(places[0], places[-1]) for places in doing]
     together += _internal_spans(graph, calls)
@@ -112,24 +120,20 @@ class _LeftOut:
     """Finds nodes that no call computes any more, from the calls that would have read their outputs."""
 
     def __init__(self, graph: Graph, calls: Iterable[Call]) -> None:
-        self._makers = makers_of(graph)
+        # The first node that makes a value: a later one updates it in place.
+        self._makers = {value.id: node for node in reversed(graph.nodes) for value in leaves(node.args[-1])}
         self._done = {node.index for call in calls for node in nodes_of(call)}
 
     def by(self, calls: Iterable[Call]) -> tuple[Node, ...]:
         found: dict[int, Node] = {}
         pending = [node for call in calls for node in nodes_of(call)]
         while pending:
-            for value in (value for arg in pending.pop().args for value in _ids(arg)):
-                maker = self._makers.get(value)
+            for value in leaves(*pending.pop().args):
+                maker = self._makers.get(value.id)
                 if maker is not None and maker.index not in self._done and maker.index not in found:
                     found[maker.index] = maker
                     pending.append(maker)
         return tuple(found.values())
-
-
-def _ids(value: Value) -> tuple[int, ...]:
-    items = value.items if isinstance(value, ValueList) else (value,)
-    return tuple(item.id for item in items if isinstance(item, (Tensor, SymInt)))
 
 
 def _internal_spans(graph: Graph, calls: Sequence[Call]) -> Iterable[tuple[int, int]]:
@@ -150,11 +154,171 @@ def _merged(spans: Iterable[tuple[int, int]], count: int) -> Iterable[tuple[int,
     ends = list(range(count))
     for start, end in spans:
         ends[start] = max(ends[start], end)
-    start = 0
-    while start < count:
-        end, place = ends[start], start
-        while place <= end:
-            end = max(end, ends[place])
-            place += 1
+    start = end = 0
+    for place, reach in enumerate(ends):
+        if place > end:
+            yield start, end
+            start = place
+        end = max(end, reach)
+    if ends:
         yield start, end
-        start = end + 1
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A step that ran. Tensors are by id, in the element types of their buffers (bf16 as f32).
+
+    `before` holds its inputs and states; `after` its outputs, `shown` those used outside the step;
+    `constants` are read from the file; `integers` are the live integers of the call; `lost` are tensors that
+    were overwritten after the step that made them.
+    """
+
+    graph: Graph
+    step: Step
+    before: Mapping[int, Array]
+    after: Mapping[int, Array]
+    shown: tuple[Tensor, ...]
+    constants: Mapping[int, Constant]
+    integers: Mapping[int, int]
+    shapes: Mapping[int, tuple[int, ...]]
+    lost: tuple[Tensor, ...] = ()
+
+    def value(self, tensor: Tensor) -> Array | None:
+        """The value of a tensor before the step; None if unknown."""
+        if tensor.id in self.before:
+            return self.before[tensor.id]
+        constant = self.constants.get(tensor.id, tensor.constant)
+        if constant is None:
+            return None
+        array = numbers(constant.numpy(), constant.dtype)
+        return array.reshape(self.shapes.get(tensor.id, tensor.shape_max))
+
+
+Observe: TypeAlias = Callable[[StepRecord, int, int], None]  # a step, its index, the number of steps
+
+
+class SteppedSession(Session):
+    """Runs a graph step by step and passes each to `observe`."""
+
+    def __init__(self, compiled: Compiled, device: Device, observe: Observe) -> None:
+        super().__init__(compiled.executable, device, Counters(), compiled)
+        self.compiled = compiled
+        self.observe = observe
+
+    def run(
+        self,
+        inputs: Sequence[Input],
+        wanted: Sequence[Wanted | None],
+        states: States,
+        ahead: PrerecordedCalls | None = None,
+    ) -> list[Output]:
+        with self.device.lock:
+            self.check_open()
+            states.check_open()
+            values = live_values(self.executable, inputs)
+            walked = self.compiled.walk(live_shapes(self.executable, inputs), values)
+            plan = walked.finish()
+            terms = plan.numbers(values)
+            assert terms is not None  # the plan was made for these values
+            recording = Recording(self.device, plan, self._arena, self._weights, terms)
+            try:
+                staged = stage(self.executable, inputs, plan.indices)
+                copies, _ = upload(self.device, staged, lambda port: self.buffer(port, states))
+                submit(self.device, copies)
+                states.unsettle()
+                self._run_steps(_TensorReader(self, walked, states, values), plan, recording.replay(states))
+                views = self.outputs(recording, terms, states)
+                outputs, after, _ = taken(self.device, self.executable.name, views, wanted)
+                submit(self.device, after)
+            finally:
+                recording.close()
+            return outputs
+
+    def _run_steps(self, reader: _TensorReader, plan: Plan, replay: Replay) -> None:
+        """Calls of constants ran at load and their outputs remain: they come first."""
+        prepared = self.compiled.prepared
+        steps = steps_of(prepared.graph, prepared.once, prepared.each, plan)
+        reader.last_reads = {
+            tensor.id: index
+            for index, step in enumerate(steps)
+            for tensor in (*step.reads, *step.reads_besides)
+        }
+        for index, step in enumerate(steps):
+            before, lost = reader.before(step)
+            launched = replay.steps[step.first : step.last]
+            if launched:
+                submit(self.device, [Replay(launched, replay.kept)])
+            self.observe(reader.after(index, step, before, lost), index, len(steps))
+
+    def read(self, operand: Operand, states: States) -> Array | None:
+        """A tensor at its live shape; None for a constant of the file."""
+        buffer = operand.buffer
+        if not isinstance(buffer, (Slot, State)):
+            return None
+        memory = states[buffer] if isinstance(buffer, State) else self._arena[buffer]
+        data = self.device.read(memory, numel(operand.shape) * operand.storage.itemsize)
+        return np.frombuffer(data, operand.storage.numpy).reshape(operand.shape)
+
+
+class _TensorReader:
+    """Reads tensors of one call, and remembers the outputs of earlier steps."""
+
+    def __init__(
+        self, session: SteppedSession, walked: Planning, states: States, values: Mapping[int, int]
+    ) -> None:
+        self.session, self.walked, self.states = session, walked, states
+        self.last_reads: dict[int, int] = {}  # the last step that reads a tensor
+        terms = evaluate(walked.trace.tape, values)
+        live = {id: affine(value).evaluate(terms) for id, value in walked.integers.items()}
+        self._integers = {**values, **live}
+        placed = session.compiled.placement.buffers.items()
+        self._constants = {id: buffer.constant for id, buffer in placed if isinstance(buffer, Weight)}
+        graph = walked.graph
+        mutated = mutated_ids(session.compiled.prepared.calls)
+        self._seen_later = {value.id for value in graph.outputs} | mutated
+        self._of_nodes = values_of(graph)
+        self._left = {
+            value.id: array
+            for value in graph.inputs
+            if isinstance(value, Tensor) and (array := self._read(value)) is not None
+        }
+
+    def before(self, step: Step) -> tuple[dict[int, Array], tuple[Tensor, ...]]:
+        """The inputs of a step, and those of them that were overwritten since."""
+        found: dict[int, Array] = {}
+        lost: list[Tensor] = []
+        made: set[int] = set()  # by earlier calls of the step
+        for call in step.calls:
+            for tensor in call.reads:
+                array = self._read(tensor) if tensor.id not in made and tensor.id not in found else None
+                if array is not None:
+                    found[tensor.id] = array
+                    if tensor.id in self._left and array.tobytes() != self._left[tensor.id].tobytes():
+                        lost.append(tensor)
+            made.update(value.id for value in call.outputs if isinstance(value, Tensor))
+        for tensor in step.reads_besides:  # their memory may have been reused
+            if tensor.id in self._left:
+                found.setdefault(tensor.id, self._left[tensor.id])
+        return found, tuple(lost)
+
+    def after(
+        self, index: int, step: Step, before: Mapping[int, Array], lost: tuple[Tensor, ...]
+    ) -> StepRecord:
+        alone = len(step.calls) == 1
+        visible = [
+            tensor
+            for tensor in step.writes
+            if tensor.id in self._of_nodes
+            and (alone or tensor.id in self._seen_later or self.last_reads.get(tensor.id, -1) > index)
+        ]
+        left = {tensor.id: array for tensor in visible if (array := self._read(tensor)) is not None}
+        shown = tuple(tensor for tensor in visible if tensor.id in left)
+        self._left |= left
+        for tensor in (*step.reads, *step.reads_besides, *step.writes):
+            if self.last_reads.get(tensor.id, -1) <= index:
+                self._left.pop(tensor.id, None)
+        graph, shapes = self.walked.graph, self.walked.shapes
+        return StepRecord(graph, step, before, left, shown, self._constants, self._integers, shapes, lost)
+
+    def _read(self, tensor: Tensor) -> Array | None:
+        return self.session.read(self.walked.operand(tensor), self.states)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -13,19 +14,13 @@ from pteron.host.tensors import HostResult, numbers
 from pteron.ops import OPERATORS, Kind, Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.runtime.outputs import Output, Wanted
+from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
-from pteron.tools.compare.session import Array, Observe, SteppedSession, StepRecord
-from pteron.tools.compare.steps import NoReferenceError
+from pteron.tools.compare.steps import Array, NoReferenceError, Observe, SteppedSession, StepRecord
 
 Given: TypeAlias = Array | int
 # The type in which the host reads a buffer without loss.
-_PLAIN = {
-    Storage.F32: DType.F32,
-    Storage.F16: DType.F16,
-    Storage.I32: DType.I32,
-    Storage.U32: DType.I32,
-}
+_PLAIN = {Storage.F32: DType.F32, Storage.F16: DType.F16, Storage.I32: DType.I32, Storage.U32: DType.I32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +37,17 @@ class Subgraph:
     def run(self, device: Device, target: Target, rewrites: Collection[str]) -> Mapping[int, Array]:
         """The outputs by id, computed on a device with these rewrites and joins."""
         compiled = Compiled(prepare(self.graph, rewrites), target)
-        session = Session(compiled.executable, device, Counters(), compiled)
-        try:
-            return self._run(session, target)
-        finally:
-            session.close()
+        return self._run(Session(compiled.executable, device, Counters(), compiled), target)
 
     def step(self, device: Device, target: Target, rewrites: Collection[str], observe: Observe) -> None:
-        session = SteppedSession(Compiled(prepare(self.graph, rewrites), target), device, observe)
-        try:
-            self._run(session, target)
-        finally:
-            session.close()
+        compiled = Compiled(prepare(self.graph, rewrites), target)
+        self._run(SteppedSession(compiled, device, observe), target)
 
     def _run(self, session: Session, target: Target) -> Mapping[int, Array]:
         wanted = [Wanted(_PLAIN[target.storage(tensor.dtype)], on_gpu=False) for tensor in self.outputs]
-        states = session.states()
-        try:
-            return self._read(session.run(self.inputs, wanted, states))
-        finally:
-            states.close()
-
-    def _read(self, results: Iterable[Output]) -> Mapping[int, Array]:
-        return {
-            tensor.id: result.numpy()
-            for tensor, result in zip(self.outputs, results, strict=True)
-            if isinstance(result, HostResult)
-        }
+        with closing(session), closing(session.states()) as states:
+            results = zip(self.outputs, session.run(self.inputs, wanted, states), strict=True)
+            return {tensor.id: each.numpy() for tensor, each in results if isinstance(each, HostResult)}
 
 
 def rerun_step(

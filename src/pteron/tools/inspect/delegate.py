@@ -9,28 +9,25 @@ from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
 from pteron.families.exporter_removed.operators import explained
-from pteron.format import BACKEND, DelegateGraph, DelegateRecord, read_delegate
+from pteron.format.delegate import BACKEND, read_delegate
+from pteron.format.records import DelegateGraph, DelegateRecord
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
 from pteron.ops import Target, Weight
-from pteron.passes import Source, is_available, prepare
+from pteron.passes import is_available, prepare
 from pteron.plan import Compiled, Plan
 from pteron.tools.text import counted
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorUse:
-    """How often an operator is called, and whether it is supported."""
-
     name: str
     count: int
-    available: bool
+    available: bool  # whether it is supported
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """The number of buffers and their total bytes."""
-
     count: int
     bytes: int
 
@@ -65,7 +62,6 @@ class ExaminedDelegate:
 def inspect_delegate(
     delegate: DelegateRecord, name: str, weights: Mapping[str, memoryview], target: Target, with_graph: bool
 ) -> ExaminedDelegate:
-    """Examine a delegate and whether it runs on a target."""
     report = DelegateReport(delegate.backend, len(delegate.blob))
     if delegate.backend != BACKEND:
         return ExaminedDelegate(replace(report, problems=(f"{delegate.backend} programs are not supported",)))
@@ -74,7 +70,7 @@ def inspect_delegate(
     try:
         graph = build(_with_placeholders(record))
     except FormatError as error:
-        return ExaminedDelegate(_refused(report, error))
+        return ExaminedDelegate(_with_problems(report, str(error)))
     if with_graph:
         report = replace(report, graph=tuple(map(_line, graph.nodes)))
     if not all(use.available for use in report.operators):
@@ -83,10 +79,10 @@ def inspect_delegate(
         compiled = Compiled(prepare(graph), target)
         at_most = compiled.plan_at_maximum()  # as loading does: it checks the whole graph
     except PteronError as error:
-        return ExaminedDelegate(_refused(report, error), graph)
+        return ExaminedDelegate(_with_problems(report, str(error)), graph)
     report = _of_compiled(report, graph, compiled)
-    too_large = tuple(_too_large(name, compiled, at_most[0] if at_most else None))
-    return ExaminedDelegate(replace(report, problems=(*report.problems, *too_large)), graph, compiled)
+    too_large = _too_large(name, compiled, at_most[0] if at_most else None)
+    return ExaminedDelegate(_with_problems(report, *too_large), graph, compiled)
 
 
 def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str]:
@@ -103,8 +99,8 @@ def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str
             yield f"{name}, {kind}: a buffer of {max(sizes):,} bytes; the adapter allows {most:,}"
 
 
-def _refused(report: DelegateReport, error: PteronError) -> DelegateReport:
-    return replace(report, problems=(*report.problems, str(error)))
+def _with_problems(report: DelegateReport, *problems: str) -> DelegateReport:
+    return replace(report, problems=(*report.problems, *problems))
 
 
 def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
@@ -112,9 +108,8 @@ def _of_record(report: DelegateReport, record: DelegateGraph) -> DelegateReport:
     constants = {constant.key or index: constant for index, constant in enumerate(record.constants)}.values()
     operators = tuple(OperatorUse(name, count, is_available(name)) for name, count in uses.most_common())
     missing = tuple(str(constant.key) for constant in constants if constant.data is None)
-    problems = [
-        f"{explained(use.name)} is not supported ({use.count}x)" for use in operators if not use.available
-    ]
+    unknown = (use for use in operators if not use.available)
+    problems = [f"{explained(use.name)} is not supported ({use.count}x)" for use in unknown]
     if missing:
         problems.append(f"{counted(len(missing), 'constant')} missing in the given files")
     return replace(
@@ -134,7 +129,11 @@ def _of_compiled(report: DelegateReport, graph: Graph, compiled: Compiled) -> De
         report,
         states=MemoryUse(len(state_bytes), sum(state_bytes)),
         activations=MemoryUse(len(executable.slots), sum(executable.slots)),
-        live_integers=tuple(_source(graph, source) for source in executable.sources),
+        live_integers=tuple(
+            f"%{source.symbol} is input {source.input} {graph.inputs[source.input]}"
+            + ("" if source.dim is None else f", element {source.index} of dim {source.dim}")
+            for source in executable.sources
+        ),
     )
 
 
@@ -146,19 +145,12 @@ def _with_placeholders(record: DelegateGraph) -> DelegateGraph:
     try:
         zeros = memoryview(mmap.mmap(-1, max(1, *lengths)))
     except (OSError, OverflowError, ValueError):
-        raise FormatError(
-            f"{record.name}: a constant of {max(lengths):,} bytes does not fit into memory"
-        ) from None
+        raise FormatError(f"{record.name}: a constant of {max(lengths):,} bytes exceeds the memory") from None
     constants = (
         replace(constant, data=zeros[: constant.length]) if constant.data is None else constant
         for constant in record.constants
     )
     return replace(record, constants=tuple(constants))
-
-
-def _source(graph: Graph, source: Source) -> str:
-    element = "" if source.dim is None else f", element {source.index} of dim {source.dim}"
-    return f"%{source.symbol} is input {source.input} {graph.inputs[source.input]}{element}"
 
 
 def _line(node: Node) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.errors import InputError, PteronError
-from pteron.format import (
-    BundledFile,
+from pteron.format.bundled import is_bundled, read_bundled
+from pteron.format.program import read_program
+from pteron.format.records import (
     DelegateCall,
-    FileBytes,
     FreeCall,
     JumpFalseCall,
     KernelCall,
@@ -22,14 +22,9 @@ from pteron.format import (
     MoveCall,
     ProgramFile,
     TensorRecord,
-    contents,
-    is_bundled,
-    load_weights,
-    open_bytes,
-    read_bundled,
-    read_program,
-    read_weights,
 )
+from pteron.format.source import FileBytes, contents, open_bytes
+from pteron.format.weights import load_weights, read_weights
 from pteron.host.limits import Limits
 from pteron.runtime.checks import check_method
 from pteron.runtime.specs import describe
@@ -61,8 +56,6 @@ class ExaminedMethod:
 
 @dataclass(frozen=True, slots=True)
 class ExaminedProgram:
-    """A program's report and the data behind it."""
-
     report: ProgramReport
     local: LocalAdapter
     methods: tuple[ExaminedMethod, ...]
@@ -92,7 +85,6 @@ def examine_program(
     graph: bool = False,
     adapter: str | None = None,
 ) -> ExaminedProgram:
-    """The report of a program, and its graphs."""
     bundle = read_bundled(file.view, file.name) if is_bundled(file.view) else None
     view = bundle.program if bundle else file.view
     program = read_program(view, file.name)
@@ -107,9 +99,11 @@ def examine_program(
     problems = [problem for examined in methods for problem in examined.report.problems]
     if needs_adapter and local.problem:
         problems.append(local.problem)
+    has_segments = bytes(contents(view[8:12])) == b"eh00"
+    layout = "with segments" if has_segments else "one flatbuffer, without segments"
     report = ProgramReport(
         name=Path(program.name).name,
-        kind=_kind(view, bundle),
+        kind=f"{'bundled ' if bundle else ''}ExecuTorch program, {layout}",
         bytes=len(file.view),
         version=program.version,
         named_data=len(program.named_data),
@@ -122,11 +116,6 @@ def examine_program(
     return ExaminedProgram(report, local, methods)
 
 
-def _kind(view: memoryview, bundle: BundledFile | None) -> str:
-    layout = "with segments" if bytes(contents(view[8:12])) == b"eh00" else "one flatbuffer, without segments"
-    return f"{'bundled ' if bundle else ''}ExecuTorch program, {layout}"
-
-
 def _method(
     program: ProgramFile,
     record: MethodRecord,
@@ -134,21 +123,16 @@ def _method(
     local: LocalAdapter,
     graph: bool,
 ) -> ExaminedMethod:
+    where = f"{program.name}, {record.name}, delegate"
     examined = tuple(
-        inspect_delegate(
-            delegate, f"{program.name}, {record.name}, delegate {index}", weights, local.limits, graph
-        )
+        inspect_delegate(delegate, f"{where} {index}", weights, local.limits, graph)
         for index, delegate in enumerate(record.delegates)
     )
     inputs, outputs = describe(record, [delegate.compiled for delegate in examined])
-    calls = Counter(
-        record.operators[call.operator] for call in record.instructions if isinstance(call, KernelCall)
-    )
-    constants = [
-        len(value.data)
-        for value in record.values
-        if isinstance(value, TensorRecord) and value.data is not None
-    ]
+    hosted = (call for call in record.instructions if isinstance(call, KernelCall))
+    calls = Counter(record.operators[call.operator] for call in hosted)
+    tensors = (value for value in record.values if isinstance(value, TensorRecord))
+    constants = [len(tensor.data) for tensor in tensors if tensor.data is not None]
     report = MethodReport(
         name=record.name,
         inputs=inputs,

@@ -1,14 +1,15 @@
-"""The reports of `inspect`: programs, methods and weight files."""
+"""The reports of `inspect` on programs, methods and weight files, and these as lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pteron.dtypes import DType
-from pteron.extras import why_refused
+from pteron.extras import has_torch, why_refused
 from pteron.runtime.specs import ValueSpec
-from pteron.tools.inspect.delegate import DelegateReport, OperatorUse
+from pteron.tools.inspect.delegate import DelegateReport, MemoryUse, OperatorUse
+from pteron.tools.text import columns, counted, human_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,91 @@ class WeightReport:
 
 @dataclass(frozen=True, slots=True)
 class WeightFileReport:
-    """A .ptd weight file."""
-
     name: str
     kind: str
     bytes: int
     weights: tuple[WeightReport, ...]
+
+
+def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
+    if isinstance(report, WeightFileReport):
+        yield from _weight_file_lines(report)
+        return
+    yield f"{report.name}  {human_bytes(report.bytes)}, {report.kind}"
+    rows = []
+    if report.named_data:
+        size = human_bytes(report.named_data_bytes)
+        rows.append(["named data", f"{counted(report.named_data, 'tensor')}, {size}"])
+    rows += [["test cases", f"{method}: {count}"] for method, count in report.test_cases.items()]
+    first, *rest = report.problems or (f"yes, on {report.adapter}" if report.adapter else "yes",)
+    rows.append(["runs here ", f"{'no: ' if report.problems else ''}{first}"])
+    rows += [["", f"    {problem}"] for problem in rest]
+    yield from columns(rows, indent=2)
+    for method in report.methods:
+        if not method.is_constant:
+            yield ""
+            yield from _method_lines(method)
+    constant = [method for method in report.methods if method.is_constant]
+    if constant:
+        yield from ("", "constant methods")
+        yield from columns([[m.name, ", ".join(map(value_text, m.outputs))] for m in constant], indent=2)
+
+
+def _method_lines(method: MethodReport) -> Iterator[str]:
+    inputs, outputs = ", ".join(map(value_text, method.inputs)), ", ".join(map(value_text, method.outputs))
+    yield f"{method.name}({inputs}) -> ({outputs})"
+    rows = [["instructions", ", ".join(counted(count, kind) for kind, count in method.instructions.items())]]
+    if method.host_constants:
+        constants = MemoryUse(method.host_constants, method.host_constant_bytes)
+        rows.append(["host constants", _memory(constants, "tensor")])
+    yield from columns(rows, indent=2)
+    if method.host_operators:
+        yield "  host operators"
+        yield from _uses(method.host_operators, 4, "unsupported" if has_torch() else "needs PyTorch")
+    for index, delegate in enumerate(method.delegates):
+        yield from _delegate_lines(index, delegate)
+
+
+def _delegate_lines(index: int, delegate: DelegateReport) -> Iterator[str]:
+    if delegate.constants is None:
+        yield f"  delegate {index}  {delegate.backend}, {human_bytes(delegate.bytes)}"
+        return
+    yield f"  delegate {index}  {delegate.backend}, {counted(delegate.nodes, 'node')}"
+    missing = len(delegate.constants_missing)
+    absent = f", {missing} of them missing in the given files" if missing else ""
+    rows = [["constants", _memory(delegate.constants, "tensor") + absent]]
+    if delegate.states is not None and delegate.states.count:
+        rows.append(["states", _memory(delegate.states, "tensor") + ", kept between calls"])
+    if delegate.activations is not None:
+        rows.append(["activations", _memory(delegate.activations, "buffer") + ", at the maximum shapes"])
+    rows += [["live integer", text] for text in delegate.live_integers]
+    yield from columns(rows, indent=4)
+    yield "    operators"
+    yield from _uses(delegate.operators, 6, "unsupported")
+    if delegate.graph:
+        yield "    graph"
+        yield from (f"      {line}" for line in delegate.graph)
+
+
+def _weight_file_lines(report: WeightFileReport) -> Iterator[str]:
+    count = counted(len(report.weights), "entry", "entries")
+    yield f"{report.name}  {human_bytes(report.bytes)}, {report.kind}, {count}"
+    rows = []
+    for weight in report.weights:
+        kind = f"{weight.dtype}{list(weight.shape)}" if weight.dtype else "bytes"
+        rows.append((human_bytes(weight.bytes), kind, weight.key))
+    yield from columns(rows, indent=2, align=">")
+
+
+def _uses(operators: Iterable[OperatorUse], indent: int, lacking: str) -> list[str]:
+    rows = [(str(use.count), use.name, "" if use.available else lacking) for use in operators]
+    return columns(rows, indent, align=">")
+
+
+def _memory(use: MemoryUse, noun: str) -> str:
+    return f"{counted(use.count, noun)}, {human_bytes(use.bytes)}"
+
+
+def value_text(spec: ValueSpec) -> str:
+    """The type of a tensor, or the value of a scalar if the file has one."""
+    return str(spec) if spec.kind == "tensor" or spec.value is None else repr(spec.value)

@@ -22,8 +22,8 @@ from pteron.plan import Executable
 from pteron.plan.collect import Collector
 from pteron.runtime.session import Counters, Session
 from pteron.tools.local_adapter import write_cache
-from pteron.tools.profile.clocks import clock_of
 from pteron.tools.profile.report import Ceilings
+from pteron.tools.profile.timing import clock_of
 from pteron.wgsl import Kernel
 
 _VERSION = 2  # of the measurement

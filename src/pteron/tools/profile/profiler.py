@@ -15,13 +15,7 @@ from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import family_of_kernel, layers_of
 from pteron.tools.profile.ceilings import ceilings_of
 from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
-from pteron.tools.profile.timing import (
-    CallTimes,
-    DelegateCall,
-    call_seconds,
-    delegate_calls,
-    measure,
-)
+from pteron.tools.profile.timing import CallTimes, DelegateCall, call_seconds, delegate_calls, measure
 from pteron.tools.profile.work import make_plan, work_of
 from pteron.tools.run import Selection
 from pteron.tools.workload import PreparedCall, Workload, open_program, prepare_call
@@ -49,8 +43,7 @@ def profile(
     if runs < 1 or warmup < 0:
         raise InputError(f"a profile needs at least one run, not {runs} after {warmup}")
     progress("preparing", 0, 0)
-    program = open_program(source, data, device)
-    try:
+    with open_program(source, data, device) as program:
         started = time.perf_counter()
         with prepare_call(program, work or Selection()) as prepared:
             loaded = time.perf_counter()
@@ -62,9 +55,6 @@ def profile(
             found = ceilings_of(program.device, remeasure=remeasure) if ceilings or remeasure else None
             times = measure(calls, runs, warmup, timing, prepared.sampler, progress)
             return _report(prepared, calls, times, call_seconds(prepared, runs), once, found)
-    finally:
-        if program is not source:
-            program.close()
 
 
 def _report(
@@ -88,10 +78,9 @@ def _report(
         works = work_of(graph, target, call.shapes, call.values)
         own = len(works)  # the sampler's launches follow
         works += measured.sampler.works if measured.sampler else ()
-        times_of = zip(
-            measured.launches, works, measured.launch_seconds, measured.stamped_seconds, strict=True
-        )
-        for index, (launch, work, seconds, stamped) in enumerate(times_of):
+        seconds_of = zip(measured.launch_seconds, measured.stamped_seconds, strict=True)
+        found = zip(measured.launches, works, seconds_of, strict=True)
+        for index, (launch, work, (seconds, stamped)) in enumerate(found):
             is_own = index < own
             launches.append(
                 LaunchTime(
@@ -131,7 +120,7 @@ def _report(
             Stage("plan and prepare", planning, True),
             *(Stage(name, seconds, False) for name, seconds in stages.items()),
         ),
-        layers=max((max(found.values()) + 1 for found in layers if found), default=0),
+        layers=max((max(each.values()) + 1 for each in layers if each), default=0),
         ceilings=ceilings,
     )
 

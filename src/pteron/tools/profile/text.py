@@ -1,12 +1,17 @@
-"""A profile as lines."""
+"""A profile -> lines, a page for a browser, or a trace for Perfetto and Chrome's tracing page.
+
+The trace has a track for the host and one for the GPU, with every stage and launch once, one after the other.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
-from pteron.tools.profile.groups import LaunchGroup, group_launches
-from pteron.tools.profile.report import Ceilings, Profile
-from pteron.tools.text import Line, columns, counted, human_bytes, human_time
+from pteron.tools.html import build_page
+from pteron.tools.profile.report import LaunchGroup, Profile, group_launches
+from pteron.tools.text import Line, columns, counted, human_bytes, human_time, json_text
 
 TIMINGS = {
     "stamps": "timed by GPU timestamps between the launches of one pass",
@@ -14,7 +19,8 @@ TIMINGS = {
     "wall": "timed by the host's clock, repeating each launch",
 }
 _LEAST = 1e-8  # seconds: less is rounding
-_HEADINGS = ("", "launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
+_HEADINGS = ("launches", "time", "share", "bytes", "GB/s", "GFLOP/s", "of ceiling")
+_HOST, _GPU = 1, 2  # threads of the one process in the trace
 
 
 def profile_lines(profile: Profile, by: str = "node", top: int | None = None) -> Iterator[str]:
@@ -22,17 +28,24 @@ def profile_lines(profile: Profile, by: str = "node", top: int | None = None) ->
     yield Line(f"{profile.program}, {profile.what} ({', '.join(profile.inputs)})", "title")
     yield f"on {profile.device}, {TIMINGS[profile.timing]}"
     if profile.ceilings:
-        yield f"ceilings: {_ceilings(profile.ceilings)}"
+        moved, computed = profile.ceilings.bytes_per_second, profile.ceilings.operations_per_second
+        yield f"ceilings: {_giga(moved)} GB/s copied, {_giga(computed)} GFLOP/s in f32"
     yield ""
     rows = group_launches(profile, by)
     shown = sorted(rows, key=lambda row: -row.seconds)[:top] if top else rows
-    table = [(by, *_HEADINGS[1:]), *map(_cells, shown)]
+    table = [(by, *_HEADINGS), *map(_cells, shown)]
     if len(shown) < len(rows):
         rest = sum(row.seconds for row in rows) - sum(row.seconds for row in shown)
         table.append((f"{len(rows) - len(shown)} more", "", human_time(rest), *[""] * 5))
     yield from columns(table, align="<>>>>>>>")
     yield ""
-    yield _sum(profile)
+    whole = profile.pass_seconds
+    apart = profile.launch_seconds / whole - 1 if whole else 0.0
+    yield (
+        f"{counted(len(profile.launches), 'launch', 'launches')}: {human_time(profile.launch_seconds)} "
+        f"in total, {human_time(whole)} in one pass ({apart:+.0%}); medians of the faster half of "
+        f"{counted(profile.runs, 'run')}"
+    )
     yield from (Line(each, "note") for each in notes(profile))
     if by == "layer" and not profile.layers:
         yield "no layers found: nothing in the graph repeats"
@@ -53,16 +66,6 @@ def _cells(row: LaunchGroup) -> tuple[str, ...]:
     )
 
 
-def _sum(profile: Profile) -> str:
-    whole = profile.pass_seconds
-    apart = profile.launch_seconds / whole - 1 if whole else 0.0
-    return (
-        f"{counted(len(profile.launches), 'launch', 'launches')}: {human_time(profile.launch_seconds)} "
-        f"in total, {human_time(whole)} in one pass ({apart:+.0%}); medians of the faster half of "
-        f"{counted(profile.runs, 'run')}"
-    )
-
-
 def notes(profile: Profile) -> Iterator[str]:
     """How the times of the launches were corrected, and the sampler's launches."""
     if profile.timing != "wall":
@@ -78,19 +81,10 @@ def notes(profile: Profile) -> Iterator[str]:
 
 def _stage_rows(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "whole call", human_time(profile.call_seconds)
-    yield "host, at every call", ""
-    yield from (
-        (f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if not stage.is_once
-    )
-    yield "host, once", ""
-    yield from ((f"  {stage.name}", human_time(stage.seconds)) for stage in profile.stages if stage.is_once)
-
-
-def _ceilings(ceilings: Ceilings) -> str:
-    return (
-        f"{_giga(ceilings.bytes_per_second)} GB/s copied, "
-        f"{_giga(ceilings.operations_per_second)} GFLOP/s in f32"
-    )
+    for when, is_once in (("at every call", False), ("once", True)):
+        yield f"host, {when}", ""
+        stages = (stage for stage in profile.stages if stage.is_once == is_once)
+        yield from ((f"  {stage.name}", human_time(stage.seconds)) for stage in stages)
 
 
 def _giga(rate: float | None) -> str:
@@ -98,3 +92,43 @@ def _giga(rate: float | None) -> str:
     if rate is None:
         return ""
     return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
+
+
+def page_text(profile: Profile) -> str:
+    texts = {"timing_text": TIMINGS[profile.timing], "notes": list(notes(profile))}
+    data = json.loads(json_text(profile)) | texts
+    title = f"{profile.program}, {profile.what} · Pteron"
+    return build_page("pteron.tools.profile", title, data)
+
+
+def trace_text(profile: Profile) -> str:
+    return json.dumps({"traceEvents": list(_events(profile)), "displayTimeUnit": "ns"})
+
+
+def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+    yield _name("process_name", 0, f"{profile.program}, {profile.what}")
+    yield _name("thread_name", _HOST, "host")
+    yield _name("thread_name", _GPU, profile.device)
+    begin, begun = 0.0, 0.0
+    for stage in profile.stages:
+        if not stage.is_once:
+            yield _event(stage.name, _HOST, begin, stage.seconds, {})
+            begin += stage.seconds
+            if stage.name == "submit":
+                begun = begin  # the GPU starts here
+    for launch in profile.launches:
+        nodes = [] if launch.delegate is None else list(launch.nodes)
+        arguments: dict[str, Any] = {"kernel": launch.kernel, "family": launch.family, "nodes": nodes}
+        arguments |= {"layer": launch.layer, "workgroups": list(launch.groups)}
+        arguments |= {"bytes": launch.bytes, "operations": launch.operations}
+        yield _event(launch.operator, _GPU, begun, launch.seconds, arguments)
+        begun += launch.seconds
+
+
+def _event(name: str, thread: int, begin: float, seconds: float, arguments: dict[str, Any]) -> dict[str, Any]:
+    times = {"ts": begin * 1e6, "dur": seconds * 1e6}  # microseconds
+    return {"name": name, "ph": "X", "pid": 1, "tid": thread, **times, "args": arguments}
+
+
+def _name(kind: str, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": 1, "tid": thread, "args": {"name": name}}

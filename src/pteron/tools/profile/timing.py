@@ -1,4 +1,11 @@
-"""A call -> the times of its launches on the GPU, and of the host's stages."""
+"""A call -> the times of its launches on the GPU, by its timestamps or, without these, by the host's clock;
+and the times of the host's stages.
+
+A timestamp waits for the launch before it, and the launch after it waits for the timestamp, so launches
+neither overlap nor follow each other as closely as in a plain pass. The cost of a timestamp between two
+launches is the time of both with it, less the time of both without it; half of it is subtracted from each.
+What the sum of all launches still exceeds the whole pass by is subtracted from all of them equally.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,12 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
+from typing import Any, Literal, TypeAlias, get_args
 
-from pteron.gpu import Device, Replay, record, submit
+from pteron.errors import InputError
+from pteron.gpu import Device, Replay, StepTimer, record, submit
 from pteron.graph import SymInt, Tensor
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
@@ -17,18 +27,20 @@ from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted, taken
 from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.tools import Progress, silent
-from pteron.tools.profile.clocks import clock_of, fit_to_pass, subtract_stamp_cost
 from pteron.tools.profile.work import LaunchWork, make_plan, work_of
 from pteron.tools.workload import PreparedCall
 
 STAGES = ("find the plan", "upload", "record", "submit", "wait", "read")  # of the host, at every call
 _WARMUP_SECONDS = 0.5
+# "stamps": timestamps between the launches of one pass. "passes": one pass per launch. "wall": the host's
+# time for many repetitions of a launch, less that of one. "auto": the first that the adapter supports.
+Timing: TypeAlias = Literal["auto", "stamps", "passes", "wall"]
+_REPEATED_SECONDS = 4e-3  # of GPU work per submission, to make the host's time negligible
+_REPEATS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """A method's call of one of its delegates."""
-
     index: int  # of the delegate
     delegate: Delegate
     inputs: tuple[Input, ...]
@@ -60,18 +72,17 @@ class CallTimes:
 
     @property
     def pass_seconds(self) -> float:
-        return statistics.median(_quicker([[seconds] for seconds in self.whole])[0])
+        return _medians([[seconds] for seconds in self.whole])[0]
 
     @property
     def stamped_seconds(self) -> list[float]:
         """Seconds of every launch, as measured with timestamps around it."""
-        return [statistics.median(found) for found in _quicker(self.each)]
+        return _medians(self.each)
 
     @property
     def paired_seconds(self) -> list[float]:
         """The same, less the cost of the timestamps between neighbours."""
-        pairs = [statistics.median(found) for found in _quicker(self.pairs)]
-        return subtract_stamp_cost(self.stamped_seconds, pairs)
+        return subtract_stamp_cost(self.stamped_seconds, _medians(self.pairs))
 
     @property
     def launch_seconds(self) -> list[float]:
@@ -82,27 +93,24 @@ class CallTimes:
 
     @property
     def stage_seconds(self) -> dict[str, float]:
-        found = _quicker([list(stages.values()) for stages in self.stages])
-        return {name: statistics.median(seconds) for name, seconds in zip(STAGES, found, strict=True)}
+        return dict(zip(STAGES, _medians([list(stages.values()) for stages in self.stages]), strict=True))
 
 
-def _quicker(runs: list[list[float]]) -> list[list[float]]:
-    """The times of the faster half of the runs, transposed: one list per item."""
+def _medians(runs: list[list[float]]) -> list[float]:
+    """The median of every item over the faster half of the runs."""
     kept = sorted(runs, key=sum)[: (len(runs) + 1) // 2]
-    return [list(times) for times in zip(*kept, strict=True)]
+    return [statistics.median(times) for times in zip(*kept, strict=True)]
 
 
 def delegate_calls(prepared: PreparedCall) -> list[DelegateCall]:
     """Call the method once; the calls of its delegates, in order."""
     calls: list[DelegateCall] = []
 
-    def observe(index: int, delegate: Delegate) -> None:
-        delegate.observer = lambda inputs, wanted: calls.append(
-            DelegateCall(index, delegate, tuple(inputs), tuple(wanted))
-        )
+    def observe(index: int, delegate: Delegate, inputs: Sequence[Input], wanted: Sequence[Any]) -> None:
+        calls.append(DelegateCall(index, delegate, tuple(inputs), tuple(wanted)))
 
     for index, delegate in enumerate(prepared.method.delegates):
-        observe(index, delegate)
+        delegate.observer = partial(observe, index, delegate)
     try:
         prepared.method(*prepared.values)
     finally:
@@ -118,7 +126,7 @@ def call_seconds(prepared: PreparedCall, runs: int) -> float:
         started = time.perf_counter()
         prepared.method(*prepared.values)
         found.append([time.perf_counter() - started])
-    return statistics.median(_quicker(found)[0])
+    return _medians(found)[0]
 
 
 def measure(
@@ -201,8 +209,6 @@ def _upload_inputs(call: DelegateCall) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SamplerLaunches:
-    """The launches of a sampler, their work, and their recorded commands."""
-
     launches: tuple[Launch, ...]
     works: tuple[LaunchWork, ...]
     replay: Replay
@@ -222,3 +228,94 @@ def sampler_launches(delegate: Delegate, inputs: Sequence[Input], sampler: Sampl
         plan = make_plan(graph, target, shapes, values)
         works = work_of(graph, target, shapes, values)
         return SamplerLaunches(plan.launches, tuple(works), sampler.replay(row, 0, sampler.token.buffer))
+
+
+class StampClock:
+    """Times recorded steps by the GPU's timestamps: `whole` in one pass, `each` in order, or `pairs` of
+    neighbours."""
+
+    def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
+        self._steps = StepTimer(device, max(1, steps), inside=inside)
+        self.timing = "stamps" if self._steps.is_inside else "passes"
+
+    def whole(self, replay: Replay) -> float:
+        return sum(self._steps.run(replay, [len(replay.steps)]))
+
+    def each(self, replay: Replay) -> list[float]:
+        return self._steps.run(replay)
+
+    def pairs(self, replay: Replay) -> list[float]:
+        """One run for the pairs that start at even steps, one for the odd ones."""
+        count = len(replay.steps)
+        even = self._steps.run(replay, [*range(2, count, 2), count])[: count // 2]
+        odd = self._steps.run(replay, [*range(1, count, 2), count])[1 : 1 + (count - 1) // 2]
+        found = [0.0] * (count - 1)
+        found[::2], found[1::2] = even, odd
+        return found
+
+
+class WallClock:
+    """The same by the host's clock: the additional time of additional repetitions. It needs no pairs."""
+
+    timing = "wall"
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def each(self, replay: Replay) -> list[float]:
+        return [self.whole(Replay([step], replay.kept)) for step in replay.steps]
+
+    def pairs(self, replay: Replay) -> list[float]:
+        return []
+
+    def whole(self, replay: Replay) -> float:
+        if not replay.steps:
+            return 0.0
+        once = self._seconds(replay, 1)
+        count = int(min(_REPEATS_MAX, max(2, _REPEATED_SECONDS / once)))
+        return max(0.0, self._seconds(replay, 1 + count) - min(once, self._seconds(replay, 1))) / count
+
+    def _seconds(self, replay: Replay, count: int) -> float:
+        self._device.wait()
+        started = time.perf_counter()
+        submit(self._device, [replay] * count)
+        self._device.wait()
+        return time.perf_counter() - started
+
+
+def clock_of(device: Device, steps: int, timing: str = "auto") -> StampClock | WallClock:
+    if timing not in get_args(Timing):
+        raise InputError(f"timing must be one of {', '.join(get_args(Timing))}, not {timing!r}")
+    has_stamps = "timestamp-query" in device.adapter.features
+    if timing == "wall" or (timing == "auto" and not has_stamps):
+        return WallClock(device)
+    inside = {"auto": None, "stamps": True, "passes": False}[timing]
+    return StampClock(device, steps, inside=inside)
+
+
+def subtract_stamp_cost(each: Sequence[float], pairs: Sequence[float]) -> list[float]:
+    """The times of launches without the timestamps, from the times of each and of neighbouring pairs.
+
+    A cost is clamped to the shorter launch of a pair, so that no time becomes negative.
+    """
+    found = list(each)
+    for index, pair in enumerate(pairs):
+        first, second = each[index], each[index + 1]
+        cost = min(max(first + second - pair, 0.0), first, second)
+        found[index] -= cost / 2
+        found[index + 1] -= cost / 2
+    return found
+
+
+def fit_to_pass(each: Sequence[float], whole: float) -> list[float]:
+    """Subtract an equal part from every launch, at most its own time, until the sum does not exceed the
+    pass."""
+    found = list(each)
+    rest = sum(found) - whole
+    for place, index in enumerate(sorted(range(len(found)), key=lambda index: each[index])):
+        if rest <= 0:
+            break
+        taken = min(found[index], rest / (len(found) - place))  # the remaining launches share the rest
+        found[index] -= taken
+        rest -= taken
+    return found

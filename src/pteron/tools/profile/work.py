@@ -18,19 +18,20 @@ from pteron.graph import Constant, Graph, Shape, SymInt, Tensor, Value
 from pteron.graph.values import numel, tensors
 from pteron.ops import Call, Operand, Scratch, Target, Weight, Window
 from pteron.ops.dispatch import Bound, elements
-from pteron.ops.join import memory_of
 from pteron.ops.operand import BufferRef, State
+from pteron.ops.rewrite import memory_of
 from pteron.passes import Placement, prepare
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.collect import Collected
 from pteron.plan.planner import Planning
 from pteron.tools.graph_structure import family_of_kernel, family_of_operator
 
+Memory: TypeAlias = BufferRef | Scratch
+COPYING = ("layout", "index")  # families that read as much as they write
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """The main operator of a launch, its bytes and its operations."""
-
     operator: str
     bytes_read: int
     bytes_written: int
@@ -45,7 +46,6 @@ class _Bytes:
 
 
 def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> list[LaunchWork]:
-    """The work of every launch of a graph's plan, in order."""
     compiled = Compiled(prepare(graph), target)
     collected = compiled.walk(shapes, values).collector.launches
     plain = Compiled(prepare(graph, ()), target)  # without rewrites every tensor of the file has a live shape
@@ -56,18 +56,12 @@ def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, i
     done = _operations(calls, planned, collected, moved)
     names = {call.node.index: call.operator.name for call in calls}
     return [
-        LaunchWork(
-            _operator(launch, done[index], names),
-            bytes_.read,
-            bytes_.written,
-            sum(done[index].values()) or None,
-        )
-        for index, (launch, bytes_) in enumerate(zip(collected, moved, strict=True))
+        LaunchWork(_operator(launch, own, names), size.read, size.written, sum(own.values()) or None)
+        for launch, size, own in zip(collected, moved, done, strict=True)
     ]
 
 
 def make_plan(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-    """Plan a graph from scratch."""
     return Compiled(prepare(graph), target).plan(shapes, values)
 
 
@@ -88,7 +82,7 @@ def _bytes(launch: Collected, limits: AccessLimits) -> _Bytes:
         size = count * bound.storage.itemsize
         if binding.bytes:  # a window of it
             size = min(size, binding.bytes)
-        weights = [(weight, _own_bytes(weight)) for weight in _weights(bound)]
+        weights = [(each, each.bytes - sum(rest.bytes for rest in each.rest)) for each in _weights(bound)]
         if weights and not is_copy:
             parts = [own * limits.part(weight.constant, launch.nodes) for weight, own in weights]
             size = round(size * sum(parts) / max(1, sum(own for _, own in weights)))
@@ -111,10 +105,6 @@ def _weights(bound: Bound) -> Iterator[Weight]:
     if isinstance(weight, Weight):
         yield weight
         yield from weight.rest
-
-
-def _own_bytes(weight: Weight) -> int:
-    return weight.bytes - sum(following.bytes for following in weight.rest)
 
 
 # Operations -------------------------------------------------------------------------------------
@@ -162,10 +152,6 @@ def _operator(launch: Collected, done: Mapping[str, float], names: Mapping[int, 
     return next((name for name in own if family_of_operator(name) == family), launch.node.name)
 
 
-Memory: TypeAlias = BufferRef | Scratch
-COPYING = ("layout", "index")  # families that read as much as they write
-
-
 @dataclass(frozen=True, slots=True)
 class AccessLimits:
     """Upper limits of the bytes that launches access."""
@@ -190,8 +176,7 @@ def access_limits(
     cache_written: dict[Memory, int] = {}
     parts: dict[Constant, dict[int, float]] = defaultdict(dict)
     for call in calls:
-        names = [argument.name for argument in call.operator.signature.inputs]
-        inputs = dict(zip(names, call.inputs, strict=True))
+        inputs = _inputs(call)
         if "start_pos" in inputs:
             start = int(live(inputs["start_pos"], planned))
             steps = int(live(call.inputs[0], planned)[1])
@@ -229,9 +214,14 @@ def operations(call: Call, planned: Planning) -> int | None:
     formula = _formula(call.operator.name)
     if formula is None or not isinstance(call.outputs[0], Tensor):
         return None
-    names = [argument.name for argument in call.operator.signature.inputs]
-    values = {name: live(value, planned) for name, value in zip(names, call.inputs, strict=True)}
+    values = {name: live(value, planned) for name, value in _inputs(call).items()}
     return formula(values, live(call.outputs[0], planned))
+
+
+def _inputs(call: Call) -> dict[str, Value]:
+    """The inputs of a call by their names in the operator's signature."""
+    names = (argument.name for argument in call.operator.signature.inputs)
+    return dict(zip(names, call.inputs, strict=True))
 
 
 def live(value: Any, planned: Planning) -> Any:

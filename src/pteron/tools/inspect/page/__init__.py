@@ -2,13 +2,12 @@
 them."""
 
 from pteron.tools.html import build_page
+from pteron.tools.inspect.page.details import DelegateDetails, ProgramDetails
 from pteron.tools.inspect.page.gather import PageOptions, program_details
-from pteron.tools.inspect.page.report import DelegateDetails, ProgramDetails
 from pteron.tools.text import plain
 
 __all__ = ["DelegateDetails", "PageOptions", "ProgramDetails", "page_text", "program_details"]
 
 
 def page_text(details: ProgramDetails) -> str:
-    """The page as HTML."""
     return build_page(__name__, f"{details.name} · Pteron", plain(details))

@@ -7,29 +7,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pteron.errors import InputError, PteronError
-from pteron.format import contents, open_bytes
+from pteron.format.records import (
+    DelegateCall,
+    FreeCall,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MethodRecord,
+    MoveCall,
+)
+from pteron.format.source import contents, open_bytes
 from pteron.graph import Constant, Graph, Shape, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
-from pteron.plan import Compiled
+from pteron.plan import Compiled, Shapes
+from pteron.runtime.checks import describe_record
+from pteron.runtime.specs import ValueSpec
 from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import find_repetitions
-from pteron.tools.inputs import LiveSize
+from pteron.tools.inputs import LiveSize, live_shapes
 from pteron.tools.inspect.delegate import ExaminedDelegate
-from pteron.tools.inspect.page.dynamic import dynamic_dims
-from pteron.tools.inspect.page.graphs import OperatorTable, describe_calls, describe_nodes, describe_values
-from pteron.tools.inspect.page.histograms import histogram
-from pteron.tools.inspect.page.method import delegate_shapes, describe_instruction, free_dims, live_by_plan
-from pteron.tools.inspect.page.plans import KernelTable, describe_plan
-from pteron.tools.inspect.page.report import (
+from pteron.tools.inspect.page import graphs
+from pteron.tools.inspect.page.details import (
     ConstantDetails,
     DelegateDetails,
+    InstructionDetails,
     MethodDetails,
     PlanDetails,
     ProgramDetails,
 )
+from pteron.tools.inspect.page.plans import KernelTable, describe_plan
 from pteron.tools.inspect.program import ExaminedMethod, examine_program
-from pteron.tools.inspect.text import value_text
+from pteron.tools.inspect.report import value_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +67,9 @@ def program_details(
         raise InputError(f"{file.name}: a weight file has no graph to show")
     progress("reading the program", 0, 0)
     examined = examine_program(file, data, method, adapter=adapter)
-    local = examined.local
+    local, report = examined.local, examined.report
     target, planned_for = (local.target, str(local.adapter)) if adapter else local.planning_target
     gatherer = _Gatherer(target, options or PageOptions(), KernelTable(), progress)
-    methods = tuple(map(gatherer.method, examined.methods))
-    report = examined.report
     return ProgramDetails(
         name=report.name,
         kind=report.kind,
@@ -70,7 +77,7 @@ def program_details(
         adapter=report.adapter,
         planned_for=planned_for,
         problems=report.problems,
-        methods=methods,
+        methods=tuple(map(gatherer.method, examined.methods)),
         kernels=gatherer.kernels.entries(),
     )
 
@@ -84,12 +91,12 @@ class _Gatherer:
 
     def method(self, examined: ExaminedMethod) -> MethodDetails:
         record, report = examined.record, examined.report
-        plans = live_by_plan(report.inputs, self.options.sizes) if examined.delegates else {}
+        plans = _shapes_by_title(report.inputs, self.options.sizes) if examined.delegates else {}
         return MethodDetails(
             name=record.name,
             inputs=tuple(map(str, report.inputs)),
             outputs=tuple(map(value_text if report.is_constant else str, report.outputs)),
-            instructions=tuple(describe_instruction(record, each) for each in record.instructions),
+            instructions=tuple(_instruction(record, each) for each in record.instructions),
             delegates=tuple(
                 self._delegate(examined, index, plans) for index in range(len(examined.delegates))
             ),
@@ -99,61 +106,67 @@ class _Gatherer:
         self, method: ExaminedMethod, index: int, plans: Mapping[str, Sequence[Shape]]
     ) -> DelegateDetails:
         delegate = method.delegates[index]
-        name, report = f"delegate {index}", delegate.report
-        if delegate.graph is None:
+        name, report, graph = f"delegate {index}", delegate.report, delegate.graph
+        if graph is None:
             return DelegateDetails(name, report.backend, report.bytes, report.problems)
         self.progress(f"reading {method.report.name}, {name}", 0, 0)
-        operators = OperatorTable()
-        nodes = describe_nodes(delegate.graph, operators)
-        compiled = Compiled(delegate.compiled.prepared, self.target) if delegate.compiled else None
-        unrewritten = _without_rewrites(delegate.graph, compiled) if compiled else None
-        dynamic = dynamic_dims(unrewritten, free_dims(method, index, delegate.graph)) if unrewritten else {}
-        calls = compiled.prepared.calls if compiled else ()
-        values, constants = describe_values(delegate.graph, calls, dynamic)
-        once = compiled.prepared.once if compiled else ()
-        call_details = describe_calls(calls, once, operators) if compiled else None
-        packed = _packed_constants(delegate.graph)
+        operators: dict[str, int] = {}  # numbered in the order of their first use
+        nodes = graphs.describe_nodes(graph, operators)
+        both = self._compiled(graph, delegate)
+        dynamic = graphs.dynamic_dims(both[1], _free_dims(method, index, graph)) if both else {}
+        calls = both[0].prepared.calls if both else ()
+        values, constants = graphs.describe_values(graph, calls, dynamic)
+        call_details = graphs.describe_calls(calls, both[0].prepared.once, operators) if both else None
+        packed = _packed_constants(graph)
         return DelegateDetails(
             name=name,
             backend=report.backend,
             bytes=report.bytes,
             problems=report.problems,
-            inputs=tuple(value.id for value in delegate.graph.inputs),
-            outputs=tuple(value.id for value in delegate.graph.outputs),
+            inputs=tuple(value.id for value in graph.inputs),
+            outputs=tuple(value.id for value in graph.outputs),
             values=values,
             constants=tuple(
                 self._constant(constant, constant in packed, delegate, (place, len(constants)))
                 for place, constant in enumerate(constants)
             ),
-            operators=operators.entries(),
+            operators=tuple(map(graphs.describe_operator, operators)),
             nodes=nodes,
             calls=call_details,
             repetitions=find_repetitions(
-                [node.name for node in delegate.graph.nodes], [(node.reads, node.writes) for node in nodes]
+                [node.name for node in graph.nodes], [(node.reads, node.writes) for node in nodes]
             ),
-            plans=self._plans(method, index, compiled, unrewritten, constants, plans)
-            if compiled and unrewritten
+            plans=tuple(
+                self._plan(method, index, both, constants, title, shapes) for title, shapes in plans.items()
+            )
+            if both
             else (),
         )
 
-    def _plans(
+    def _compiled(self, graph: Graph, delegate: ExaminedDelegate) -> tuple[Compiled, Compiled] | None:
+        """The compiled graph, and the same without rewrites, which has shapes for all tensors, unless only
+        the rewritten one compiles."""
+        if delegate.compiled is None:
+            return None
+        compiled = Compiled(delegate.compiled.prepared, self.target)
+        try:
+            return compiled, Compiled(prepare(graph, ()), self.target)
+        except PteronError:
+            return compiled, compiled
+
+    def _plan(
         self,
         method: ExaminedMethod,
         index: int,
-        compiled: Compiled,
-        unrewritten: Compiled,
+        both: tuple[Compiled, Compiled],
         constants: Sequence[Constant],
-        plans: Mapping[str, Sequence[Shape]],
-    ) -> tuple[PlanDetails, ...]:
-        found = []
-        for title, shapes in plans.items():
-            self.progress(f"planning {title}", 0, 0)
-            live, notes = delegate_shapes(method, index, compiled, shapes, self.options.integers)
-            plan = describe_plan(
-                title, (compiled, unrewritten), live, self.options.integers, constants, self.kernels, notes
-            )
-            found.append(plan)
-        return tuple(found)
+        title: str,
+        shapes: Sequence[Shape],
+    ) -> PlanDetails:
+        self.progress(f"planning {title}", 0, 0)
+        integers = self.options.integers
+        live, notes = _delegate_shapes(method, index, both[0], shapes, integers)
+        return describe_plan(title, both, live, integers, constants, self.kernels, notes)
 
     def _constant(
         self, constant: Constant, is_packed: bool, delegate: ExaminedDelegate, place: tuple[int, int]
@@ -161,32 +174,96 @@ class _Gatherer:
         self.progress("reading constants", *place)
         is_given = constant.key not in delegate.report.constants_missing
         bits = 4 if is_packed and constant.dtype.itemsize == 1 else None
+        is_whole = self.options.whole_histograms
         return ConstantDetails(
             key=constant.key,
             type=f"{constant.dtype}{list(constant.shape)}",
             bytes=len(constant.data),
             is_given=is_given,
-            histogram=histogram(constant, is_whole=self.options.whole_histograms, bits=bits)
-            if is_given
-            else None,
+            histogram=graphs.histogram(constant, is_whole=is_whole, bits=bits) if is_given else None,
         )
-
-
-def _without_rewrites(graph: Graph, compiled: Compiled) -> Compiled:
-    """The graph without rewrites, which has shapes for all tensors; the rewritten one if only that
-    compiles."""
-    try:
-        return Compiled(prepare(graph, ()), compiled.target)
-    except PteronError:
-        return compiled
 
 
 def _packed_constants(graph: Graph) -> set[Constant]:
     """The constants of 4-bit operators, two values per byte."""
-    return {
-        value.constant
-        for node in graph.nodes
-        if "q4" in node.name
-        for value in node.args
-        if isinstance(value, Tensor) and value.constant is not None
-    }
+    arguments = (value for node in graph.nodes if "q4" in node.name for value in node.args)
+    return {value.constant for value in arguments if isinstance(value, Tensor) and value.constant is not None}
+
+
+def _shapes_by_title(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> dict[str, list[Shape]]:
+    """The input shapes of each plan, by its title."""
+    if sizes:
+        return {f"at {', '.join(map(str, sizes))}": live_shapes(specs, sizes)}
+    plans = {"at the maximum shapes": live_shapes(specs, ())}
+    if any(any(spec.dynamic) for spec in specs):
+        plans["with every dynamic dim at 1"] = live_shapes(specs, [LiveSize(1)])
+    return plans
+
+
+def _free_dims(method: ExaminedMethod, index: int, graph: Graph) -> list[Sequence[bool] | None]:
+    """The dynamic dims of the graph's inputs: those of the method's inputs, else all dims larger than 1."""
+    record = method.record
+    calls = (call for call in record.instructions if isinstance(call, DelegateCall))
+    args = next((call.args for call in calls if call.delegate == index), ())
+    known = dict(zip(record.inputs, method.report.inputs, strict=True))
+    free: list[Sequence[bool] | None] = []
+    for position, value in enumerate(graph.inputs):
+        spec = known.get(args[position]) if position < len(args) else None
+        any_size = [size > 1 for size in value.shape_max] if isinstance(value, Tensor) else None
+        free.append(spec.dynamic if spec else any_size)
+    return free
+
+
+def _delegate_shapes(
+    method: ExaminedMethod, index: int, compiled: Compiled, given: Sequence[Shape], integers: int
+) -> tuple[Shapes, list[str]]:
+    """The shapes of a delegate's inputs for given inputs of the method, and notes on unknown ones."""
+    record = method.record
+    known: dict[int, Shape] = dict(zip(record.inputs, given, strict=True))
+    for call in record.instructions:
+        called = method.delegates[call.delegate].compiled if isinstance(call, DelegateCall) else None
+        if called is None or not isinstance(call, DelegateCall):
+            continue
+        live, notes = _shapes_of_call(call, called, known)
+        if call.delegate == index:
+            return live, notes
+        values = {source.symbol: integers for source in called.executable.sources}
+        outputs = call.args[len(called.prepared.graph.inputs) :]
+        try:
+            walked = called.shapes(live, values) if not notes else {}
+        except PteronError:  # shown with its own plan
+            walked = {}
+        for id, value in zip(outputs, called.prepared.graph.outputs, strict=False):
+            if value.id in walked:
+                known[id] = walked[value.id]
+    return compiled.shapes_max, ["no instruction calls this delegate"]
+
+
+def _shapes_of_call(
+    call: DelegateCall, compiled: Compiled, known: Mapping[int, Shape]
+) -> tuple[Shapes, list[str]]:
+    shapes: list[Shape | None] = []
+    notes = []
+    for position, most in enumerate(compiled.shapes_max):
+        live = known.get(call.args[position]) if position < len(call.args) else None
+        if live is None and most is not None:
+            notes.append(f"input {position} comes from the host: planned at its maximum shape")
+        shapes.append(most if live is None or most is None else live)
+    return tuple(shapes), notes
+
+
+def _instruction(record: MethodRecord, instruction: Instruction) -> InstructionDetails:
+    def named(*ids: int) -> str:
+        return ", ".join(f"%{id} {describe_record(record.values[id])}" for id in ids)
+
+    match instruction:
+        case DelegateCall(delegate, args):
+            return InstructionDetails("delegate call", f"delegate {delegate}({named(*args)})", delegate)
+        case KernelCall(operator, args):
+            return InstructionDetails("host operator", f"{record.operators[operator]}({named(*args)})", None)
+        case MoveCall(source, target):
+            return InstructionDetails("move", f"%{target} = {named(source)}", None)
+        case JumpFalseCall(condition, destination):
+            return InstructionDetails("jump", f"to {destination} unless {named(condition)}", None)
+        case FreeCall(value):
+            return InstructionDetails("free", named(value), None)

@@ -1,19 +1,17 @@
 """The data of the page, and of `inspect --json --plan`.
 
 Values are referred to by their id in the graph, nodes by their index; operators, constants and kernels by
-their position in the lists of their delegate or program.
+their position in the lists of their delegate or program. An argument is a scalar, {"value": id}, or a list of
+these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from pteron.graph import Shape
-
-# A scalar, {"value": id}, or a list of these.
-ArgumentDetails: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,6 @@ class HistogramDetails:
 
 @dataclass(frozen=True, slots=True)
 class ConstantDetails:
-    """A constant of the file."""
-
     key: str
     type: str
     bytes: int
@@ -55,8 +51,6 @@ class ValueDetails:
 
 @dataclass(frozen=True, slots=True)
 class OperatorDetails:
-    """An operator of nodes or calls."""
-
     name: str
     family: str
     arguments: tuple[str, ...]
@@ -65,10 +59,8 @@ class OperatorDetails:
 
 @dataclass(frozen=True, slots=True)
 class NodeDetails:
-    """A node of the file."""
-
     operator: int
-    arguments: tuple[ArgumentDetails, ...]
+    arguments: tuple[Any, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
@@ -80,7 +72,7 @@ class CallDetails:
     node: int
     nodes: tuple[int, ...]
     operator: int
-    arguments: tuple[ArgumentDetails, ...]
+    arguments: tuple[Any, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     is_once: bool
@@ -99,8 +91,6 @@ class BindingDetails:
 
 @dataclass(frozen=True, slots=True)
 class LaunchDetails:
-    """A launch of a plan."""
-
     node: int
     nodes: tuple[int, ...]
     operator: str
@@ -159,11 +149,9 @@ class DelegateDetails:
 
 @dataclass(frozen=True, slots=True)
 class InstructionDetails:
-    """An instruction of a method: a delegate call or work of the host."""
-
     kind: str
     text: str
-    delegate: int | None
+    delegate: int | None  # None: work of the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,22 +167,18 @@ class MethodDetails:
 
 @dataclass(frozen=True, slots=True)
 class KernelDetails:
-    """A kernel, its workgroup size, and its source unless the page would be too large."""
-
     name: str
     workgroup: tuple[int, int, int]
-    source: str | None
+    source: str | None  # None: the page would be too large
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramDetails:
-    """A program. `planned_for` is the device of its plans."""
-
     name: str
     kind: str
     bytes: int
     adapter: str | None
-    planned_for: str
+    planned_for: str  # the device of the plans
     problems: tuple[str, ...]
     methods: tuple[MethodDetails, ...]
     kernels: tuple[KernelDetails, ...]

@@ -16,7 +16,7 @@ from pteron.families.quantized.elements_q8 import require_int8
 from pteron.families.quantized.product_q8 import (
     DEPTH_MAX,
     TRANSPOSED,
-    Epilogue,
+    Int8Epilogue,
     Planes,
     pack,
     product,
@@ -47,7 +47,7 @@ def _epilogue(
     activation: str,
     out: Operand,
     further: Mapping[str, str] = MappingProxyType({}),
-) -> Epilogue:
+) -> Int8Epilogue:
     """How sums become int8 outputs, by a layer's first arguments."""
     x, x_scale, x_zero, _, _, weight_scales, out_scale, out_zero, bias = first
     require_int8(x, out)
@@ -227,5 +227,5 @@ def linear_q8ta_q8csw(
     require(out.dtype.is_float, "the output must be of floats: it has no scale", out)
     reciprocal(input_scale)
     numbers = input_scale, int(input_zero_point), 1.0, 0
-    epilogue = Epilogue(weight_scales, bias, *numbers, {"finish": "R(value)"})
+    epilogue = Int8Epilogue(weight_scales, bias, *numbers, {"finish": "R(value)"})
     yield from product(x, weights, weight_sums, _rows(x, weights, out), epilogue, out, target)

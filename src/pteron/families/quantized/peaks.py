@@ -5,13 +5,12 @@ sampling (`pteron.llm.sampling`) reads the peaks and not all logits."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
+from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import linear_shape
 from pteron.families.quantized.products import Products
 from pteron.graph import Constant, Tensor, ValueList
@@ -21,27 +20,6 @@ from pteron.ops.rewrite import Flow, Replacement, rewrite
 COLUMNS_MIN = 4096  # for fewer, reading all logits is fast enough
 BLOCKS_MAX = 1024  # with more, peaks save nothing
 PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
-
-
-@dataclass(frozen=True, slots=True)
-class PeakEnds:
-    """One row of results, and the buffer for the peaks of its blocks (lib/q4_peaks.wgsl)."""
-
-    out: Operand
-    bias: Operand | None
-    peaks: Operand
-
-    @property
-    def count(self) -> int:
-        return self.out.numel
-
-    @property
-    def declarations(self) -> dict[str, Any]:
-        return {"use_q4_result": "q4_peaks", "added": "f32(bias[n])" if self.bias else "0.0"}
-
-    @property
-    def operands(self) -> dict[str, Any]:
-        return {"out": self.out, "bias": self.bias, "peaks": self.peaks}
 
 
 @op(
@@ -71,9 +49,9 @@ def linear_q4_peaks(
     if packed and x.numel == x.shape[-1] and out.storage is Storage.F32:
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
         if blocks <= min(peaks.shape[0], target.workgroups_max):
-            yield products.launch(packed, PeakEnds(out, bias, peaks), target)
+            yield products.launch(packed, Epilogue((out,), bias, peaks=peaks), target)
             return
-    yield from products.into((out,), None, target)
+    yield from products.dispatches((out,), None, target)
 
 
 @rewrite("linear_peaks")

@@ -41,7 +41,7 @@ def product(
     weights: Operand,
     weight_sums: Operand,
     planes: Planes,
-    epilogue: Epilogue,
+    epilogue: Int8Epilogue,
     out: Operand,
     target: Target,
     scale_count: int | None = None,
@@ -84,7 +84,7 @@ def pack(
     x: Operand,
     planes: Planes,
     padded: Planes,
-    epilogue: Epilogue,
+    epilogue: Int8Epilogue,
     packed: Scratch,
     declarations: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dispatch:
@@ -164,7 +164,7 @@ ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "ma
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class Int8Epilogue:
     """How exact sums become outputs."""
 
     weight_scales: Operand
@@ -196,12 +196,14 @@ def to_int8(
     out_zero: AnyInt,
     activation: str,
     declarations: Mapping[str, str] = MappingProxyType({}),
-) -> Epilogue:
+) -> Int8Epilogue:
     """Outputs quantised to int8, after an activation; further declarations are the kernel's."""
     known = ", ".join(ACTIVATIONS)
     require(activation in ACTIVATIONS, f"activation {activation!r} must be one of {known}")
     after = {**ACTIVATIONS[activation], **declarations}
-    return Epilogue(weight_scales, bias, x_scale, int(x_zero), reciprocal(out_scale), int(out_zero), after)
+    return Int8Epilogue(
+        weight_scales, bias, x_scale, int(x_zero), reciprocal(out_scale), int(out_zero), after
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +249,7 @@ class Planes:
         places = self.images * self.size_in[0] * self.size_in[1]
         return Scratch(places * self.groups * self.words, Storage.U32)
 
-    def parameters(self, epilogue: Epilogue, scale_count: int) -> dict[str, Any]:
+    def parameters(self, epilogue: Int8Epilogue, scale_count: int) -> dict[str, Any]:
         """The Params of lib/q8_result.wgsl."""
         window = {
             name: number for name, number in self.window.parameters.items() if not name.startswith("window")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Target
 
 # Of an H200, as are the rates of tiles.
@@ -22,7 +22,7 @@ MERGE_RATE = 4e6  # bytes per microsecond
 PARTS_MAX = 32
 TILES_MAX = 8 * PROCESSORS  # that k is split into parts for
 PART_DEPTH_MIN = 64
-PART_DEPTH_MAX = 1 << 15  # that one sum goes through: for its error, and where an adapter ends long loops
+PART_DEPTH_MAX = 1 << 15  # that one sum goes through: for its error, and where an adapter epilogue long loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ STRIPS = (Strip(8, 4), Strip(16, 2), Strip(24, 1), Strip(32, 1))
 STRIP_ROWS_MAX = STRIPS[-1].tall  # with more, tiles are quicker
 
 
-def choose_strip(target: Target, rows: int, packed: Words) -> tuple[Strip, int] | None:
+def choose_strip(target: Target, rows: int, packed: PackedWeights) -> tuple[Strip, int] | None:
     """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this device."""
     if (
         target.is_cpu

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
-from pteron.families.exporter_removed.operators import explained
+from pteron.families.exporter_removed import explained
 from pteron.format import BACKEND, DelegateGraph, DelegateRecord, read_delegate
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.layout.rearrange import shuffled_shape, shuffled_walk
 from pteron.families.quantized.affine import reciprocal
-from pteron.families.resample.shuffle import shuffled_shape, shuffled_walk
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, op, require, same_shape
 from pteron.ops.shapes import broadcast, broadcast_strides, collapse
@@ -32,7 +32,7 @@ def _elements(
     out_zero: AnyInt,
     **arguments: Any,
 ) -> Iterator[Dispatch]:
-    """`walk` has the sizes to iterate over, and the strides of a and of b."""
+    """`walk`: the sizes to iterate over, the strides of a, the strides of b."""
     shape, (a_strides, b_strides) = collapse(walk[0], walk[1], walk[2])
     require(len(shape) <= RANK_MAX, f"the tensors do not merge to {RANK_MAX} dims", a, out)
     yield Dispatch(
@@ -103,17 +103,11 @@ def q8ta_relu(
     yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)
 
 
-def _shuffled_shape(
-    x: Operand, scale: float, zero: AnyInt, inverse: float, out_zero: AnyInt, upscale_factor: AnyInt
-) -> Shape:
-    return shuffled_shape(x, upscale_factor)
-
-
 @op(
     "et_vk.q8ta_pixel_shuffle.default",
     "input input_scale:float input_zero_point:int output_inv_scale:float output_zero_point:int "
     "upscale_factor:int -> out",
-    shape=_shuffled_shape,
+    shape=lambda x, *rest: shuffled_shape(x, rest[-1]),
 )
 def q8ta_pixel_shuffle(
     x: Operand,

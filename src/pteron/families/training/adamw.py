@@ -1,6 +1,6 @@
-"""A step of the optimiser AdamW: weight decay apart from the gradient, moments corrected for their start.
+"""A step of the optimiser AdamW: decoupled weight decay, bias-corrected moments.
 
-The parameter and its moments change in place; the outputs are what they are then.
+The parameter and its moments are updated in place; the outputs are their new values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def adamw_step(
     )
 
 
-# Exported graphs drop the namespace of operators that change tensors in place; runtimes register the other.
+# Exported graphs drop the namespace of operators that change tensors in place; runtimes register it.
 for _name in ("et_vk.adamw_step.default", "adamw_step.default"):
     define(
         _name,

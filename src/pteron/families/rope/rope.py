@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pteron.families.rope.rotate import angles, rotate
+from pteron.families.rope.rotate import Rotation, rotate
 from pteron.graph import Shape, Tensor, Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -25,7 +25,7 @@ def rotation(name: str, form: str, positions: str = "") -> None:
         xq: Operand, xk: Operand, cosines: Operand, sines: Operand, *rest: Any
     ) -> Iterator[Dispatch]:
         *bounds, xq_out, xk_out = rest
-        by_query, by_key = (angles(form, x, cosines, sines, *bounds) for x in (xq, xk))
+        by_query, by_key = map(Rotation(form, cosines, sines, *bounds).angles, (xq, xk))
         if (xq.shape[0], xq.shape[3]) == (xk.shape[0], xk.shape[3]):
             yield rotate(by_query, xq, xq_out, xk, xk_out)
         else:  # batches or widths differ
@@ -49,7 +49,7 @@ def rope_interleaved(x: Operand, freqs_cis: Operand, out: Operand) -> Iterator[D
     if x.numel:
         shape = (x.numel // (steps * width), 1, steps, width)  # the rows of one step, as if they were heads
         x, out = replace(x, shape=shape), replace(out, shape=shape)
-        yield rotate(angles("pairs", x, freqs_cis, None), x, out)
+        yield rotate(Rotation("pairs", freqs_cis, None).angles(x), x, out)
 
 
 @rewrite("rope_slice")

@@ -92,17 +92,9 @@ def sdpa_with_kv_cache(
     shape=same_shape,
 )
 def custom_sdpa(
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    start_pos: AnyInt,
-    attn_mask: Operand | None,
-    is_causal: bool,
-    scale: float | None,
-    out: Operand,
-    *,
-    target: Target,
+    query: Operand, key: Operand, value: Operand, start_pos: AnyInt, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
+    attn_mask, is_causal, scale, out = arguments
     _require_rank(query, key, value)
     steps, capacity = query.shape[1], key.shape[1]
     inside = start_pos >= 0 and start_pos + steps <= capacity
@@ -113,16 +105,8 @@ def custom_sdpa(
 
 
 @op("et_vk.sdpa.default", "q k v attn_mask? scale:float? -> out", shape=same_shape)
-def sdpa(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    attn_mask: Operand | None,
-    scale: float | None,
-    out: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def sdpa(q: Operand, k: Operand, v: Operand, *arguments: Any, target: Target) -> Iterator[Dispatch]:
+    attn_mask, scale, out = arguments
     _require_rank(q, k, v)
     attention = Attention(q, k, v, out, k.shape[2], attn_mask, scale, heads_first=True)
     yield from attention.dispatches(target)

@@ -57,18 +57,8 @@ def _elements(
     "output_scale:float output_zero_point:int alpha:float -> out",
     shape=lambda a, b, *_: broadcast(a.shape, b.shape),
 )
-def q8ta_add(
-    a: Operand,
-    b: Operand,
-    a_scale: float,
-    a_zero: AnyInt,
-    b_scale: float,
-    b_zero: AnyInt,
-    output_scale: float,
-    output_zero_point: AnyInt,
-    alpha: float,
-    out: Operand,
-) -> Iterator[Dispatch]:
+def q8ta_add(a: Operand, b: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    a_scale, a_zero, b_scale, b_zero, output_scale, output_zero_point, alpha, out = arguments
     require_int8(a, b, out)
     walk = out.shape, broadcast_strides(a.shape, out.shape), broadcast_strides(b.shape, out.shape)
     yield from _elements(

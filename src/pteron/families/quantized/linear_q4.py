@@ -41,23 +41,6 @@ def linear_shape(x: Operand, weights: Operand) -> Shape:
     return (*x.shape[:-1], columns)
 
 
-def _linear(
-    x: Operand,
-    weights: Operand,
-    scales: Operand,
-    group_size: AnyInt,
-    bias: Operand | None,
-    out: Operand,
-    target: Target,
-    int8: Int8 | None = None,
-    residual: Operand | None = None,
-) -> Iterator[Dispatch]:
-    packed = words_of(weights, scales, group_size, x.shape[-1])
-    if bias is not None:
-        check_bias(bias, weights)
-    yield from product(x, packed, Epilogue((out,), bias, residual), target, int8)
-
-
 def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> PackedWeights:
     """4-bit weights in groups, for x with `depth` columns."""
     require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
@@ -135,10 +118,15 @@ def linear_q4gsw(
     group_size: AnyInt,
     bias: Operand | None,
     out: Operand,
+    residual: Operand | None = None,
     *,
     target: Target,
+    int8: Int8 | None = None,
 ) -> Iterator[Dispatch]:
-    yield from _linear(x, weights, weight_scales, group_size, bias, out, target)
+    packed = words_of(weights, weight_scales, group_size, x.shape[-1])
+    if bias is not None:
+        check_bias(bias, weights)
+    yield from product(x, packed, Epilogue((out,), bias, residual), target, int8)
 
 
 @op(
@@ -147,25 +135,14 @@ def linear_q4gsw(
     shape=lambda x, input_scales, input_zp, weights, *_: linear_shape(x, weights),
 )
 def linear_dq8ca_q4gsw(
-    x: Operand,
-    input_scales: Operand,
-    input_zp: Operand,
-    weights: Operand,
-    weight_sums: Operand,
-    weight_scales: Operand,
-    group_size: AnyInt,
-    bias: Operand | None,
-    out: Operand,
-    residual: Operand | None = None,
-    *,
-    target: Target,
+    x: Operand, input_scales: Operand, input_zp: Operand, weights: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
+    weight_sums, weight_scales, group_size, *rest = arguments
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     fits = input_scales.numel == rows == input_zp.numel
     require(fits, "x needs one scale and one zero point per row", x, input_scales, input_zp)
-    sums = sums_of(weight_sums, weights, group_size, x.shape[-1])
-    int8 = Int8(input_scales, input_zp, sums)
-    yield from _linear(x, weights, weight_scales, group_size, bias, out, target, int8, residual)
+    int8 = Int8(input_scales, input_zp, sums_of(weight_sums, weights, group_size, x.shape[-1]))
+    yield from linear_q4gsw(x, weights, weight_scales, group_size, *rest, target=target, int8=int8)
 
 
 # Of q4_thread, per invocation:

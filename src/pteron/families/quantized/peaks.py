@@ -5,6 +5,7 @@ sampling (`pteron.llm.sampling`) reads the peaks and not all logits."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import linear_shape
 from pteron.families.quantized.products import Products
 from pteron.graph import Constant, Tensor, ValueList
-from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
+from pteron.ops import OPERATORS, Call, Dispatch, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 COLUMNS_MIN = 4096  # for fewer, reading all logits is fast enough
@@ -27,22 +28,11 @@ PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
     "x gain? eps:float weights scales bias? group_size:int peaks! -> out",
     shape=lambda x, gain, eps, weights, *rest: linear_shape(x, weights),
 )
-def linear_q4_peaks(
-    x: Operand,
-    gain: Operand | None,
-    eps: float,
-    weights: Operand,
-    scales: Operand,
-    bias: Operand | None,
-    group_size: AnyInt,
-    peaks: Operand,
-    out: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def linear_q4_peaks(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """`pteron.linear_q4` of one matrix. `peaks` is only written if the kernel for few rows computes a single
     row; `Recording.peaks` knows this from the plan. f16 results have no peaks: a compiler may compare with
     more bits than it stores, so equal stored values could differ."""
+    x, gain, eps, weights, scales, bias, group_size, peaks, out = arguments
     biases = None if bias is None else [bias]
     products = Products(x, gain, eps, [weights], [scales], biases, group_size)
     packed = products.in_one_launch(target, PEAK_BYTES)

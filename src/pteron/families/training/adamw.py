@@ -6,6 +6,7 @@ The parameter and its moments are updated in place; the outputs are their new va
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, define, require
@@ -20,22 +21,9 @@ def _adamw_shape(param: Operand, m: Operand, v: Operand, grad: Operand, *_: floa
     return param.shape, m.shape, v.shape
 
 
-def adamw_step(
-    param: Operand,
-    m: Operand,
-    v: Operand,
-    grad: Operand,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    bias_correction1: float,
-    bias_correction2: float,
-    param_out: Operand,
-    m_out: Operand,
-    v_out: Operand,
-) -> Iterator[Dispatch]:
+def adamw_step(param: Operand, m: Operand, v: Operand, grad: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    lr, beta1, beta2, eps, weight_decay, bias_correction1, bias_correction2, *outputs = arguments
+    param_out, m_out, v_out = outputs
     require(bias_correction1 != 0 and bias_correction2 != 0, "a bias correction is a divisor and cannot be 0")
     yield Dispatch(
         kernel("adamw_step"),

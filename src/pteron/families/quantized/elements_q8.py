@@ -77,20 +77,10 @@ def q8ta_add(a: Operand, b: Operand, *arguments: Any) -> Iterator[Dispatch]:
     "input input_scale:float input_zero_point:int output_scale:float output_zero_point:int -> out",
     shape=same_shape,
 )
-def q8ta_relu(
-    x: Operand,
-    input_scale: float,
-    input_zero_point: AnyInt,
-    output_scale: float,
-    output_zero_point: AnyInt,
-    out: Operand,
-) -> Iterator[Dispatch]:
-    require_int8(x, out)
-    walk = (x.numel,), (1,), (0,)
-    combine = {"combine": "max(first, 0.0)", "b_value": "0.0"}
-    scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
-    inverse = reciprocal(output_scale)
-    yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)
+def q8ta_relu(x: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    scale, zero, output_scale, output_zero, out = arguments
+    walk = (x.numel,), (1,)
+    yield from _of_one("max(first, 0.0)", x, scale, zero, out, reciprocal(output_scale), output_zero, walk)
 
 
 @op(
@@ -99,19 +89,25 @@ def q8ta_relu(
     "upscale_factor:int -> out",
     shape=lambda x, *rest: shuffled_shape(x, rest[-1]),
 )
-def q8ta_pixel_shuffle(
-    x: Operand,
-    input_scale: float,
-    input_zero_point: AnyInt,
-    output_inv_scale: float,
-    output_zero_point: AnyInt,
-    upscale_factor: AnyInt,
-    out: Operand,
-) -> Iterator[Dispatch]:
-    require_int8(x, out)
-    sizes, strides = shuffled_walk(x, out, upscale_factor)
-    combine = {"combine": "first", "b_value": "0.0"}
-    scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
+def q8ta_pixel_shuffle(x: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    scale, zero, output_inv_scale, output_zero, upscale_factor, out = arguments
+    walk = shuffled_walk(x, out, upscale_factor)
     inverse = reciprocal(reciprocal(output_inv_scale))
-    walk = sizes, strides, (0,) * len(sizes)
-    yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)
+    yield from _of_one("first", x, scale, zero, out, inverse, output_zero, walk)
+
+
+def _of_one(
+    expression: str,
+    x: Operand,
+    scale: float,
+    zero: AnyInt,
+    out: Operand,
+    inverse: float,
+    out_zero: AnyInt,
+    walk: tuple[Shape, Shape],
+) -> Iterator[Dispatch]:
+    """out = expression(x), iterating over `walk`: sizes, and strides of x."""
+    require_int8(x, out)
+    combine, (sizes, strides) = {"combine": expression, "b_value": "0.0"}, walk
+    both = sizes, strides, (0,) * len(sizes)
+    yield from _elements(x, out, both, combine, inverse, out_zero, a_scale=scale, a_zero=float(zero))

@@ -225,7 +225,7 @@ class Attention:
             declarations["bias"] = "0.0"
         elif self.mask.dtype is DType.BOOL:
             declarations["bias"] = (
-                "select(minus_infinity(), 0.0, mask[dot(place, params.mask_strides)] != M())"
+                "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"
             )
         return declarations
 

@@ -60,11 +60,11 @@ def rotate_into_caches(
     require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
     by, _ = rotation.angles(query), rotation.angles(key)
     if norms is None:
-        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, place=cache.start)
+        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, cache_start=cache.start)
         return
     of_queries, of_keys = norms
     yield norm_and_rotate(
-        by, query, rotated, of_queries, key, cache.keys, of_keys, place=cache.start, target=target
+        by, query, rotated, of_queries, key, cache.keys, of_keys, cache_start=cache.start, target=target
     )
     yield write_cache(value, cache.values, cache.start)
 

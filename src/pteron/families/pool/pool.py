@@ -159,29 +159,29 @@ def largest_pool(
     along_width, along_height = halves
     shape = (*x.shape[:-1], out.shape[-1])
     rows = Scratch(numel(shape))
-    places = Scratch(numel(shape), Storage.I32) if indices is not None else None
-    yield _maxima(x, x.shape, None, rows, shape, places, along_width)
-    yield _maxima(rows, shape, places, out, out.shape, indices, along_height)
+    plane_indices = Scratch(numel(shape), Storage.I32) if indices is not None else None
+    yield _maxima(x, x.shape, None, rows, shape, plane_indices, along_width)
+    yield _maxima(rows, shape, plane_indices, out, out.shape, indices, along_height)
 
 
 def _maxima(
     x: Operand | Scratch,
     shape: Shape,
-    places: Scratch | None,
+    plane_indices: Scratch | None,
     out: Operand | Scratch,
     out_shape: Shape,
     indices: Operand | Scratch | None,
     window: Window,
 ) -> Dispatch:
-    """The maximum of each window. `places` has the index of each element of x in its plane, if it is not the
-    element's own."""
+    """The maximum of each window. `plane_indices` has the index of each element of x in its plane, if that is
+    not the element's own."""
     declarations = {} if indices is not None else {"note": "return;"}
-    if places is not None:
-        declarations["place"] = "places[element]"
+    if plane_indices is not None:
+        declarations["index_in_plane"] = "plane_indices[element]"
     return Dispatch(
         kernel("largest_pool", **declarations),
         x=x,
-        places=places,
+        plane_indices=plane_indices,
         out=out,
         indices=indices,
         **_parameters(shape, out_shape, window),

@@ -122,7 +122,7 @@ class RopeEpilogue:
             "rotary": self.angles.rotary,
             "angle_columns": self.angles.columns,
             "start": self.angles.start,
-            "place": self.start_pos,
+            "cache_start": self.start_pos,
             "out_stride": self.key_cache.strides[0],
             "angle_strides": self.angles.strides,
         }

@@ -19,6 +19,7 @@ _NO_STORE = {"put_quad": "return;", "store_gated_pair": "return;"}
 # Names of queries, keys and values in the product that computes them, and in the rotation.
 _QKV = {"out": "q", "out_b": "k", "out_c": "v"}
 _QUAD_KERNELS = ("q4_tiled", "q4_int8", "q4_rows")  # kernels that store quads of columns
+_ROPE_PARAMETERS = ("steps", "rotary", "start", "cache_start", "out_stride", "angle_strides")
 _OUTPUT_DECLARATIONS = ("OTHERS", "WIDTH_B", "store_other")  # declarations of products with several outputs
 
 
@@ -112,8 +113,6 @@ def _rope_arguments(first: Dispatch, second: Dispatch) -> tuple[dict[str, Any], 
         "KEYS": given["key_heads"] * given["width"],
     }
     bound = {**first.bindings, **second.bindings}
-    same = {
-        name: given[name] for name in ("steps", "rotary", "start", "place", "out_stride", "angle_strides")
-    }
+    same = {name: given[name] for name in _ROPE_PARAMETERS}
     arguments = {name: each for name, each in bound.items() if name not in (*_QKV, *_QKV.values())}
     return declarations, {**arguments, **first.parameters, **same, "angle_columns": given["columns"]}

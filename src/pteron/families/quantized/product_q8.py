@@ -22,13 +22,13 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-PLACES_FEW = 4  # up to this many pixels, reading the weights once bounds the time of a product
+PIXELS_FEW = 4  # up to this many pixels, reading the weights once bounds the time of a product
 TILES_MANY = 264  # with this many, tiles are tall: two for each multiprocessor of a large device
 # Σ |x - zero| · |w| with |x - zero| <= 255 and |w| <= 128 stays below 2^31.
 DEPTH_MAX = ((1 << 31) - 1) // (255 * 128)
 
 _TRANSPOSED = {
-    "source": "let at = i32(place + padding) - i32(i * dilation); "
+    "source": "let at = i32(pixel + padding) - i32(i * dilation); "
     "return select(-1, at / i32(stride), at >= 0 && at % i32(stride) == 0);"
 }
 # x as int8, where it comes as floats.
@@ -113,13 +113,13 @@ def _kernel(target: Target, planes: Geometry) -> tuple[str, dict[str, Any], dict
         "WINDOW_WIDTH": planes.window.size[1],
         "DEPTH": _words(planes),
     }
-    places, quads, groups = planes.pixels, planes.filter_quads, planes.groups
+    pixels, quads, groups = planes.pixels, planes.filter_quads, planes.groups
     if target.is_cpu:
         tile = next(tile for tile in (4, 2, 1) if tile == 1 or _fits(target, planes, tile))
-        return "q8_thread", declarations | {"TILE": tile}, {"threads": -(-places // tile) * quads * groups}
-    if places <= PLACES_FEW:
+        return "q8_thread", declarations | {"TILE": tile}, {"threads": -(-pixels // tile) * quads * groups}
+    if pixels <= PIXELS_FEW:
         layout = shared_rows(target, 32, 2)
-        grid = row_groups(target, layout, quads * places * groups)
+        grid = row_groups(target, layout, quads * pixels * groups)
         return "q8_matvec", declarations | {"Lane": "i32", **layout}, {"groups": grid}
     tall = 8 if _tiles(planes, 128) >= TILES_MANY else 4
     grid = folded(target, _tiles(planes, 16 * tall))
@@ -205,7 +205,7 @@ def parameters(planes: Geometry, epilogue: Int8Epilogue, scale_count: int) -> di
         name: number for name, number in planes.window.parameters.items() if not name.startswith("window")
     }
     return window | {
-        "places": planes.pixels,
+        "pixels": planes.pixels,
         "plane": planes.out_plane[0] * planes.out_plane[1],
         "channels": planes.filters,
         "group_count": planes.groups,

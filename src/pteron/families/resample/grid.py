@@ -13,7 +13,10 @@ kernel = Kernels(__name__)
 _SAMPLES = ("bilinear", "nearest", "bicubic")  # by the operator's numbers
 _PADDINGS = ("zeros", "border", "reflection")
 # A coordinate in [-1, 1] as an index: -1 and 1 are the centres of the first and last element, or their edges.
-_ELEMENTS = {True: "(place + 1.0) * 0.5 * (size - 1.0)", False: "((place + 1.0) * size - 1.0) * 0.5"}
+_ELEMENTS = {
+    True: "(coordinate + 1.0) * 0.5 * (size - 1.0)",
+    False: "((coordinate + 1.0) * size - 1.0) * 0.5",
+}
 _ONTO_PLANE = {
     ("border", True): "within(position, size)",
     ("border", False): "within(position, size)",

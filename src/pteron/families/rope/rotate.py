@@ -92,10 +92,10 @@ def rotate(
     v: Operand | None = None,
     v_out: Operand | None = None,
     *,
-    place: AnyInt = 0,
+    cache_start: AnyInt = 0,
 ) -> Dispatch:
     """Rotate q, and k if given; copy v. All are [batch, steps, heads, width] and differ only in heads; k and
-    v are written from step `place` of their outputs on."""
+    v are written from step `cache_start` of their outputs on."""
     key_heads = k.shape[2] if k is not None else 0
     declarations = dict(angles.declarations)
     if k is None:
@@ -107,7 +107,7 @@ def rotate(
     count = q.shape[0] * q.shape[1] * every * work
     return Dispatch(
         kernel("rope", **declarations),
-        **_rotated(angles, q, q_out, k, k_out, place),
+        **_rotated(angles, q, q_out, k, k_out, cache_start),
         v=v,
         v_out=v_out,
         count=count,
@@ -133,7 +133,7 @@ def norm_and_rotate(
     k_out: Operand,
     k_norm: Norm,
     *,
-    place: AnyInt,
+    cache_start: AnyInt,
     target: Target,
 ) -> Dispatch:
     """Norm q and k, then rotate them as `rotate` does."""
@@ -145,7 +145,7 @@ def norm_and_rotate(
     layout = row_layout(target, count, q.shape[3])
     return Dispatch(
         kernel("rope_norm", **angles.declarations, **layout),
-        **_rotated(angles, q, q_out, k, k_out, place),
+        **_rotated(angles, q, q_out, k, k_out, cache_start),
         query_weight=q_norm.weight,
         key_weight=k_norm.weight,
         query_eps=q_norm.eps,
@@ -157,7 +157,7 @@ def norm_and_rotate(
 
 
 def _rotated(
-    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, place: AnyInt
+    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, cache_start: AnyInt
 ) -> dict[str, Any]:
     """Arguments of both kernels."""
     return {
@@ -175,7 +175,7 @@ def _rotated(
         "rotary": angles.rotary,
         "columns": angles.columns,
         "start": angles.start,
-        "place": place,
+        "cache_start": cache_start,
         "out_stride": k_out.strides[0] if k_out is not None else 0,
         "angle_strides": angles.strides,
     }

@@ -172,7 +172,7 @@ def _mm_shape(a: Operand, b: Operand) -> Shape:
 
 @op("aten.mm.default", "self mat2 -> out", shape=_mm_shape)
 def mm(
-    a: Operand, b: Operand, out: Operand, bias: Operand | None = None, *, target: Target, **factors: float
+    a: Operand, b: Operand, out: Operand, bias: Operand | None = None, *, target: Target, **factors: Any
 ) -> Iterator[Dispatch]:
     (rows, depth), columns = a.shape, b.shape[1]
     product = Product(a, b, out, rows, columns, depth, b_row=columns, b_column=1, bias=bias, **factors)

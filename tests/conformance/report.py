@@ -17,7 +17,7 @@ from conformance.cache import ROOT, read_results, results_of
 from conformance.left import cause_left
 from conformance.record import FAILURES, Result
 from conformance.suites import SUITES
-from pteron.families.exporter_removed.operators import REMOVED_BY_EXPORTER
+from pteron.families.exporter_removed import REMOVED_BY_EXPORTER
 from pteron.passes import is_available
 
 PAGE = ROOT / "docs" / "operators.md"

@@ -6,7 +6,7 @@ import pytest
 from sketch import Sketch
 
 from pteron.errors import UnsupportedError
-from pteron.families.exporter_removed.operators import REMOVED_BY_EXPORTER, explained
+from pteron.families.exporter_removed import REMOVED_BY_EXPORTER, explained
 from pteron.passes import is_available
 
 REFUSED = ["_assert_scalar.default", "getitem", "sym_constrain_range_for_size.default"]

@@ -28,7 +28,7 @@ def in_use(device: Device) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_what_fails_midway_leaves_nothing(
+def test_a_failed_creation_leaves_nothing(
     q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """If the creation of any buffer fails, earlier buffers are freed, and slots can be created later."""

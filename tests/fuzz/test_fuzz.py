@@ -11,7 +11,7 @@ from fuzz.__main__ import missing
 from fuzz.campaign import Campaign
 from fuzz.draft import Draft
 from fuzz.lines import Lines
-from fuzz.minimise import removed, reverted, simplify
+from fuzz.minimise import simplify
 from fuzz.mutation.flatbuffers import field_mutation
 from fuzz.replay import replay, target_of
 from fuzz.target import Fault, Target, judge
@@ -22,16 +22,7 @@ from fuzz.worker import save
 from pteron.format import read_program
 
 # Executions, so that each takes two or three seconds here; the long version is `scripts/fuzz 10`.
-SHORT = {
-    "graphs": 15,
-    "plans": 60,
-    "programs": 40,
-    "hosted": 60,
-    "template": 60,
-    "gguf": 60,
-    "inspect": 100,
-    "settings": 150,
-}
+SHORT = {"graphs": 15, "plans": 60, "programs": 80, "hosted": 60, "template": 60, "gguf": 60, "inspect": 100}
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -39,7 +30,7 @@ def test_a_short_run_finds_nothing_new(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
     if reason := missing(target):
         pytest.skip(reason)
-    executions = SHORT.get(name, 300)
+    executions = SHORT.get(name, 500)
     report = Campaign(target, tmp_path, seed=1).run(seconds=120, executions=executions)
     assert report.executions >= executions
     assert report.lines > 0
@@ -86,11 +77,6 @@ def test_too_much_time_is_a_fault() -> None:
     assert fault.key == "TooSlowError"
 
 
-def test_simpler_inputs() -> None:
-    assert b"xbcx" in list(reverted(b"abca", b"xbcx"))
-    assert b"cd" in list(removed(b"abcd"))
-
-
 def test_a_finding_is_minimised(tmp_path: Path) -> None:
     (tmp_path / "found").mkdir()
     file = save(tmp_path, BROKEN, Fault("KeyError", ""), b"some bad thing among others", b"x")
@@ -105,19 +91,12 @@ def test_an_input_replays_in_another_process(tmp_path: Path) -> None:
     assert replay(target, tmp_path / "weights-of_nothing.ptd") == ("FormatError", "")
 
 
-def test_mutations_are_the_same_for_a_seed() -> None:
-    seed = next(iter(programs()))
-    mutate = field_mutation(read_whole_program)
-    first, second = ([mutate(seed, Random(n), lambda: seed) for n in range(20)] for _ in range(2))
-    assert first == second
-    assert len(set(first)) > 10
-
-
-def test_fields_are_found_where_the_reader_reads() -> None:
+def test_fields_are_mutated_where_the_reader_reads() -> None:
     """Most changes go where structure is: the header, tables and vectors, of the program and its delegate."""
     seed = next(data for data in programs() if read_program(data, "seed").methods[0].delegates)
     mutate = field_mutation(read_whole_program)
-    changed = [mutate(seed, Random(n), lambda: seed) for n in range(200)]
+    changed, again = ([mutate(seed, Random(n), lambda: seed) for n in range(200)] for _ in range(2))
+    assert changed == again
     same_size = [copy for copy in changed if len(copy) == len(seed)]
     few = [copy for copy in same_size if sum(a != b for a, b in zip(copy, seed, strict=True)) <= 8]
     assert len(few) > 150

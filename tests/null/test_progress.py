@@ -159,7 +159,7 @@ with export_progress() as tell:
     tell("tiny: 1 million parameters")
     for line in STAGES:
         tell(line)
-        time.sleep(0.6)
+        time.sleep(0.3)
     tell("written in 2 s")
 """
 

@@ -14,7 +14,6 @@ from fuzz.folder import joined, member_mutation, parted, written
 from fuzz.mutation.flatbuffers import either
 from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import tree_mutation
-from fuzz.mutation.protobuf import mutate_message
 from fuzz.mutation.templates import mutate_template, random_template
 from fuzz.target import Target, Wrong
 from pteron.errors import PteronError
@@ -177,7 +176,7 @@ COMPANION_TARGETS = [
         name="tokenizer_model",
         run=_tokenizer_run("tokenizer.model"),
         seeds=_seeds("*.tokenizer.model"),
-        mutate=mutate_message,
+        mutate=havoc,
         watched=("llm/tokenizers/sentencepiece_model.py", "llm/output.py"),
         suffix=".model",
         needs=("sentencepiece",),

@@ -83,42 +83,11 @@ def test_greedy_takes_the_likeliest_and_knows_its_probability(model: LanguageMod
         logits = model.decode_one_token(step.token).astype(np.float64)
 
 
-def test_the_host_does_not_wait_in_steady_state(model: LanguageModel, sampler: Sampler) -> None:
-    counters = LoopCounters()
-    draw(model, sampler, 50, resident=True, counters=counters)
-    assert counters.tokens == 50
-    assert counters.stalls <= 1  # the last token alone: nothing is left to launch behind it
-
-
-def test_a_loop_plans_once(model: LanguageModel, sampler: Sampler) -> None:
-    draw(model, sampler, 5, resident=True)
-    before = model.method.counters
-    draw(model, sampler, 55, resident=True)
-    assert model.method.counters.plans == before.plans
-    assert model.method.counters.bytes_read == before.bytes_read  # logits never cross the bus
-
-
-def test_the_context_bounds_a_loop(model: LanguageModel, sampler: Sampler) -> None:
-    drawn = draw(model, sampler, 1000, resident=True)
-    assert len(drawn) == 64 - len(PROMPT) + 1  # the last token is drawn from the last position
-    assert drawn == draw(model, sampler, 1000, resident=False)
-    with pytest.raises(pteron.InputError, match="exceed the context, which holds 64"):
-        next(iter(generate_step(model, sampler, [3] * 20, 5)))
-
-
-def test_a_closed_loop_leaves_the_position_of_its_last_token(model: LanguageModel, sampler: Sampler) -> None:
+def test_prompts_that_are_refused(model: LanguageModel, sampler: Sampler) -> None:
     model.reset()
-    loop = generate_step(model, sampler, PROMPT, 40)
-    first = [next(loop).token for _ in range(4)]
-    loop.close()
-    assert model.position == len(PROMPT) + 3
-    rest = [step.token for step in generate_step(model, sampler, first[-1:], 5)]
-    assert rest == [step.token for step in draw(model, sampler, 9, resident=False)][4:]
-
-
-def test_no_tokens_to_start_from(model: LanguageModel, sampler: Sampler) -> None:
-    with pytest.raises(pteron.InputError, match="at least one token"):
-        next(iter(generate_step(model, sampler, [], 5)))
+    for ids, message in (([], "at least one token"), ([3] * 65, "the context, which holds 64")):
+        with pytest.raises(pteron.InputError, match=message):
+            next(iter(generate_step(model, sampler, ids, 5)))
 
 
 def test_a_loop_beside_other_calls() -> None:

@@ -138,19 +138,39 @@ class TestOptions:
 
 class TestSampling:
     @pytest.mark.parametrize(
-        ("name", "value"),
+        ("name", "values"),
         [
-            *[("temperature", value) for value in (NAN, -1e-30, -INFINITY, "hot", None, 1j, True, 10**400)],
-            *[("top_k", value) for value in (-1, 2.5, NAN, None, True)],
-            *[("top_p", value) for value in (0, -0.5, 1.1, NAN, INFINITY, "1", np.ones(2))],
-            *[("min_p", value) for value in (-0.1, 1.5, NAN, None)],
-            *[("repetition_penalty", value) for value in (0, -1, NAN, [1.1])],
-            *[("seed", value) for value in (-1, 1 << 31, 1 << 64, 1.0, "a", None, True)],
+            ("temperature", (NAN, -1e-30, -INFINITY, "hot", None, 1j, True, 10**400)),
+            ("top_k", (-1, 2.5, NAN, None, True)),
+            ("top_p", (0, -0.5, 1.1, NAN, INFINITY, "1", np.ones(2))),
+            ("min_p", (-0.1, 1.5, NAN, None)),
+            ("repetition_penalty", (0, -1, NAN, [1.1])),
+            ("presence_penalty", (INFINITY, "1")),
+            ("frequency_penalty", (NAN, "1")),
+            ("top_logprobs", (21, 1.5)),
+            ("seed", (-1, 1 << 31, 1 << 64, 1.0, "a", None, True)),
+            ("logit_bias", ("abc", 5)),
         ],
     )
-    def test_refused(self, name: str, value: Any) -> None:
-        with pytest.raises(InputError, match=f"{name} must"):
-            Sampling(**{name: value})
+    def test_refused(self, name: str, values: tuple[Any, ...]) -> None:
+        for value in values:
+            with pytest.raises(InputError, match=f"{name} must"):
+                Sampling(**{name: value})
+
+    @pytest.mark.parametrize(
+        ("bias", "message"),
+        [
+            ({1: 101}, "101.0 for token 1 is not from -100 to 100"),
+            ({1: NAN}, "not from -100 to 100"),
+            ({-1: 1}, "token -1 is negative"),
+            ({"1": 1}, "each token of logit_bias must be an integer"),
+            ([(1, 2), (1, 3)], "token 1 is given twice"),
+            ([1, 2], "pairs of a token and a number"),
+        ],
+    )
+    def test_refused_biases(self, bias: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            Sampling(logit_bias=bias)
 
     def test_numbers_of_other_types(self) -> None:
         given: dict[str, Any] = {"temperature": np.float32(0.5), "top_k": np.int16(7), "seed": np.int64(3)}
@@ -184,15 +204,3 @@ class TestSampling:
                 for penalty in (extreme, moderate)
             )
             assert found == expected, extreme
-
-    def test_as_many_as_there_are_or_more(self, llm: LLM) -> None:
-        expected = tokens(llm, IDS, sampling=Sampling(temperature=1.0, seed=3))
-        for top_k in (512, 513, 1 << 31, 10**30):
-            found = tokens(llm, IDS, sampling=Sampling(temperature=1.0, top_k=top_k, seed=3))
-            assert found == expected, top_k
-
-    def test_a_great_temperature_draws_from_all(self, llm: LLM) -> None:
-        found = set()
-        for seed in range(12):
-            found.update(tokens(llm, IDS, sampling=Sampling(temperature=INFINITY, seed=seed)))
-        assert len(found) > 50  # of 72 draws out of 512

@@ -158,10 +158,10 @@ class TestStories:
         stories.reset()
         assert found == pytest.approx(golden["quantized"]["perplexity"], rel=0.005)
 
-    def test_loop_and_single_steps_tell_the_same_story(self, stories: LLM) -> None:
+    def test_loop_and_single_steps_give_the_same_tokens(self, stories: LLM) -> None:
         sampling = Sampling(temperature=0.8, top_p=0.9, seed=42)
-        told = [
+        found = [
             tokens_of(stories.generate("The dog", max_new_tokens=25, sampling=sampling, resident=resident))
             for resident in (True, False)
         ]
-        assert told[0] == told[1]
+        assert found[0] == found[1]

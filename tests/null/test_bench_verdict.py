@@ -38,7 +38,7 @@ def test_what_is_slower() -> None:
     assert verdict(noisy(1.0, 0, 5), noisy(2.0, 1, 5)) == "too few samples"
 
 
-def test_equal_programs_are_not_told_apart() -> None:
+def test_equal_programs_have_equal_verdicts() -> None:
     """Not even without tolerance, but for one of a hundred by chance."""
     verdicts = [verdict(noisy(1.0, 2 * seed), noisy(1.0, 2 * seed + 1), 0.0) for seed in range(100)]
     assert verdicts.count("same") + verdicts.count("noise") >= 98

@@ -217,7 +217,7 @@ def test_scales_that_others_see_or_of_what_changed_stay() -> None:
     assert layer.names(first, layer.dynamic(layer.x)) == [FUSED_DYNAMIC, ADD, FUSED_DYNAMIC]
 
 
-def test_matrices_lie_one_below_the_other() -> None:
+def test_matrices_are_stored_one_below_the_other() -> None:
     layer = Layer()
     outs = [layer.product(layer.x, count) for count in (5, 2)]
     compiled = layer.prepare([layer.x], outs, GPU)

@@ -26,7 +26,7 @@ def refused(machine: Machine, words: str) -> None:
 
 
 def prim(name: str, values: Sequence[EValue], count: int = 1) -> Machine:
-    """`%1 = %1 <name> %2`, so often."""
+    """`%1 = %1 <name> %2`, `count` times."""
     calls: list[Instruction] = [KernelCall(0, (1, 2, 1))] * count
     return Machine([tensor(3), *values], [f"executorch_prim::{name}.Scalar"], calls)
 
@@ -44,21 +44,13 @@ def test_integers_have_64_bits() -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("mul", ["x", 3_000_000_000]),
         ("mod", ["%03000000000d", 5]),
         ("add", ["x", "x"]),
         ("mul", [(1.0, 2.0), 1 << 40]),
-        ("add", [None, 1]),
     ],
 )
 def test_numbers_are_made_of_numbers(name: str, values: Sequence[EValue]) -> None:
     refused(prim(name, values), rf"executorch_prim::{name}.Scalar: takes numbers, found \w+")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_no_integer_stands_for(value: float) -> None:
-    machine = Machine([tensor(3), value, 0], ["executorch_prim::trunc.Scalar"], [KernelCall(0, (1, 2))])
-    refused(machine, "trunc.Scalar: cannot convert float")
 
 
 def full(size: int, dynamism: str = "unbound") -> Machine:
@@ -122,7 +114,7 @@ def test_work_counts_before_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(Machine(values, operators, calls, (3,)), "mm.out: 2,592 operations; the limit is 2,591")
 
 
-def test_a_loop_has_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_has_a_limit_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STEPS_MAX", 1 << 40)
     monkeypatch.setenv("PTERON_HOST_SECONDS", "1")
     calls: list[Instruction] = [MoveCall(2, 1), JumpFalseCall(1, 0)]
@@ -130,12 +122,6 @@ def test_a_loop_has_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
         Machine([tensor(3), False, False], [], calls),
         "still looping .* the limit is 1, .*PTERON_HOST_SECONDS",
     )
-
-
-def test_items_of_lists_are_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PTERON_HOST_STEPS", "1000")
-    values: list[EValue] = [tensor(3), tensor(3000), IndexList("tensor", (0,) * 1000), 0]
-    refused(Machine(values, ["aten::cat.out"], [KernelCall(0, (2, 3, 1, 1))]), "PTERON_HOST_STEPS")
 
 
 def rows(count: int) -> Machine:

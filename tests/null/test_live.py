@@ -51,7 +51,7 @@ def draw_expression(source: random.Random, leaves: list[AnyInt], depth: int) -> 
     return source.choice(ARITHMETIC)(left, right)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(20))
 def test_expressions_follow_their_symbols(seed: int) -> None:
     trace = Trace({0: 5, 1: 3})
     symbolic = draw_expression(random.Random(seed), [live(trace, 0), live(trace, 1)], depth=3)
@@ -83,11 +83,6 @@ def test_a_number_on_the_left() -> None:
     assert value_at(4 * p, {0: 3}) == 12
     assert value_at(-p, {0: 3}) == -3
     assert value_at(10 // p, {0: 3}) == 3
-
-
-def test_it_hides_in_no_dict() -> None:
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(live(Trace({0: 5}), 0))
 
 
 # Guards -----------------------------------------------------------------------------------------
@@ -149,7 +144,7 @@ def run_program(source: random.Random, leaves: list[AnyInt]) -> list[object]:
     return outcomes
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_guards_are_sound(seed: int) -> None:
     """For all values that satisfy the guards, the program takes the same decisions."""
     values = random.Random(seed + 1000)

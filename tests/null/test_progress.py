@@ -67,7 +67,7 @@ def test_the_time_that_is_left() -> None:
     assert extrapolate(10, 0, 100) is extrapolate(10, 3, 0) is extrapolate(0.5, 50, 100) is None
 
 
-def test_an_export_tells_its_stages() -> None:
+def test_stages_of_an_export() -> None:
     assert set(MILESTONES.values()) <= set(STAGES)
     told: list[str] = []
     tell = report_stages(told.append, 40_000_000)

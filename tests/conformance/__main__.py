@@ -19,8 +19,7 @@ from conformance.cache import (
     sources_now,
     write_results,
 )
-from conformance.left import is_failure
-from conformance.record import FAILURES, Result, is_recorded
+from conformance.record import FAILURES, Result, is_failure, is_recorded
 from conformance.report import PAGE, write_page
 from conformance.schedule import run_jobs
 from conformance.suites import SUITES

@@ -42,12 +42,12 @@ runner._get_test_seed = lambda name: zlib.crc32(name.encode())  # its own differ
 
 def recipes() -> list[str]:
     """Every test function of the operators, once for each set of its parameters."""
-    return recipes_of("operators")
+    return list(_tests("operators"))
 
 
-def recipes_of(kind: str) -> list[str]:
-    """Those of the "operators" or of the "models"."""
-    return list(_tests(kind))
+def model_recipes() -> list[str]:
+    """Every model, with static and with dynamic shapes where the suite has both. They take minutes each."""
+    return list(_tests("models"))
 
 
 def record(recipe: str) -> list[Case]:

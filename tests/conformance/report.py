@@ -14,8 +14,7 @@ from operator_table import read_table
 
 import pteron
 from conformance.cache import ROOT, read_results, results_of
-from conformance.left import cause_left
-from conformance.record import FAILURES, Result
+from conformance.record import FAILURES, Result, cause_left
 from conformance.suites import SUITES
 from pteron.families.exporter_removed.operators import REMOVED_BY_EXPORTER
 from pteron.passes import is_available

@@ -94,7 +94,6 @@ class RandomUse:
         self._llm = self._load()
         self._open: list[Open] = []
         self.done: list[str] = []  # the actions so far, for debugging
-        self.answers = 0  # streams read to their end
 
     def run(self, count: int) -> None:
         operations: dict[Callable[[], object], int] = {
@@ -240,7 +239,6 @@ class RandomUse:
                 piece = next(each.stream, None)
                 if piece is None:
                     assert each.found[:COUNT] == right, (each.asked, each.found, right, self.done)
-                    self.answers += 1
                     self._open.remove(each)
                     return
                 each.found.append(piece.token)

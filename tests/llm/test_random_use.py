@@ -33,7 +33,6 @@ def test_random_use(
     before = device.buffer_bytes
     use = RandomUse(seed, right, Faults(monkeypatch), device, tmp_path)
     use.run(100)
-    assert use.answers > 5
     del use
     gc.collect()
     assert device.buffer_bytes <= before

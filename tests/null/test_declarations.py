@@ -31,6 +31,7 @@ def opened() -> list[str]:
     return run.stdout.split()
 
 
+@pytest.mark.long
 def test_tables_declare_what_the_header_does(cache: Path) -> None:
     parsed = cffi.FFI()
     parsed.cdef(HEADER)

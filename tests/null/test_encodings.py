@@ -45,5 +45,7 @@ def test_every_file_names_its_encodings() -> None:
 
 
 def test_the_check_itself() -> None:
-    assert unnamed("open(path)")
-    assert not unnamed("open(path, 'rb')")
+    for line in ("file.read_text()", "open(path, 'w')", "path.open('r')", "run([], text=True)"):
+        assert unnamed(line)
+    for line in ("file.read_text('utf-8')", "open(path, 'rb')", "open(path, 'w', encoding='utf-8')"):
+        assert not unnamed(line)

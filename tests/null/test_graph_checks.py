@@ -44,6 +44,9 @@ def tensor(*dims: int, dtype: DType = DType.F32, constant: int | None = None) ->
     return VkTensor(dtype, dims, constant, None)
 
 
+X = tensor(2, 3)
+
+
 def delegate(
     values: Sequence[VkValue],
     nodes: Sequence[tuple[str, Sequence[int]]],
@@ -65,6 +68,11 @@ def stored(count: int, key: str | None = None) -> ConstantRecord:
     return ConstantRecord(key, 4 * count, memoryview(bytes(4 * count)))
 
 
+def product(other: VkValue, *constants: ConstantRecord) -> DelegateGraph:
+    """x times another value."""
+    return delegate([X, tensor(2, 3), other], [("aten.mul.Tensor", (0, 2, 1))], constants=constants)
+
+
 def load(record: DelegateGraph) -> Graph:
     """What loading does with a delegate, up to the device."""
     graph = build(record)
@@ -72,25 +80,16 @@ def load(record: DelegateGraph) -> Graph:
     return graph
 
 
-X = tensor(2, 3)
 RELU = "aten.relu.default"
 PREPACK = "et_vk.prepack.default"
 
 WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
     "a constant without data": (
-        delegate(
-            [X, tensor(2, 3), tensor(2, 3, constant=0)],
-            [("aten.mul.Tensor", (0, 2, 1))],
-            constants=[ConstantRecord("layer.weight", 24, None)],
-        ),
+        product(tensor(2, 3, constant=0), ConstantRecord("layer.weight", 24, None)),
         ["node 0 aten.mul.Tensor", "%2", "'layer.weight'", "data=[...]"],
     ),
     "a constant too small for its dims": (
-        delegate(
-            [X, tensor(2, 3), tensor(2, 3, constant=0)],
-            [("aten.mul.Tensor", (0, 2, 1))],
-            constants=[stored(5)],
-        ),
+        product(tensor(2, 3, constant=0), stored(5)),
         ["node 0 aten.mul.Tensor", "%2:f32[2, 3]", "needs 24 bytes", "has 20"],
     ),
     "prepack of unequal shapes": (
@@ -102,7 +101,7 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
         ["node 0 et_vk.prepack.default", "%0", "not a constant"],
     ),
     "a number for a tensor": (
-        delegate([X, tensor(2, 3), 7], [("aten.mul.Tensor", (0, 2, 1))]),
+        product(7),
         ["node 0 aten.mul.Tensor", "other: a tensor", "int"],
     ),
     "a tensor for a number": (
@@ -110,7 +109,7 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
         ["node 0 aten.unsqueeze_copy.default", "dim: an integer", "Tensor"],
     ),
     "None for a tensor": (
-        delegate([X, tensor(2, 3), None], [("aten.mul.Tensor", (0, 2, 1))]),
+        product(None),
         ["node 0 aten.mul.Tensor", "other: a tensor", "NoneType"],
     ),
     "a number for an output": (
@@ -201,8 +200,7 @@ def test_a_wrong_graph_is_refused(what: str) -> None:
 
 def test_right_graphs_are_not() -> None:
     """Numbers may arrive in the other kind: exporters keep one value for 1 and 1.0."""
-    record = delegate([X, tensor(2, 3), tensor(2, 3, constant=0)], [("aten.mul.Tensor", (0, 2, 1))])
-    assert load(replace(record, constants=(stored(6),))).nodes
+    assert load(product(tensor(2, 3, constant=0), stored(6))).nodes
     load(delegate([X, tensor(2, 1, 3), 1.0], [("aten.unsqueeze_copy.default", (0, 2, 1))]))
 
 

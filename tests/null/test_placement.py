@@ -52,14 +52,6 @@ def test_a_slot_is_as_large_as_its_largest_tensor() -> None:
     assert prepared.placement.slot_bytes[slot(prepared, a)] == 8 * 3 * 4
 
 
-def test_tensors_without_a_memory_are_alone() -> None:
-    sketch = Sketch()
-    tensors = [sketch.tensor(3) for _ in range(5)]
-    chain(sketch, *tensors)
-    prepared = sketch.prepare(tensors[:1], tensors[-1:])
-    assert len({slot(prepared, tensor) for tensor in tensors}) == 5
-
-
 def test_tensors_alive_together_are_split() -> None:
     """The file's memory plan may let an operator write over its input; WebGPU does not."""
     sketch = Sketch()
@@ -215,14 +207,6 @@ def test_what_constants_decide_is_computed_once() -> None:
     prepared = sketch.prepare([x], [out])
     assert [call.node.index for call in prepared.prepared.once] == [0, 1]
     assert [call.node.index for call in prepared.prepared.each] == [2]
-
-
-def test_a_tensor_of_one_number_is_computed_once() -> None:
-    sketch = Sketch()
-    filled, out, x = sketch.tensor(3), sketch.tensor(3), sketch.tensor(3)
-    sketch.node("aten.full.default", (3,), 2.5, None, None, None, None, filled)
-    sketch.node("aten.add.Tensor", x, filled, 1, out)
-    assert [call.node.index for call in sketch.prepare([x], [out]).prepared.once] == [0]
 
 
 def test_live_integers_and_states_are_never_folded() -> None:

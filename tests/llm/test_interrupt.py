@@ -85,8 +85,8 @@ def test_a_handler_that_closes(device: Device) -> None:
                 except DeviceError as error:
                     if errors or "closed" not in str(error):
                         raise
-            for refusal in errors:
-                assert "re-entrant call: a signal handler or finalizer" in str(refusal)
+            for each in errors:
+                assert "re-entrant call: a signal handler or finalizer" in str(each)
                 assert generate(llm, A) == expected
         refused += len(errors)
     assert refused

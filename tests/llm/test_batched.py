@@ -175,19 +175,6 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
         end(batched, sequences)
 
 
-def test_log_probabilities(q4: LanguageModel) -> None:
-    expected = alone(q4, 3, 5)
-    batched = BatchedModel(q4, 3)
-    sequences, rows = begin(batched, expected.prompts)
-    drawn = batched.step(rows, 6).read()
-    for row, logits in enumerate(expected.logits):
-        for step, each in enumerate(logits):
-            wide = each.astype(np.float64)
-            right = wide.max() - np.logaddexp.reduce(wide)
-            assert drawn[row][step].logprob == pytest.approx(right, abs=1e-4)
-    end(batched, sequences)
-
-
 def test_rows_come_and_go(q4: LanguageModel) -> None:
     """A sequence leaves and another takes its slot while the others continue in another order; in the end,
     one is left."""
@@ -310,21 +297,6 @@ def test_slots(q4: LanguageModel) -> None:
         BatchedModel(q4, 2)
     end(batched, [first, third, again])
     assert q4.sequence().delegate is not None
-
-
-def test_a_slot_begins_as_zeros(q4: LanguageModel) -> None:
-    batched = BatchedModel(q4, 2)
-    sequence = batched.sequence()
-    sequence.prefill([1, 2, 3])
-    slot = batched.slot_of(sequence)
-    sequence.close()
-    again = batched.sequence()
-    assert batched.slot_of(again) == slot
-    for id in batched.batched.caches:
-        buffer = batched.states[State(id)]
-        whole = np.frombuffer(batched.device.read(buffer, buffer.size), np.float32)
-        assert not whole.reshape(2, -1)[slot].any()
-    end(batched, [again])
 
 
 def test_what_is_refused(q4: LanguageModel) -> None:

@@ -201,14 +201,3 @@ class TestPace:
             own.update(own.steps, own.steps * seconds)
             found.append(own.steps)
         assert found == expected
-
-    def test_the_next_loop_goes_on_at_it(self, model: LanguageModel) -> None:
-        model.pace.steps = 5
-        sampler = sampler_of(model, GREEDY)
-        counters = LoopCounters()
-        loop = generate_step(model, sampler, PROMPT, 20, counters=counters)
-        next(loop)
-        loop.close()
-        sampler.close()
-        assert counters.submissions == 2
-        assert model.sequence().pace is model.pace

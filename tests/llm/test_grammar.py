@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import threading
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -330,12 +328,3 @@ class TestKept:
         Grammar.regex(tokenizer, "a+")
         assert count == 3 + GRAMMARS_MAX
         assert len(vocabulary_of(tokenizer, (EOS,))._compiled) == GRAMMARS_MAX
-
-    def test_nothing_keeps_a_tokenizer_alive(self) -> None:
-        tokenizer = ByteTokenizer()
-        matcher = Grammar.regex(tokenizer, "ab").matcher()
-        matcher.take(FIRST_BYTE + ord("a"))
-        gone = weakref.ref(tokenizer)
-        del tokenizer, matcher
-        gc.collect()
-        assert gone() is None

@@ -62,10 +62,6 @@ class TestPlainText:
         assert llm("hello", max_new_tokens=7) == text(llm.generate("hello", max_new_tokens=7))
         assert llm(MESSAGES, max_new_tokens=7) == text(llm.chat(MESSAGES, max_new_tokens=7))
 
-    def test_settings(self, llm: LLM) -> None:
-        warm = llm("hello", max_new_tokens=9, stop_ids=(), temperature=0.9, top_k=17, seed=5)
-        assert warm == text(llm.generate("hello", max_new_tokens=9, stop_ids=(), sampling=WARM))
-
 
 class TestByName:
     def test_names_are_fields_of_a_sampling(self, llm: LLM) -> None:
@@ -253,15 +249,6 @@ class TestStreams:
 
         asyncio.run(cancelled())
         gc.collect()
-        until_idle(llm)
-
-    def test_a_loop_that_ends_first(self, llm: LLM) -> None:
-        stream = llm.stream("hello", max_new_tokens=50, stop_ids=())
-
-        async def first() -> Piece:
-            return await anext(stream)
-
-        asyncio.run(first())
         until_idle(llm)
 
     def test_wrong_ones_are_refused_at_once(self, llm: LLM) -> None:

@@ -15,8 +15,8 @@ from pteron.errors import InputError
 from pteron.gpu import Device, submit
 from pteron.host.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
-from pteron.llm.sampling.batch_sampler import FORMS_MAX, BatchSampler
-from pteron.llm.sampling.form import Form, bits, numbers
+from pteron.llm.sampling.batch_sampler import BatchSampler
+from pteron.llm.sampling.form import bits, numbers
 from pteron.llm.sampling.logits_rows import DRAWS, FIRST, SETTINGS_WORDS
 from pteron.ops import Target
 from pteron.wgsl import Kernel, compose
@@ -170,16 +170,6 @@ def test_rows_without_a_sequence(bench: Bench) -> None:
     assert np.frombuffer(data, np.int32)[0] == before[0].token
 
 
-def test_greedy_rows_look_and_merge_alone(bench: Bench) -> None:
-    for slot in (0, 1):
-        bench.begin(slot, Sampling(), (1, 2))
-    bench.check([1, 0], spread(2, bench.vocabulary))
-    ((form, (session, _)),) = bench.rows._sessions.items()
-    assert form == Form()
-    names = [launch.module.kernel.name for plan in session.snapshot().all_plans() for launch in plan.launches]
-    assert set(names) == {"sample_scan", "sample_merge"}
-
-
 def test_masks(bench: Bench) -> None:
     random = np.random.default_rng(1)
     for slot in range(4):
@@ -228,19 +218,6 @@ def test_other_numbers_compile_nothing(device: Device) -> None:
         kernels.append(len(device._pipelines))
     assert set(kernels) == {kernels[0]}
     assert len(bench.rows._sessions) == 1
-    bench.close()
-
-
-def test_forms_that_are_kept_are_bounded(device: Device) -> None:
-    bench = Bench(device, 64)
-    for index in range(FORMS_MAX + 3):
-        on = [bool(index >> bit & 1) for bit in range(4)]
-        sampling = Sampling(
-            float(on[0]), 5 * on[1], 1 - 0.5 * on[2], repetition_penalty=1 + on[3], seed=index
-        )
-        bench.begin(0, sampling, (1, 2))
-        bench.check([0], spread(1, 64, index))
-    assert len(bench.rows._sessions) <= FORMS_MAX
     bench.close()
 
 

@@ -17,8 +17,8 @@ from pteron.host.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.graphs import BIAS, DRAWN, MASK, SEEN
-from pteron.llm.sampling.sampler import SESSIONS_MAX, RecentSessions
+from pteron.llm.sampling.graphs import DRAWN, MASK
+from pteron.llm.sampling.sampler import RecentSessions
 from pteron.ops import Target
 from pteron.ops.operand import State
 
@@ -322,12 +322,6 @@ class TestSharing:
         for sampler in samplers:
             sampler.close()
 
-    def test_what_is_kept_is_bounded(self, device: Device) -> None:
-        recent = RecentSessions()
-        for size in range(100, 100 + SESSIONS_MAX + 5):
-            Sampler(device, size, Sampling(), recent=recent).close()
-        assert len(recent) == SESSIONS_MAX
-
     def test_a_form_has_parts_and_no_numbers(self) -> None:
         assert Form.of(Sampling(), 100).is_plain
         assert Form.of(Sampling(seed=5, top_k=3, top_p=0.5, min_p=0.1), 100).is_plain
@@ -338,17 +332,6 @@ class TestSharing:
 
 
 class TestStates:
-    def test_what_a_form_does_without_takes_no_memory(self, device: Device) -> None:
-        plain, full = (
-            Sampler(device, 4099, sampling, masked=masked)
-            for sampling, masked in ((Sampling(), False), (SETTINGS[-1], True))
-        )
-        assert plain._states.bytes < 1024
-        assert full._states[State(SEEN)].size >= 4 * 4099 <= full._states[State(BIAS)].size
-        assert 4 * 129 <= full._states[State(MASK)].size < 4 * 4099
-        plain.close()
-        full.close()
-
     def test_poison_in_the_ring_is_not_read(self, device: Device) -> None:
         sampler = Sampler(device, 31, Sampling(top_logprobs=20))
         device.write(sampler._states[State(DRAWN)], np.full(2 * 21 * RING, 0x7FC00001, np.uint32))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from byte_tokenizer import ByteTokenizer
 
-import pteron
 from pteron import Device, InputError
 from pteron.errors import OutOfMemory
 from pteron.llm import LLM, LanguageModel
@@ -240,13 +239,6 @@ def test_a_machine_that_has_no_memory_left(
 
 
 # Other ways to end ------------------------------------------------------------------------------
-
-
-def test_closed(llm: LLM) -> None:
-    tokens(llm, A)
-    llm.close()
-    with pytest.raises(pteron.DeviceError, match="the model is closed"):
-        llm.pool.lease(B)
 
 
 def test_docs_have_the_bounds() -> None:

@@ -15,7 +15,6 @@ from llm_fixtures import MODELS, TINY, run_in_threads
 import pteron
 from pteron import Device
 from pteron.llm import LLM, LanguageModel, Piece, Sampling, sequence_pool
-from pteron.llm.cache_layout import row_bytes
 from pteron.ops.operand import State
 
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
@@ -166,15 +165,6 @@ def test_the_bound_holds_for_copies(device: Device) -> None:
         assert llm.statistics.reused_tokens == len(LONG)
 
 
-def test_what_is_overwritten_anyway_is_not_copied(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently used sequence already contains the prefix, so it is reused in place."""
-    monkeypatch.setattr(LanguageModel, "copy", None)
-    with LLM(TINY, ByteTokenizer(), device=device, sequences=1) as llm:
-        pieces(llm, LONG, 1)
-        pieces(llm, SYSTEM + QUESTIONS[0])
-        assert llm.statistics.reused_tokens == len(SYSTEM)
-
-
 # What is copied ---------------------------------------------------------------------------------
 
 
@@ -219,29 +209,6 @@ def test_rows_of_the_first_prompt_read_nothing_behind(device: Device) -> None:
                 llm.reset()
 
 
-@pytest.mark.parametrize("name", [*NAMES, "tiny_qwen3_fp32"])
-def test_which_states_are_rows(device: Device, name: str) -> None:
-    with pteron.load(MODELS / f"{name}.pte", device=device) as program:
-        model = LanguageModel(program)
-        assert model.delegate is not None
-        found = model.row_bytes
-        assert found is not None
-        assert {id: size * 64 for id, size in found.items()} == {
-            id: spec.bytes for id, spec in model.delegate.executable.states.items()
-        }
-        assert row_bytes(program, model.method, 0) is None
-        assert row_bytes(program, model.method, 65) is None  # more than the cache has rows
-
-
-def test_peaks_stay_behind(stories: LLM) -> None:
-    """States that a rewrite adds for use within one step are not cache rows."""
-    assert stories.model.delegate is not None
-    states = stories.model.delegate.executable.states
-    assert stories.model.row_bytes is not None
-    assert len(stories.model.row_bytes) == 12
-    assert set(stories.model.row_bytes) <= set(states)
-
-
 def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a program has other states than KV caches, nothing is copied, and answers are right."""
     right = [alone(llm, question) for question in QUESTIONS[:2]]
@@ -256,36 +223,6 @@ def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) 
     assert found + list(stream) == right[0]
     with pytest.raises(pteron.UnsupportedError, match="is not a KV cache with one row per token"):
         llm.model.rows()
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> None:
-    """A state that is part of a buffer is copied, read and written without touching the rest of it."""
-    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
-        model = LanguageModel(program)
-        first, second = (model.sequence().delegate for _ in range(2))
-        assert first is not None
-        assert second is not None
-        sizes = dict.fromkeys(first.executable.states, 100)
-        many = [device.create_buffer(3 * 8192, "states of many") for _ in range(4)]
-        others = many if shared else [device.create_buffer(3 * 8192, "others") for _ in range(4)]
-        data = np.arange(3 * 8192 // 2, dtype=np.uint16)
-        for states, buffers, slot in ((first.states, many, 0), (second.states, others, 2)):
-            for id, buffer in zip(sizes, buffers, strict=True):
-                device.free(states._buffers[id])
-                states._buffers[id], states._starts[id] = buffer, slot * 8192
-                device.write(buffer, data)
-        expected = data.tobytes()
-        assert second.states.read(sizes) == [expected[2 * 8192 :][:100]] * 4
-        in_use = device.buffer_bytes
-        second.states.copy(first.states, sizes)
-        assert device.buffer_bytes == in_use
-        copied = expected[: 2 * 8192] + expected[:100] + expected[2 * 8192 + 100 :]
-        assert [device.read(buffer, len(copied)) for buffer in others] == [copied] * 4
-        second.states.write({id: np.full(8, 7, np.uint8) for id in sizes})
-        assert second.states.read(sizes) == [b"\7" * 8 + expected[8:100]] * 4
-        for buffer in {*many, *others}:
-            device.free(buffer)
 
 
 def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,15 +241,3 @@ def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> N
             with pytest.raises(pteron.DeviceError, match="injected"):
                 pieces(llm, other)
         assert [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)] == right
-
-
-def test_only_the_user_copies(device: Device) -> None:
-    with pteron.load(TINY, device=device) as program:
-        first = LanguageModel(program)
-        first.prefill([1, 2, 3])
-        second = first.sequence()
-        old = second.claim()
-        second.prefill([4, 5])
-        with pytest.raises(pteron.InputError, match="something else was begun"):
-            second.copy(first, [1, 2, 3], old)
-        assert second.tokens == [4, 5]

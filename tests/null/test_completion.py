@@ -63,15 +63,6 @@ def shell_environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A current folder with a program in it."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "my model.pte").touch()
-    return folder
-
-
 def needed(shell: str) -> str:
     found = shutil.which(shell)
     if found is None:
@@ -89,26 +80,3 @@ def test_bash_completes(shell_environment: dict[str, str]) -> None:
         check=True,
     )
     assert done.stdout.split() == ["--quantize"]
-
-
-# What is typed before the tab key, and what a shell then has.
-COMPLETED = [
-    ("pteron pro", ["profile"]),
-    ("pteron export llm --quantize=8d", ["--quantize=8da4w"]),
-    ("pteron run --isolated my", ["my model.pte"]),
-]
-
-
-def test_fish_completes(shell_environment: dict[str, str], folder: Path) -> None:
-    """Candidates if there are some, otherwise files."""
-    lines = "; ".join(f"complete -C '{typed}'; echo" for typed, _ in [*COMPLETED, ("pteron ", None)])
-    done = subprocess.run(
-        [needed("fish"), "--no-config", "-c", f"pteron completion fish | source; {lines}"],
-        capture_output=True,
-        encoding="utf-8",
-        env=shell_environment,
-        cwd=folder,
-        check=True,
-    )
-    found = [offered.split("\n") for offered in done.stdout.removesuffix("\n\n").split("\n\n")]
-    assert found == [*(words for _, words in COMPLETED), sorted(COMMANDS)]

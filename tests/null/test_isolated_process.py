@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import pteron
-from pteron import InputError, IsolatedError, PteronError
+from pteron import InputError, IsolatedError
 from pteron.isolated import program as isolated
 from pteron.isolated.process import Process
 from pteron.isolated.program import IsolatedProgram
@@ -74,12 +74,6 @@ def test_invalid_replies(liar: Any, reply: str) -> None:
         method.inputs if "inputs" in reply else method()  # both ask
     with pytest.raises(IsolatedError, match="load it again"):
         method()
-
-
-def test_errors_of_any_name(liar: Any) -> None:
-    for name in ("'Unknown'", "5", "None"):
-        with pytest.raises(PteronError):
-            liar(f"say({{'error': {name}}})")["forward"]()
 
 
 def test_what_the_process_started_is_ended_with_it(liar: Any) -> None:

@@ -130,15 +130,6 @@ def test_the_estimate_learns_the_pace_of_a_machine() -> None:
     assert all(abs(error) < 2 for _, _, error in followed(ExportEta(eta.slowness), times))  # the next one
 
 
-def test_a_stage_that_takes_far_longer() -> None:
-    """Neither the bar nor the time claims that it is nearly done."""
-    seen = followed(ExportEta(), {QUANTISING: 10.0})
-    shares = [share for _, share, _ in seen]
-    assert shares == sorted(shares)
-    end = seen[-1][0]
-    assert all(share < 0.7 and error > -0.85 * end for at, share, error in seen if at < 0.9 * end)
-
-
 def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
     assert load_slowness() == {}

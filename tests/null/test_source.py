@@ -14,9 +14,8 @@ import pytest
 import pteron
 from pteron import FormatError, InputError
 from pteron.cli import main
-from pteron.format import contents, is_same, open_bytes, source
+from pteron.format import contents, open_bytes, source
 from pteron.format.source import pieces
-from pteron.graph import Constant
 
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="files do not shrink under a map elsewhere")
@@ -93,24 +92,6 @@ def test_a_small_file_is_read_at_once(tmp_path: Path) -> None:
     view = open_bytes(path).view
     path.write_bytes(b"")
     assert bytes(contents(view)) == b"0123456789"
-
-
-@linux
-@pytest.mark.usefixtures("mapped")
-def test_constants_of_a_changed_file_are_equal_to_no_others(tmp_path: Path) -> None:
-    path = tmp_path / "weights.bin"
-    path.write_bytes(bytes(8192))
-    view = open_bytes(path).view
-    first, second = (
-        Constant("key", pteron.DType.U8, (8192,), data) for data in (view, memoryview(bytes(8192)))
-    )
-    assert first == second
-    assert is_same(view, memoryview(bytes(8192)))
-    shorten(path)
-    assert first != second
-    assert first == Constant("key", pteron.DType.U8, (8192,), view)  # the same place
-    with pytest.raises(FormatError, match="changed"):
-        first.numpy()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pteron.graph import Constant, SymInt, Tensor
 from pteron.ops import AnyInt, Dispatch, Operand, RequirementError, Scratch, Target
 from pteron.ops.live import Trace
 from pteron.ops.operand import Slot, Weight
-from pteron.plan import Compiled
 from pteron.plan.verify import check_memory, verify
 from pteron.wgsl import compose
 
@@ -245,15 +244,6 @@ def test_a_live_product_that_leaves_32_bits() -> None:
     assert plan.numbers({p.id: 1 << 40}) is None  # not even in 64
     with pytest.raises(MisfitError, match="4900000000 does not fit i32"):
         plan_at(compiled, values={p: 70000})
-
-
-def test_compiled_executables_know_their_weights() -> None:
-    sketch = Sketch()
-    x, out = q4(sketch)
-    compiled: Compiled = sketch.prepare([x], [out])
-    made = plan_at(compiled)
-    compiled.executable.plans[compiled.shapes_max] = [made]
-    assert {weight.layout for weight in compiled.executable.weights()} == {"words", "scales by row"}
 
 
 @ROUTES

@@ -20,11 +20,7 @@ from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
 
 TINY = ["llama_q4", "llama_8da4w", "llama_fp32", "llama_q4_fp16", "llama_q4_emb4", "llama_q4_static"]
-MODELS = [
-    *(f"tiny_{name}" for name in TINY),
-    "tiny_qwen3_fp32",
-    pytest.param("stories15m", marks=pytest.mark.long),
-]
+MODELS = [*(f"tiny_{name}" for name in TINY), "tiny_qwen3_fp32", "stories15m"]
 STEPS, STEPS_FEW = 24, 12  # of the first sequences, and of the others
 FIRST = 5
 LENGTHS = (1, 7, 3, 12, 20, 2, 5, 17, 1, 9, 23, 4, 11)  # of prompts

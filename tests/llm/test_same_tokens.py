@@ -49,7 +49,6 @@ def test_to_the_end_of_the_context() -> None:
     check((STORY, GREEDY, 240), (PARK, SEEDED, 120))
 
 
-@pytest.mark.long(every=2)
 @pytest.mark.parametrize("route", ["by subgroups", "by workgroups"])
 def test_on_other_routes(
     route: str, request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch

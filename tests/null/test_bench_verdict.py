@@ -170,8 +170,5 @@ def test_arguments_that_make_no_sense(
     printed = capsys.readouterr()
     assert problem in printed.err
     assert (printed.out, printed.err.count("\n")) == ("", 1)
-
-
-def test_a_pace_without_runs() -> None:
     with pytest.raises(InputError, match="needs at least one run"):
         Pace(runs=0)

@@ -66,13 +66,6 @@ def test_other_bytes_are_refused_and_not_kept(downloads: list[str], tmp_path: Pa
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
 
-def test_two_carriers_may_want_one_package(downloads: list[str]) -> None:
-    licence = Carrier("box", "1.0", {"box-1.0.dist-info/LICENSE": hashlib.sha256(b"free").hexdigest()})
-    for wanted in (licence, CARRIER, licence, CARRIER):
-        carried(wanted)
-    assert downloads == ["box", "box"]
-
-
 def test_a_member_that_is_not_there_is_named(wheel: Path, tmp_path: Path) -> None:
     with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl has no box/vocabulary.txt"):
         unpack(Carrier("box", "1.0", {"box/vocabulary.txt": SHA256}), wheel, tmp_path)

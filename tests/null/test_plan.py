@@ -173,14 +173,6 @@ def test_a_live_number_in_a_float_parameter_is_pinned() -> None:
     assert [value for value in range(5) if plan.numbers({p.id: value}) is not None] == [2]
 
 
-def test_live_integers_are_part_of_the_plan() -> None:
-    sketch = Sketch()
-    p, total = sketch.symbol(), sketch.symbol()
-    sketch.node("add", p, 3, total)
-    plan = plan_at(sketch.prepare([p], [total]), values={p: 2})
-    assert plan.integers[total.id].evaluate([10]) == 13
-
-
 # Hazards ----------------------------------------------------------------------------------------
 
 

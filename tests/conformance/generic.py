@@ -28,8 +28,7 @@ from executorch.backends.test.suite.reporting import TestResult
 from executorch.backends.vulkan.test.tester import VulkanTester
 from torch.utils._pytree import tree_map
 
-from conformance.live import live_inputs
-from conformance.lowered import to_arrays
+from conformance.exported import live_inputs, to_arrays
 from conformance.record import Array, Call, Case, sentence
 
 TOLERANCE = 1e-3  # upstream allows 0.1 and 4 %, which int8 programs need

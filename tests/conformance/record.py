@@ -16,12 +16,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-FAILURES = (
-    "wrong",
-    "refused",
-    "crashed",
-    "timed out",
-)  # outcomes of a case that was delegated and not passed
+FAILURES = ("wrong", "refused", "crashed", "timed out")  # of a case that was delegated
 INDEX = "cases.json"  # written last: a folder that has it is complete
 
 

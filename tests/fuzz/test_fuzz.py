@@ -1,4 +1,4 @@
-"""A short run of every target with a fixed seed, and tests of the fuzzer itself."""
+"""A short run of every target with a fixed seed, earlier findings, and tests of the fuzzer itself."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from random import Random
 
 import pytest
 
+from fuzz import SOURCES
 from fuzz.__main__ import missing
 from fuzz.campaign import Campaign
 from fuzz.draft import Draft
 from fuzz.lines import Lines
 from fuzz.minimise import simplify
 from fuzz.mutation.flatbuffers import field_mutation
-from fuzz.replay import replay, target_of
+from fuzz.replay import replay, replay_all, target_of
 from fuzz.target import Fault, Target, judge
 from fuzz.targets import TARGETS
 from fuzz.targets.files import programs, read_whole_program
@@ -30,11 +31,37 @@ def test_a_short_run_finds_nothing_new(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
     if reason := missing(target):
         pytest.skip(reason)
+    assert all(any(SOURCES.glob(pattern)) for pattern in target.watched)
     executions = SHORT.get(name, 500)
     report = Campaign(target, tmp_path, seed=1).run(seconds=120, executions=executions)
     assert report.executions >= executions
     assert report.lines > 0
     assert not {key: file.with_suffix(".txt").read_text("utf-8") for key, file in report.findings.items()}
+
+
+# Findings stay fixed: a file is named after its target; `scripts/fuzz --replay FILE` --------------
+
+
+FINDINGS = sorted((Path(__file__).parent / "findings").iterdir())
+
+
+def target_named(file: Path) -> Target:
+    found = target_of(file)
+    assert found is not None, f"{file.name} is not named after a target"
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[Path, tuple[str, str]]:
+    return replay_all([(target_named(file), file) for file in FINDINGS if not missing(target_named(file))])
+
+
+@pytest.mark.parametrize("file", FINDINGS, ids=lambda file: file.name)
+def test_a_finding_stays_fixed(file: Path, outcomes: dict[Path, tuple[str, str]]) -> None:
+    if reason := missing(target_named(file)):
+        pytest.skip(reason)
+    key, text = outcomes[file]
+    assert not text, f"{key}\n{text}"
 
 
 # The fuzzer itself ------------------------------------------------------------------------------

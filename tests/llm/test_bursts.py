@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
-from pathlib import Path
 
 import numpy as np
 import pytest
+from llm_fixtures import MODELS
 
 import pteron
 from pteron import Device
@@ -21,7 +21,6 @@ from pteron.llm.sampling import RING
 from pteron.llm.submission import Drawn
 from pteron.runtime import multi_step as repeating  # where `submit` is looked up
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 PROMPT = [5, 17, 99, 250, 3]
 GREEDY, SEEDED = Sampling(), Sampling(temperature=0.9, top_k=50, top_p=0.9, repetition_penalty=1.2, seed=4)
 

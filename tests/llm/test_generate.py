@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
+from llm_fixtures import MODELS
 
 import pteron
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step
 from pteron.llm.submission import Drawn
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 PROMPT = [5, 17, 99, 250, 3]
 SAMPLINGS = [
     Sampling(),

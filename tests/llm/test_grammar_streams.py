@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import MODELS
 
 import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step, submission
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
 PROMPT = "Once upon a time"
 SCHEMA = {

@@ -17,22 +17,15 @@ from typing import Any, get_type_hints
 
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import TINY
 
 from pteron import InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
 from pteron.llm.request import GenerateOptions, SamplingOptions, chat_request, text_request
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-MODEL = FIXTURES / "models" / "tiny_llama_q4.pte"
 PROMPTS: list[str | list[int]] = ["hello", "a", "the quick brown fox", [1, 40, 41, 42]]
 MESSAGES = [{"role": "user", "content": "Hi"}]
 WARM = Sampling(temperature=0.9, top_k=17, seed=5)
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    with LLM(MODEL, ByteTokenizer()) as made:
-        yield made
 
 
 def tokens(pieces: Iterator[Piece]) -> list[int]:
@@ -126,7 +119,7 @@ class TestByName:
 
     def test_a_variable_that_the_template_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ByteTokenizer, "chat_template", "{{ temp }}|{{ messages[0].content }}")
-        with LLM(MODEL, ByteTokenizer()) as llm:
+        with LLM(TINY, ByteTokenizer()) as llm:
             answer = tokens(llm.chat(MESSAGES, max_new_tokens=4, temp="cold"))
             assert answer == tokens(llm.generate("cold|Hi", max_new_tokens=4))
             with pytest.raises(InputError, match="'temperatur' is neither an option nor a variable"):
@@ -134,7 +127,7 @@ class TestByName:
 
     def test_a_template_that_jinja_does_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ByteTokenizer, "chat_template", "{% if %}")
-        with LLM(MODEL, ByteTokenizer()) as llm:
+        with LLM(TINY, ByteTokenizer()) as llm:
             with pytest.raises(InputError, match="did you mean temperature"):
                 llm.chat(MESSAGES, temp=1)
             with pytest.raises(InputError, match="the chat template cannot render"):
@@ -158,7 +151,7 @@ class TestEncoding:
     def test_tools_reach_the_template(self, monkeypatch: pytest.MonkeyPatch) -> None:
         template = "{% if tools is not none %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}{{ x }}"
         monkeypatch.setattr(ByteTokenizer, "chat_template", template)
-        with LLM(MODEL, ByteTokenizer()) as llm:
+        with LLM(TINY, ByteTokenizer()) as llm:
             assert llm.encode_chat(MESSAGES) == llm.encode("Hi")
             assert llm.encode_chat(MESSAGES, [{"name": "f"}], x=3) == llm.encode('[{"name": "f"}]Hi3')
             answer = tokens(llm.chat(MESSAGES, tools=[{"name": "f"}], x=3, max_new_tokens=4))
@@ -263,7 +256,7 @@ class TestStreams:
         assert stream.statistics.dropped_tokens == 100 - (64 - 8)
 
     def test_a_model_that_is_closed(self) -> None:
-        with LLM(MODEL, ByteTokenizer()) as closed:
+        with LLM(TINY, ByteTokenizer()) as closed:
             streams = [closed.stream("hello", max_new_tokens=50, stop_ids=()) for _ in range(40)]
             stream = streams.pop()  # whose turn has not come: others are before it
         with pytest.raises(PteronError, match="closed"):
@@ -275,7 +268,7 @@ class TestStreams:
 
     def test_a_model_that_is_dropped(self) -> None:
         """Its engine ends with it: no running thread keeps a reference."""
-        llm = LLM(MODEL, ByteTokenizer())
+        llm = LLM(TINY, ByteTokenizer())
         llm.generate_batch(["hello"], max_new_tokens=1)
         threads = [thread for thread in threading.enumerate() if thread.name == "pteron engine"]
         known = weakref.ref(llm.model)
@@ -351,7 +344,7 @@ class TestNames:
 
         def fetch(name: str, progress: Any) -> Path:
             asked.append(name)
-            return MODEL
+            return TINY
 
         monkeypatch.setattr(models, "fetch", fetch)
         with LLM("smollm2", ByteTokenizer()) as llm:

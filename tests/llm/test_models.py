@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llm_fixtures import MODELS
 
 import pteron
 from pteron import Device, FormatError, InputError, Program
 from pteron.llm import LanguageModel
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 TOLERANCE = {
     "tiny_llama_fp32": 1e-4,
     "tiny_qwen3_fp32": 1e-4,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import MODELS
 
 from pteron import Device, InputError
 from pteron.errors import OutOfMemory
@@ -17,9 +18,7 @@ from pteron.llm import LLM, LanguageModel
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.sequence_pool import COPIED_MIN
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 A, B, C, D = ([first, *range(first + 20, first + 60)] for first in (1, 101, 201, 301))  # nothing in common
-
 PAGES = ("language-models", "reliability")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -61,8 +60,8 @@ def test_bytes_are_known_before(device: Device, name: str) -> None:
         assert device.buffer_bytes == before
 
 
-def test_counts_and_bytes(llm: LLM, device: Device) -> None:
-    pool, before = llm.pool, device.buffer_bytes
+def test_counts_and_bytes(llm: LLM) -> None:
+    pool = llm.pool
     assert (pool.bound, pool.live, pool.idle, pool.bytes) == (3, 1, 1, llm.sequence_bytes)
     stream = llm.generate(A, max_new_tokens=4, stop_ids=())
     next(stream)
@@ -76,9 +75,6 @@ def test_counts_and_bytes(llm: LLM, device: Device) -> None:
     assert (pool.live, pool.idle) == (2, 2)
     llm.reset()
     assert (pool.live, pool.idle, pool.bytes) == (1, 1, llm.sequence_bytes)
-    del stream, beside
-    gc.collect()
-    assert device.buffer_bytes >= before
 
 
 # Bounds -----------------------------------------------------------------------------------------

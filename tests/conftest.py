@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from dataclasses import replace
@@ -15,6 +16,12 @@ from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixture
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
 from engine_fixtures import engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
 from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
+from llm_fixtures import (  # noqa: F401  # fixtures of tests/llm
+    _shared_llm,
+    _shared_routed_llm,
+    llm,
+    routed_llm,
+)
 from serving_fixtures import client, scripted, server, stories, stories_engine  # noqa: F401  # of tests/serving
 from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
 
@@ -75,6 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = {*kept}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Exclude imported modules from garbage collections, which many tests request and wait for."""
+    gc.collect()
+    gc.freeze()
 
 
 def _has_route(item: pytest.Item) -> TypeGuard[pytest.Function]:

@@ -19,8 +19,7 @@ from conformance.cache import (
     sources_now,
     write_results,
 )
-from conformance.left import is_failure
-from conformance.record import FAILURES, Result, is_recorded
+from conformance.record import FAILURES, Result, is_failure, is_recorded
 from conformance.report import PAGE, write_page
 from conformance.schedule import run_jobs
 from conformance.suites import SUITES
@@ -54,9 +53,8 @@ def main() -> int:
     try:
         run_jobs(jobs, options.jobs, options.limit, options.adapter, finished)
     except KeyboardInterrupt:
-        print("\ninterrupted; what is done is kept, and the same command goes on from here")
+        print("interrupted; what is done is kept, and the same command goes on from here")
         return 130
-    progress.end()
     if options.report or (len(chosen) == len(every) and recipes.keys() == SUITES.keys()):
         write_page(adapter, device.adapter.driver)
         print(f"wrote {PAGE}")
@@ -101,37 +99,28 @@ def _is_due(job: Job, adapter: str, sources: str, rerun: str) -> bool:
 
 
 class _Progress:
-    """Counts and the time left: a line that is written over, or one in a while where that cannot be."""
+    """Prints failures, and every 30 seconds the counts and the time left."""
 
     def __init__(self, count: int, chosen: int) -> None:
         self._count = count
         self._done = 0
         self._outcomes: Counter[str] = Counter()
         self._start = self._shown = time.monotonic()
-        print(f"{count} recipes to run, {chosen - count} are done")
+        print(f"{count} recipes to run, {chosen - count} are done", flush=True)
 
     def add(self, job: Job, results: list[Result]) -> None:
         self._done += 1
         self._outcomes.update(result.outcome for result in results)
         for result in results:
             if result.outcome in FAILURES:
-                self._say(f"{result.outcome}: {job.suite}/{result.name}: {result.cause}\n")
+                print(f"{result.outcome}: {job.suite}/{result.name}: {result.cause}", flush=True)
         now = time.monotonic()
-        if sys.stdout.isatty() or now - self._shown > 30:
+        if now - self._shown > 30:
             self._shown = now
             left = (now - self._start) / self._done * (self._count - self._done)
             counts = ", ".join(f"{count} {outcome}" for outcome, count in self._outcomes.most_common())
-            self._say(f"{self._done}/{self._count} recipes; cases: {counts}; {left / 60:.0f} min left")
-
-    def end(self) -> None:
-        if sys.stdout.isatty():
-            print()
-
-    def _say(self, text: str) -> None:
-        if sys.stdout.isatty():
-            print(f"\r\x1b[K{text}", end="", flush=True)
-        else:
-            print(text.rstrip("\n"), flush=True)
+            done = f"{self._done}/{self._count} recipes; cases: {counts}"
+            print(f"{done}; {left / 60:.0f} min left", flush=True)
 
 
 def _summary(jobs: list[Job], adapter: str) -> int:

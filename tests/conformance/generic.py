@@ -28,8 +28,7 @@ from executorch.backends.test.suite.reporting import TestResult
 from executorch.backends.vulkan.test.tester import VulkanTester
 from torch.utils._pytree import tree_map
 
-from conformance.live import live_inputs
-from conformance.lowered import to_arrays
+from conformance.exported import live_inputs, to_arrays
 from conformance.record import Array, Call, Case, sentence
 
 TOLERANCE = 1e-3  # upstream allows 0.1 and 4 %, which int8 programs need
@@ -42,12 +41,12 @@ runner._get_test_seed = lambda name: zlib.crc32(name.encode())  # its own differ
 
 def recipes() -> list[str]:
     """Every test function of the operators, once for each set of its parameters."""
-    return recipes_of("operators")
+    return list(_tests("operators"))
 
 
-def recipes_of(kind: str) -> list[str]:
-    """Those of the "operators" or of the "models"."""
-    return list(_tests(kind))
+def model_recipes() -> list[str]:
+    """Every model, with static and with dynamic shapes where the suite has both. They take minutes each."""
+    return list(_tests("models"))
 
 
 def record(recipe: str) -> list[Case]:

@@ -14,10 +14,9 @@ from operator_table import read_table
 
 import pteron
 from conformance.cache import ROOT, read_results, results_of
-from conformance.left import cause_left
-from conformance.record import FAILURES, Result
+from conformance.record import FAILURES, Result, cause_left
 from conformance.suites import SUITES
-from pteron.families.exporter_removed.operators import REMOVED_BY_EXPORTER
+from pteron.families.exporter_removed import REMOVED_BY_EXPORTER
 from pteron.passes import is_available
 
 PAGE = ROOT / "docs" / "operators.md"
@@ -65,12 +64,12 @@ def write_page(adapter: str, driver: str) -> None:
 def page(results: ResultsBySuite, waiting: Mapping[str, int], adapter: str, day: str) -> Iterator[str]:
     """The lines of the page; `waiting` are the recipes of each suite that were not run yet."""
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    yield "# Operators"
-    yield ""
-    yield "Written by `scripts/conformance`, which runs ExecuTorch's own test suites through Pteron."
-    yield ""
-    yield f"{day} · Pteron {pteron.__version__} · {packages} · adapter: {adapter}"
-    yield ""
+    yield from ("# Operators", "")
+    yield from (
+        "Written by `scripts/conformance`, which runs ExecuTorch's own test suites through Pteron.",
+        "",
+    )
+    yield from (f"{day} · Pteron {pteron.__version__} · {packages} · adapter: {adapter}", "")
     yield from _totals(results, waiting)
     yield from _operators(results)
     yield from _left(results)
@@ -83,8 +82,7 @@ def _results(adapter: str, suite: str) -> Iterator[Result]:
 
 
 def _totals(results: ResultsBySuite, waiting: Mapping[str, int]) -> Iterator[str]:
-    yield "## Suites"
-    yield ""
+    yield from ("## Suites", "")
     yield "A case is one exported program, with the calls that its suite makes and PyTorch's results."
     yield "A recipe is a test of the suite and makes one or more cases; the last column counts those not run."
     yield ""
@@ -100,8 +98,7 @@ def _totals(results: ResultsBySuite, waiting: Mapping[str, int]) -> Iterator[str
 def _operators(results: ResultsBySuite) -> Iterator[str]:
     operators = measure(results)
     facts = read_table()
-    yield "## Each operator"
-    yield ""
+    yield from ("## Each operator", "")
     yield "Tested types: those of programs that passed. Exported types: those that the exporter may emit."
     yield "Live shapes: at how many input shapes one program with dynamic dims passed."
     yield "Conformance: cases passed, of those that use the operator in a delegate."
@@ -114,9 +111,7 @@ def _operators(results: ResultsBySuite) -> Iterator[str]:
             yield _row(name, operators.get(name, Operator()), fact)
     for name in sorted(operators.keys() - facts.keys()):
         yield _row(name, operators[name], {"resizable": "yes", "cpp_webgpu": "no", "inputs": ""})
-    yield ""
-    yield "These operators are in the exporter's registry, but never in a program:"
-    yield ""
+    yield from ("", "These operators are in the exporter's registry, but never in a program:", "")
     yield from (f"- `{name}`: {reason}" for name, reason in REMOVED_BY_EXPORTER.items())
     yield ""
 
@@ -167,8 +162,7 @@ def groups_left(results: ResultsBySuite) -> list[Left]:
 
 
 def _left(results: ResultsBySuite) -> Iterator[str]:
-    yield "## Cases that did not pass"
-    yield ""
+    yield from ("## Cases that did not pass", "")
     yield f"[{CASES.name}]({CASES.name}) lists every case by name. Suites have the names that"
     yield (
         "`scripts/conformance --suite` takes: "

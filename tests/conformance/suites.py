@@ -16,9 +16,10 @@ class Suite:
     title: str
     module: str
     function: str = "record"
+    listing: str = "recipes"
 
     def recipes(self) -> list[str]:
-        found: list[str] = import_module(f"conformance.{self.module}").recipes()
+        found: list[str] = getattr(import_module(f"conformance.{self.module}"), self.listing)()
         return found
 
     def record(self, recipe: str) -> list[Case]:
@@ -32,7 +33,7 @@ SUITES = {
     "webgpu": Suite("WebGPU operator tests (`backends/webgpu/test/op_tests`)", "webgpu"),
     "vulkan": Suite("`test_vulkan_delegate.py`", "vulkan"),
     "generic": Suite("generic suite, operators (`backends/test/suite`)", "generic"),
-    "models": Suite("generic suite, models, static and dynamic shapes", "models"),
+    "models": Suite("generic suite, models, static and dynamic shapes", "generic", listing="model_recipes"),
     "live": Suite("WebGPU operator tests, every dim live that can be", "webgpu", "record_live"),
     "int8": Suite("generic suite, operators, quantized by `VulkanQuantizer`", "generic", "record_int8"),
 }

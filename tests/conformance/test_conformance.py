@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance import cache, left
-from conformance.record import FAILURES, Call, Case, Result, is_recorded, read_cases, write_cases
+from conformance import cache, record
+from conformance.record import FAILURES, Call, Case, Result, is_failure, is_recorded, read_cases, write_cases
 from conformance.report import CASES, PAGE, UNDELEGATED, cases_left, measure, page
 from conformance.schedule import run_jobs
 from conformance.suites import SUITES
@@ -79,12 +79,12 @@ def test_what_is_recorded_is_found(folder: Path) -> None:
 
 
 def test_cases_left_are_no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left, "_known", lambda: (("webgpu", "add/.*", "a cause"),))
+    monkeypatch.setattr(record, "_known", lambda: (("webgpu", "add/.*", "a cause"),))
     wrong = Result("add/case", "wrong")
-    assert not left.is_failure("webgpu", wrong)
-    assert left.is_failure("generic", wrong)
-    assert left.is_failure("webgpu", replace(wrong, name="sub/case"))
-    assert not left.is_failure("webgpu", Result("sub/case", "export failed"))
+    assert not is_failure("webgpu", wrong)
+    assert is_failure("generic", wrong)
+    assert is_failure("webgpu", replace(wrong, name="sub/case"))
+    assert not is_failure("webgpu", Result("sub/case", "export failed"))
 
 
 def test_the_page() -> None:

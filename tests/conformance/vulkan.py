@@ -15,7 +15,7 @@ from unittest.mock import patch
 import torch
 from executorch.backends.vulkan.test import test_vulkan_delegate as suite
 
-from conformance.lowered import delegates_of, to_arrays
+from conformance.exported import delegates_of, to_arrays
 from conformance.record import Call, Case, sentence
 
 _CLASSES: dict[str, type[Any]] = {

@@ -15,8 +15,7 @@ from executorch.backends.webgpu.test.op_tests.test_suite import op_test_registry
 from executorch.exir import to_edge_transform_and_lower
 from torch.export import Dim, export
 
-from conformance.live import live_inputs
-from conformance.lowered import delegates_of, to_arrays
+from conformance.exported import delegates_of, live_inputs, to_arrays
 from conformance.record import Call, Case, sentence
 
 

@@ -75,15 +75,8 @@ class Campaign:
         """Run one worker until it ends or its time is over."""
         for name in ("status.json", "current"):
             (self.folder / name).unlink(missing_ok=True)
-        command = [
-            "-m",
-            "fuzz.worker",
-            self.target.name,
-            str(self.folder),
-            seed,
-            str(seconds),
-            str(executions),
-        ]
+        command = ["-m", "fuzz.worker", self.target.name, str(self.folder), seed, str(seconds)]
+        command.append(str(executions))
         worker = subprocess.Popen(
             [sys.executable, "-W", "ignore", *command],
             env=environment(),

@@ -26,16 +26,7 @@ from pteron.format.delegate import read_delegate
 from pteron.format.records import VkSymInt, VkTensor, VkValue, VkValueList
 
 _HEADER_BYTES = 32
-_DTYPES = {
-    DType.BOOL: 0,
-    DType.U8: 1,
-    DType.I8: 2,
-    DType.I32: 3,
-    DType.F16: 4,
-    DType.F32: 5,
-    DType.F64: 6,
-    DType.I64: 7,
-}
+_DTYPES = (DType.BOOL, DType.U8, DType.I8, DType.I32, DType.F16, DType.F32, DType.F64, DType.I64)  # by code
 
 
 @dataclass
@@ -145,7 +136,7 @@ def _value(value: VkValue) -> Fields:
             constant = -1 if value.constant_id is None else value.constant_id
             memory = -1 if value.memory_id is None else value.memory_id
             dims = Numbers("I", value.dims)
-            kind, fields = 5, [int8(_DTYPES[value.dtype]), dims, int32(constant), int32(memory)]
+            kind, fields = 5, [int8(_DTYPES.index(value.dtype)), dims, int32(constant), int32(memory)]
         case VkValueList(items):
             kind, fields = 9, [int32s(*items)]
         case VkSymInt(number):

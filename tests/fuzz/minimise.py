@@ -35,17 +35,8 @@ def minimise(target: Target, file: Path, key: str, seconds: float = _SECONDS) ->
         simplify(target, file, fails, seconds)
         trial.unlink(missing_ok=True)
     else:
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "fuzz.minimise",
-            target.name,
-            str(file),
-            key,
-            str(seconds),
-        ]
+        command = [sys.executable, "-W", "ignore", "-m", "fuzz.minimise"]
+        command += [target.name, str(file), key, str(seconds)]
         with suppress(subprocess.TimeoutExpired):  # the file holds the simplest input so far
             subprocess.run(command, env=environment(), capture_output=True, timeout=2 * seconds + 60)
     return file

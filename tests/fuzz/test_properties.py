@@ -1,9 +1,8 @@
-"""Properties of what reads strangers' files and of live integers, for inputs that Hypothesis thinks of."""
+"""Properties of vocabularies, live integers and written graphs, for inputs that Hypothesis generates."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 from random import Random
 from typing import Any
@@ -19,15 +18,9 @@ from sketch import Sketch
 
 from fuzz.draft import Draft
 from fuzz.executed import draw_inputs
-from fuzz.folder import joined, parted, written
-from fuzz.target import Fault, judge
-from fuzz.targets import TARGETS
+from fuzz.folder import written
 from pteron.dtypes import DType
-from pteron.errors import PteronError
-from pteron.format.bundled import read_bundled
-from pteron.format.program import read_program
 from pteron.format.records import VkSymInt, VkTensor, VkValueList
-from pteron.format.weights import read_weights
 from pteron.llm.tokenizers.llama2c import merge_pairs
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.ops.terms import Affine, Product, Quotient, Symbol, evaluate
@@ -37,52 +30,7 @@ from pteron.passes import prepare
 same = settings(
     derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck), max_examples=60
 )
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
-NAMES = ("model", "tokenizer", "bos_id", "eos_ids", "eos_token", "add_bos_token", "chat_template")
-
-
-def _fault(target: str, data: bytes) -> str | None:
-    result = judge(TARGETS[target], data)
-    return result.text if isinstance(result, Fault) else None
-
-
-def _said(error: PteronError) -> None:
-    assert str(error)
-
-
-@same
-@given(st.binary(max_size=200), st.sampled_from((b"", b"ET12", b"FT01", b"BP08", b"VK00")))
-def test_any_bytes_are_read_or_refused(data: bytes, identifier: bytes) -> None:
-    for read in (read_program, read_weights, read_bundled):
-        try:
-            read(data[:4].ljust(4, b"\0") + identifier + data[4:])
-        except PteronError as error:
-            _said(error)
-
-
-@same
-@given(
-    st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
-    st.sampled_from(("pteron.json", "tokenizer_config.json")),
-)
-def test_settings_of_any_types(content: dict[str, Any], name: str) -> None:
-    pytest.importorskip("jinja2")
-    assert not _fault("settings", joined({name: json.dumps(content).encode()}))
-
-
-@same
-@given(
-    st.dictionaries(
-        st.sampled_from(("a.json", "b.jinja", "c.d")), st.binary().filter(lambda b: b"==" not in b)
-    )
-)
-def test_folders_come_back(files: dict[str, bytes]) -> None:
-    assert parted(joined(files)) == files
 
 
 @same

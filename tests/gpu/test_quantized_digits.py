@@ -15,7 +15,7 @@ from quantized_cases import DYNAMIC, LINEAR, packed, scales
 
 from pteron.dtypes import DType
 from pteron.families.quantized import digits
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Target
 from pteron.reference.products import linear_q4
 
@@ -151,7 +151,7 @@ def test_dynamic_activations(bias: bool, few: Target) -> None:
 )
 def test_what_it_does_not_suit(change: dict[str, Any]) -> None:
     target = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=16384)
-    words = Words(Any, Any, 64, 2048, 256, 8)  # type: ignore[arg-type]  # what is packed does not matter
+    words = PackedWeights(Any, Any, 64, 2048, 256, 8)  # type: ignore[arg-type]  # what is packed does not matter
     assert digits.suits(target, 4, words)
     assert not digits.suits(replace(target, **change), 4, words)
     assert not digits.suits(target, 5, words)

@@ -63,7 +63,7 @@ def test_affine_refuses() -> None:
     for block in ([8], [1, 1, 1, 8], [1, 1, 3], []):
         refuse_op(AFFINE, x, "ASYMMETRIC", block, *rest, match="must divide x", out=shapes)
     none = (None, 5, 5, None, None, None, False)
-    refuse_op(AFFINE, x, "ASYMMETRIC", [1, 1, 8], *none, match="are none", out=shapes)
+    refuse_op(AFFINE, x, "ASYMMETRIC", [1, 1, 8], *none, match="is empty", out=shapes)
     above = (None, 0, 15, None, None, None, False)
     match = "both sides of zero"
     refuse_op(AFFINE, x, "SYMMETRIC_NO_CLIPPING_ERR", [1, 1, 8], *above, match=match, out=shapes)

@@ -16,7 +16,7 @@ from quantized_cases import LINEAR, packed
 from subgroup_fixtures import skip_if_narrow
 
 from pteron.families.quantized import tiles
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.packing import PackedWeights
 from pteron.families.quantized.tiles import Strip
 from pteron.ops import Target, Weight
 from pteron.plan import collect
@@ -104,9 +104,9 @@ def test_what_surrounds_them(sizes: tuple[int, ...], options: dict[str, Any], so
     check_fused(some, *sizes, **options, live={"M": (17, 5)})
 
 
-def words(columns: int, depth: int, group: int = 64, library: str = "words") -> Words:
+def words(columns: int, depth: int, group: int = 64, library: str = "words") -> PackedWeights:
     weights, scales = (Weight.__new__(Weight) for _ in range(2))  # never read
-    return Words(weights, scales, columns, depth, depth // 8, group // 8, library)
+    return PackedWeights(weights, scales, columns, depth, depth // 8, group // 8, library)
 
 
 GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152, invocations_max=1024)

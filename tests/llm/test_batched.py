@@ -22,7 +22,7 @@ from pteron.passes.rewrite import REWRITES_VARIABLE
 
 TINY = ["llama_q4", "llama_8da4w", "llama_fp32", "llama_q4_fp16", "llama_q4_emb4", "llama_q4_static"]
 MODELS = [*(f"tiny_{name}" for name in TINY), "tiny_qwen3_fp32", "stories15m"]
-STEPS, STEPS_FEW = 40, 12  # of the first sequences, and of the others
+STEPS, STEPS_FEW = 24, 12  # of the first sequences, and of the others
 FIRST = 5
 LENGTHS = (1, 7, 3, 12, 20, 2, 5, 17, 1, 9, 23, 4, 11)  # of prompts
 # Logits differ from those of a sequence alone by the order of sums. With int8 activations, a difference in
@@ -38,9 +38,9 @@ class Alone:
     tokens: list[list[int]]
     logits: list[list[np.ndarray]]
 
-    def agrees(self, row: int, told: list[int], tolerance: float) -> bool:
+    def agrees(self, row: int, found: list[int], tolerance: float) -> bool:
         """Whether a row gives the same tokens, up to a tie of two logits within the tolerance."""
-        for logits, token, right in zip(self.logits[row], told, self.tokens[row], strict=False):
+        for logits, token, right in zip(self.logits[row], found, self.tokens[row], strict=False):
             if token != right:
                 return bool(logits[right] - logits[token] <= 2 * tolerance * abs(logits).max())
         return True
@@ -50,17 +50,21 @@ def path_of(name: str, models: Path) -> Path:
     return fetch(name) / "model.pte" if name == "stories15m" else models / f"{name}.pte"
 
 
-def alone(model: LanguageModel, count: int = len(LENGTHS), steps: int | None = None) -> Alone:
+def alone(model: LanguageModel, count: int, steps: int | None = None, found: Alone | None = None) -> Alone:
+    """Run the first `count` prompts that `found` does not have yet."""
+    found = found or Alone([], [], [])
     random = np.random.default_rng(3)
     prompts = [random.integers(0, model.vocabulary, length).tolist() for length in LENGTHS[:count]]
-    found = Alone(prompts, [], [])
     for row, prompt in enumerate(prompts):
+        if row < len(found.prompts):
+            continue
         model.reset()
         logits = [model.prefill(prompt)]
         tokens = [int(logits[0].argmax())]
         for _ in range(steps or (STEPS if row < FIRST else STEPS_FEW)):
             logits.append(model.decode_one_token(tokens[-1]))
             tokens.append(int(logits[-1].argmax()))
+        found.prompts.append(prompt)
         found.tokens.append(tokens)
         found.logits.append(logits)
     return found
@@ -69,8 +73,7 @@ def alone(model: LanguageModel, count: int = len(LENGTHS), steps: int | None = N
 @pytest.fixture(scope="module", params=MODELS)
 def named(request: pytest.FixtureRequest, models: Path) -> Iterator[tuple[str, LanguageModel, Alone]]:
     program = pteron.load(path_of(request.param, models))
-    model = LanguageModel(program)
-    yield request.param, model, alone(model)
+    yield request.param, LanguageModel(program), Alone([], [], [])
     program.close()
 
 
@@ -117,6 +120,7 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
     name, model, expected = named
     if count in (2, 3, 8) and name != "tiny_llama_q4":
         pytest.skip("other models take fewer numbers of rows")
+    alone(model, count, found=expected)
     batched = BatchedModel(model, len(LENGTHS))
     sequences: list[LanguageModel] = []
     poison(batched)
@@ -126,8 +130,8 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
         steps = STEPS if count == FIRST else STEPS_FEW
         for step in range(steps + 1):
             now = [
-                BatchRow(row.slot, row.position + step, told[step - 1] if step else row.token)
-                for row, told in zip(rows, expected.tokens, strict=False)
+                BatchRow(row.slot, row.position + step, found_rows[step - 1] if step else row.token)
+                for row, found_rows in zip(rows, expected.tokens, strict=False)
             ]
             logits = batched.logits(now)
             for row, found in enumerate(logits):
@@ -143,41 +147,29 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
 def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
     """Several steps in one submission, the next submitted before the last was read."""
     name, model, expected = named
+    alone(model, 5, found=expected)
     batched = BatchedModel(model, 5)
     sequences: list[LanguageModel] = []
     try:
         sequences, rows = begin(batched, expected.prompts[:5])
         bursts, done = [], 0
-        for steps in (1, 7, RING, 3, 13):
+        for steps in (1, RING, 7):
             bursts.append(batched.step(after(rows, done), steps))
             done += steps
             assert bursts[-1].count == steps
-        told: list[list[int]] = [[] for _ in rows]
+        found_rows: list[list[int]] = [[] for _ in rows]
         for burst in bursts:
             for row, drawn in enumerate(burst.read()):
-                told[row] += [each.token for each in drawn]
+                found_rows[row] += [each.token for each in drawn]
                 assert all(-np.inf < each.logprob <= 0 for each in drawn)
-        assert all(len(tokens) == STEPS for tokens in told)
+        assert all(len(tokens) == STEPS for tokens in found_rows)
         if name == "tiny_llama_q4_fp16":  # adapters may break ties in either direction
-            assert all(expected.agrees(row, tokens, TOLERANCE[name]) for row, tokens in enumerate(told))
+            assert all(expected.agrees(row, tokens, TOLERANCE[name]) for row, tokens in enumerate(found_rows))
         else:
-            assert told == [tokens[:STEPS] for tokens in expected.tokens[:5]]
+            assert found_rows == [tokens[:STEPS] for tokens in expected.tokens[:5]]
         assert batched.session.counters.plans <= 1
     finally:
         end(batched, sequences)
-
-
-def test_log_probabilities(q4: LanguageModel) -> None:
-    expected = alone(q4, 3, 5)
-    batched = BatchedModel(q4, 3)
-    sequences, rows = begin(batched, expected.prompts)
-    drawn = batched.step(rows, 6).read()
-    for row, logits in enumerate(expected.logits):
-        for step, each in enumerate(logits):
-            wide = each.astype(np.float64)
-            right = wide.max() - np.logaddexp.reduce(wide)
-            assert drawn[row][step].logprob == pytest.approx(right, abs=1e-4)
-    end(batched, sequences)
 
 
 def test_rows_come_and_go(q4: LanguageModel) -> None:
@@ -187,12 +179,12 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
     batched = BatchedModel(q4, 4)
     poison(batched)
     sequences, rows = begin(batched, expected.prompts[:4])
-    told: list[list[int]] = [[] for _ in range(6)]
+    found_rows: list[list[int]] = [[] for _ in range(6)]
 
     def step(given: dict[int, BatchRow], steps: int) -> None:
         drawn = batched.step(list(given.values()), steps).read()
         for row, tokens in zip(given, drawn, strict=True):
-            told[row] += [each.token for each in tokens]
+            found_rows[row] += [each.token for each in tokens]
 
     step(dict(enumerate(rows)), 5)
     left = batched.slot_of(sequences[1])
@@ -206,9 +198,9 @@ def test_rows_come_and_go(q4: LanguageModel) -> None:
     sequences[2].close()
     (newest,), (fresh,) = begin(batched, [expected.prompts[5]])
     step({0: BatchRow(one.slot, one.position + 3), 5: fresh, 4: BatchRow(moved.slot, moved.position + 9)}, 4)
-    for row, tokens in enumerate(told):
+    for row, tokens in enumerate(found_rows):
         assert tokens == expected.tokens[row][: len(tokens)], row
-    assert [len(tokens) for tokens in told] == [12, 5, 5, 8, 16, 4]
+    assert [len(tokens) for tokens in found_rows] == [12, 5, 5, 8, 16, 4]
     end(batched, [sequences[0], sequences[3], new, newest])
 
 
@@ -280,8 +272,8 @@ def test_on_other_routes(
             batched = BatchedModel(model, 10)
             sequences, rows = begin(batched, expected.prompts[:count])
             drawn = batched.step(rows, 12).read()
-            told = [[each.token for each in row] for row in drawn]
-            assert told == [tokens[:12] for tokens in expected.tokens[:count]]
+            found_rows = [[each.token for each in row] for row in drawn]
+            assert found_rows == [tokens[:12] for tokens in expected.tokens[:count]]
             end(batched, sequences)
 
 
@@ -300,21 +292,6 @@ def test_slots(q4: LanguageModel) -> None:
         BatchedModel(q4, 2)
     end(batched, [first, third, again])
     assert q4.sequence().delegate is not None
-
-
-def test_a_slot_begins_as_zeros(q4: LanguageModel) -> None:
-    batched = BatchedModel(q4, 2)
-    sequence = batched.model.sequence()
-    sequence.prefill([1, 2, 3])
-    slot = batched.slot_of(sequence)
-    sequence.close()
-    again = batched.model.sequence()
-    assert batched.slot_of(again) == slot
-    for id in batched.batched.caches:
-        buffer = batched.states[State(id)]
-        whole = np.frombuffer(batched.device.read(buffer, buffer.size), np.float32)
-        assert not whole.reshape(2, -1)[slot].any()
-    end(batched, [again])
 
 
 def test_what_is_refused(q4: LanguageModel) -> None:
@@ -392,15 +369,15 @@ def test_samplers_of_their_own(q4: LanguageModel, seed: int) -> None:
     samplers = [q4.sampler(sampling) for sampling in settings]
     for sampler, prompt in zip(samplers, prompts, strict=True):
         sampler.remember(prompt)
-    told: list[list[Drawn]] = [[] for _ in rows]
+    found_rows: list[list[Drawn]] = [[] for _ in rows]
     for first, steps in ((0, 1), (1, 4), (5, 5)):
         now = [
             replace(row, sampler=None if sampler.form.is_plain else sampler, step=first)
             for row, sampler in zip(after(rows, first), samplers, strict=True)
         ]
-        for all_told, drawn in zip(told, batched.step(now, steps).read(), strict=True):
-            all_told += drawn
-    for found, right in zip(told, expected, strict=True):
+        for tokens_of_row, drawn in zip(found_rows, batched.step(now, steps).read(), strict=True):
+            tokens_of_row += drawn
+    for found, right in zip(found_rows, expected, strict=True):
         assert [each.token for each in found] == [each.token for each in right]
         assert [each.logprob for each in found] == pytest.approx([each.logprob for each in right], abs=1e-4)
         tops = [[token for token, _ in each.top] for each in found]

@@ -27,16 +27,13 @@ def in_use(device: Device) -> tuple[int, int]:
     return device.buffer_bytes, len(device.uploads)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_what_fails_midway_leaves_nothing(
-    q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
+def test_a_failed_creation_leaves_nothing(q4: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the creation of any buffer fails, earlier buffers are freed, and slots can be created later."""
     q4.prefill([1, 2, 3])
     before = in_use(q4.device)
     faults, at = Faults(monkeypatch), 0
     while True:
-        faults.arm("create", at, after=after)
+        faults.arm("create", at, after=at % 2 == 1)
         try:
             batched = BatchedModel(q4, 5)
         except DeviceError:  # its traceback references the buffers: they must be freed before it is

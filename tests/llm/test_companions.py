@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,12 @@ STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 DEEP = "[" * 100_000
 WRONG_JSON = {
     "no object": "[]",
-    "text": '"text"',
     "cut off": '{"a": ',
     "deep": DEEP,
-    "deep objects": '{"a":' * 100_000,
     "long number": '{"bos_token_id": ' + "9" * 10_000 + "}",
     "tokens of floats": '{"eos_token_id": [1.5]}',
-    "tokens of lists": '{"eos_token_id": [[1]]}',
     "a token that is true": '{"bos_token_id": true}',
     "an object without text": '{"bos_token": {"id": 1}}',
-    "an object with a list": '{"bos_token": {"content": [1]}}',
     "no such token": '{"bos_token": "no such token"}',
     "an id too large": '{"eos_token_id": 999999999999999999999}',
     "a negative id": '{"eos_token_id": -1}',
@@ -43,7 +37,6 @@ WRONG_JSON = {
     "whether": '{"add_bos_token": "yes"}',
     "a template of numbers": '{"chat_template": 7}',
     "templates of numbers": '{"chat_template": [1, 2]}',
-    "a template of templates": '{"chat_template": [{"name": "default", "template": ["a"]}]}',
 }
 
 
@@ -54,12 +47,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", [CONFIGURATIONS[0], CONFIGURATIONS[2]])
 @pytest.mark.parametrize("text", WRONG_JSON.values(), ids=WRONG_JSON)
-def test_json_of_wrong_types(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(text, "utf-8")
-    with pytest.raises(FormatError, match=rf"{name}|tokenizer\.bin"):
-        load_tokenizer(folder)
+def test_json_of_wrong_types(folder: Path, text: str) -> None:
+    for name in (CONFIGURATIONS[0], CONFIGURATIONS[2]):
+        (folder / name).write_text(text, "utf-8")
+        with pytest.raises(FormatError, match=rf"{name}|tokenizer\.bin"):
+            load_tokenizer(folder)
+        (folder / name).unlink()
 
 
 def test_files_that_are_none(folder: Path) -> None:
@@ -78,9 +72,7 @@ def test_files_that_are_none(folder: Path) -> None:
         load_tokenizer(folder)
 
 
-@pytest.mark.parametrize(
-    "name", ["../tokenizer.bin", "/etc/passwd", "a/b", "..", ".", "", 7, ["a"], {"a": 1}, "a\0b", "..\\x"]
-)
+@pytest.mark.parametrize("name", ["../tokenizer.bin", "/etc/passwd", "a/b", "..", "", 7, "a\0b", "..\\x"])
 def test_a_manifest_that_points_elsewhere(folder: Path, name: Any) -> None:
     for key, read in (("tokenizer", load_tokenizer), ("model", program_file)):
         (folder / MANIFEST).write_text(json.dumps({key: name}), "utf-8")
@@ -138,25 +130,15 @@ def tokenizer_json(**changes: Any) -> dict[str, Any]:
 ADDED = {"id": 3, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 WRONG_TOKENIZERS: dict[str, dict[str, Any]] = {
     "panics when read": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAEAAAAA"}},
-    "claims gigabytes": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
     "no base64": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "not base64"}},
     "panics at a text": {"model": {"continuing_subword_prefix": "#" * 20}},
     "chunks of none": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
-    "template without token": {
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "Q", "type_id": 0}}],
-            "pair": [],
-            "special_tokens": {},
-        }
-    },
     "opens with a strange token": {
         "post_processor": {"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 99]}
     },
     "no vocabulary": {"model": {"vocab": {}, "merges": []}},
     "merges of strangers": {"model": {"merges": [["x", "y"]]}},
     "unknown without a token": {"model": {"type": "WordLevel", "vocab": {"b": 0}, "unk_token": "zz"}},
-    "decoder without type": {"decoder": {"add_prefix_space": True}},
     "decoder of numbers": {"decoder": 7},
     "added without content": {"added_tokens": [{**ADDED, "special": True}]},
     "deep": {"normalizer": "DEEP"},
@@ -164,14 +146,14 @@ WRONG_TOKENIZERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", WRONG_TOKENIZERS.values(), ids=WRONG_TOKENIZERS)
-def test_tokenizers_that_cannot_be(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_invalid_tokenizers(tmp_path: Path, changes: dict[str, Any]) -> None:
     text = json.dumps(tokenizer_json(**changes)).replace('"DEEP"', '{"normalizers":[' * 50_000)
     (tmp_path / "tokenizer.json").write_text(text, "utf-8")
     with pytest.raises(FormatError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path).encode("ab")
 
 
-def test_padding_is_not_heeded(tmp_path: Path) -> None:
+def test_padding_and_truncation_are_ignored(tmp_path: Path) -> None:
     """The tokenizer ignores padding to 3·10^8 tokens and truncation to length 0, set by a file of 1 kB."""
     padding: dict[str, Any] = {"strategy": {"Fixed": 300_000_000}, "direction": "Right"}
     padding |= {"pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
@@ -188,41 +170,27 @@ def test_merges_are_not_left_out_at_random(tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path).encode("ab" * 20) == [2] * 20
 
 
-@pytest.mark.parametrize("ids", [["a"], [1.5], [None], [True], 7, "ab", None], ids=repr)
-def test_ids_that_are_none(tmp_path: Path, ids: Any) -> None:
+def test_arguments_of_wrong_types(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json()), "utf-8")
-    with pytest.raises(InputError, match="must be"):
-        load_tokenizer(tmp_path).decode(ids)
-
-
-def test_ids_of_any_size(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json()), "utf-8")
-    assert load_tokenizer(tmp_path).decode([-1, 0, 1 << 32, 1, 1 << 70]) == "ab"
-
-
-@pytest.mark.parametrize("text", [5, None, b"ab", ["a"]], ids=repr)
-def test_texts_that_are_none(folder: Path, text: Any) -> None:
-    with pytest.raises(InputError, match="text must be a string"):
-        load_tokenizer(folder).encode(text)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.decode([-1, 0, 1 << 32, 1, 1 << 70]) == "ab"
+    ids: Any
+    for ids in (["a"], [1.5], [None], [True], 7, "ab", None):
+        with pytest.raises(InputError, match="must be"):
+            tokenizer.decode(ids)
+    text: Any
+    for text in (5, None, b"ab", ["a"]):
+        with pytest.raises(InputError, match="text must be a string"):
+            tokenizer.encode(text)
+    with pytest.raises(InputError, match="the text holds a lone surrogate, at 1"):
+        tokenizer.encode("a\ud800")
 
 
 @pytest.mark.parametrize("read", [load_tokenizer, read_checkpoint, LLM])
-@pytest.mark.parametrize("path", [5, None, b"abc", "a" * 5000, "a/" * 3000, "", "nowhere", "a\0b"])
-def test_paths_that_are_none(read: Callable[[Any], object], path: Any) -> None:
-    with pytest.raises(PteronError):
-        read(path)
-
-
-@pytest.mark.parametrize("key", ["model", "tokenizer"])
-def test_a_manifest_of_long_names(folder: Path, key: str) -> None:
-    (folder / MANIFEST).write_text(json.dumps({key: "a" * 300}), "utf-8")
-    with pytest.raises(FormatError, match="aaa"):
-        LLM(folder)
-
-
-def test_half_a_character(folder: Path) -> None:
-    with pytest.raises(InputError, match="the text holds a lone surrogate, at 1"):
-        load_tokenizer(folder).encode("a\ud800")
+def test_paths_that_are_none(read: Callable[[Any], object]) -> None:
+    for path in (5, None, b"abc", "a" * 5000, "", "nowhere", "a\0b"):
+        with pytest.raises(PteronError):
+            read(path)
 
 
 def test_tokens_past_a_vocabulary(folder: Path) -> None:
@@ -237,7 +205,7 @@ def test_tokens_past_a_vocabulary(folder: Path) -> None:
 # Other formats ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", [0, 10, 255])
+@pytest.mark.parametrize("missing", [0, 255])
 def test_ranks_without_a_byte(tmp_path: Path, missing: int) -> None:
     pytest.importorskip("tiktoken")
     tokens = [bytes([byte]) for byte in range(256) if byte != missing] + [b"ab"]
@@ -278,13 +246,9 @@ def gguf(tensors: int, fields: int, rest: bytes) -> bytes:
 ARRAY, STRING = 9, 8
 WRONG_GGUF = {
     "a long array of texts": gguf(0, 1, gguf_text("a") + struct.pack("<IIQ", ARRAY, STRING, 1 << 40)),
-    "arrays of arrays": gguf(
-        0, 1, gguf_text("a") + struct.pack("<I", ARRAY) + struct.pack("<IQ", ARRAY, 1) * 50_000
-    ),
     "a long name": gguf(0, 1, struct.pack("<Q", 1 << 62) + bytes(100)),
     "many fields": gguf(0, 1 << 60, bytes(1000)),
     "many tensors": gguf(1 << 60, 0, bytes(1000)),
-    "many dims": gguf(1, 0, gguf_text("t") + struct.pack("<I", 1 << 31) + bytes(100)),
     "large dims": gguf(1, 0, gguf_text("t") + struct.pack("<I4QIQ", 4, *[1 << 62] * 4, 0, 0) + bytes(100)),
     "nothing": gguf(0, 0, b""),
     "another architecture": gguf(
@@ -294,7 +258,7 @@ WRONG_GGUF = {
 
 
 @pytest.mark.parametrize("content", WRONG_GGUF.values(), ids=WRONG_GGUF)
-def test_gguf_files_that_cannot_be(tmp_path: Path, content: bytes) -> None:
+def test_invalid_gguf_files(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("gguf")
     (tmp_path / "model.gguf").write_bytes(content)
     with pytest.raises(FormatError, match=r"model\.gguf"):
@@ -312,7 +276,7 @@ def test_gguf_files_that_cannot_be(tmp_path: Path, content: bytes) -> None:
         ("tokenizer.ggml.eot_token_id", -1),
     ],
 )
-def test_gguf_vocabularies_that_cannot_be(key: str, value: Any) -> None:
+def test_invalid_gguf_vocabularies(key: str, value: Any) -> None:
     """The error comes at the start of an export, which takes minutes."""
     pytest.importorskip("tokenizers")
     fields = {"model": "gpt2", "tokens": ["a", "b"], "merges": []}
@@ -344,20 +308,17 @@ CONFIG = {
     [
         {"num_attention_heads": 0},
         {"num_attention_heads": "two"},
-        {"num_attention_heads": [2]},
         {"hidden_size": 1e999},
-        {"hidden_size": 10**30, "rope_scaling": {"rope_type": "linear", "factor": 2}},
         {"rope_scaling": 7},
         {"rope_scaling": {"rope_type": "llama3", "factor": 0}},
         {"rope_theta": "x"},
         {"num_hidden_layers": 10**15},
-        {"num_hidden_layers": -1},
         {"max_position_embeddings": {}},
         {"vocab_size": None},
     ],
     ids=str,
 )
-def test_configurations_that_cannot_be(folder: Path, changes: dict[str, Any]) -> None:
+def test_invalid_configurations(folder: Path, changes: dict[str, Any]) -> None:
     safetensors = pytest.importorskip("safetensors.numpy")
     import numpy as np
 
@@ -366,17 +327,6 @@ def test_configurations_that_cannot_be(folder: Path, changes: dict[str, Any]) ->
     with pytest.raises(PteronError) as failure:
         check(read_checkpoint(folder), Options())
     assert folder.name in str(failure.value)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "README.md", "LICENSE", "tokenizer.json"])
-def test_pipes_among_a_checkpoint(folder: Path, name: str) -> None:
-    pytest.importorskip("safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
-    if name != "model.safetensors":
-        (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
-    os.mkfifo(folder / name)
-    with pytest.raises(FormatError, match=f"{name}: this is a pipe"):
-        read_checkpoint(folder)
 
 
 # Commands ---------------------------------------------------------------------------------------
@@ -396,14 +346,3 @@ def test_commands_say_it_in_a_sentence(
     assert said.startswith("pteron: ")
     assert name in said
     assert len(said.splitlines()) == 1
-
-
-def test_a_panic_leaves_a_command_with_a_sentence(tmp_path: Path) -> None:
-    """The library prints its own panic message first; the rest of stderr is Pteron's."""
-    content = tokenizer_json(**WRONG_TOKENIZERS["panics at a text"])
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), "utf-8")
-    command = [sys.executable, "-P", "-m", "pteron", "generate", str(tmp_path), "--prompt", "a"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("pteron: tokenizer.json ")
-    assert "Traceback" not in done.stderr

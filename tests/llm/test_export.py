@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,10 @@ from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, 
 
 from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import load_tokenizer
-from pteron.llm.export import Options, cost, export_llm, read_checkpoint
+from pteron.llm.export import Options, cost, export_llm, lower_process, read_checkpoint
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.decoder import Decoder
-from pteron.llm.export.lowering import check, eager_model, lower_in_subprocess, stage
-from pteron.llm.models import fetch
+from pteron.llm.export.lowering import check, eager_model, stage
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -231,10 +231,11 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-@pytest.mark.export
-def test_a_failing_exporter_is_quoted(tmp_path: Path) -> None:
+def test_a_failing_exporter_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = [sys.executable, "-c", "import sys; sys.exit('No such file')"]
+    monkeypatch.setattr(lower_process, "python_module", lambda _: failing)
     with pytest.raises(PteronError, match=r"ExecuTorch's exporter failed(.|\n)*No such file"):
-        lower_in_subprocess(tmp_path, FLOAT, {}, lambda line: None)
+        lower_process.lower_in_subprocess(tmp_path, FLOAT, {}, lambda line: None)
 
 
 def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,12 +247,6 @@ def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(cost, "available_memory", lambda: 10**8)
     with pytest.raises(PteronError, match=r"only 0\.1 GB of memory are free"):
         cost.check_memory(checkpoint, 2048)
-
-
-def test_models_by_name() -> None:
-    assert (fetch("stories15m") / "model.pte").exists()
-    with pytest.raises(InputError, match="known are smollm2, stories15m"):
-        fetch("gpt-9")
 
 
 def test_a_damaged_gguf_file_is_refused(tmp_path: Path) -> None:

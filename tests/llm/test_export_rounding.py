@@ -1,4 +1,4 @@
-"""Rounding to 4 bits: near the least possible error, and better with known inputs of a matrix."""
+"""Rounding to 4 and 8 bits: near the least possible error, and better with known inputs of a matrix."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pteron.llm.export.quantize_model import (
     QuantizedMatrix,
     calibration_texts,
     choose_scales,
+    quantize_8_bits,
     quantize_gptq,
     quantize_model_gptq,
     quantize_nearest,
@@ -141,7 +142,7 @@ def test_a_whole_model_loses_less(family: str, tmp_path: Path) -> None:
     assert (rounded[EMBEDDING] is rounded[OUTPUT]) == (family == "llama")
 
 
-def test_texts_are_told_in_the_models_own_form(tmp_path: Path) -> None:
+def test_calibration_texts_use_the_chat_template(tmp_path: Path) -> None:
     vocabulary = read_checkpoint(write_folder("llama", tmp_path)).vocabulary
     texts = calibration_texts(vocabulary, VOCABULARY)
     assert len(texts) > 10
@@ -149,6 +150,26 @@ def test_texts_are_told_in_the_models_own_form(tmp_path: Path) -> None:
     assert max(map(max, texts)) < VOCABULARY
     assert sum(text.count(0) for text in texts) > 40  # two turns in each conversation, ended by token 0
     plain = Vocabulary("tokenizer.bin", {"tokenizer.bin": STORIES.read_bytes()}, bos_id=1, adds_bos=True)
-    told = [token for text in calibration_texts(plain, 32000) for token in text]
-    assert 15 < told.count(1) < 30  # once for each conversation
+    tokens = [token for text in calibration_texts(plain, 32000) for token in text]
+    assert 15 < tokens.count(1) < 30  # once for each conversation
     assert max(map(max, calibration_texts(plain, 500))) < 500
+
+
+def test_linear_layers_of_8_bits() -> None:
+    pytest.importorskip("torch.ao.quantization.fx._decomposed")  # the operator that widens weights
+    torch.manual_seed(5)
+    inner = torch.nn.Sequential(torch.nn.Linear(24, 12, bias=False), torch.nn.SiLU())
+    model = torch.nn.Sequential(torch.nn.Linear(16, 24), inner)
+    with torch.no_grad():
+        inner[0].weight[3] = 0
+        inputs = torch.randn(4, 5, 16)
+        expected, largest = model(inputs), model[0].weight.abs().amax(1)
+        kept = model[0].weight.clone()
+        quantize_8_bits(model)
+        assert not any(isinstance(module, torch.nn.Linear) for module in model.modules())
+        error = (model[0].weight * model[0].scales[:, None] - kept).abs()
+        assert (error <= largest[:, None] / 127 * 0.501).all()  # half a step
+        assert model[0].weight.abs().amax(1).eq(127).all()
+        found = model(inputs)
+    assert not found[..., 3].any()
+    torch.testing.assert_close(found, expected, atol=0.01, rtol=0)

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from byte_tokenizer import ByteTokenizer
 from faulty import CALLS, MESSAGE, Faults
+from llm_fixtures import A, B
 
-from pteron import Device, DeviceError
+from pteron import DeviceError
 from pteron.llm import LLM, Sampling
 from pteron.runtime import Method
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
-A = [1, *range(40, 80)]
-B = [*A[:20], 200, 90, 17, 111, 5]
 COUNT = 5
 SEEDED = Sampling(temperature=0.8, top_k=20, repetition_penalty=1.3, seed=5)
-
-
-@pytest.fixture(params=["software", "hardware"])
-def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
-    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
-        yield made
 
 
 def tokens(llm: LLM, ids: list[int], resident: bool | None, sampling: Sampling | None = None) -> list[int]:
@@ -36,13 +22,15 @@ def tokens(llm: LLM, ids: list[int], resident: bool | None, sampling: Sampling |
     return [piece.token for piece in stream][:COUNT]
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("resident", [None, False], ids=["resident", "stepwise"])
 @pytest.mark.parametrize("sampling", [None, SEEDED], ids=["greedy", "seeded"])
 def test_every_call_of_every_kind(
-    llm: LLM, resident: bool | None, sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch
+    routed_llm: LLM, resident: bool | None, sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fails each device call in turn, before or after its work: in the prefill, a burst, a readback."""
+
+    llm = routed_llm
 
     def answers() -> list[list[int]]:
         return [tokens(llm, ids, resident, sampling) for ids in (A, B)]
@@ -70,7 +58,7 @@ def test_every_call_of_every_kind(
                 assert found in (None, expected[0])
                 assert answers() == expected, (kind, at, after)
                 failures += 1
-                at += 1 + at // 2
+                at += 1 + at
     assert failures > 2 * len(kinds)
     gc.collect()
     assert llm.pool.live == 1
@@ -137,7 +125,7 @@ def test_a_sequence_that_gets_no_memory(llm: LLM, monkeypatch: pytest.MonkeyPatc
     faults = Faults(monkeypatch)
     gc.collect()  # excludes what earlier tests left
     in_use = llm.model.device.buffer_bytes
-    for at in range(4):
+    for at in range(3):
         faults.arm("create", at)
         with pytest.raises(DeviceError, match=MESSAGE):
             tokens(llm, B, None)

@@ -12,7 +12,7 @@ from families import write_folder
 
 from pteron import carrier, extras
 from pteron.carrier import Carrier
-from pteron.errors import PteronError
+from pteron.errors import InputError, PteronError
 from pteron.llm import models
 from pteron.llm.export import read_checkpoint
 from pteron.llm.model_files import read_sampling
@@ -40,6 +40,12 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setitem(models.SOURCES, "tiny", source)
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
     return names
+
+
+def test_names() -> None:
+    assert (fetch("stories15m") / "model.pte").exists()
+    with pytest.raises(InputError, match="known are smollm2, stories15m"):
+        fetch("gpt-9")
 
 
 def test_missing_packages_are_found_before_a_download(

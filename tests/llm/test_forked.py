@@ -52,95 +52,10 @@ assert code == 0, code
 assert [piece.token for piece in llm.generate([1, 2, 3], max_new_tokens=4)] == expected
 """
 
-COMPILING = f"""
-import os, sys, threading
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from byte_tokenizer import ByteTokenizer
-from pteron.llm import Grammar
-from pteron.llm.grammar import grammar
-
-tokenizer = ByteTokenizer()
-Grammar.regex(tokenizer, "[a-z]")  # the vocabulary is read
-held, done = threading.Semaphore(0), threading.Event()
-
-def compile():
-    held.release()
-    done.wait(60)
-
-threads = [
-    threading.Thread(target=grammar._in_time, args=("one that takes long", compile))
-    for _ in range(grammar.COMPILERS)
-]
-for thread in threads:
-    thread.start()
-    held.acquire()
-child = os.fork()
-if child == 0:
-    grammar.COMPILE_SECONDS = 20
-    Grammar.regex(tokenizer, "[0-9]+").matcher().mask()
-    os._exit(0)
-code = os.waitpid(child, 0)[1]
-done.set()
-for thread in threads:
-    thread.join()
-assert code == 0, code
-Grammar.regex(tokenizer, "[0-9]*")
-"""
-
-MASKING = f"""
-import os, sys, threading
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from byte_tokenizer import ByteTokenizer
-from pteron import DeviceError
-from pteron.llm import LLM, Grammar, Matcher
-from pteron.serving import Engine, Request
-
-llm = LLM({str(MODEL)!r}, ByteTokenizer())
-grammar = Grammar.regex(llm.tokenizer, "[a-f]{{7}}")
-mask, held, done = Matcher.mask, threading.Event(), threading.Event()
-
-def holding(matcher):
-    held.set()
-    done.wait(60)
-    return mask(matcher)
-
-Matcher.mask = holding
-engine = Engine(llm)
-answer = engine.submit(Request((1, 2, 3), grammar=grammar))
-held.wait(60)
-child = os.fork()
-if child == 0:
-    answer.cancel()
-    engine.close()
-    try:
-        engine.submit(Request((1, 2, 3), grammar=grammar))
-    except DeviceError as error:
-        mask(grammar.matcher())
-        os._exit(0 if "spawn" in str(error) else 2)
-    os._exit(1)
-code = os.waitpid(child, 0)[1]
-done.set()
-assert code == 0, code
-assert len(answer.text()) == 7
-engine.close()
-"""
-
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_does_not_wait_for_a_stream() -> None:
     subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=100)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_has_slots_to_compile_grammars() -> None:
-    pytest.importorskip("llguidance", reason="needs the extra `serve`")
-    subprocess.run([sys.executable, "-c", COMPILING], check=True, timeout=100)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_does_not_wait_for_masks() -> None:
-    pytest.importorskip("llguidance", reason="needs the extra `serve`")
-    subprocess.run([sys.executable, "-c", MASKING], check=True, timeout=100)
 
 
 def test_locks_are_open_in_forked_children() -> None:

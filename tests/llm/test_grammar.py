@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import threading
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -254,22 +252,18 @@ class TestHostile:
         "schema",
         [
             nested(5000),
-            '{"items":' * 50_000 + "{}" + "}" * 50_000,
             chained(5000),
             {"enum": [f"x{i * 7919}" for i in range(100_000)]},
             {"type": "integer", "multipleOf": 99_999_989},
-            {"type": "integer", "multipleOf": 10**400},
             {"allOf": [{"type": "number", "multipleOf": 1e-300}, {"type": "number", "multipleOf": 1e300}]},
             {"allOf": [{"anyOf": [{"properties": {f"k{i}{j}": {}}} for j in range(6)]} for i in range(8)]},
             {"type": "string", "pattern": "(a?){1000}a{1000}", "maxLength": 1000},
         ],
         ids=[
             "nested",
-            "nested text",
             "chained",
             "enum",
             "multiple",
-            "no float",
             "apart",
             "product",
             "pattern",
@@ -286,7 +280,7 @@ class TestHostile:
                 Grammar.lark(stories, f'start: {name}0\n{rules}\n{name}4000: "a"')
 
     @pytest.mark.parametrize(
-        "pattern", ["((((a{1,100}){1,100}){1,100}){1,100}){1,100}", "(.*a.{500})|(.*b.{501})", "(a|aa)*c"]
+        "pattern", ["((((a{1,100}){1,100}){1,100}){1,100}){1,100}", "(.*a.{500})|(.*b.{501})"]
     )
     def test_patterns_are_followed_or_refused(self, pattern: str, stories: Tokenizer) -> None:
         random = np.random.default_rng(0)
@@ -297,14 +291,6 @@ class TestHostile:
                 if not choices:
                     break
                 matcher.take(int(random.choice(choices)))
-
-    def test_many_properties_and_steps(self, stories: Tokenizer) -> None:
-        """Within the accepted sizes, the matcher continues or raises an error."""
-        schema = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(500)}}
-        with suppress(InputError):
-            matcher = Grammar.json_schema(stories, schema).matcher()
-            for _ in range(5):
-                matcher.take(min(allowed(matcher)))
 
     def test_a_compiler_that_does_not_come_back(
         self, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
@@ -342,38 +328,3 @@ class TestKept:
         Grammar.regex(tokenizer, "a+")
         assert count == 3 + GRAMMARS_MAX
         assert len(vocabulary_of(tokenizer, (EOS,))._compiled) == GRAMMARS_MAX
-
-    def test_nothing_keeps_a_tokenizer_alive(self) -> None:
-        tokenizer = ByteTokenizer()
-        matcher = Grammar.regex(tokenizer, "ab").matcher()
-        matcher.take(FIRST_BYTE + ord("a"))
-        gone = weakref.ref(tokenizer)
-        del tokenizer, matcher
-        gc.collect()
-        assert gone() is None
-
-    def test_threads(self, stories: Tokenizer) -> None:
-        """Each thread matches its own text with shared grammars."""
-        failures: list[BaseException] = []
-
-        def work(seed: int) -> None:
-            try:
-                random = np.random.default_rng(seed)
-                matcher = Grammar.json_schema(stories, PERSON).matcher()
-                data = b""
-                for _ in range(30):
-                    if matcher.is_finished:
-                        break
-                    token = int(random.choice(sorted(allowed(matcher) - set(stories.eos_ids))))
-                    matcher.take(token)
-                    data += stories.token_bytes(token)
-                assert data.startswith(b"{")
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failures

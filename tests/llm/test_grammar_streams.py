@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import MODELS
 
 import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step, submission
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
 PROMPT = "Once upon a time"
 SCHEMA = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "maxLength": 12},
+        "name": {"type": "string", "maxLength": 6},
         "age": {"type": "integer", "minimum": 0, "maximum": 120},
         "kind": {"enum": ["cat", "dog"]},
-        "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}, "maxItems": 2},
+        "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}, "maxItems": 1},
     },
     "required": ["name", "age", "kind", "tags"],
     "additionalProperties": False,
@@ -36,7 +36,7 @@ SCHEMA = {
                       "additionalProperties": False}},
 }  # fmt: skip
 EVERYTHING = Sampling(2.0, 200, 0.99, 0.0001, 1.1, 3, 0.5, 0.2, {306: 2.0}, 3)
-SAMPLINGS = [Sampling(), Sampling(2.0, seed=1), Sampling(2.0, seed=2, top_p=0.9), EVERYTHING]
+SAMPLINGS = [Sampling(), Sampling(2.0, seed=2, top_p=0.9), EVERYTHING]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def person(llm: LLM) -> Grammar:
     return Grammar.json_schema(llm.tokenizer, SCHEMA)
 
 
-def told(llm: LLM, grammar: Grammar, **settings: Any) -> str:
+def generated(llm: LLM, grammar: Grammar, **settings: Any) -> str:
     llm.reset()
     settings = {"max_new_tokens": 200, **settings}
     return "".join(piece.text for piece in llm.generate(PROMPT, grammar=grammar, **settings))
@@ -60,21 +60,21 @@ def check_person(text: str) -> None:
     value = json.loads(text)
     assert list(value) == ["name", "age", "kind", "tags"]
     assert isinstance(value["name"], str)
-    assert len(value["name"]) <= 12
+    assert len(value["name"]) <= 6
     assert type(value["age"]) is int
     assert 0 <= value["age"] <= 120
     assert value["kind"] in ("cat", "dog")
-    assert len(value["tags"]) <= 2
+    assert len(value["tags"]) <= 1
     assert all(list(tag) == ["n"] and type(tag["n"]) is bool for tag in value["tags"])
 
 
 class TestTexts:
-    @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+    @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "top_p", "everything"])
     def test_json_is_whole_and_valid(self, sampling: Sampling, llm: LLM, person: Grammar) -> None:
-        text = told(llm, person, sampling=sampling)
+        text = generated(llm, person, sampling=sampling)
         assert llm.statistics.finish_reason == "stop"
         check_person(text)
-        assert told(llm, person, sampling=sampling, resident=False) == text
+        assert generated(llm, person, sampling=sampling, resident=False) == text
 
     @pytest.mark.parametrize("temperature", [0.0, 2.0])
     @pytest.mark.parametrize(
@@ -82,23 +82,22 @@ class TestTexts:
     )
     def test_regular_expressions(self, pattern: str, temperature: float, llm: LLM) -> None:
         grammar = Grammar.regex(llm.tokenizer, pattern)
-        text = told(llm, grammar, sampling=Sampling(temperature, seed=4))
+        text = generated(llm, grammar, sampling=Sampling(temperature, seed=4))
         assert re.fullmatch(pattern, text)
         assert llm.statistics.finish_reason == "stop"
 
     @pytest.mark.parametrize("temperature", [0.0, 2.0])
     def test_rules(self, temperature: float, llm: LLM) -> None:
         rules = 'start: term ("+" term){1,3} "=" \nterm: /[1-9][0-9]?/ | "(" term "*" /[2-4]/ ")"'
-        text = told(llm, Grammar.lark(llm.tokenizer, rules), sampling=Sampling(temperature, seed=1))
+        text = generated(llm, Grammar.lark(llm.tokenizer, rules), sampling=Sampling(temperature, seed=1))
         if llm.statistics.finish_reason == "stop":
             assert isinstance(eval(text.removesuffix("=")), int)
 
     def test_a_text_that_is_cut_off(self, llm: LLM, person: Grammar) -> None:
-        whole = told(llm, person)
-        begun = told(llm, person, max_new_tokens=7)
+        begun = generated(llm, person, max_new_tokens=7)
         assert llm.statistics.finish_reason == "length"
         assert llm.statistics.new_tokens == 7
-        assert whole.startswith(begun)
+        assert generated(llm, person, max_new_tokens=12).startswith(begun)
 
     def test_the_context_ends_it(self, llm: LLM) -> None:
         grammar = Grammar.regex(llm.tokenizer, "(ab)*")
@@ -108,11 +107,11 @@ class TestTexts:
         assert len(pieces) <= 5
 
     def test_it_may_end_before_anything(self, llm: LLM) -> None:
-        assert told(llm, Grammar.regex(llm.tokenizer, "")) == ""
+        assert generated(llm, Grammar.regex(llm.tokenizer, "")) == ""
         assert llm.statistics.finish_reason == "stop"
 
     def test_a_stop_string_ends_it_too(self, llm: LLM, person: Grammar) -> None:
-        text = told(llm, person, stop=['"age"'])
+        text = generated(llm, person, stop=['"age"'])
         assert text.startswith('{"name"')
         assert '"age"' not in text
         assert llm.statistics.finish_reason == "stop"
@@ -139,9 +138,9 @@ class TestLoop:
         alone = []
         for each in settings:
             llm.reset()
-            alone.append([piece.token for piece in llm.generate(PROMPT, max_new_tokens=60, **each)])
+            alone.append([piece.token for piece in llm.generate(PROMPT, max_new_tokens=25, **each)])
         llm.reset()
-        streams = [llm.generate(PROMPT, max_new_tokens=60, **each) for each in settings]
+        streams = [llm.generate(PROMPT, max_new_tokens=25, **each) for each in settings]
         together: list[list[int]] = [[], [], []]
         for row in zip_longest(*streams):
             for tokens, piece in zip(together, row, strict=True):
@@ -166,7 +165,7 @@ class TestLoop:
         noting(LanguageModel, "launch", "model")
         noting(Matcher, "mask", "mask")
         noting(submission, "submit", "draw")
-        told(llm, person, max_new_tokens=4)
+        generated(llm, person, max_new_tokens=4)
         assert events == ["model", "mask", "draw"] * 4
 
     @pytest.mark.parametrize(
@@ -200,24 +199,24 @@ class TestLoop:
             if llm.tokenizer.token_bytes(token) in (b"0", b"1")
         ]
         with pytest.raises(InputError, match="grammar"):
-            told(llm, grammar, sampling=Sampling(logit_bias=dict.fromkeys(banned, -100.0)))
-        assert told(llm, grammar) in ("0", "1")  # the model is still usable
+            generated(llm, grammar, sampling=Sampling(logit_bias=dict.fromkeys(banned, -100.0)))
+        assert generated(llm, grammar) in ("0", "1")  # the model is still usable
 
     def test_poison_in_the_mask(self, llm: LLM) -> None:
         """A mask left in memory by an earlier stream does not allow tokens in the next."""
         grammar = Grammar.regex(llm.tokenizer, "q{5}")
-        assert told(llm, grammar, sampling=Sampling(5.0, seed=1)) == "qqqqq"
+        assert generated(llm, grammar, sampling=Sampling(5.0, seed=1)) == "qqqqq"
         sampler = llm.model.sampler(Sampling(), masked=True)
         logits = np.zeros(llm.model.vocabulary, np.float32)
         sampler.draw(logits, 0)
         sampler.close()
-        assert told(llm, grammar, sampling=Sampling(5.0, seed=2)) == "qqqqq"
+        assert generated(llm, grammar, sampling=Sampling(5.0, seed=2)) == "qqqqq"
 
     def test_a_stream_that_is_left(self, llm: LLM, person: Grammar) -> None:
         stream = llm.generate(PROMPT, grammar=person)
         next(stream)
         stream.close()
-        check_person(told(llm, person))
+        assert generated(llm, Grammar.regex(llm.tokenizer, "(yes|no)")) in ("yes", "no")
 
     def test_what_is_refused(self, llm: LLM) -> None:
         with pytest.raises(InputError, match="grammar must be a Grammar"):

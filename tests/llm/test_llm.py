@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import FIRST_BYTE, ByteTokenizer
+from llm_fixtures import TINY
 from perplexity import perplexity
 
 import pteron
@@ -17,12 +18,6 @@ from pteron.llm.models import fetch
 from pteron.llm.output import StopStrings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-@pytest.fixture
-def llm() -> Iterator[LLM]:
-    with LLM(FIXTURES / "models" / "tiny_llama_q4.pte", ByteTokenizer()) as made:
-        yield made
 
 
 def text_of(pieces: Iterator[Piece]) -> str:
@@ -35,7 +30,7 @@ def tokens_of(pieces: Iterator[Piece]) -> list[int]:
 
 class TestTinyModel:
     def test_digits_are_the_programs(self) -> None:
-        with LLM(FIXTURES / "models" / "tiny_llama_q4.pte", ByteTokenizer(), digits=2) as quick:
+        with LLM(TINY, ByteTokenizer(), digits=2) as quick:
             assert quick.program.digits == 2
 
     def test_lengths_and_reasons(self, llm: LLM) -> None:
@@ -67,7 +62,7 @@ class TestTinyModel:
         for expected_reuse in (False, True, True):
             answer = text_of(llm.chat(turns, max_new_tokens=6))
             assert (llm.statistics.reused_tokens > 0) == expected_reuse
-            fresh = LLM(FIXTURES / "models" / "tiny_llama_q4.pte", ByteTokenizer())
+            fresh = LLM(TINY, ByteTokenizer())
             assert text_of(fresh.chat(turns, max_new_tokens=6)) == answer
             fresh.close()
             turns += [{"role": "assistant", "content": answer[:2]}, {"role": "user", "content": "b"}]
@@ -158,10 +153,10 @@ class TestStories:
         stories.reset()
         assert found == pytest.approx(golden["quantized"]["perplexity"], rel=0.005)
 
-    def test_loop_and_single_steps_tell_the_same_story(self, stories: LLM) -> None:
+    def test_loop_and_single_steps_give_the_same_tokens(self, stories: LLM) -> None:
         sampling = Sampling(temperature=0.8, top_p=0.9, seed=42)
-        told = [
+        found = [
             tokens_of(stories.generate("The dog", max_new_tokens=25, sampling=sampling, resident=resident))
             for resident in (True, False)
         ]
-        assert told[0] == told[1]
+        assert found[0] == found[1]

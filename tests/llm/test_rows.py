@@ -3,7 +3,7 @@ other use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 import pteron
 from pteron import Device
 from pteron.graph import Graph, Node, SymInt, Tensor, Value
-from pteron.llm import LanguageModel
+from pteron.llm import LLM
 from pteron.llm.cache_layout import of_graph, row_bytes
 from pteron.plan import Executable
 
@@ -21,21 +21,15 @@ KEY_CACHE, START, SEQ_LEN, MASK, OUT = 3, 5, 6, 7, -1  # of its arguments
 CONTEXT = 64
 
 
-@pytest.fixture(scope="module")
-def model(device: Device, models: Path) -> Iterator[LanguageModel]:
-    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
-        yield LanguageModel(program)
+@pytest.fixture
+def executable(llm: LLM) -> Executable:
+    assert llm.model.delegate is not None
+    return llm.model.delegate.executable
 
 
 @pytest.fixture
-def executable(model: LanguageModel) -> Executable:
-    assert model.delegate is not None
-    return model.delegate.executable
-
-
-@pytest.fixture
-def graph(model: LanguageModel) -> Graph:
-    (graph,) = model.program.graphs("forward")
+def graph(llm: LLM) -> Graph:
+    (graph,) = llm.model.program.graphs("forward")
     return graph
 
 
@@ -73,16 +67,17 @@ def test_as_it_is(graph: Graph, executable: Executable) -> None:
     assert found == {id: spec.bytes // CONTEXT for id, spec in executable.states.items()}
     assert len(found) == 4
     assert of_graph(graph, executable, CONTEXT - 1) == found  # a cache may have more rows than are used
+    assert of_graph(graph, executable, CONTEXT + 1) is None
 
 
 OTHERS: dict[str, Callable[[Graph], Graph]] = {
     "a place that is no position": lambda graph: changed(graph, start=0),
     "another live integer": lambda graph: changed(graph, start=SymInt(9998)),
     "a mask": lambda graph: changed(graph, mask=attention(graph).args[0]),
-    "somebody else reads it": lambda graph: with_node(
+    "another node reads it": lambda graph: with_node(
         graph, "aten.clone.default", cache(graph), None, like(cache(graph))
     ),
-    "somebody looks at a view of it": lambda graph: with_node(
+    "a view of it is read": lambda graph: with_node(
         graph, "aten.view_copy.default", cache(graph), cache(graph).shape_max, like(cache(graph))
     ),
     "it leaves the graph": lambda graph: replace(graph, outputs=(*graph.outputs, cache(graph))),
@@ -96,10 +91,6 @@ OTHERS: dict[str, Callable[[Graph], Graph]] = {
 @pytest.mark.parametrize("how", OTHERS)
 def test_used_in_another_way(graph: Graph, executable: Executable, how: str) -> None:
     assert of_graph(OTHERS[how](graph), executable, CONTEXT) is None
-
-
-def test_a_context_that_the_cache_has_no_rows_for(graph: Graph, executable: Executable) -> None:
-    assert of_graph(graph, executable, CONTEXT + 1) is None
 
 
 @pytest.mark.parametrize("shape", [(2, CONTEXT, 2, 8), (CONTEXT, 2, 16), (1, 2, CONTEXT, 16)])

@@ -6,32 +6,21 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import TINY, A, run_in_threads
 
 from pteron import Device
 from pteron.llm import LLM, Sampling
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
-IDS = [1, *range(40, 80)]
+IDS = A
 COUNT = 12
 SAMPLINGS = [
     Sampling(temperature=0.9, top_k=50, top_p=0.9, repetition_penalty=1.2, seed=seed) for seed in (4, 5)
 ]
 Bits = list[tuple[int, str]]
-
-
-@pytest.fixture(params=["software", "hardware"])
-def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
-    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
-        yield made
 
 
 def bits(llm: LLM, sampling: Sampling, resident: bool | None = None) -> Bits:
@@ -49,18 +38,18 @@ def answers(llm: LLM) -> list[Bits]:
     return found
 
 
-def test_again_and_again(llm: LLM) -> None:
+def test_again_and_again(routed_llm: LLM) -> None:
     """In bursts of any length, and step by step."""
     found: list[Bits] = []
     for steps in (1, 2, 5, 12):
-        llm.reset()
-        llm.model.pace.steps = steps
-        found.append(bits(llm, SAMPLINGS[0]))
-    llm.reset()
-    found.append(bits(llm, SAMPLINGS[0], resident=False))
+        routed_llm.reset()
+        routed_llm.model.pace.steps = steps
+        found.append(bits(routed_llm, SAMPLINGS[0]))
+    routed_llm.reset()
+    found.append(bits(routed_llm, SAMPLINGS[0], resident=False))
     assert len({tuple(each) for each in found}) == 1
-    llm.reset()
-    assert [token for token, _ in bits(llm, SAMPLINGS[1])] != [token for token, _ in found[0]]
+    routed_llm.reset()
+    assert [token for token, _ in bits(routed_llm, SAMPLINGS[1])] != [token for token, _ in found[0]]
 
 
 def test_streams_side_by_side(llm: LLM) -> None:
@@ -79,52 +68,44 @@ def test_streams_side_by_side(llm: LLM) -> None:
 
 def test_threads(llm: LLM) -> None:
     """Four threads, each with an empty sequence of its own, give the same bits as one thread."""
-    llm.reset()
     alone = bits(llm, SAMPLINGS[0])
     llm.reset()
-    found: list[Bits] = []
     all_have_one = threading.Barrier(4)
 
-    def work() -> None:
+    def work(_: int) -> None:
         stream = llm.generate(IDS, max_new_tokens=COUNT, stop_ids=(), sampling=SAMPLINGS[0])
         first = next(stream)
         all_have_one.wait(60)
         pieces = [first, *stream][:COUNT]
-        found.append([(piece.token, piece.logprob.hex()) for piece in pieces])
+        assert [(piece.token, piece.logprob.hex()) for piece in pieces] == alone
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert found == [alone] * 4
+    run_in_threads(work, range(4))
 
 
 def test_models_and_processes(device: Device) -> None:
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+    with LLM(TINY, ByteTokenizer(), device=device) as llm:
         here = answers(llm)
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+    with LLM(TINY, ByteTokenizer(), device=device) as llm:
         assert bits(llm, SAMPLINGS[0]) == here[0]
-    for _ in range(2):
-        ended = subprocess.run(
-            [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=120
-        )
-        assert [[tuple(pair) for pair in each] for each in json.loads(ended.stdout)] == here
+    ended = subprocess.run(
+        [sys.executable, __file__], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert [[tuple(pair) for pair in each] for each in json.loads(ended.stdout)] == here
 
 
-def test_what_the_cache_holds_changes_last_bits_alone(llm: LLM) -> None:
+def test_what_the_cache_holds_changes_last_bits_alone(routed_llm: LLM) -> None:
     """With a cached prefix, other kernels prefill one token instead of forty: the tokens are the same."""
-    llm.reset()
-    whole = bits(llm, SAMPLINGS[0])
-    reused = bits(llm, SAMPLINGS[0])
-    assert llm.statistics.reused_tokens == len(IDS) - 1
+    routed_llm.reset()
+    whole = bits(routed_llm, SAMPLINGS[0])
+    reused = bits(routed_llm, SAMPLINGS[0])
+    assert routed_llm.statistics.reused_tokens == len(IDS) - 1
     assert [token for token, _ in reused] == [token for token, _ in whole]
     assert [float.fromhex(text) for _, text in reused] == pytest.approx(
         [float.fromhex(text) for _, text in whole], abs=1e-5
     )
-    assert bits(llm, SAMPLINGS[0]) == reused
+    assert bits(routed_llm, SAMPLINGS[0]) == reused
 
 
 if __name__ == "__main__":
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer()) as model:
+    with LLM(TINY, ByteTokenizer()) as model:
         print(json.dumps(answers(model)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -12,30 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import MODELS, TINY, run_in_threads
 
 import pteron
 from pteron import Device
 from pteron.llm import LLM, LanguageModel, Piece, Sampling, sequence_pool
-from pteron.llm.cache_layout import row_bytes
 from pteron.ops.operand import State
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
 NAMES = ["tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
 COPIED_MIN = 16  # in these tests: the tiny models' contexts are 64 tokens long
 SYSTEM = [1, *(300 + 7 * index % 101 for index in range(22))]
-QUESTIONS = [[100 + 31 * index, 200 + index, 400, 17 * index + 5] for index in range(8)]
+QUESTIONS = [[100 + 31 * index, 200 + index, 400, 17 * index + 5] for index in range(5)]
 LONG = [*SYSTEM, *range(60, 60 + COPIED_MIN + 3)]
 SAMPLING = Sampling(temperature=0.9, top_k=40, seed=3)
 
 
-@pytest.fixture(params=["software", "hardware"])
-def llm(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    """A model whose kernels are those for CPUs, and one whose kernels are those for GPUs."""
-    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=request.param == "software"))
-    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as made:
-        yield made
+@pytest.fixture(autouse=True)
+def _copies_of_short_prefixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "stories" not in request.fixturenames:
+        monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
 
 
 @pytest.fixture(scope="module")
@@ -71,45 +65,34 @@ def poison(model: LanguageModel) -> None:
 # A system prompt --------------------------------------------------------------------------------
 
 
-def test_a_system_prompt_is_read_once(llm: LLM) -> None:
-    """Eight concurrent streams with the same system prompt: each gives the same bits as alone."""
-    right = [alone(llm, question, sampling=SAMPLING) for question in QUESTIONS]
-    pieces(llm, SYSTEM, 1)
+def test_a_system_prompt_is_read_once(routed_llm: LLM) -> None:
+    """Five concurrent streams with the same system prompt: each gives the same bits as alone."""
+    right = [alone(routed_llm, question, sampling=SAMPLING) for question in QUESTIONS]
+    pieces(routed_llm, SYSTEM, 1)
     found: list[list[Piece]] = []
     streams = [
-        llm.generate(SYSTEM + question, max_new_tokens=6, stop_ids=(), sampling=SAMPLING)
+        routed_llm.generate(SYSTEM + question, max_new_tokens=6, stop_ids=(), sampling=SAMPLING)
         for question in QUESTIONS
     ]
     for stream in streams:
         found.append([next(stream)])
-        assert llm.statistics.reused_tokens == len(SYSTEM)
+        assert routed_llm.statistics.reused_tokens == len(SYSTEM)
     for column in zip_longest(*streams):
         for index, piece in enumerate(column):
             found[index] += [piece] if piece else []
     assert found == right
-    assert llm.pool.live == 8
+    assert routed_llm.pool.live == 5
 
 
 def test_in_threads(llm: LLM) -> None:
     right = [alone(llm, question) for question in QUESTIONS]
     pieces(llm, SYSTEM, 1)
-    wrong: list[object] = []
 
     def work(index: int) -> None:
-        try:
-            found = pieces(llm, SYSTEM + QUESTIONS[index])
-            if found != right[index]:
-                wrong.append((index, found))
-        except BaseException as error:
-            wrong.append(error)
+        assert pieces(llm, SYSTEM + QUESTIONS[index]) == right[index]
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(240)
-    assert not wrong
-    assert llm.pool.live <= 9
+    run_in_threads(work, range(len(QUESTIONS)))
+    assert llm.pool.live <= 6
 
 
 def test_the_source_keeps_its_own(llm: LLM) -> None:
@@ -168,10 +151,9 @@ def test_a_model_that_was_trained(stories: LLM) -> None:
     assert len(list(stream)) >= 29
 
 
-def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_holds_for_copies(device: Device) -> None:
     """At the bound the least recently used is overwritten by the copy."""
-    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=2) as llm:
+    with LLM(TINY, ByteTokenizer(), device=device, sequences=2) as llm:
         right = pieces(llm, SYSTEM + QUESTIONS[0])
         llm.reset()
         pieces(llm, [1, *range(400, 440)], 1)  # the oldest
@@ -183,19 +165,10 @@ def test_the_bound_holds_for_copies(device: Device, monkeypatch: pytest.MonkeyPa
         assert llm.statistics.reused_tokens == len(LONG)
 
 
-def test_what_is_overwritten_anyway_is_not_copied(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently used sequence already contains the prefix, so it is reused in place."""
-    monkeypatch.setattr(sequence_pool, "COPIED_MIN", COPIED_MIN)
-    monkeypatch.setattr(LanguageModel, "copy", None)
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device, sequences=1) as llm:
-        pieces(llm, LONG, 1)
-        pieces(llm, SYSTEM + QUESTIONS[0])
-        assert llm.statistics.reused_tokens == len(SYSTEM)
-
-
 # What is copied ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [1, 17, 40])
 def test_rows(device: Device, name: str, count: int) -> None:
@@ -236,29 +209,6 @@ def test_rows_of_the_first_prompt_read_nothing_behind(device: Device) -> None:
                 llm.reset()
 
 
-@pytest.mark.parametrize("name", [*NAMES, "tiny_qwen3_fp32"])
-def test_which_states_are_rows(device: Device, name: str) -> None:
-    with pteron.load(MODELS / f"{name}.pte", device=device) as program:
-        model = LanguageModel(program)
-        assert model.delegate is not None
-        found = model.row_bytes
-        assert found is not None
-        assert {id: size * 64 for id, size in found.items()} == {
-            id: spec.bytes for id, spec in model.delegate.executable.states.items()
-        }
-        assert row_bytes(program, model.method, 0) is None
-        assert row_bytes(program, model.method, 65) is None  # more than the cache has rows
-
-
-def test_peaks_stay_behind(stories: LLM) -> None:
-    """States that a rewrite adds for use within one step are not cache rows."""
-    assert stories.model.delegate is not None
-    states = stories.model.delegate.executable.states
-    assert stories.model.row_bytes is not None
-    assert len(stories.model.row_bytes) == 12
-    assert set(stories.model.row_bytes) <= set(states)
-
-
 def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a program has other states than KV caches, nothing is copied, and answers are right."""
     right = [alone(llm, question) for question in QUESTIONS[:2]]
@@ -275,41 +225,10 @@ def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) 
         llm.model.rows()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_states_in_one_buffer(device: Device, models: Path, shared: bool) -> None:
-    """A state that is part of a buffer is copied, read and written without touching the rest of it."""
-    with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
-        model = LanguageModel(program)
-        first, second = (model.sequence().delegate for _ in range(2))
-        assert first is not None
-        assert second is not None
-        sizes = dict.fromkeys(first.executable.states, 100)
-        many = [device.create_buffer(3 * 8192, "states of many") for _ in range(4)]
-        others = many if shared else [device.create_buffer(3 * 8192, "others") for _ in range(4)]
-        data = np.arange(3 * 8192 // 2, dtype=np.uint16)
-        for states, buffers, slot in ((first.states, many, 0), (second.states, others, 2)):
-            for id, buffer in zip(sizes, buffers, strict=True):
-                device.free(states._buffers[id])
-                states._buffers[id], states._starts[id] = buffer, slot * 8192
-                device.write(buffer, data)
-        expected = data.tobytes()
-        assert second.states.read(sizes) == [expected[2 * 8192 :][:100]] * 4
-        in_use = device.buffer_bytes
-        second.states.copy(first.states, sizes)
-        assert device.buffer_bytes == in_use
-        copied = expected[: 2 * 8192] + expected[:100] + expected[2 * 8192 + 100 :]
-        assert [device.read(buffer, len(copied)) for buffer in others] == [copied] * 4
-        second.states.write({id: np.full(8, 7, np.uint8) for id in sizes})
-        assert second.states.read(sizes) == [b"\7" * 8 + expected[8:100]] * 4
-        for buffer in {*many, *others}:
-            device.free(buffer)
-
-
 def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream gets the device's error, and the next stream gives the right answer."""
-    monkeypatch.setattr(sequence_pool, "COPIED_MIN", 8)
     text, other = [1, *range(40, 80)], [1, *range(40, 60), 9, 9]
-    with LLM(MODELS / "tiny_llama_q4.pte", ByteTokenizer(), device=device) as llm:
+    with LLM(TINY, ByteTokenizer(), device=device) as llm:
         right = [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)]
         llm.reset()
         pieces(llm, text)
@@ -322,27 +241,3 @@ def test_a_copy_that_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> N
             with pytest.raises(pteron.DeviceError, match="injected"):
                 pieces(llm, other)
         assert [[piece.token for piece in pieces(llm, ids)] for ids in (text, other)] == right
-
-
-def test_a_source_whose_call_failed(device: Device) -> None:
-    """The content of its cache is unknown, so nothing is copied from it."""
-    with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
-        first = LanguageModel(program)
-        first.prefill([1, 2, 3])
-        first._is_lost = True
-        assert first.cached_prefix([1, 2, 3]) == 0
-        second = first.sequence()
-        assert second.copy(first, [1, 2, 3], second.claim()) == 0
-        assert first.rows() == ([], [b""] * 4)
-
-
-def test_only_the_user_copies(device: Device) -> None:
-    with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
-        first = LanguageModel(program)
-        first.prefill([1, 2, 3])
-        second = first.sequence()
-        old = second.claim()
-        second.prefill([4, 5])
-        with pytest.raises(pteron.InputError, match="something else was begun"):
-            second.copy(first, [1, 2, 3], old)
-        assert second.tokens == [4, 5]

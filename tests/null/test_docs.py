@@ -6,6 +6,9 @@ import ast
 import importlib
 import io
 import re
+import shutil
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +31,10 @@ WORDS = (
     "(?:is|are|was|be) told|that there (?:is|are|was|were)|(?:lie|lies) in|stands? for|of which|so many"
 )
 # Trees whose text is free of them: patterns below the repository's root, of pages and of Python files.
-TREES = ("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/*.*", "benchmarks/results/*.json")
+TREES = (
+    *("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/*.*", "benchmarks/results/*.json"),
+    "src/pteron/**/*.py",
+)
 
 
 def test_files_exist() -> None:
@@ -99,6 +105,22 @@ def missing_imports(page: Path) -> Iterator[str]:
             except ModuleNotFoundError as error:  # a wrong name, or an extra that is not installed
                 if (error.name or "").startswith("pteron"):
                     yield node.module
+
+
+def test_examples_run(programs: Path, tmp_path: Path) -> None:
+    """The examples of docs/python.md run, in their order."""
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) >= 10
+    for name in ("mlp_dynamic.pte", "named_inputs.pte", "mutable_buffer.pte"):
+        assert name in page
+        shutil.copy(programs / name, tmp_path)
+    script = tmp_path / "examples.py"
+    script.write_text("\n".join(examples), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_word_list() -> None:

@@ -58,17 +58,19 @@ def test_a_norm_that_others_read_or_see_stays() -> None:
     assert layer.names(out, normed) == [NORM, LINEAR, RELU]
 
 
-def test_a_norm_of_four_products_stays() -> None:
+def test_what_stays_apart() -> None:
+    """The norm of four products; products of different inputs, group sizes, or with and without a bias."""
     layer = Layer()
     normed = layer.norm(layer.x)
-    outs = [layer.product(normed) for _ in range(4)]
-    assert layer.names(*outs) == [NORM, *[LINEAR] * 4]
-
-
-def test_products_of_different_inputs_stay_apart() -> None:
+    assert layer.names(*(layer.product(normed) for _ in range(4))) == [NORM, *[LINEAR] * 4]
     layer = Layer()
     a, b = layer.product(layer.x), layer.product(layer.apply(RELU, layer.x))
     assert layer.names(a, b) == [LINEAR, RELU, LINEAR]
+    layer = Layer()
+    assert layer.names(layer.product(layer.x, group=32), layer.product(layer.x, group=64)) == [LINEAR] * 2
+    layer = Layer()
+    a, b = layer.product(layer.x, bias=layer.constant(64)), layer.product(layer.x)
+    assert layer.names(a, b) == [LINEAR, LINEAR]
 
 
 @pytest.mark.parametrize("columns", [(5, 3), (64, 1, 32)])
@@ -76,15 +78,6 @@ def test_products_of_one_input(columns: tuple[int, ...]) -> None:
     layer = Layer()
     outs = [layer.product(layer.x, count, bias=layer.constant(count + 3)) for count in columns]
     assert layer.names(*outs) == [FUSED]
-
-
-def test_products_of_one_input_that_differ_stay_apart() -> None:
-    layer = Layer()
-    a, b = layer.product(layer.x, group=32), layer.product(layer.x, group=64)
-    assert layer.names(a, b) == [LINEAR, LINEAR]
-    layer = Layer()
-    a, b = layer.product(layer.x, bias=layer.constant(64)), layer.product(layer.x)
-    assert layer.names(a, b) == [LINEAR, LINEAR]
 
 
 def test_a_product_after_what_follows_another_is_not_moved() -> None:
@@ -109,14 +102,11 @@ def test_a_gate_on_either_side(swapped: bool) -> None:
     assert len(plan_at(compiled).launches) == 1
 
 
-def test_a_gate_that_others_see_stays() -> None:
+def test_gates_that_stay() -> None:
+    """Its output is read, or it gates one of three products."""
     layer = Layer()
     gate, up = layer.product(layer.x, 128), layer.product(layer.x, 128)
-    out = layer.gate(gate, up)
-    assert layer.names(out, up) == [FUSED, "pteron.silu_mul"]
-
-
-def test_a_gate_of_one_of_three_stays() -> None:
+    assert layer.names(layer.gate(gate, up), up) == [FUSED, "pteron.silu_mul"]
     layer = Layer()
     gate, up, more = (layer.product(layer.x, 128) for _ in range(3))
     assert layer.names(layer.gate(gate, up), more) == [FUSED, "pteron.silu_mul"]
@@ -167,21 +157,16 @@ def test_a_decode_step_of_a_model(models: Path) -> None:
     assert many.count("rms_norm") == 2 * 2
 
 
-def test_up_to_three_products_of_one_input_as_int8() -> None:
+def test_products_of_int8() -> None:
+    """Up to three of one input are one call; scales of more are found once. A residual is part of it."""
     layer = Layer()
     outs = [layer.dynamic(layer.x) for _ in range(3)]
     assert layer.names(*outs) == [FUSED_DYNAMIC]
     other = layer.dynamic(layer.apply(RELU, layer.x))
     assert layer.names(*outs, other) == [FUSED_DYNAMIC, RELU, FUSED_DYNAMIC]
-
-
-def test_scales_and_zero_points_of_one_input_are_found_once() -> None:
     layer = Layer()
     outs = [layer.dynamic(layer.x) for _ in range(4)]
     assert layer.names(*outs) == [QPARAMS, DYNAMIC, DYNAMIC, DYNAMIC, DYNAMIC]
-
-
-def test_a_residual_of_a_product_of_int8() -> None:
     layer = Layer()
     total = layer.apply(ADD, layer.x, layer.view(layer.dynamic(layer.x), 1, 3, 64), 1)
     assert layer.names(total) == [FUSED_DYNAMIC]
@@ -217,7 +202,7 @@ def test_scales_that_others_see_or_of_what_changed_stay() -> None:
     assert layer.names(first, layer.dynamic(layer.x)) == [FUSED_DYNAMIC, ADD, FUSED_DYNAMIC]
 
 
-def test_matrices_lie_one_below_the_other() -> None:
+def test_matrices_are_stored_one_below_the_other() -> None:
     layer = Layer()
     outs = [layer.product(layer.x, count) for count in (5, 2)]
     compiled = layer.prepare([layer.x], outs, GPU)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
-from pteron.cli import main
 from pteron.tools.html import build_page
 
 PACKAGE = "pteron.tools.profile"
@@ -47,16 +44,3 @@ def test_names_that_are_no_text() -> None:
     page = build_page(PACKAGE, "\udcff.pte", {"name": "\udcff.pte"})
     assert b"<title>\\udcff.pte</title>" in page.encode()
     assert content(page) == {"name": "\udcff.pte"}
-
-
-def test_the_page_of_a_file_whose_name_is_no_text(
-    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    odd = tmp_path / "{{data}}\udcff.pte"
-    try:
-        shutil.copy(programs / "mlp.pte", odd)
-    except (OSError, UnicodeError):
-        pytest.skip("files have no such names here")
-    assert main(["inspect", str(odd), "-o", str(tmp_path / "page.html")]) == 0
-    assert "page.html" in capsys.readouterr().out
-    assert "<title>{{data}}\\udcff.pte · Pteron</title>" in (tmp_path / "page.html").read_text("utf-8")

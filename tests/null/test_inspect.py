@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,15 +115,6 @@ def test_missing_weights_are_counted_until_they_are_given(programs: Path) -> Non
     whole = program_report(path, *programs.glob("external_weights.*.ptd"))
     assert whole.problems == ()
     assert whole.methods[0].delegates[0].constants_missing == ()
-
-
-def test_a_constant_too_large_for_any_memory(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: object) -> None:
-        raise OSError("Cannot allocate memory")
-
-    monkeypatch.setattr("pteron.tools.inspect.delegate.mmap", SimpleNamespace(mmap=no_memory))
-    report = program_report(programs / "external_weights.pte")
-    assert "exceeds the memory" in report.problems[-1]
 
 
 def test_unsupported_operators_are_marked(programs: Path, tmp_path: Path) -> None:

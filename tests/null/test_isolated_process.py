@@ -4,12 +4,11 @@ children."""
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 import pteron
-from pteron import InputError, IsolatedError, PteronError
+from pteron import InputError, IsolatedError
 from pteron.isolated import program as isolated
 from pteron.isolated.process import Process
 from pteron.isolated.program import IsolatedProgram
@@ -60,48 +59,30 @@ def liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         program.close()
 
 
-def process_of(program: IsolatedProgram) -> subprocess.Popen[bytes]:
-    return program._process.popen
-
-
 @pytest.mark.parametrize(
     "reply",
     [
-        "{}",
-        "{'outputs': 5}",
         "{'outputs': 'abc'}",
-        "{'outputs': {'a': 1}}",
-        "{'inputs': [{}], 'outputs': None}",
         "{'inputs': [{'kind': 'x', 'dtype': 'y', 'shape_max': 1, 'dynamic': 2, 'value': 3}], 'outputs': 1}",
         "{'outputs': [{'array': ['<f4', [1 << 32]]}]}",  # as much as may come, which is not there
-        "{'outputs': [{'array': ['<f4', [(1 << 62) - 1] * 400_000]}]}",  # a product of 25 million bits
         "{'outputs': [{'array': [[['a', 'O']], [1]]}]}",
     ],
 )
-def test_replies_that_are_none(liar: Any, reply: str) -> None:
+def test_invalid_replies(liar: Any, reply: str) -> None:
     method = liar(f"say({reply}); os.close(1); time.sleep(60)")["forward"]
-    started = time.monotonic()
     with pytest.raises(IsolatedError, match="'forward' got an invalid reply and was ended"):
         method.inputs if "inputs" in reply else method()  # both ask
     with pytest.raises(IsolatedError, match="load it again"):
         method()
-    assert time.monotonic() - started < 30
 
 
-def test_errors_of_any_name(liar: Any) -> None:
-    for name in ("'Unknown'", "'annotations'", "5", "None", "['a']"):
-        with pytest.raises(PteronError):
-            liar(f"say({{'error': {name}}})")["forward"]()
-
-
-@pytest.mark.parametrize("is_over", [False, True])
-def test_what_the_process_started_is_ended_with_it(liar: Any, is_over: bool) -> None:
-    """It holds the pipe that the owner reads, whether its parent lives or not."""
+def test_what_the_process_started_is_ended_with_it(liar: Any) -> None:
+    """A child of the process holds the pipe that the owner reads."""
     child = "child = subprocess.Popen(['sleep', '600']); say({'outputs': [child.pid]})"
-    program = liar(f"{child} if request['inputs'] else {'os._exit(1)' if is_over else 'time.sleep(600)'}", 2)
+    program = liar(f"{child} if request['inputs'] else time.sleep(600)", 1)
     (pid,) = program["forward"](1)
     started = time.monotonic()
-    with pytest.raises(IsolatedError, match="took longer than 2 s and was ended"):
+    with pytest.raises(IsolatedError, match="took longer than 1 s and was ended"):
         program["forward"]()
     assert time.monotonic() - started < 30
     while is_alive(pid):
@@ -118,63 +99,17 @@ def is_alive(pid: int) -> bool:
 
 def test_closed_while_others_wait(liar: Any) -> None:
     program = liar("time.sleep(600)")
-    told: list[str] = []
 
     def call() -> None:
-        with pytest.raises(IsolatedError) as error:
-            program["forward"](np.zeros(1 << 20))  # more than a pipe takes at once
-        told.append(str(error.value))
+        program["forward"](np.zeros(1 << 20))  # more than a pipe takes at once
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.5)
-    program.close()
-    for thread in threads:
-        thread.join(30)
-    assert len(told) == 4
-    assert all("the program is closed" in each for each in told)
-
-
-# Signals, whose handlers run in the middle of a call --------------------------------------------
-
-
-@pytest.fixture
-def alarmed() -> Iterator[Any]:
-    """Have a handler called while the next call waits."""
-
-    def start(handler: Any) -> None:
-        signal.signal(signal.SIGALRM, lambda *_: handler())
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-
-    before = signal.getsignal(signal.SIGALRM)
-    yield start
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def test_closed_by_a_handler(liar: Any, alarmed: Any) -> None:
-    program = liar("time.sleep(600)")
-    alarmed(program.close)
-    with pytest.raises(IsolatedError, match="the program is closed"):
-        program["forward"]()
-    assert process_of(program).returncode is not None
-
-
-def test_called_by_a_handler(liar: Any, alarmed: Any) -> None:
-    """The call within is refused, the one that it interrupts goes on."""
-    program = liar("time.sleep(1); say({'outputs': [1]})")
-    told: list[str] = []
-
-    def call() -> None:
-        with pytest.raises(IsolatedError) as error:
-            program["forward"]()
-        told.append(str(error.value))
-
-    alarmed(call)
-    assert program["forward"]() == (1,)
-    assert "re-entrant call" in told[0]
-    assert program["forward"]() == (1,)
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(call) for _ in range(4)]
+        time.sleep(0.3)
+        program.close()
+        for each in waiting:
+            with pytest.raises(IsolatedError, match="the program is closed"):
+                each.result(30)
 
 
 # Requests ---------------------------------------------------------------------------------------

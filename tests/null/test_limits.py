@@ -34,7 +34,7 @@ def refused(machine: Machine, words: str) -> None:
 
 
 def prim(name: str, values: Sequence[EValue], count: int = 1) -> Machine:
-    """`%1 = %1 <name> %2`, so often."""
+    """`%1 = %1 <name> %2`, `count` times."""
     calls: list[Instruction] = [KernelCall(0, (1, 2, 1))] * count
     return Machine([tensor(3), *values], [f"executorch_prim::{name}.Scalar"], calls)
 
@@ -52,21 +52,13 @@ def test_integers_have_64_bits() -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("mul", ["x", 3_000_000_000]),
         ("mod", ["%03000000000d", 5]),
         ("add", ["x", "x"]),
         ("mul", [(1.0, 2.0), 1 << 40]),
-        ("add", [None, 1]),
     ],
 )
 def test_numbers_are_made_of_numbers(name: str, values: Sequence[EValue]) -> None:
     refused(prim(name, values), rf"executorch_prim::{name}.Scalar: takes numbers, found \w+")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_no_integer_stands_for(value: float) -> None:
-    machine = Machine([tensor(3), value, 0], ["executorch_prim::trunc.Scalar"], [KernelCall(0, (1, 2))])
-    refused(machine, "trunc.Scalar: cannot convert float")
 
 
 def full(size: int, dynamism: str = "unbound") -> Machine:
@@ -92,23 +84,6 @@ def test_bytes_of_all_values_count_together(monkeypatch: pytest.MonkeyPatch) -> 
     assert Machine(values, ["aten::neg.out"], freed, (3,))()
 
 
-@pytest.mark.parametrize("is_viewed", [False, True])
-def test_bytes_that_another_value_holds_count(monkeypatch: pytest.MonkeyPatch, is_viewed: bool) -> None:
-    """%1 = -x and then again, while another value holds what it was: by a move, or by a view of it."""
-    monkeypatch.setenv("PTERON_HOST_BYTES", "47")
-    values: list[EValue] = [tensor(3), *[tensor(3)] * 4, IndexList("int", (6,)), 3]
-    operators = ["aten::neg.out", "executorch_prim::et_view.default"]
-
-    def held(*ids: int) -> list[Instruction]:
-        take: list[Instruction] = [
-            KernelCall(1, (1, 5, id, id)) if is_viewed else MoveCall(1, id) for id in ids
-        ]
-        return [call for each in take for call in (KernelCall(0, (0, 1, 1)), each)]
-
-    refused(Machine(values, operators, held(2, 3, 4, 2)), "48 bytes")
-    assert Machine(values, operators, held(2, 3, 2, 3, 2, 3))()
-
-
 def test_bytes_of_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTERON_HOST_BYTES", "11")
     with pytest.raises(HostError, match="state %1: 12 bytes"):
@@ -130,7 +105,7 @@ def test_work_counts_before_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(Machine(values, operators, calls, (3,)), "mm.out: 2,592 operations; the limit is 2,591")
 
 
-def test_a_loop_has_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_has_a_limit_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STEPS_MAX", 1 << 40)
     monkeypatch.setenv("PTERON_HOST_SECONDS", "1")
     calls: list[Instruction] = [MoveCall(2, 1), JumpFalseCall(1, 0)]
@@ -138,12 +113,6 @@ def test_a_loop_has_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
         Machine([tensor(3), False, False], [], calls),
         "still looping .* the limit is 1, .*PTERON_HOST_SECONDS",
     )
-
-
-def test_items_of_lists_are_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PTERON_HOST_STEPS", "1000")
-    values: list[EValue] = [tensor(3), tensor(3000), IndexList("tensor", (0,) * 1000), 0]
-    refused(Machine(values, ["aten::cat.out"], [KernelCall(0, (2, 3, 1, 1))]), "PTERON_HOST_STEPS")
 
 
 def rows(count: int) -> Machine:
@@ -210,19 +179,3 @@ def test_half_precision_numbers_are_read_as_numbers() -> None:
     one = np.array([0x3F80], np.uint16)
     values: list[EValue] = [tensor(3), tensor(1, dtype=DType.BF16, data=one, is_constant=True), 0.0]
     assert Machine(values, ["aten::_local_scalar_dense"], [KernelCall(0, (1, 2))], (2,))() == [1.0]
-
-
-def test_memory_that_an_operator_needs_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A convolution of 3 with a window of 2, as the general way does it: two columns of two."""
-    values: list[EValue] = [
-        tensor(3), tensor(1, 1, 2), tensor(1, 1, 3), tensor(1, 1, 2, data=[1, 1], is_constant=True), 1, 3,
-        IndexList("int", (4, 4, 5)), None, IndexList("int", (4,)), 0, IndexList("int", (9,)), False,
-    ]  # fmt: skip
-    calls: list[Instruction] = [
-        KernelCall(0, (0, 6, 2, 2)),
-        KernelCall(1, (2, 3, 7, 8, 10, 8, 11, 10, 4, 1, 1)),
-    ]
-    operators = ["aten::view_copy.out", "aten::convolution.out"]
-    np.testing.assert_array_equal(Machine(values, operators, calls)()[0], [[[3, 5]]])
-    monkeypatch.setenv("PTERON_HOST_BYTES", "35")
-    refused(Machine(values, operators, calls), "convolution.out: 36 bytes")  # 12 and 8 of tensors, 16 besides

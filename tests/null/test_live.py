@@ -13,14 +13,8 @@ from pteron.ops.requirement import RequirementError
 from pteron.ops.terms import evaluate
 
 ARITHMETIC: tuple[Callable[[AnyInt, AnyInt], AnyInt], ...] = (operator.add, operator.sub, operator.mul)
-COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...] = (
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-    operator.eq,
-    operator.ne,
-)
+COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...]
+COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 
 
 def live(trace: Trace, id: int) -> LiveInt:
@@ -51,7 +45,7 @@ def draw_expression(source: random.Random, leaves: list[AnyInt], depth: int) -> 
     return source.choice(ARITHMETIC)(left, right)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(20))
 def test_expressions_follow_their_symbols(seed: int) -> None:
     trace = Trace({0: 5, 1: 3})
     symbolic = draw_expression(random.Random(seed), [live(trace, 0), live(trace, 1)], depth=3)
@@ -70,24 +64,12 @@ def test_what_cancels_is_a_plain_number() -> None:
     assert trace.guards() == ()
 
 
-def test_products_in_either_order_are_equal_in_value() -> None:
-    trace = Trace({0: 5, 1: 3})
-    p, q = live(trace, 0), live(trace, 1)
-    assert value_at(p * q - q * p, {0: 4, 1: 9}) == 0
-    assert value_at(p * q, {0: 4, 1: 9}) == value_at(q * p, {0: 4, 1: 9}) == 36
-
-
 def test_a_number_on_the_left() -> None:
     p = live(Trace({0: 5}), 0)
     assert value_at(10 - p, {0: 3}) == 7
     assert value_at(4 * p, {0: 3}) == 12
     assert value_at(-p, {0: 3}) == -3
     assert value_at(10 // p, {0: 3}) == 3
-
-
-def test_it_hides_in_no_dict() -> None:
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(live(Trace({0: 5}), 0))
 
 
 # Guards -----------------------------------------------------------------------------------------
@@ -119,11 +101,6 @@ def test_a_number_used_as_such_pins_the_value() -> None:
     assert not holds_at(trace, {0: 4})
 
 
-def test_truth_is_not_being_zero() -> None:
-    assert live(Trace({0: 5}), 0)
-    assert not live(Trace({0: 0}), 0)
-
-
 def test_guards_of_one_expression_are_one_interval() -> None:
     trace = Trace({0: 5})
     p = live(trace, 0)
@@ -149,7 +126,7 @@ def run_program(source: random.Random, leaves: list[AnyInt]) -> list[object]:
     return outcomes
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_guards_are_sound(seed: int) -> None:
     """For all values that satisfy the guards, the program takes the same decisions."""
     values = random.Random(seed + 1000)

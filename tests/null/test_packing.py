@@ -95,7 +95,7 @@ def test_every_layout_by_element_is_here() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="bytes of a map are not copied elsewhere")
 @pytest.mark.parametrize("place", ["file"], indirect=True)
 @pytest.mark.parametrize("name", ["plain", "packed", "words"])
-def test_what_lies_in_the_file_as_on_the_device_is_copied_once(name: str, place: memoryview) -> None:
+def test_bytes_that_need_no_packing_are_copied_once(name: str, place: memoryview) -> None:
     staging = np.empty(96, np.uint8)
     for _, piece in weight_of(name, place).pack_in_pieces(staging.data):
         assert np.shares_memory(piece, staging)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType
-from pteron.errors import GraphError, UnsupportedError
 from pteron.graph import Tensor
 from pteron.ops import Target
 from pteron.ops.operand import Slot, State, Weight
@@ -52,14 +50,6 @@ def test_a_slot_is_as_large_as_its_largest_tensor() -> None:
     sketch.node("aten.repeat.default", b, (2, 1), c)
     prepared = sketch.prepare([x], [c])
     assert prepared.placement.slot_bytes[slot(prepared, a)] == 8 * 3 * 4
-
-
-def test_tensors_without_a_memory_are_alone() -> None:
-    sketch = Sketch()
-    tensors = [sketch.tensor(3) for _ in range(5)]
-    chain(sketch, *tensors)
-    prepared = sketch.prepare(tensors[:1], tensors[-1:])
-    assert len({slot(prepared, tensor) for tensor in tensors}) == 5
 
 
 def test_tensors_alive_together_are_split() -> None:
@@ -219,14 +209,6 @@ def test_what_constants_decide_is_computed_once() -> None:
     assert [call.node.index for call in prepared.prepared.each] == [2]
 
 
-def test_a_tensor_of_one_number_is_computed_once() -> None:
-    sketch = Sketch()
-    filled, out, x = sketch.tensor(3), sketch.tensor(3), sketch.tensor(3)
-    sketch.node("aten.full.default", (3,), 2.5, None, None, None, None, filled)
-    sketch.node("aten.add.Tensor", x, filled, 1, out)
-    assert [call.node.index for call in sketch.prepare([x], [out]).prepared.once] == [0]
-
-
 def test_live_integers_and_states_are_never_folded() -> None:
     sketch = Sketch()
     p, constant, state = sketch.symbol(), sketch.constant(5, 3), sketch.constant(3)
@@ -251,83 +233,3 @@ def test_a_folded_result_keeps_its_slot() -> None:
     prepared = sketch.prepare([x], [out])
     assert slot(prepared, folded) not in (slot(prepared, a), slot(prepared, b))
     assert slot(prepared, a) == slot(prepared, b)
-
-
-# Refusals ---------------------------------------------------------------------------------------
-
-
-def test_all_unsupported_operators_at_once() -> None:
-    sketch = Sketch()
-    x = sketch.tensor(3)
-    for name in ("aten.nothing.default", "aten.never.default", "aten.nothing.default"):
-        sketch.node(name, x, x)
-    expected = r"sketch: unsupported operators: aten.never.default \(1x\), aten.nothing.default \(2x\)"
-    with pytest.raises(UnsupportedError, match=expected):
-        sketch.prepare([x], [x])
-
-
-def test_a_wrong_number_of_arguments() -> None:
-    sketch = Sketch()
-    x = sketch.tensor(3)
-    sketch.node("aten.relu.default", x)
-    with pytest.raises(
-        GraphError, match=r"node 0 aten.relu.default\(%0:f32\[3\]\): expected 2 arguments, found 1"
-    ):
-        sketch.prepare([x], [x])
-
-
-def test_an_argument_of_another_kind() -> None:
-    sketch = Sketch()
-    x, out = sketch.tensor(3), sketch.tensor(3)
-    sketch.node("aten.gelu.default", x, 1, out)
-    with pytest.raises(GraphError, match="argument approximate: a string, found int"):
-        sketch.prepare([x], [out])
-
-
-def test_outputs_of_another_kind() -> None:
-    sketch = Sketch()
-    x, out = sketch.tensor(3), sketch.tensor(3)
-    sketch.node("aten.native_layer_norm.default", x, (3,), None, None, 1e-5, sketch.list(out))
-    with pytest.raises(GraphError, match="expected the outputs"):
-        sketch.prepare([x], [out])
-
-
-def test_a_tensor_that_nothing_wrote() -> None:
-    sketch = Sketch()
-    x, unwritten, out = sketch.tensor(3), sketch.tensor(3), sketch.tensor(3)
-    sketch.node("aten.add.Tensor", x, unwritten, 1, out)
-    with pytest.raises(GraphError, match=r"reads %1:f32\[3\] before anything wrote it"):
-        sketch.prepare([x], [out])
-
-
-def test_prepack_of_what_is_no_constant() -> None:
-    sketch = Sketch()
-    x, out = sketch.tensor(3), sketch.tensor(3)
-    sketch.node("et_vk.prepack.default", x, out)
-    with pytest.raises(GraphError, match=r"prepack of %0:f32\[3\], which is not a constant"):
-        sketch.prepare([x], [out])
-
-
-def test_prepack_into_something_else() -> None:
-    sketch = Sketch()
-    weight, out = sketch.constant(3), sketch.tensor(4)
-    sketch.node("et_vk.prepack.default", weight, out)
-    with pytest.raises(GraphError, match=r"into %1:f32\[4\], which differs"):
-        sketch.prepare([], [out])
-
-
-def test_a_live_integer_from_inside_the_graph() -> None:
-    sketch = Sketch()
-    x, a, p = sketch.tensor(3, dtype=DType.I32), sketch.tensor(3, dtype=DType.I32), sketch.symbol()
-    sketch.node("aten.clone.default", x, None, a)
-    sketch.node("et_vk.select_as_symint.default", a, 0, 0, p)
-    with pytest.raises(GraphError, match="only be read from a graph input"):
-        sketch.prepare([x], [p])
-
-
-def test_a_live_integer_that_nothing_computed() -> None:
-    sketch = Sketch()
-    x, p, out = sketch.tensor(3), sketch.symbol(), sketch.tensor()
-    sketch.node("aten.select_copy.int", x, 0, p, out)
-    with pytest.raises(GraphError, match=r"reads %1:SymInt before anything wrote it"):
-        sketch.prepare([x], [out])

@@ -15,8 +15,6 @@ from pteron.carrier import Carrier, download
 from pteron.errors import PteronError
 from pteron.llm.export import lowering
 from pteron.llm.export.lowering import Options
-from pteron.llm.tokenizers.load import load_tokenizer
-from pteron.processes import python_module, started_in
 
 # What Python, pip, Pteron and the exporter import first.
 PLANTED = (
@@ -76,14 +74,6 @@ def test_processes_look_elsewhere(
     assert not executed(planted)
 
 
-def test_the_exporter_starts_in_its_own_folder(planted: Path, tmp_path: Path) -> None:
-    command = python_module("site")
-    done = subprocess.run(command, capture_output=True, text=True, **started_in(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert str(planted) not in done.stdout
-    assert not executed(planted)
-
-
 # As the command `pteron` starts: its own folder is first.
 SCRIPT = "import sys; del sys.path[0]; import pteron.cli; sys.exit(pteron.cli.main(sys.argv[1:]))"
 
@@ -97,11 +87,4 @@ def test_commands_look_elsewhere(planted: Path, programs: Path, start: list[str]
     command = [sys.executable, *start, "inspect", str(programs / "mlp.pte")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    assert not executed(planted)
-
-
-def test_nothing_beside_a_tokenizer_is_executed(planted: Path) -> None:
-    stories = Path(pteron.__file__).parent / "models" / "stories15m"
-    (planted / "tokenizer.bin").write_bytes((stories / "tokenizer.bin").read_bytes())
-    load_tokenizer(planted).encode("a text")
     assert not executed(planted)

@@ -144,7 +144,7 @@ def test_bytes_are_viewed_and_not_copied() -> None:
 # --- programs written by hand ------------------------------------------------------------------
 
 
-def test_segments_must_lie_in_the_file() -> None:
+def test_segments_outside_the_file() -> None:
     for offset, size in ((0, 49), (48, 1), (2**64 - 1, 1), (0, 2**64 - 1)):
         outside = [Fields({0: uint64(offset), 1: uint64(size)})]
         with pytest.raises(FormatError, match=r"Program\.segments\[0\]\.size"):

@@ -45,6 +45,12 @@ class Layer:
         rest = (*caches, self.position, 1, None, 0.0, True, None)
         self.sketch.node(SDPA, q or self.turned_q, k or self.turned_k, self.v, *rest, self.out)
 
+    def rotated(self) -> None:
+        """Slices, a rotation and attention."""
+        self.slices()
+        self.rope()
+        self.attention()
+
     def calls(self, *outputs: Tensor, inputs: tuple[Tensor, ...] = ()) -> list[str]:
         given: list[Tensor | SymInt] = [self.position, self.end, self.q, self.k, self.v, *inputs]
         graph = self.sketch.prepare(given, [self.out, *outputs]).prepared
@@ -53,9 +59,7 @@ class Layer:
 
 def test_a_layer() -> None:
     layer = Layer()
-    layer.slices()
-    layer.rope()
-    layer.attention()
+    layer.rotated()
     assert layer.calls() == [FUSED]
 
 
@@ -73,9 +77,7 @@ def test_copies_of_slices() -> None:
 
 def test_slices_for_several_layers_vanish_with_the_last() -> None:
     layer = Layer()
-    layer.slices()
-    layer.rope()
-    layer.attention()
+    layer.rotated()
     first = layer.out
     layer.turned_q, layer.turned_k, layer.out = layer.tensors(4, 2, 4)
     layer.rope()
@@ -85,9 +87,7 @@ def test_slices_for_several_layers_vanish_with_the_last() -> None:
 
 def test_slices_that_others_read_stay() -> None:
     layer = Layer()
-    layer.slices()
-    layer.rope()
-    layer.attention()
+    layer.rotated()
     assert layer.calls(layer.rows) == [SLICE, FUSED]
     more = layer.sketch.tensor(5, 4)
     layer.sketch.node(ADD, layer.other_rows, layer.other_rows, 1, more)
@@ -114,18 +114,11 @@ def test_pairs(is_shared: bool) -> None:
     assert layer.calls() == [FUSED] if is_shared else [PAIRS, PAIRS, SDPA]
 
 
-@pytest.mark.parametrize("dim_and_step", [(1, 1), (0, 2), (-2, 1)])
-def test_other_slices_stay(dim_and_step: tuple[int, int]) -> None:
+@pytest.mark.parametrize("slices", [(None, 1, 1), (None, 0, 2), (None, -2, 1), (1, 0, 1)])
+def test_other_slices_stay(slices: tuple[Any, ...]) -> None:
+    """Of another dim or step, and from different rows."""
     layer = Layer()
-    layer.slices(None, *dim_and_step)
-    layer.rope()
-    layer.attention()
-    assert layer.calls() == [SLICE, SLICE, FUSED]
-
-
-def test_slices_from_different_rows_stay() -> None:
-    layer = Layer()
-    layer.slices(start=1)
+    layer.slices(*slices)
     layer.rope()
     layer.attention()
     assert layer.calls() == [SLICE, SLICE, FUSED]
@@ -148,9 +141,7 @@ def test_a_table_that_changes_is_read_when_it_was() -> None:
 def test_what_others_see_stays() -> None:
     for name in ("turned_q", "turned_k"):
         layer = Layer()
-        layer.slices()
-        layer.rope()
-        layer.attention()
+        layer.rotated()
         assert layer.calls(getattr(layer, name)) == [IN_PLACE, SDPA]
 
 
@@ -184,9 +175,7 @@ def test_norms(times_q: int, times_k: int, calls: list[str]) -> None:
         layer.q = normed(layer, layer.q)
     for _ in range(times_k):
         layer.k = normed(layer, layer.k)
-    layer.slices()
-    layer.rope()
-    layer.attention()
+    layer.rotated()
     layer.q, layer.k = given
     assert layer.calls() == calls
 

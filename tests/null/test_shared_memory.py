@@ -7,21 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from host_machine import Machine
 
 from pteron import DType, GraphError
-from pteron.format.records import (
-    EValue,
-    FreeCall,
-    Instruction,
-    KernelCall,
-    MethodRecord,
-    MoveCall,
-    TensorRecord,
-)
-from pteron.host.lookup import find_operator
-from pteron.host.values import HostTensor
-from pteron.runtime.call_lock import CallLock
-from pteron.runtime.interpreter import Interpreter
+from pteron.format.records import EValue, FreeCall, Instruction, KernelCall, MoveCall, TensorRecord
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -41,13 +30,7 @@ def tensor(
 
 def run(values: Sequence[EValue], instructions: Sequence[Instruction], outputs: Sequence[int]) -> list[Any]:
     """What a method of one input, %0, gives; its only operator copies."""
-    names = ("dim_order_ops::_clone_dim_order.out",)
-    record = MethodRecord(
-        "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), names, (), (0, 1024)
-    )
-    operators = [operator for name in names if (operator := find_operator(name)) is not None]
-    interpreter = Interpreter("written.pte, method forward", record, operators, [], CallLock())
-    return [output.array for output in interpreter.run([HostTensor(X, DType.F32)], keep=False)]  # type: ignore[union-attr]
+    return Machine(values, ["dim_order_ops::_clone_dim_order.out"], instructions, outputs)(X)
 
 
 def copied(source: int, target: int) -> KernelCall:

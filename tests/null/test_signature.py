@@ -27,9 +27,6 @@ def test_a_line() -> None:
     assert [found.optional for found in signature.inputs] == [False, True, False, False]
     assert [found.mutated for found in signature.inputs] == [False, False, True, False]
     assert [found.name for found in signature.outputs] == ["out", "mean"]
-
-
-def test_no_inputs() -> None:
     assert parse("-> out").inputs == ()
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from terminal_fixtures import on_terminal, seen
 
-from pteron.tools.text import Line, TableLine, columns, json_text
+from pteron.tools.text import json_text
 
 LINES = """
 from pteron.cli.terminal import print_report
@@ -55,16 +55,6 @@ def test_errors_are_red() -> None:
     code = "from pteron.cli.terminal import print_error; print_error('it is [bold] late')"
     assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
     assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
-
-
-def test_rows_are_strings_that_know_their_cells() -> None:
-    first, second = columns([["a", "1"], [Line("bb", "bad"), "22"]], align="<>")
-    assert (first, second) == ("a    1", "bb  22")
-    assert isinstance(first, TableLine)
-    assert isinstance(second, TableLine)
-    assert first.table is second.table
-    assert first.table.rows == (("a", "1"), ("bb", "22"))
-    assert columns([]) == []
 
 
 def test_json_has_no_numbers_that_json_lacks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pteron.cli import COMMANDS, main
 from pteron.cli.terminal import prepare_streams
 
 # As on a machine whose locale is not UTF-8; Python is not to help by choosing UTF-8 itself.
@@ -37,30 +37,16 @@ def test_a_full_disk(arguments: list[str], programs: Path) -> None:
     assert done.stderr == b"pteron: No space left on device\n"
 
 
-@pytest.mark.parametrize(
-    ("redirected", "code"),
-    [(">&-", 0), ("2>&-", 0), (">&- 2>&- <&-", 0), ("2> /dev/full", 0), (">&- 2> /dev/full", 0)],
-)
-def test_streams_that_are_closed(redirected: str, code: int, programs: Path) -> None:
+@pytest.mark.parametrize("redirected", [">&- 2>&- <&-", ">&- 2> /dev/full"])
+def test_streams_that_are_closed(redirected: str, programs: Path) -> None:
     done = pteron("inspect", str(programs / "mlp.pte"), redirected=redirected)
-    assert done.returncode == code
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (0, b"")
     failed = pteron("inspect", "nowhere.pte", redirected=redirected)
     assert failed.returncode == 1
     assert b"Traceback" not in failed.stderr
 
 
-def test_a_closed_stream_is_not_reused_by_a_file() -> None:
-    """The next file that is opened would get file descriptor 1, and everything that is printed."""
-    code = (
-        "import os, sys; from pteron.cli.terminal import prepare_streams; prepare_streams(); "
-        "opened = os.open(os.devnull, os.O_RDONLY); print('text', flush=True); sys.exit(opened)"
-    )
-    done = subprocess.run(["sh", "-c", 'exec "$@" >&- <&-', "sh", sys.executable, "-c", code], check=False)
-    assert done.returncode > 2
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "ascii", "cp437"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp437"])
 def test_characters_that_an_encoding_lacks(encoding: str, programs: Path) -> None:
     done = pteron("inspect", str(programs / "mlp_dynamic.pte"), encoding=encoding)
     assert done.returncode == 0
@@ -76,24 +62,20 @@ def test_ascii_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written.getvalue() == rb"5 us <= 2x3 ... gr\xf6\xdfe \U0001f600"
 
 
-def test_json_is_json_in_every_encoding(programs: Path) -> None:
-    done = pteron("inspect", str(programs / "mlp_dynamic.pte"), "--json", encoding="ascii")
-    assert json.loads(done.stdout)["methods"][0]["name"] == "forward"
+def test_help_in_a_foreign_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in COMMANDS:
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252", write_through=True))
+        prepare_streams()
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "--help"])
+        assert written.getvalue().startswith(b"usage: pteron")
 
 
-@pytest.mark.parametrize("command", ["info", "inspect", "run", "generate", "chat", "export", "demo"])
-def test_help_in_a_foreign_locale(command: str) -> None:
-    done = pteron(command, "--help", encoding="cp1252")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(b"usage: pteron")
-
-
-def test_seeds_and_counts_are_checked() -> None:
-    for arguments in (
-        ["run", "x.pte", "--seed", "-1"],
-        ["demo", "--seed", "x"],
-        ["run", "x.pte", "--repeat=-1"],
-    ):
-        done = pteron(*arguments)
-        assert done.returncode == 2
-        assert b"expected an integer" in done.stderr
+@pytest.mark.parametrize(
+    "arguments", [["run", "x.pte", "--seed", "-1"], ["demo", "--seed", "x"], ["run", "x.pte", "--repeat=-1"]]
+)
+def test_seeds_and_counts_are_checked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "expected an integer" in capsys.readouterr().err

@@ -25,9 +25,7 @@ def graph() -> Graph:
     return sketch.graph([x], [out])
 
 
-@pytest.mark.parametrize(
-    "raised", [IndexError("short"), ZeroDivisionError("by 0"), TypeError("kind"), RecursionError()]
-)
+@pytest.mark.parametrize("raised", [IndexError("short"), RecursionError()])
 @pytest.mark.parametrize("function", ["shape", "compute"])
 def test_an_operators_functions(monkeypatch: pytest.MonkeyPatch, raised: Exception, function: str) -> None:
     def fails(*_: Any) -> Any:

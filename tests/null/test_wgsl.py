@@ -14,11 +14,6 @@ from pteron.wgsl.unroll import unroll
 KERNELS = sorted(FILES)
 
 
-def offsets(members: str) -> tuple[dict[str, int], int]:
-    fields, size = _layout(f"struct Params {{\n{members}\n}}")
-    return {field.name: field.offset for field in fields}, size
-
-
 # Composing --------------------------------------------------------------------------------------
 
 
@@ -64,23 +59,15 @@ def test_an_unknown_kernel() -> None:
 # Specialising -----------------------------------------------------------------------------------
 
 
-def test_an_alias_is_swapped() -> None:
+def test_declarations_are_swapped() -> None:
+    """An alias, a const, a function for an expression or for statements."""
     source = compose(kernel("unary", X="i32")).source
     assert "alias X = i32;" in source
     assert "alias R = f32;" in source
-
-
-def test_a_const_is_swapped() -> None:
     module = compose(kernel("matmul_thread", TILE=2, WORKGROUP=128))
     assert "const TILE = 2u;" in module.source
     assert module.workgroup == (128, 1, 1)
-
-
-def test_a_function_is_swapped_for_an_expression() -> None:
     assert "fn apply(x: T) -> R { return R(abs(x)); }" in compose(kernel("unary", apply="R(abs(x))")).source
-
-
-def test_a_function_is_swapped_for_statements() -> None:
     source = compose(kernel("rope", first_angle="let i = row; return vec2(f32(cosines[i]), 0.0);")).source
     assert "{ let i = row; return vec2(f32(cosines[i]), 0.0); }" in source
     assert source.count("fn first_angle(") == 1
@@ -125,15 +112,11 @@ def test_a_loop_is_written_out() -> None:
         "{ f(2u, a.t, tt, sums[2u]); }",
         "{ f(3u, a.t, tt, sums[3u]); }",
     ]
-
-
-def test_bounds_of_constants_and_steps() -> None:
     loop = "for (var i = 0; i < SIDE / 2u * WIDE; i += WIDE) { f(i); }"
     assert unrolled(loop, SIDE=5, WIDE=3) == ["{ f(0); }", "{ f(3); }"]
-
-
-def test_a_loop_of_no_rounds_vanishes() -> None:
     assert unroll("//! unroll\nfor (var i = 0u; i < 0u; i++) { f(); }\ng();", {}) == "\ng();"
+    unmarked = "for (var i = 0u; i < 4u; i++) { f(i); }\n"
+    assert unroll(unmarked, {}) == unmarked
 
 
 def test_loops_inside_loops() -> None:
@@ -142,11 +125,6 @@ def test_loops_inside_loops() -> None:
     calls = [f"if ({i}u < {j}u) {{ f({i}u, {j}u); }}" for i in range(2) for j in range(2)]
     assert re.findall(r"if [^}]+\}", text) == calls
     assert text.count("{") == text.count("}") == 2 + 4 + 4
-
-
-def test_a_loop_that_is_not_marked_stays() -> None:
-    text = "for (var i = 0u; i < 4u; i++) { f(i); }\n"
-    assert unroll(text, {}) == text
 
 
 @pytest.mark.parametrize(
@@ -249,33 +227,23 @@ def test_no_more_uniform_arrays_than_every_device_takes(count: int, monkeypatch:
 # Params -----------------------------------------------------------------------------------------
 
 
-def test_scalars_lie_side_by_side() -> None:
-    assert offsets("  a: u32,\n  b: i32, // a comment: with a colon\n  c: f32,") == (
-        {"a": 0, "b": 4, "c": 8},
-        16,
-    )
-
-
-def test_a_vec3_is_aligned_to_sixteen_and_lets_a_scalar_follow() -> None:
-    assert offsets("  a: u32,\n  b: vec3<u32>,\n  c: f32,\n  d: u32,") == (
-        {"a": 0, "b": 16, "c": 28, "d": 32},
-        48,
-    )
-
-
-def test_a_vec2_is_aligned_to_eight() -> None:
-    assert offsets("  a: u32,\n  b: vec2<i32>,\n  c: u32,") == ({"a": 0, "b": 8, "c": 16}, 32)
-
-
-def test_arrays_of_vec4() -> None:
-    assert offsets("  a: u32,\n  b: array<vec4<u32>, 2>,\n  c: vec4<f32>,\n  d: u32,") == (
-        {"a": 0, "b": 16, "c": 48, "d": 64},
-        80,
-    )
-
-
-def test_the_last_member_needs_no_comma() -> None:
-    assert offsets("  a: u32,\n  b: u32") == ({"a": 0, "b": 4}, 16)
+@pytest.mark.parametrize(
+    ("members", "places", "size"),
+    [
+        ("  a: u32,\n  b: i32, // a comment: with a colon\n  c: f32,", {"a": 0, "b": 4, "c": 8}, 16),
+        ("  a: u32,\n  b: vec3<u32>,\n  c: f32,\n  d: u32,", {"a": 0, "b": 16, "c": 28, "d": 32}, 48),
+        ("  a: u32,\n  b: vec2<i32>,\n  c: u32,", {"a": 0, "b": 8, "c": 16}, 32),
+        (
+            "  a: u32,\n  b: array<vec4<u32>, 2>,\n  c: vec4<f32>,\n  d: u32,",
+            {"a": 0, "b": 16, "c": 48, "d": 64},
+            80,
+        ),
+        ("  a: u32,\n  b: u32", {"a": 0, "b": 4}, 16),  # the last member needs no comma
+    ],
+)
+def test_offsets(members: str, places: dict[str, int], size: int) -> None:
+    fields, found = _layout(f"struct Params {{\n{members}\n}}")
+    assert ({field.name: field.offset for field in fields}, found) == (places, size)
 
 
 def test_a_kernel_of_many_members() -> None:
@@ -284,3 +252,16 @@ def test_a_kernel_of_many_members() -> None:
     assert found["scale"] == 36
     assert (found["q_strides"], found["k_strides"], found["mask_strides"]) == (48, 64, 80)
     assert module.params_size == 96
+
+
+# Browsers ---------------------------------------------------------------------------------------
+
+
+def test_browsers_enable_subgroups_where_they_are_used() -> None:
+    module = compose(kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2))
+    assert module.portable_source == "enable subgroups;\n" + module.source
+    assert "enable subgroups" not in module.source
+    half = compose(kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2, X="f16"))
+    assert half.portable_source.startswith("enable subgroups;\nenable f16;\n")
+    for module in (compose(kernel("softmax")), compose(kernel("unary", X="f16"))):
+        assert module.portable_source == module.source

@@ -24,7 +24,7 @@ def test_places(ceil: bool) -> None:
         assert window.places((plane, plane + 1), ceil=ceil) == tuple(pooled.shape[1:])
 
 
-def test_one_number_stands_for_both_dims_and_no_stride_for_the_size() -> None:
+def test_one_number_for_both_dims_and_the_size_as_default_stride() -> None:
     window = Window.of([3], padding=[1, 0])
     assert (window.size, window.stride, window.padding, window.dilation) == ((3, 3), (3, 3), (1, 0), (1, 1))
 

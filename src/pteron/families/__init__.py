@@ -9,7 +9,6 @@ from pteron.families import (
     convolution,
     create,
     elementwise,
-    exporter_removed,
     index,
     layout,
     linear,

@@ -91,8 +91,8 @@ class StepTimer:
     """Times stretches of a replay: runs of consecutive steps with a timestamp after each.
 
     If the adapter supports timestamps inside passes, all stretches are in one pass, and a stretch's time
-    starts at the end of the previous one. Otherwise each stretch has its own pass. A timestamp is a barrier,
-    so many short stretches take longer in total than one long stretch of the same steps.
+    starts at the end of the previous one. Otherwise each stretch has its own pass. A timestamp is a barrier:
+    short stretches take longer in total than one long stretch of the same steps.
     """
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pteron.families  # noqa: F401  # registers the operators
 from pteron.errors import GraphError, UnsupportedError
-from pteron.families.exporter_removed.operators import explained
+from pteron.families.exporter_removed import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import describe
 from pteron.ops import OPERATORS, Call, Kind, Operator

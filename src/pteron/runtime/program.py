@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from pteron.errors import DeviceError, MethodError, UnsupportedError
 from pteron.extras import why_refused
-from pteron.families.exporter_removed.operators import explained
+from pteron.families.exporter_removed import explained
 from pteron.format.bundled import BundledFile, is_bundled, read_bundled
 from pteron.format.delegate import BACKEND, read_delegate
 from pteron.format.program import read_program

@@ -8,26 +8,9 @@ from struct import pack_into, unpack_from
 
 # Numbers at the edges of what 7, 8, 15, 16, 31, 32 and 63 bits hold are likelier to find a missing check.
 EDGES = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    7,
-    8,
-    64,
-    127,
-    128,
-    255,
-    32767,
-    65535,
-    65536,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**63 - 1,
-    2**64 - 1,
-)
+    0, 1, 2, 3, 4, 7, 8, 64, 127, 128, 255, 32767, 65535, 65536,
+    2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1,
+)  # fmt: skip
 _BYTES_MAX = 1 << 20
 
 

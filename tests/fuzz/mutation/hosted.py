@@ -7,7 +7,7 @@ from random import Random
 from flatbuffer_writer import Field, Fields, Numbers, Scalar, int8, int32, int32s, int64, int64s, uint32
 from program_writer import call_of, chain_of, plan_of, program_bytes, value_of
 
-_PRIMS = (
+_PRIMS = [
     "add",
     "sub",
     "mul",
@@ -22,7 +22,7 @@ _PRIMS = (
     "ge",
     "sym_max",
     "sym_min",
-)
+]
 # By the kinds of their arguments: T a tensor, O one that is written, n a number, i an integer, b a boolean,
 # s a string, I integers, L tensors, d an element type, - nothing.
 _OPERATORS = {

@@ -10,100 +10,27 @@ from fuzz.mutation.havoc import havoc
 
 _PIECE = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|[^{]+|\{", re.DOTALL)
 _VALUES = (
-    *(
-        "messages",
-        "messages[0]",
-        "messages[0].content",
-        "messages[-1]['role']",
-        "bos_token",
-        "eos_token",
-        "tools",
-    ),
-    *("add_generation_prompt", "0", "1", "-1", "10**9", "1e308", "''", "'a'", "'%999d'", "[]", "{}", "none"),
-    *(
-        "true",
-        "loop",
-        "loop.index",
-        "namespace()",
-        "namespace(x=0)",
-        "range(3)",
-        "range(99999)",
-        "range(10**12)",
-    ),
-    *(
-        "dict(a=1)",
-        "cycler",
-        "joiner",
-        "lipsum()",
-        "self",
-        "caller",
-        "undefined",
-        "x",
-        "[1, [2]]",
-        "''.__class__",
-    ),
-)
+    "messages", "messages[0]", "messages[0].content", "messages[-1]['role']", "bos_token", "eos_token",
+    "tools", "add_generation_prompt", "0", "1", "-1", "10**9", "1e308", "''", "'a'", "'%999d'", "[]",
+    "{}", "none", "true", "loop", "loop.index", "namespace()", "namespace(x=0)", "range(3)",
+    "range(99999)", "range(10**12)", "dict(a=1)", "cycler", "joiner", "lipsum()", "self", "caller",
+    "undefined", "x", "[1, [2]]", "''.__class__",
+)  # fmt: skip
 _FILTERS = (
-    *(
-        "trim",
-        "tojson",
-        "tojson(indent=10**8)",
-        "upper",
-        "length",
-        "list",
-        "first",
-        "last",
-        "join",
-        "join(',')",
-    ),
-    *(
-        "int",
-        "float",
-        "string",
-        "safe",
-        "capitalize",
-        "replace('a', 'b')",
-        "replace('', 'b')",
-        "indent(99999999)",
-    ),
-    *(
-        "center(10**9)",
-        "wordwrap(0)",
-        "batch(0)",
-        "slice(0)",
-        "round(400)",
-        "abs",
-        "sum",
-        "sort",
-        "unique",
-        "items",
-    ),
-    *(
-        "map('upper')",
-        "select",
-        "random",
-        "format(1)",
-        "truncate(-1)",
-        "filesizeformat",
-        "dictsort",
-        "pprint",
-    ),
-    *("groupby('role')", "attr('__class__')", "xmlattr", "reverse", "min", "max", "urlize", "striptags"),
-    *("selectattr('role', 'equalto', 'user') | list", "default('x')"),
-)
-_BINARY = ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or", "is")
+    "trim", "tojson", "tojson(indent=10**8)", "upper", "length", "list", "first", "last", "join",
+    "join(',')", "int", "float", "string", "safe", "capitalize", "replace('a', 'b')", "replace('', 'b')",
+    "indent(99999999)", "center(10**9)", "wordwrap(0)", "batch(0)", "slice(0)", "round(400)", "abs",
+    "sum", "sort", "unique", "items", "map('upper')", "select", "random", "format(1)", "truncate(-1)",
+    "filesizeformat", "dictsort", "pprint", "groupby('role')", "attr('__class__')", "xmlattr", "reverse",
+    "min", "max", "urlize", "striptags", "selectattr('role', 'equalto', 'user') | list", "default('x')",
+)  # fmt: skip
+_BINARY = (
+    "+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or", "is",
+)  # fmt: skip
 _TESTS = (
-    "defined",
-    "string",
-    "mapping",
-    "iterable",
-    "odd",
-    "divisibleby(0)",
-    "none",
-    "sameas(x)",
-    "filter",
+    "defined", "string", "mapping", "iterable", "odd", "divisibleby(0)", "none", "sameas(x)", "filter",
     "in(x)",
-)
+)  # fmt: skip
 
 
 def random_template(random: Random) -> bytes:

@@ -16,39 +16,20 @@ import tokenizers
 
 SEEDS = Path(__file__).parent
 TEXT = ["the house and the dog", "a dog in the house", "once upon a time the dog"] * 4
-WORDS = [
-    "<unk>",
-    "<s>",
-    "</s>",
-    *(f"<0x{byte:02X}>" for byte in range(97, 123)),
-    "▁",
-    *"adehotu",
-    "▁t",
-    "he",
-    "▁the",
-]
+WORDS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(97, 123)), "▁", *"adehotu"]
+WORDS += ["▁t", "he", "▁the"]
 DIM, HEADS, HIDDEN, LAYERS = 8, 2, 8, 1
-SHAPES = {
-    "attn_q": (DIM, DIM),
-    "attn_k": (DIM, DIM),
-    "attn_v": (DIM, DIM),
-    "attn_output": (DIM, DIM),
-    "attn_norm": (DIM,),
-    "ffn_norm": (DIM,),
-    "ffn_gate": (HIDDEN, DIM),
-    "ffn_down": (DIM, HIDDEN),
-    "ffn_up": (HIDDEN, DIM),
-}
-HUGGING_FACE = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_up": "mlp.up_proj",
+# GGUF's name of a weight -> Hugging Face's, and its shape.
+WEIGHTS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "attn_q": ("self_attn.q_proj", (DIM, DIM)),
+    "attn_k": ("self_attn.k_proj", (DIM, DIM)),
+    "attn_v": ("self_attn.v_proj", (DIM, DIM)),
+    "attn_output": ("self_attn.o_proj", (DIM, DIM)),
+    "attn_norm": ("input_layernorm", (DIM,)),
+    "ffn_norm": ("post_attention_layernorm", (DIM,)),
+    "ffn_gate": ("mlp.gate_proj", (HIDDEN, DIM)),
+    "ffn_down": ("mlp.down_proj", (DIM, HIDDEN)),
+    "ffn_up": ("mlp.up_proj", (HIDDEN, DIM)),
 }
 
 
@@ -119,7 +100,7 @@ def checkpoint() -> None:
         },
     }
     (SEEDS / "config.json").write_text(json.dumps(config))
-    tensors = {f"model.layers.0.{HUGGING_FACE[name]}.weight": zeros(*shape) for name, shape in SHAPES.items()}
+    tensors = {f"model.layers.0.{name}.weight": zeros(*shape) for name, shape in WEIGHTS.values()}
     tensors |= {"model.embed_tokens.weight": zeros(len(WORDS), DIM), "model.norm.weight": zeros(DIM)}
     tensors["lm_head.weight"] = zeros(len(WORDS), DIM)
     safetensors.numpy.save_file(tensors, str(SEEDS / "model.safetensors"))
@@ -146,7 +127,7 @@ def gguf_file(kind: str) -> None:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template("{{ bos_token }}{{ messages[0].content }}")
-    for name, shape in SHAPES.items():
+    for name, (_, shape) in WEIGHTS.items():
         writer.add_tensor(f"blk.0.{name}.weight", zeros(*shape))
     writer.add_tensor("token_embd.weight", zeros(len(WORDS), DIM))
     writer.add_tensor("output_norm.weight", zeros(DIM))

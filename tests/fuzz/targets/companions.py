@@ -6,7 +6,6 @@ import base64
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from random import Random
 from typing import Any
 
 from fuzz import TESTS
@@ -14,7 +13,6 @@ from fuzz.folder import joined, member_mutation, parted, written
 from fuzz.mutation.flatbuffers import either
 from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import tree_mutation
-from fuzz.mutation.protobuf import mutate_message
 from fuzz.mutation.templates import mutate_template, random_template
 from fuzz.target import Target, Wrong
 from pteron.errors import PteronError
@@ -135,29 +133,6 @@ _TEMPLATES = (
 )
 
 
-def _lines(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
-    """A change among the lines of a rank file."""
-    lines = data.split(b"\n")
-    index = random.randrange(len(lines))
-    match random.randrange(5):
-        case 0:
-            del lines[index]
-        case 1:
-            lines.insert(index, random.choice(lines))
-        case 2:
-            token = random.choice(
-                (b"", b"\xff\xff", b"the the", bytes(random.randrange(256) for _ in range(3)))
-            )
-            lines[index] = base64.b64encode(token) + b" %d" % random.choice((index, len(lines), -1, 2**40))
-        case 3:
-            lines[index] = lines[index].split(b" ")[0] + random.choice(
-                (b"", b" x", b" 1 2", b" 1e3", b" \xd9\xa1")
-            )
-        case 4:
-            return havoc(data, random, other)
-    return b"\n".join(lines)
-
-
 _TREE = tree_mutation(
     ("BPE", "Unigram", "WordPiece", "WordLevel", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip")
 )
@@ -177,7 +152,7 @@ COMPANION_TARGETS = [
         name="tokenizer_model",
         run=_tokenizer_run("tokenizer.model"),
         seeds=_seeds("*.tokenizer.model"),
-        mutate=mutate_message,
+        mutate=havoc,
         watched=("llm/tokenizers/sentencepiece_model.py", "llm/output.py"),
         suffix=".model",
         needs=("sentencepiece",),
@@ -187,7 +162,7 @@ COMPANION_TARGETS = [
         name="tiktoken",
         run=_tokenizer_run("small.tiktoken"),
         seeds=_ranks,
-        mutate=_lines,
+        mutate=havoc,
         watched=("llm/tokenizers/tiktoken_ranks.py", "llm/output.py"),
         suffix=".tiktoken",
         needs=("tiktoken",),
@@ -197,7 +172,7 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.bin"),
         seeds=lambda: iter([_llama2c()]),
         mutate=havoc,
-        watched=("llm/tokenizers/llama2c.py", "llm/tokenizers/merging.py", "llm/output.py"),
+        watched=("llm/tokenizers/llama2c.py", "llm/tokenizers/bpe.py", "llm/output.py"),
         suffix=".bin",
     ),
     Target(
@@ -216,7 +191,7 @@ COMPANION_TARGETS = [
         seeds=lambda: iter(_TEMPLATES),
         mutate=either((9, mutate_template), (1, havoc)),
         generate=random_template,
-        watched=("llm/chat.py",),
+        watched=("llm/chat.py", "llm/chat_template.py"),
         suffix=".jinja",
         needs=("jinja2",),
         seconds=4,

@@ -121,7 +121,7 @@ PROGRAM_TARGETS = [
         mutate=PROGRAM_FIELDS,
         generate=random_program,
         watched=(
-            "runtime/host*.py",
+            "host/*.py",
             "runtime/interpreter.py",
             "runtime/execution.py",
             "runtime/checks.py",

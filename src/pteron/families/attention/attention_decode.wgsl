@@ -61,7 +61,7 @@ var<workgroup> tops: array<f32, SUBGROUPS * 4u>; // the greatest score of each (
 var<workgroup> totals: array<f32, SUBGROUPS * 4u>;
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 4u * ALL>;
 
-fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -76,9 +76,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let end = min(first + length, context);
 
   // The query whose scores this lane receives; rows are ordered by head, then by step.
-  let own = min(row + lane % 4u, params.rows - 1u);
-  let step = own % params.steps;
-  let head = key_head * params.heads_per_key + own / params.steps;
+  let query_row = min(row + lane % 4u, params.rows - 1u);
+  let step = query_row % params.steps;
+  let head = key_head * params.heads_per_key + query_row / params.steps;
   var seen = end;
   if (CAUSAL) { seen = min(seen, u32(params.start) + step + 1u); }
 
@@ -87,8 +87,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let quad = e * LANES + lane;
     for (var r = 0u; r < 4u; r++) {
       let order = min(row + r, params.rows - 1u);
-      let place = vec3(batch, order % params.steps, key_head * params.heads_per_key + order / params.steps);
-      let at = dot(place, params.q_strides) / 4u + min(quad, ALL - 1u);
+      let index = vec3(batch, order % params.steps, key_head * params.heads_per_key + order / params.steps);
+      let at = dot(index, params.q_strides) / 4u + min(quad, ALL - 1u);
       query[e][r] = select(vec4(0.0), vec4<f32>(q[at]) * params.scale, quad < ALL);
     }
   }
@@ -125,12 +125,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrinks = of_all(shrink, local);
     for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
-      let share = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
-      total += share;
-      let shares = of_all(share, local);
+      let weights_of = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
+      total += weights_of;
+      let weights = of_all(weights_of, local);
       for (var e = 0u; e < QUADS; e++) {
         let value = values[u * QUADS + e];
-        gathered[e] += mat4x4(value * shares.x, value * shares.y, value * shares.z, value * shares.w);
+        gathered[e] += mat4x4(value * weights.x, value * weights.y, value * weights.z, value * weights.w);
       }
     }
   }
@@ -160,15 +160,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let order = row + i / ALL;
     let quad = i % ALL;
     var values = vec4(0.0);
-    var shares = 0.0;
+    var weights = 0.0;
     var greatest = LOWEST;
     for (var s = 0u; s < SUBGROUPS; s++) {
       values += sums[(s * 4u + i / ALL) * ALL + quad];
-      shares += totals[s * 4u + i / ALL];
+      weights += totals[s * 4u + i / ALL];
       greatest = max(greatest, tops[s * 4u + i / ALL]);
     }
     if (order < params.rows) {
-      store_result(group.y / params.chunks * params.rows + order, split, quad, values, greatest, shares);
+      store_result(group.y / params.chunks * params.rows + order, split, quad, values, greatest, weights);
     }
   }
 }

@@ -42,7 +42,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> scores: array<f32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -41,9 +41,9 @@ struct Params {
 @group(0) @binding(5) var<uniform> params: Params;
 
 var<workgroup> query: array<vec4<f32>, WIDTH / 4u>;
-var<workgroup> shares: array<f32, LANES>;
+var<workgroup> weights: array<f32, LANES>;
 
-fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -77,9 +77,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     score = dot(sum, vec4(1.0)) + bias(vec4(batch, head, step, key));
   }
   let most = max(row_max(score, lane), LOWEST); // finite even if every key is masked
-  let share = select(0.0, exp(score - most), inside && !is_masked(score));
-  shares[lane] = share;
-  let total = row_sum(share, lane);
+  let weights_of = select(0.0, exp(score - most), inside && !is_masked(score));
+  weights[lane] = weights_of;
+  let total = row_sum(weights_of, lane);
   workgroupBarrier();
   let base = (group.y * params.splits + split) * (WIDTH + 4u);
   for (var d = lane; d < WIDTH; d += LANES) {
@@ -88,7 +88,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var sum = 0.0;
     for (var c = 0u; c < LANES; c++) {
       let row = min(first + c, context - 1u);
-      sum += shares[c] * f32(v[v_base + row * params.v_strides.y + d]);
+      sum += weights[c] * f32(v[v_base + row * params.v_strides.y + d]);
     }
     parts[base + d] = sum;
   }

@@ -2,7 +2,7 @@
 //! use nan
 //! use row_reduce
 //! use store_split
-//! loops: ceil(ceil(context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OWN) + OWN + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OWN) + KEYS // 4
+//! loops: ceil(ceil(context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
 //! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
 //! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + WIDTH
@@ -10,7 +10,7 @@
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered by
 // step, then by head. A workgroup computes ROWS rows and processes their context in tiles of KEYS keys. In
 // workgroup memory it multiplies the tile of queries with the tile of keys, replaces the keys by the weights
-// exp(score - maximum) ("shares"), and multiplies these with the tile of values.
+// exp(score - maximum), and multiplies these with the tile of values.
 //
 // An invocation always processes the same four rows: it scores four keys of a tile, and accumulates every
 // (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. If there are few rows, the context is divided
@@ -26,8 +26,8 @@ const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
 const ROW_QUADS = ROWS / 4u;
 const KEY_QUADS = KEYS / 4u;
-const OWN = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // maximum of output vec4s per row of an invocation
-const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the shares
+const OUT_QUADS = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // maximum of output vec4s per row of an invocation
+const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the weights
 
 struct Params {
   first_query: u32, // 0: one launch computes all queries
@@ -53,10 +53,10 @@ struct Params {
 @group(0) @binding(4) var<uniform> params: Params;
 
 var<workgroup> queries: array<vec4<f32>, WIDTH * ROW_QUADS>; // [element][row]
-var<workgroup> tile: array<vec4<f32>, TILE>; // keys as [element][key], then shares as [key][row]
+var<workgroup> tile: array<vec4<f32>, TILE>; // keys as [element][key], then weights as [key][row]
 var<workgroup> values: array<vec4<f32>, KEYS * QUADS>; // [key][element]
 
-fn bias(place: vec4<u32>) -> f32 { return f32(mask[dot(place, params.mask_strides)]); }
+fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -73,7 +73,7 @@ fn main(
   let context = u32(params.context);
   let length = (context + params.splits - 1u) / params.splits;
   var end = min((split + 1u) * length, context);
-  let last = place_of(first + ROWS - 1u, key_head, batch).y;
+  let last = index_of(first + ROWS - 1u, key_head, batch).y;
   if (CAUSAL) { end = min(end, u32(params.start) + last + 1u); }
   let seen = min(vec4(end), vec4(
     seen_by(first + 4u * down),
@@ -86,10 +86,10 @@ fn main(
     let quad = i / ROW_QUADS;
     let row = i % ROW_QUADS;
     let turned = transpose(mat4x4(
-      query_at(place_of(first + 4u * row, key_head, batch), quad),
-      query_at(place_of(first + 4u * row + 1u, key_head, batch), quad),
-      query_at(place_of(first + 4u * row + 2u, key_head, batch), quad),
-      query_at(place_of(first + 4u * row + 3u, key_head, batch), quad),
+      query_at(index_of(first + 4u * row, key_head, batch), quad),
+      query_at(index_of(first + 4u * row + 1u, key_head, batch), quad),
+      query_at(index_of(first + 4u * row + 2u, key_head, batch), quad),
+      query_at(index_of(first + 4u * row + 3u, key_head, batch), quad),
     ));
     queries[(4u * quad) * ROW_QUADS + row] = turned[0];
     queries[(4u * quad + 1u) * ROW_QUADS + row] = turned[1];
@@ -103,7 +103,7 @@ fn main(
   let v_step = params.v_strides.y / 4u;
   var most = vec4(LOWEST);
   var total = vec4(0.0); // over the keys that this invocation scored
-  var gathered: array<mat4x4<f32>, OWN>; // a column for each row
+  var gathered: array<mat4x4<f32>, OUT_QUADS>; // a column for each row
   for (var base = split * length; base < end; base += KEYS) {
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
       let quad = i / KEY_QUADS;
@@ -135,27 +135,27 @@ fn main(
     }
     let key = base + 4u * across;
     let row = first + 4u * down;
-    scores[0] = shown(scores[0], seen.x, place_of(row, key_head, batch), key);
-    scores[1] = shown(scores[1], seen.y, place_of(row + 1u, key_head, batch), key);
-    scores[2] = shown(scores[2], seen.z, place_of(row + 2u, key_head, batch), key);
-    scores[3] = shown(scores[3], seen.w, place_of(row + 3u, key_head, batch), key);
+    scores[0] = shown(scores[0], seen.x, index_of(row, key_head, batch), key);
+    scores[1] = shown(scores[1], seen.y, index_of(row + 1u, key_head, batch), key);
+    scores[2] = shown(scores[2], seen.z, index_of(row + 2u, key_head, batch), key);
+    scores[3] = shown(scores[3], seen.w, index_of(row + 3u, key_head, batch), key);
     let tops = vec4(greatest(scores[0]), greatest(scores[1]), greatest(scores[2]), greatest(scores[3]));
     let raised = max(most, greatest_of_rows(tops, local));
     let shrink = exp(most - raised);
     most = raised;
-    let shares = mat4x4(
-      share(scores[0], most.x),
-      share(scores[1], most.y),
-      share(scores[2], most.z),
-      share(scores[3], most.w),
+    let weights = mat4x4(
+      weights_of(scores[0], most.x),
+      weights_of(scores[1], most.y),
+      weights_of(scores[2], most.z),
+      weights_of(scores[3], most.w),
     );
-    total = total * shrink + vec4(1.0) * shares;
-    let turned = transpose(shares);
+    total = total * shrink + vec4(1.0) * weights;
+    let turned = transpose(weights);
     tile[(4u * across) * ROW_QUADS + down] = turned[0];
     tile[(4u * across + 1u) * ROW_QUADS + down] = turned[1];
     tile[(4u * across + 2u) * ROW_QUADS + down] = turned[2];
     tile[(4u * across + 3u) * ROW_QUADS + down] = turned[3];
-    for (var e = 0u; e < OWN; e++) {
+    for (var e = 0u; e < OUT_QUADS; e++) {
       gathered[e][0] *= shrink.x;
       gathered[e][1] *= shrink.y;
       gathered[e][2] *= shrink.z;
@@ -164,7 +164,7 @@ fn main(
     workgroupBarrier();
     for (var c = 0u; c < KEYS; c++) {
       let four_rows = tile[c * ROW_QUADS + down];
-      for (var e = 0u; e < OWN; e++) {
+      for (var e = 0u; e < OUT_QUADS; e++) {
         let value = values[c * QUADS + min(across + e * KEY_QUADS, QUADS - 1u)];
         gathered[e][0] += four_rows.x * value;
         gathered[e][1] += four_rows.y * value;
@@ -179,9 +179,9 @@ fn main(
   for (var r = 0u; r < 4u; r++) {
     let row = first + 4u * down + r;
     if (row >= params.steps * params.heads_per_key) { return; }
-    let place = place_of(row, key_head, batch);
-    let query = (batch * params.heads + place.z) * params.steps + place.y;
-    for (var e = 0u; e < OWN; e++) {
+    let index = index_of(row, key_head, batch);
+    let query = (batch * params.heads + index.z) * params.steps + index.y;
+    for (var e = 0u; e < OUT_QUADS; e++) {
       let quad = across + e * KEY_QUADS;
       if (quad < QUADS) { store_result(query, split, quad, gathered[e][r], most[r], totals[r]); }
     }
@@ -189,31 +189,31 @@ fn main(
 }
 
 // (batch, step, head) of a row; for a row past the end, those of the last row.
-fn place_of(row: u32, key_head: u32, batch: u32) -> vec3<u32> {
+fn index_of(row: u32, key_head: u32, batch: u32) -> vec3<u32> {
   let at = min(row, params.steps * params.heads_per_key - 1u);
   let head = key_head * params.heads_per_key + at % params.heads_per_key;
   return vec3(batch, at / params.heads_per_key, head);
 }
 
-fn query_at(place: vec3<u32>, quad: u32) -> vec4<f32> {
-  return vec4<f32>(q[dot(place, params.q_strides) / 4u + quad]) * params.scale;
+fn query_at(index: vec3<u32>, quad: u32) -> vec4<f32> {
+  return vec4<f32>(q[dot(index, params.q_strides) / 4u + quad]) * params.scale;
 }
 
 // One past the last key that a row sees.
 fn seen_by(row: u32) -> u32 {
   if (!CAUSAL) { return u32(params.context); }
-  return min(u32(params.context), u32(params.start) + place_of(row, 0u, 0u).y + 1u);
+  return min(u32(params.context), u32(params.start) + index_of(row, 0u, 0u).y + 1u);
 }
 
 // The scores of a row for four keys with the mask added; -∞ for keys that the row does not see.
-fn shown(scores: vec4<f32>, seen: u32, place: vec3<u32>, key: u32) -> vec4<f32> {
+fn shown(scores: vec4<f32>, seen: u32, index: vec3<u32>, key: u32) -> vec4<f32> {
   let keys = key + vec4(0u, 1u, 2u, 3u);
   let known = min(keys, vec4(u32(params.context) - 1u));
   let biases = vec4(
-    bias(vec4(place.xzy, known.x)),
-    bias(vec4(place.xzy, known.y)),
-    bias(vec4(place.xzy, known.z)),
-    bias(vec4(place.xzy, known.w)),
+    bias(vec4(index.xzy, known.x)),
+    bias(vec4(index.xzy, known.y)),
+    bias(vec4(index.xzy, known.z)),
+    bias(vec4(index.xzy, known.w)),
   );
   return select(vec4(minus_infinity()), scores + biases, keys < vec4(seen));
 }
@@ -221,6 +221,6 @@ fn shown(scores: vec4<f32>, seen: u32, place: vec3<u32>, key: u32) -> vec4<f32> 
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
 // The softmax weights of four keys, before the division by the sum over all keys.
-fn share(scores: vec4<f32>, most: f32) -> vec4<f32> {
+fn weights_of(scores: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(scores - most), vec4(0.0), are_masked(scores));
 }

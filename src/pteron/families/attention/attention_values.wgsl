@@ -61,11 +61,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let d = scores_of(slot + 3u, key);
     let raised = max(most, vec4(greatest(a), greatest(b), greatest(c), greatest(d)));
     let shrink = exp(most - raised);
-    let shares = mat4x4(
-      share(a, raised.x),
-      share(b, raised.y),
-      share(c, raised.z),
-      share(d, raised.w),
+    let weights = mat4x4(
+      weights_of(a, raised.x),
+      weights_of(b, raised.y),
+      weights_of(c, raised.z),
+      weights_of(d, raised.w),
     );
     let rows = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * params.v_strides.y;
     // A column for each key.
@@ -75,12 +75,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       values_at(v_base + rows.z),
       values_at(v_base + rows.w),
     );
-    let fresh = values * shares;
+    let fresh = values * weights;
     gathered[0] = gathered[0] * shrink.x + fresh[0];
     gathered[1] = gathered[1] * shrink.y + fresh[1];
     gathered[2] = gathered[2] * shrink.z + fresh[2];
     gathered[3] = gathered[3] * shrink.w + fresh[3];
-    total = total * shrink + vec4(1.0) * shares;
+    total = total * shrink + vec4(1.0) * weights;
     most = raised;
   }
   for (var query = 0u; query < 4u; query++) {
@@ -104,7 +104,7 @@ fn scores_of(slot: u32, key: u32) -> vec4<f32> {
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
 // The softmax weights of four keys, before the division by the sum over all keys.
-fn share(found: vec4<f32>, most: f32) -> vec4<f32> {
+fn weights_of(found: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(found - most), vec4(0.0), are_masked(found));
 }
 

@@ -18,7 +18,7 @@
 //
 // A split is four spans of keys, one from each array. A workgroup of four invocations computes ROWS queries that
 // share a key head. Each invocation scores every fourth key, then accumulates every fourth vec4 of the values with
-// the softmax weights ("shares") of all four lanes.
+// the softmax weights of all four lanes.
 const HEADS = 8u; // query heads
 const KEY_HEADS = 8u;
 const WIDTH = 64u; // elements per head
@@ -91,8 +91,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
   //! unroll
   for (var t = 0u; t < ROWS; t++) { most[t] = LOWEST; }
   for (var j = 0u; j < steps; j++) {
-    let place = 4u * j + lane;
-    let at = min(params.shifts + place, vec4(SPAN - 1u)) * PITCH + key_head * QUADS;
+    let index = 4u * j + lane;
+    let at = min(params.shifts + index, vec4(SPAN - 1u)) * PITCH + key_head * QUADS;
     var sums = array<vec4<f32>, ROWS>();
     for (var quad = 0u; quad < QUADS; quad++) {
       var query = array<vec4<f32>, ROWS>();
@@ -107,7 +107,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     }
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
-      let is_seen = vec4<i32>(firsts + place) < vec4(seen(first_row + t));
+      let is_seen = vec4<i32>(firsts + index) < vec4(seen(first_row + t));
       let scores = select(vec4(minus_infinity()), params.scale * sums[t], is_seen);
       found[j][t] = scores;
       most[t] = max(most[t], max(max(scores.x, scores.y), max(scores.z, scores.w)));
@@ -120,9 +120,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
       let scores = found[j][t];
-      let shares = select(exp(scores - most[t]), vec4(0.0), are_masked(scores));
-      found[j][t] = shares;
-      total[t] += (shares.x + shares.y) + (shares.z + shares.w);
+      let weights = select(exp(scores - most[t]), vec4(0.0), are_masked(scores));
+      found[j][t] = weights;
+      total[t] += (weights.x + weights.y) + (weights.z + weights.w);
     }
   }
   //! unroll
@@ -133,24 +133,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     let column = key_head * QUADS + min(quad, QUADS - 1u);
     var gathered = array<vec4<f32>, ROWS>();
     for (var j = 0u; j < steps; j++) {
-      var shares = array<array<vec4<f32>, 4>, ROWS>(); // by array, then by lane
+      var weights = array<array<vec4<f32>, 4>, ROWS>(); // by array, then by lane
       //! unroll
       for (var t = 0u; t < ROWS; t++) {
-        let own = found[j][t];
+        let lane_weights = found[j][t];
         //! unroll
-        for (var a = 0u; a < 4u; a++) { shares[t][a] = of_four_lanes(own[a]); }
+        for (var a = 0u; a < 4u; a++) { weights[t][a] = of_four_lanes(lane_weights[a]); }
       }
       //! unroll
       for (var l = 0u; l < 4u; l++) {
-        let place = 4u * j + l;
+        let index = 4u * j + l;
         //! unroll
         for (var a = 0u; a < 4u; a++) {
           // Values past the context are undefined: zero times NaN is NaN.
-          let there = i32(firsts[a] + place) < params.context;
-          let loaded = load_v(a, min(params.shifts[a] + place, SPAN - 1u) * PITCH + column);
+          let there = i32(firsts[a] + index) < params.context;
+          let loaded = load_v(a, min(params.shifts[a] + index, SPAN - 1u) * PITCH + column);
           let values = select(vec4(0.0), loaded, there);
           //! unroll
-          for (var t = 0u; t < ROWS; t++) { gathered[t] += shares[t][a][l] * values; }
+          for (var t = 0u; t < ROWS; t++) { gathered[t] += weights[t][a][l] * values; }
         }
       }
     }

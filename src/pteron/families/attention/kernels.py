@@ -49,17 +49,19 @@ class Attention:
     start: AnyInt = 0
     causal: bool = False
     heads_first: bool = False  # [batch, heads, steps, width] rather than [batch, steps, heads, width]
+    places: Operand | None = None  # of batched rows: position and slot of each (batched_rows/attention.py)
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
-        self._check()
-        if self._sizes(self.k.shape)[1] == 0:
-            return iter([fill(self.out, 0)])  # a sum of nothing
+        if self.places is None:
+            self._check()
+            if self._sizes(self.k.shape)[1] == 0:
+                return iter([fill(self.out, 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
         operands = self.q, self.k, self.v, self.out
-        if self.mask is None and not self.heads_first and windows.suits(*operands, self.context, target):
-            rule = self.context, self.start, self._scale, self.causal
-            return windows.attend(*operands, *rule, target)
+        is_plain = self.mask is None and self.places is None and not self.heads_first
+        if is_plain and windows.suits(*operands, self.context, target):
+            return windows.attend(*operands, self.context, self.start, self._scale, self.causal, target)
         if target.is_cpu or self._width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
@@ -124,7 +126,6 @@ class Attention:
         yield Dispatch(
             by if parts else by.specialise(use_store_split="store_whole"),
             **self._queries(),
-            **self._places(),
             **self._scored(),
             **self._valued(),
             **arguments,
@@ -149,7 +150,6 @@ class Attention:
             yield Dispatch(
                 kernel("attention_split", **declarations),
                 **self._queries(),
-                **self._places(),
                 **self._scored(),
                 **self._valued(),
                 parts=parts,
@@ -166,7 +166,7 @@ class Attention:
         return Dispatch(
             kernel("attention_merge", WIDTH=self._width, **self._contexts()),
             **self._result(),
-            **self._places(),
+            places=self.places,
             parts=parts,
             count=queries * self._width,
             first=first,
@@ -189,7 +189,6 @@ class Attention:
         for first, count in _chunks(slots, keys, target):
             common: dict[str, Any] = {
                 **self._queries(),
-                **self._places(),
                 "scores": Scratch(count * keys),
                 "first": first,
                 "slots": count,
@@ -226,21 +225,20 @@ class Attention:
             declarations["bias"] = "0.0"
         elif self.mask.dtype is DType.BOOL:
             declarations["bias"] = (
-                "select(minus_infinity(), 0.0, mask[dot(place, params.mask_strides)] != M())"
+                "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"
             )
         return declarations
 
     def _contexts(self) -> dict[str, Any]:
         """Declarations for the cache of each batch and its number of keys."""
-        return {}
-
-    def _places(self) -> dict[str, Any]:
-        """The bindings that these declarations read."""
-        return {}
+        if self.places is None:
+            return {}
+        return {"use_contexts": "contexts_rows", "CACHES": self.k.shape[0]}
 
     def _queries(self) -> dict[str, Any]:
-        """Parameters of queries and of the mask."""
-        return {"steps": self._steps, "context": self.context, "start": self.start}
+        """Places of the rows, and parameters of queries and of the mask."""
+        positions = {"context": self.context, "start": self.start}
+        return {"places": self.places, "steps": self._steps, **positions}
 
     def _scored(self) -> dict[str, Any]:
         """Bindings and strides of queries, keys and mask."""
@@ -300,6 +298,8 @@ class Attention:
     @property
     def _keys(self) -> int:
         """The longest context that the plan is made for."""
+        if self.places is not None:
+            return int(self.context)
         return min(bucket(self.context, BUCKET), self._sizes(self.k.shape)[1])
 
     def _mask_shape(self) -> Shape:

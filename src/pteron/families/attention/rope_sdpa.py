@@ -7,12 +7,12 @@ dispatch of its own: WebGPU guarantees only eight buffers per kernel."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from pteron.families.attention.sdpa import attend_cached, check_cached, write_cache
+from pteron.families.attention.sdpa import KVCache, write_cache
 from pteron.families.rope.rotate import Norm, Rotation, norm_and_rotate, rotate
 from pteron.graph import Value
-from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
+from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 Tables: TypeAlias = tuple[str, Value, Value, Value, Value]  # form, cosines, sines, start, end
@@ -26,37 +26,13 @@ Found: TypeAlias = tuple[tuple[Call, ...], tuple[Value, Value], Tables]
     shape=same_shape,
 )
 def rope_sdpa(
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    form: str,
-    cosines: Operand,
-    sines: Operand | None,
-    start: AnyInt | None,
-    end: AnyInt | None,
-    key_cache: Operand,
-    value_cache: Operand,
-    start_pos: AnyInt,
-    attn_mask: Operand | None,
-    is_causal: bool,
-    scale: float | None,
-    query_weight: Operand | None,
-    query_eps: float | None,
-    key_weight: Operand | None,
-    key_eps: float | None,
-    out: Operand,
-    *,
-    target: Target,
+    query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
+    rotation, cache = Rotation(*arguments[:5]), KVCache(*arguments[5:8])
+    mask, is_causal, scale, *norms, out = arguments[8:]
     rotated = query.scratch()
-    rotation = Rotation(form, cosines, sines, start, end)
-    norms = head_norms(query_weight, query_eps, key_weight, key_eps)
-    yield from rotate_into_caches(
-        query, key, value, rotated, rotation, key_cache, value_cache, start_pos, norms, target
-    )
-    yield from attend_cached(
-        rotated, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
-    )
+    yield from rotate_into_caches(query, key, value, rotated, rotation, cache, head_norms(*norms), target)
+    yield from cache.attention(rotated, mask, is_causal, scale, out).dispatches(target)
 
 
 def head_norms(
@@ -74,25 +50,23 @@ def rotate_into_caches(
     value: Operand,
     rotated: Operand,
     rotation: Rotation,
-    key_cache: Operand,
-    value_cache: Operand,
-    start_pos: AnyInt,
+    cache: KVCache,
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Write rotated queries to `rotated`, and rotated keys and values to their caches from `start_pos` on."""
-    check_cached(query, key, value, key_cache, value_cache, start_pos)
+    """Write rotated queries to `rotated`, and rotated keys and values to their caches."""
+    cache.check(query, key, value)
     require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
     require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
     by, _ = rotation.angles(query), rotation.angles(key)
     if norms is None:
-        yield rotate(by, query, rotated, key, key_cache, value, value_cache, place=start_pos)
+        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, cache_start=cache.start)
         return
     of_queries, of_keys = norms
     yield norm_and_rotate(
-        by, query, rotated, of_queries, key, key_cache, of_keys, place=start_pos, target=target
+        by, query, rotated, of_queries, key, cache.keys, of_keys, cache_start=cache.start, target=target
     )
-    yield write_cache(value, value_cache, start_pos)
+    yield write_cache(value, cache.values, cache.start)
 
 
 @rewrite("rope_sdpa")

@@ -8,12 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pteron.families.attention.kernels import Attention
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
 from pteron.graph import Node, Value
 from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Target, op, require, same_shape
+
+
+class KVCache(NamedTuple):
+    """Caches of keys and values, and the step that a call writes its first key and value to."""
+
+    keys: Operand
+    values: Operand
+    start: AnyInt
+
+    def check(self, query: Operand, key: Operand, value: Operand) -> None:
+        """Check the operands of attention over these caches, before keys and values are written."""
+        _require_rank(query, key, value, self.keys, self.values)
+        require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
+        require(key.shape == value.shape, "keys and values must have one shape", key, value)
+        same = self.keys.shape == self.values.shape
+        require(same, "both caches must have one shape", self.keys, self.values)
+        _check_place(key, self.keys, self.start)
+
+    def attention(
+        self, query: Operand, mask: Operand | None, is_causal: bool, scale: float | None, out: Operand
+    ) -> Attention:
+        """Attention of queries, the first at position `start`, to the cached keys up to the last query."""
+        context = self.start + query.shape[1]
+        return Attention(query, self.keys, self.values, out, context, mask, scale, self.start, is_causal)
 
 
 def _require_rank(*operands: Operand) -> None:
@@ -28,9 +53,8 @@ def _check_place(value: Operand, cache: Operand, start: AnyInt) -> None:
     same = value.shape[:1] + value.shape[2:] == cache.shape[:1] + cache.shape[2:]
     require(same, "value and cache must differ in their second dim only", value, cache)
     inside = start >= 0 and start + steps <= capacity
-    require(
-        inside, f"positions {start} to {start + steps} exceed the cache's capacity {capacity}", value, cache
-    )
+    positions = f"positions {start} to {start + steps}"
+    require(inside, f"{positions} exceed the cache's capacity {capacity}", value, cache)
 
 
 def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
@@ -53,54 +77,13 @@ def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand
     shape=same_shape,
 )
 def sdpa_with_kv_cache(
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    key_cache: Operand,
-    value_cache: Operand,
-    start_pos: AnyInt,
-    attn_mask: Operand | None,
-    is_causal: bool,
-    scale: float | None,
-    out: Operand,
-    *,
-    target: Target,
+    query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
-    check_cached(query, key, value, key_cache, value_cache, start_pos)
-    yield write_cache(key, key_cache, start_pos)
-    yield write_cache(value, value_cache, start_pos)
-    yield from attend_cached(
-        query, key_cache, value_cache, start_pos, attn_mask, is_causal, scale, out, target
-    )
-
-
-def check_cached(
-    query: Operand, key: Operand, value: Operand, key_cache: Operand, value_cache: Operand, start: AnyInt
-) -> None:
-    """Check the operands of attention over caches, before keys and values are written."""
-    _require_rank(query, key, value, key_cache, value_cache)
-    require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
-    require(key.shape == value.shape, "keys and values must have one shape", key, value)
-    require(key_cache.shape == value_cache.shape, "both caches must have one shape", key_cache, value_cache)
-    _check_place(key, key_cache, start)
-
-
-def attend_cached(
-    query: Operand,
-    key_cache: Operand,
-    value_cache: Operand,
-    start: AnyInt,
-    mask: Operand | None,
-    is_causal: bool,
-    scale: float | None,
-    out: Operand,
-    target: Target,
-) -> Iterator[Dispatch]:
-    """Attention of queries, the first at position `start`, to the cached keys up to the last query."""
-    context = start + query.shape[1]
-    yield from Attention(
-        query, key_cache, value_cache, out, context, mask, scale, start, is_causal
-    ).dispatches(target)
+    cache, options = KVCache(*arguments[:3]), arguments[3:]
+    cache.check(query, key, value)
+    yield write_cache(key, cache.keys, cache.start)
+    yield write_cache(value, cache.values, cache.start)
+    yield from cache.attention(query, *options).dispatches(target)
 
 
 @op(
@@ -109,49 +92,24 @@ def attend_cached(
     shape=same_shape,
 )
 def custom_sdpa(
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    start_pos: AnyInt,
-    attn_mask: Operand | None,
-    is_causal: bool,
-    scale: float | None,
-    out: Operand,
-    *,
-    target: Target,
+    query: Operand, key: Operand, value: Operand, start_pos: AnyInt, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
+    attn_mask, is_causal, scale, out = arguments
     _require_rank(query, key, value)
     steps, capacity = query.shape[1], key.shape[1]
     inside = start_pos >= 0 and start_pos + steps <= capacity
     require(inside, f"positions {start_pos} to {start_pos + steps} exceed the {capacity} keys", query, key)
-    yield from Attention(
-        query,
-        key,
-        value,
-        out,
-        context=start_pos + steps if attn_mask is None else capacity,
-        mask=attn_mask,
-        scale=scale,
-        start=start_pos,
-        causal=is_causal,
-    ).dispatches(target)
+    context = start_pos + steps if attn_mask is None else capacity
+    attention = Attention(query, key, value, out, context, attn_mask, scale, start_pos, is_causal)
+    yield from attention.dispatches(target)
 
 
 @op("et_vk.sdpa.default", "q k v attn_mask? scale:float? -> out", shape=same_shape)
-def sdpa(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    attn_mask: Operand | None,
-    scale: float | None,
-    out: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def sdpa(q: Operand, k: Operand, v: Operand, *arguments: Any, target: Target) -> Iterator[Dispatch]:
+    attn_mask, scale, out = arguments
     _require_rank(q, k, v)
-    yield from Attention(
-        q, k, v, out, context=k.shape[2], mask=attn_mask, scale=scale, heads_first=True
-    ).dispatches(target)
+    attention = Attention(q, k, v, out, k.shape[2], attn_mask, scale, heads_first=True)
+    yield from attention.dispatches(target)
 
 
 # By operator: the names of its cache arguments.

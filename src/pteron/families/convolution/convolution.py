@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pteron.families.convolution.geometry import geometry, out_shape
@@ -22,10 +22,7 @@ def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Sha
     return out_shape(geometry(x, weight, *rest[:6]), x.rank)
 
 
-_ACTIVATIONS = {
-    "none": None,
-    "hardswish": "value * at_most(at_least(value + 3.0, 0.0), 6.0) / 6.0",
-}
+_ACTIVATIONS = {"none": None, "hardswish": "value * at_most(at_least(value + 3.0, 0.0), 6.0) / 6.0"}
 
 
 def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
@@ -39,25 +36,11 @@ def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: An
     shape=_finished_shape,
 )
 def finished_convolution(
-    x: Operand,
-    weight: Operand,
-    bias: Operand | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_min: float | None,
-    output_max: float | None,
-    addend: Operand | None,
-    activation: str,
-    out: Operand,
-    *,
-    target: Target,
+    x: Operand, weight: Operand, bias: Operand | None, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     """A convolution and what follows it: an addend, bounds, an activation."""
-    sizes = geometry(x, weight, stride, padding, dilation, transposed, output_padding, groups)
+    *window, output_min, output_max, addend, activation, out = arguments
+    sizes = geometry(x, weight, *window)
     fits = bias is None or bias.numel == sizes.rows
     require(fits, f"bias must have one value for each of the {sizes.rows} channels", weight, bias)
     low = -math.inf if output_min is None else float(output_min)
@@ -67,8 +50,7 @@ def finished_convolution(
         convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, _ACTIVATIONS[activation])
         yield from convolution.dispatches(target)
         return
-    # At this call what is added is larger: the convolution is repeated along it.
-    assert addend is not None
+    # At this call the addend is larger: the convolution broadcasts along it.
     made = out.scratch(shape)
     yield from Convolution(sizes, x, weight, bias, made, -math.inf, math.inf).dispatches(target)
     following: list[tuple[str, tuple[float | None, ...]]] = []

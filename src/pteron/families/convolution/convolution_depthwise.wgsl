@@ -32,10 +32,10 @@ fn main(
     for (var tap_x = 0u; tap_x < TAPS_X; tap_x++) {
       let weight = f32(weights[(row * TAPS_Y + tap_y) * TAPS_X + tap_x]);
       for (var p = 0u; p < WIDE; p++) {
-        let met = meet(pixels[p], tap_y, tap_x);
+        let input = tap_input(pixels[p], tap_y, tap_x);
         let plane = pixels[p].image * params.group_count + row / params.filters;
-        let value = f32(source[plane * params.height * params.width + met.index]);
-        sums[p] += select(0.0, value, met.inside) * weight;
+        let value = f32(source[plane * params.height * params.width + input.index]);
+        sums[p] += select(0.0, value, input.inside) * weight;
       }
     }
   }

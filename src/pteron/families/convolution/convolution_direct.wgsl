@@ -40,10 +40,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var at = array<u32, WIDE>();
     var inside = array<bool, WIDE>();
     for (var p = 0u; p < WIDE; p++) {
-      let met = meet(pixels[p], tap / params.window_width, tap % params.window_width);
+      let input = tap_input(pixels[p], tap / params.window_width, tap % params.window_width);
       let first_plane = (pixels[p].image * params.group_count + group_index) * params.channels;
-      at[p] = first_plane * plane + met.index;
-      inside[p] = met.inside;
+      at[p] = first_plane * plane + input.index;
+      inside[p] = input.inside;
     }
     var block = array<vec4<f32>, WIDE>();
     var block_next = array<vec4<f32>, WIDE>();

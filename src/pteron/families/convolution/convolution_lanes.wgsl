@@ -24,9 +24,9 @@ fn main(
   var sum = 0.0;
   for (var term = local % LANES; term < terms; term += LANES) {
     let tap = term / params.channels;
-    let met = meet(pixel, tap / params.window_width, tap % params.window_width);
-    let at = (first_plane + term % params.channels) * params.height * params.width + met.index;
-    sum += select(0.0, f32(source[at]), met.inside) * f32(weights[row * terms + term]);
+    let input = tap_input(pixel, tap / params.window_width, tap % params.window_width);
+    let at = (first_plane + term % params.channels) * params.height * params.width + input.index;
+    sum += select(0.0, f32(source[at]), input.inside) * f32(weights[row * terms + term]);
   }
   let total = row_sum(sum, local);
   if (inside && local % LANES == 0u) { store(0u, pixel, row, total); }

@@ -38,12 +38,12 @@ fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5
 fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside: bool) -> vec4<f32> {
   let tap = quotient(select(k_quad, step_quad, WHOLE_STEPS), params.quads_reciprocal);
   let tap_y = quotient(tap, params.width_reciprocal);
-  let met = meet(pixel, tap_y, tap - tap_y * params.window_width);
+  let input = tap_input(pixel, tap_y, tap - tap_y * params.window_width);
   let channel = (k_quad - tap * params.quads) * 4u;
   let channels = vec4(channel) + vec4(0u, 1u, 2u, 3u);
-  var there = vec4(inside && met.inside && channel < params.channels);
+  var there = vec4(inside && input.inside && channel < params.channels);
   if (!WHOLE_QUADS) { there = there & (channels < vec4(params.channels)); }
-  let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + met.index, there);
+  let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + input.index, there);
   let value = vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w]));
   return select(vec4(0.0), value, there);
 }
@@ -107,15 +107,15 @@ fn main(
   // Each invocation loads channels of one pixel, and quads of filters.
   let slice_index = local / LANES;
   let lane = local % LANES;
-  let pixel_brought = pixel_base + lane % PIXELS;
-  let is_pixel = pixel_brought < pixel_count();
-  let pixel = pixel_at(select(0u, pixel_brought, is_pixel));
+  let pixel_loaded = pixel_base + lane % PIXELS;
+  let is_pixel = pixel_loaded < pixel_count();
+  let pixel = pixel_at(select(0u, pixel_loaded, is_pixel));
   let first_plane = (pixel.image * params.group_count + group_index) * params.channels;
-  let filter_brought = min(filter_base / 4u + lane % (FILTERS / 4u), params.filter_quads - 1u);
-  let x_own = lane / PIXELS; // its first quad of a step's channels; the second is x_apart quads further
-  let x_apart = LANES / PIXELS;
-  let w_own = lane / (FILTERS / 4u); // its first k of a step for filters; the second is w_apart further
-  let w_apart = LANES / (FILTERS / 4u);
+  let filter_loaded = min(filter_base / 4u + lane % (FILTERS / 4u), params.filter_quads - 1u);
+  let x_quad = lane / PIXELS; // its first quad of a step's channels; the second is x_stride quads further
+  let x_stride = LANES / PIXELS;
+  let w_row = lane / (FILTERS / 4u); // its first k of a step for filters; the second is w_stride further
+  let w_stride = LANES / (FILTERS / 4u);
   let x_base = slice_index * X_TILE;
   let w_base = slice_index * W_TILE;
   var x_first = vec4<f32>();
@@ -129,14 +129,14 @@ fn main(
   var below = mat4x4<f32>();
   for (var k_next = k_first; k_next < k_end + STEP * SLICES; k_next += STEP * SLICES) {
     if (k_next < k_end) {
-      let k_own = k_next + slice_index * STEP;
-      let near = k_own / 4u + x_own;
-      let far = near + x_apart;
-      x_first = load_quad(first_plane, pixel, k_own / 4u, near, is_pixel && near * 4u < k_end);
-      x_second = load_quad(first_plane, pixel, k_own / 4u, far, is_pixel && far * 4u < k_end);
-      w_first = load_filters(group_index * depth, min(k_own + w_own, k_end - 1u), filter_brought);
-      let w_far = min(k_own + w_own + w_apart, k_end - 1u);
-      w_second = load_filters(group_index * depth, w_far, filter_brought);
+      let k_slice = k_next + slice_index * STEP;
+      let near = k_slice / 4u + x_quad;
+      let far = near + x_stride;
+      x_first = load_quad(first_plane, pixel, k_slice / 4u, near, is_pixel && near * 4u < k_end);
+      x_second = load_quad(first_plane, pixel, k_slice / 4u, far, is_pixel && far * 4u < k_end);
+      w_first = load_filters(group_index * depth, min(k_slice + w_row, k_end - 1u), filter_loaded);
+      let w_k = min(k_slice + w_row + w_stride, k_end - 1u);
+      w_second = load_filters(group_index * depth, w_k, filter_loaded);
     }
     if (k_next > k_first) {
       for (var k = 0u; k < STEP; k++) {
@@ -147,14 +147,14 @@ fn main(
       }
     }
     workgroupBarrier();
-    store_quad(x_base, x_own, lane % PIXELS, x_first);
-    store_quad(x_base, x_own + x_apart, lane % PIXELS, x_second);
+    store_quad(x_base, x_quad, lane % PIXELS, x_first);
+    store_quad(x_base, x_quad + x_stride, lane % PIXELS, x_second);
     w_tile[w_base + lane] = w_first;
     w_tile[w_base + lane + LANES] = w_second;
     workgroupBarrier();
   }
-  let filter_own = filter_base + row * 4u;
-  let pixel_own = pixel_base + column * 4u;
+  let filter_first = filter_base + row * 4u;
+  let pixel_first = pixel_base + column * 4u;
   if (SLICES > 1u) {
     // Each of both tiles stores two of every invocation's four rows; each slice adds up one row.
     x_tile[local * 2u] = corner[0];
@@ -167,9 +167,9 @@ fn main(
       let at = (other * LANES + lane) * 2u + slice_index % 2u;
       sum += select(w_tile[at], x_tile[at], slice_index < 2u);
     }
-    store_row(part, group_index, filter_own + slice_index, pixel_own, sum);
+    store_row(part, group_index, filter_first + slice_index, pixel_first, sum);
     return;
   }
-  store_block(part, group_index, filter_own, pixel_own, corner);
-  if (TALL == 8u) { store_block(part, group_index, filter_own + 4u * ROWS, pixel_own, below); }
+  store_block(part, group_index, filter_first, pixel_first, corner);
+  if (TALL == 8u) { store_block(part, group_index, filter_first + 4u * ROWS, pixel_first, below); }
 }

@@ -8,11 +8,7 @@ from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
-_PLAIN, _CLAMPED, _FINISHED = (
-    "aten.convolution.default",
-    "et_vk.conv_with_clamp.default",
-    "pteron.convolution",
-)
+_PLAIN, _FINISHED = "aten.convolution.default", "pteron.convolution"
 _BOUNDED = ("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default")
 
 

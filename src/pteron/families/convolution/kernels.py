@@ -32,14 +32,14 @@ STEPS_LEAST = 2  # minimum of steps per slice and part
 _F32_MAX = 3.4028234663852886e38
 # Transposed: a window is placed at every input element, and an output sums the taps that fall on it.
 _TRANSPOSED = {
-    "meet": """
+    "tap_input": """
   let y = pixel.y + params.padding_height - tap_y * params.dilation_height;
   let x = pixel.x + params.padding_width - tap_x * params.dilation_width;
   let row = y / params.stride_height;
   let column = x / params.stride_width;
   let is_whole = row * params.stride_height == y && column * params.stride_width == x;
   let inside = is_whole && row < params.height && column < params.width;
-  return Meeting(select(0u, row * params.width + column, inside), inside);"""
+  return TapInput(select(0u, row * params.width + column, inside), inside);"""
 }
 
 

@@ -51,6 +51,9 @@ def _integer(number: AnyInt | float) -> AnyInt:
 _OPTIONS = "dtype:ignored layout:ignored device:ignored pin_memory:ignored"
 
 
+_LIKE = f"{_OPTIONS} memory_format:ignored"
+
+
 def _sizes(size: Sequence[AnyInt], *_: object) -> Sequence[AnyInt]:
     return size
 
@@ -59,12 +62,16 @@ def _numbered(first: object, number: AnyInt | float, out: Operand) -> Iterator[D
     yield fill(out, number)
 
 
+def _scalar_tensor(number: AnyInt | float, out: Operand) -> Iterator[Dispatch]:
+    yield fill(out, number)
+
+
 define("aten.full.default", f"size:ints fill_value:number {_OPTIONS} -> out", shape=_sizes, compute=_numbered)
 define(
-    "aten.full_like.default",
-    f"self fill_value:number {_OPTIONS} memory_format:ignored -> out",
-    shape=same_shape,
-    compute=_numbered,
+    "aten.full_like.default", f"self fill_value:number {_LIKE} -> out", shape=same_shape, compute=_numbered
+)
+define(
+    "aten.scalar_tensor.default", f"s:number {_OPTIONS} -> out", shape=lambda *_: (), compute=_scalar_tensor
 )
 
 
@@ -75,28 +82,11 @@ def constant(name: str, number: int) -> None:
         yield fill(out, number)
 
     define(f"aten.{name}.default", f"size:ints {_OPTIONS} -> out", shape=_sizes, compute=dispatches)
-    define(
-        f"aten.{name}_like.default",
-        f"self {_OPTIONS} memory_format:ignored -> out",
-        shape=same_shape,
-        compute=dispatches,
-    )
+    define(f"aten.{name}_like.default", f"self {_LIKE} -> out", shape=same_shape, compute=dispatches)
 
 
 constant("ones", 1)
 constant("zeros", 0)
-
-
-def _scalar_tensor(number: AnyInt | float, out: Operand) -> Iterator[Dispatch]:
-    yield fill(out, number)
-
-
-define(
-    "aten.scalar_tensor.default",
-    f"s:number {_OPTIONS} -> out",
-    shape=lambda *_: (),
-    compute=_scalar_tensor,
-)
 
 
 # Even steps -------------------------------------------------------------------------------------

@@ -111,12 +111,8 @@ def _div_mode(a: Operand, b: Operand, rounding_mode: str | None, out: Operand) -
     return apply_binary(_DIVISIONS[key], a, b, out)
 
 
-define(
-    "aten.div.Tensor_mode",
-    "self other rounding_mode:str? -> out",
-    shape=broadcast_shape,
-    compute=_div_mode,
-)
+_DIVISION = "self other rounding_mode:str? -> out"
+define("aten.div.Tensor_mode", _DIVISION, shape=broadcast_shape, compute=_div_mode)
 
 
 def _pow_tensor(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:

@@ -98,18 +98,9 @@ def scalar(name: str, signature: str, expression: str, *, floats: bool = False) 
     define(name, signature, shape=same_shape, compute=dispatches)
 
 
-scalar(
-    "aten.hardshrink.default",
-    "self lambd:number -> out",
-    "select(x, 0.0, abs(x) <= params.first)",
-    floats=True,
-)
-scalar(
-    "aten.leaky_relu.default",
-    "self negative_slope:number -> out",
-    "select(x, x * params.first, x < 0.0)",
-    floats=True,
-)
+_SHRUNK, _LEAKY = "select(x, 0.0, abs(x) <= params.first)", "select(x, x * params.first, x < 0.0)"
+scalar("aten.hardshrink.default", "self lambd:number -> out", _SHRUNK, floats=True)
+scalar("aten.leaky_relu.default", "self negative_slope:number -> out", _LEAKY, floats=True)
 for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]:
     scalar(f"aten.{_word}.Scalar", "self other:number -> out", f"x {_sign} {{p}}")
 scalar("aten.ne.Scalar", "self other:number -> out", "!(x == {p})")  # so that NaN differs from everything
@@ -133,12 +124,8 @@ def _hardtanh(x: Operand, low: float, high: float, out: Operand) -> Iterator[Dis
     return apply_unary("at_least(at_most(x, params.second), params.first)", x, out, float(low), float(high))
 
 
-define(
-    "aten.hardtanh.default",
-    "self min_val:number max_val:number -> out",
-    shape=same_shape,
-    compute=_hardtanh,
-)
+_BOUNDS = "self min_val:number max_val:number -> out"
+define("aten.hardtanh.default", _BOUNDS, shape=same_shape, compute=_hardtanh)
 define("aten.clamp.default", "self min:number? max:number? -> out", shape=same_shape, compute=_clamp)
 
 _GELU = {
@@ -162,11 +149,8 @@ _POWERS = {1.0: "x", 2.0: "x * x", 3.0: "x * x * x", 0.5: "sqrt(x)", -1.0: "1.0 
 def _pow_scalar(x: Operand, exponent: float, out: Operand) -> Iterator[Dispatch]:
     integers = compute_type(x, out) == "i32"
     stays_whole = exponent >= 0 and exponent == _saturate(exponent)
-    require(
-        not integers or stays_whole,
-        f"integers to the power of {exponent}: the exponent must be a whole number from 0 on",
-        x,
-    )
+    fits = not integers or stays_whole
+    require(fits, f"integers to the power of {exponent}: the exponent must be a whole number from 0 on", x)
     general = "integer_power(x, {p})" if integers else "power(x, {p})"
     return apply_unary(_POWERS.get(float(exponent), general), x, out, float(exponent))
 

@@ -1,4 +1,4 @@
-"""Operators that put elements elsewhere: permutations, slices, repeats, joins and splits."""
+"""Operators that move elements: permutations, slices, repeats, concatenations, splits, pixel shuffle."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
 from pteron.graph import Shape
+from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, define, op, require, same_shape
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.shapes import axes, axis, broadcast_strides
@@ -141,9 +142,8 @@ def _nonempty(tensors: Sequence[Operand]) -> list[Operand]:
 
 
 def _cat_shape(tensors: Sequence[Operand], dim: int) -> Shape:
-    require(
-        bool(tensors) and None not in tensors, "cat takes one tensor or more, each of them given", *tensors
-    )
+    given = bool(tensors) and None not in tensors
+    require(given, "cat takes one tensor or more, each of them given", *tensors)
     parts = _nonempty(tensors)
     at = axis(dim, parts[0].rank)
     for part in parts:
@@ -228,3 +228,27 @@ def constant_pad(
     out_offset = sum(max(0, before) * step for (before, _), step in zip(borders, out.strides, strict=True))
     yield fill(out, value)
     yield copy_strided(x, out, _kept(x, borders), x.strides, out.strides, x_offset, out_offset)
+
+
+def shuffled_shape(x: Operand, upscale_factor: AnyInt) -> Shape:
+    factor = int(upscale_factor)
+    require(x.rank >= 3, "pixel_shuffle takes three dims or more", x)
+    require(factor > 0, f"upscale_factor {factor} must be positive", x)
+    *lead, channels, height, width = x.shape
+    require(channels % factor**2 == 0, f"the channels must be a multiple of {factor**2}", x)
+    return (*lead, channels // factor**2, height * factor, width * factor)
+
+
+def shuffled_walk(x: Operand, out: Operand, upscale_factor: AnyInt) -> tuple[Shape, Shape]:
+    """(sizes to iterate over the output, strides of x along them). A row of the output is a row of x and one
+    of `factor` channels; columns likewise."""
+    factor = int(upscale_factor)
+    channels, (height, width) = numel(out.shape[:-2]), x.shape[-2:]
+    channel, down, right, row, column = contiguous_strides((channels, factor, factor, height, width))
+    return (channels, height, factor, width, factor), (channel, row, down, column, right)
+
+
+@op("aten.pixel_shuffle.default", "self upscale_factor:int -> out", shape=shuffled_shape)
+def _pixel_shuffle(x: Operand, upscale_factor: AnyInt, out: Operand) -> Iterator[Dispatch]:
+    sizes, strides = shuffled_walk(x, out, upscale_factor)
+    yield copy_strided(x, out, sizes, strides, contiguous_strides(sizes))

@@ -47,17 +47,16 @@ _TO_COPY = (
     "self dtype:ignored layout:ignored device:ignored pin_memory:ignored non_blocking:ignored "
     "memory_format:ignored -> out"
 )
+_CLONE = "self non_blocking:ignored dim_order:ignored -> out"
 _VIEWS: list[tuple[str, str, ShapeRule]] = [
     ("aten.view_copy.default", "self size:ints -> out", _view_shape),
     ("aten.squeeze_copy.dims", "self dim:ints -> out", _squeeze_shape),
     ("aten.unsqueeze_copy.default", "self dim:int -> out", _unsqueeze_shape),
     ("aten.clone.default", "self memory_format:ignored -> out", same_shape),
     ("aten.alias_copy.default", "self -> out", same_shape),
-    (
-        "dim_order_ops._clone_dim_order.default",
-        "self non_blocking:ignored dim_order:ignored -> out",
-        same_shape,
-    ),
+    ("dim_order_ops._clone_dim_order.default", _CLONE, same_shape),
+    # `self` only has a shape, which equals the source's.
+    ("aten.copy.default", "self:ignored src non_blocking:ignored -> out", same_shape),
     ("aten._to_copy.default", _TO_COPY, same_shape),
     ("dim_order_ops._to_dim_order_copy.default", _TO_COPY, same_shape),
 ]

@@ -29,8 +29,8 @@ fn main(
   let z = batch_of(slice);
   let k_first = part_of(slice) * params.span;
   let k_end = min(k_first + params.span, params.depth);
-  let m_own = local / 16u * 4u;
-  let n_own = local % 16u * 4u;
+  let m_lane = local / 16u * 4u;
+  let n_lane = local % 16u * 4u;
   var sums = array<vec4<f32>, 4>();
   for (var k_base = k_first; k_base < k_end; k_base += STEP) {
     for (var i = local; i < STEP * SIDE; i += WORKGROUP) {
@@ -47,16 +47,16 @@ fn main(
     }
     workgroupBarrier();
     for (var k = 0u; k < STEP; k++) {
-      let at = k * SIDE + n_own;
+      let at = k * SIDE + n_lane;
       let right = vec4(b_tile[at], b_tile[at + 1u], b_tile[at + 2u], b_tile[at + 3u]);
-      for (var t = 0u; t < 4u; t++) { sums[t] += a_tile[k * SIDE + m_own + t] * right; }
+      for (var t = 0u; t < 4u; t++) { sums[t] += a_tile[k * SIDE + m_lane + t] * right; }
     }
     workgroupBarrier();
   }
   for (var t = 0u; t < 4u; t++) {
-    let m = m_base + m_own + t;
+    let m = m_base + m_lane + t;
     for (var s = 0u; s < 4u; s++) {
-      let n = n_base + n_own + s;
+      let n = n_base + n_lane + s;
       if (m < params.rows && n < params.columns) { store(slice, m, n, sums[t][s]); }
     }
   }

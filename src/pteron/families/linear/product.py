@@ -171,9 +171,12 @@ def _mm_shape(a: Operand, b: Operand) -> Shape:
 
 
 @op("aten.mm.default", "self mat2 -> out", shape=_mm_shape)
-def mm(a: Operand, b: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+def mm(
+    a: Operand, b: Operand, out: Operand, bias: Operand | None = None, *, target: Target, **factors: Any
+) -> Iterator[Dispatch]:
     (rows, depth), columns = a.shape, b.shape[1]
-    yield from Product(a, b, out, rows, columns, depth, b_row=columns, b_column=1).dispatches(target)
+    product = Product(a, b, out, rows, columns, depth, b_row=columns, b_column=1, bias=bias, **factors)
+    yield from product.dispatches(target)
 
 
 def _bmm_shape(a: Operand, b: Operand) -> Shape:
@@ -192,9 +195,8 @@ def bmm(a: Operand, b: Operand, out: Operand, *, target: Target) -> Iterator[Dis
 
 def _addmm_shape(bias: Operand, a: Operand, b: Operand, *_: object) -> Shape:
     shape = _mm_shape(a, b)
-    require(
-        broadcast(bias.shape, shape) == shape, f"what is added must broadcast to {list(shape)}", bias, a, b
-    )
+    fits = broadcast(bias.shape, shape) == shape
+    require(fits, f"what is added must broadcast to {list(shape)}", bias, a, b)
     return shape
 
 
@@ -202,17 +204,5 @@ def _addmm_shape(bias: Operand, a: Operand, b: Operand, *_: object) -> Shape:
 def addmm(
     bias: Operand, a: Operand, b: Operand, beta: float, alpha: float, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
-    (rows, depth), columns = a.shape, b.shape[1]
-    yield from Product(
-        a,
-        b,
-        out,
-        rows,
-        columns,
-        depth,
-        b_row=columns,
-        b_column=1,
-        bias=bias if beta != 0 else None,  # what is multiplied by zero is not read, NaN or not
-        alpha=float(alpha),
-        beta=float(beta),
-    ).dispatches(target)
+    added = bias if beta != 0 else None  # a bias times zero is not read: it may have NaNs
+    yield from mm(a, b, out, added, target=target, alpha=float(alpha), beta=float(beta))

@@ -23,9 +23,8 @@ REGISTERS_MIN = 256  # elements of a row, enough for every lane of two subgroups
 
 @op("et_vk.rms_norm.default", "x weight eps:float -> out", shape=same_shape)
 def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: Target) -> Iterator[Dispatch]:
-    require(
-        x.rank > 0 and weight.shape == x.shape[-1:], "weight must have the size of x's last dim", x, weight
-    )
+    fits = x.rank > 0 and weight.shape == x.shape[-1:]
+    require(fits, "weight must have the size of x's last dim", x, weight)
     length = x.shape[-1]
     rows = x.numel // length if length else 0
     layout = row_layout(target, rows, length)
@@ -72,11 +71,8 @@ def _layer_norm_shapes(
     x: Operand, normalized_shape: Sequence[AnyInt], *_: object
 ) -> tuple[Shape, Shape, Shape]:
     kept = x.rank - len(normalized_shape)
-    require(
-        kept >= 0 and x.shape[kept:] == tuple(normalized_shape),
-        f"normalized_shape {list(normalized_shape)} must be x's last dims",
-        x,
-    )
+    fits = kept >= 0 and x.shape[kept:] == tuple(normalized_shape)
+    require(fits, f"normalized_shape {list(normalized_shape)} must be x's last dims", x)
     row = x.shape[:kept] + (1,) * len(normalized_shape)
     return x.shape, row, row
 
@@ -87,41 +83,22 @@ def _layer_norm_shapes(
     shape=_layer_norm_shapes,
 )
 def layer_norm(
-    x: Operand,
-    normalized_shape: Sequence[AnyInt],
-    weight: Operand | None,
-    bias: Operand | None,
-    eps: float,
-    out: Operand,
-    mean: Operand,
-    rstd: Operand,
-    *,
-    target: Target,
+    x: Operand, normalized_shape: Sequence[AnyInt], *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     length = numel(tuple(int(size) for size in normalized_shape))
-    for parameter in (weight, bias):
-        require(
-            parameter is None or parameter.numel == length, "weight and bias must fit the row", x, parameter
-        )
-    yield from _normalise(x, weight, bias, eps, out, mean, rstd, target, length=length)
+    for parameter in arguments[:2]:
+        fits = parameter is None or parameter.numel == length
+        require(fits, "weight and bias must fit the row", x, parameter)
+    yield from _normalise(x, arguments, target, length=length)
 
 
-def _group_norm_shapes(
-    x: Operand,
-    weight: Operand | None,
-    bias: Operand | None,
-    batch: AnyInt,
-    channels: AnyInt,
-    plane: AnyInt,
-    group: int,
-    eps: float,
-) -> tuple[Shape, Shape, Shape]:
+def _group_norm_shapes(x: Operand, *arguments: Any) -> tuple[Shape, Shape, Shape]:
     require(x.rank >= 2, "group norm takes two dims or more", x)
-    sizes = (int(batch), int(channels), int(plane))
+    sizes, group = tuple(int(size) for size in arguments[2:5]), arguments[5]
     found = (*x.shape[:2], numel(x.shape[2:]))
     require(sizes == found, f"N, C and HxW are {list(sizes)}, the input has {list(found)}", x)
     divides = group > 0 and x.shape[1] % group == 0
-    require(divides, f"{x.shape[1]} channels do not part into {group} groups", x)
+    require(divides, f"{x.shape[1]} channels must be a multiple of {group} groups", x)
     return x.shape, (x.shape[0], group), (x.shape[0], group)
 
 
@@ -130,45 +107,23 @@ def _group_norm_shapes(
     "input weight? bias? N:int C:int HxW:int group:int eps:float -> out mean rstd",
     shape=_group_norm_shapes,
 )
-def group_norm(
-    x: Operand,
-    weight: Operand | None,
-    bias: Operand | None,
-    batch: AnyInt,
-    channels: AnyInt,
-    plane: AnyInt,
-    group: int,
-    eps: float,
-    out: Operand,
-    mean: Operand,
-    rstd: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def group_norm(x: Operand, *arguments: Any, target: Target) -> Iterator[Dispatch]:
+    weight, bias, _, _, _, group, *others = arguments
     for parameter in (weight, bias):
         fits = parameter is None or parameter.shape == (x.shape[1],)
         require(fits, "weight and bias must have a number per channel", x, parameter)
     size = numel(x.shape[2:])
     length = x.shape[1] // group * size
     rest = {"length": length, "cycle": int(group), "plane": size}
-    yield from _normalise(x, weight, bias, eps, out, mean, rstd, target, **rest)
+    yield from _normalise(x, (weight, bias, *others), target, **rest)
 
 
 def _normalise(
-    x: Operand,
-    weight: Operand | None,
-    bias: Operand | None,
-    eps: float,
-    out: Operand,
-    mean: Operand,
-    rstd: Operand,
-    target: Target,
-    *,
-    length: int,
-    cycle: int = 1,
-    plane: int = 1,
+    x: Operand, arguments: Sequence[Any], target: Target, *, length: int, cycle: int = 1, plane: int = 1
 ) -> Iterator[Dispatch]:
-    """Rows of `length` elements; `plane` elements share a channel, `cycle` rows have all channels."""
+    """Rows of `length` elements; `plane` elements share a channel, `cycle` rows have all channels. The
+    arguments are weight, bias, eps and the outputs."""
+    weight, bias, eps, out, mean, rstd = arguments
     if length == 0:  # the mean of no elements is 0 here, as in PyTorch
         yield fill(mean, 0.0)
         yield fill(rstd, math.nan)
@@ -218,16 +173,9 @@ def _batch_norm_shapes(x: Operand, *_: object) -> tuple[Shape, Shape, Shape]:
     shape=_batch_norm_shapes,
 )
 def batch_norm(
-    x: Operand,
-    weight: Operand | None,
-    bias: Operand | None,
-    running_mean: Operand,
-    running_var: Operand,
-    eps: float,
-    out: Operand,
-    save_mean: Operand,
-    save_invstd: Operand,
+    x: Operand, weight: Operand | None, bias: Operand | None, *arguments: Any
 ) -> Iterator[Dispatch]:
+    running_mean, running_var, eps, out, *_ = arguments
     channels = x.shape[1]
     for parameter in (weight, bias, running_mean, running_var):
         fits = parameter is None or parameter.shape == (channels,)

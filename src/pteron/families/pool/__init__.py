@@ -1,3 +1,3 @@
 """Pooling: planes under sliding windows."""
 
-from pteron.families.pool import average, largest
+from pteron.families.pool import pool

@@ -2,8 +2,8 @@
 //! loops: window_height * (window_width + 1)
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
-// out[plane, y, x] = Σ over the elements under the window's place (y, x) / divisor. One invocation gathers one
-// place, row by row. Places are counted on the padded plane, from its corner; padding adds nothing to a sum.
+// out[plane, y, x] = Σ of the elements in window (y, x) / divisor. One invocation computes one output, row by row of
+// its window. Window positions are counted from the corner of the padded plane; padding adds nothing to a sum.
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
@@ -20,14 +20,14 @@ struct Params {
   stride_width: u32,
   padding_height: u32,
   padding_width: u32,
-  divisor: f32, // the operator's own, where it names one
+  divisor: f32, // divisor_override, if given
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-// Elements of the window, with those on padding or without; none is beyond the padding.
+// Elements of the window, with or without padding; windows end within the padding.
 fn divisor(padded: u32, inside: u32) -> f32 { return f32(padded); }
 
 @compute @workgroup_size(WORKGROUP)

@@ -2,11 +2,12 @@
 //! use nan
 //! loops: window_height * (window_width + 1)
 //! extent x: planes * height * width
-//! extent places: planes * height * width
+//! extent plane_indices: planes * height * width
 //! extent out: planes * out_height * out_width
 //! extent indices: planes * out_height * out_width
-// out[plane, y, x] = the largest element under the window's place (y, x), indices[plane, y, x] = its place in
-// the plane. One invocation gathers one place. The first of equals counts, but the last NaN, which is above all.
+// out[plane, y, x] = the largest element in window (y, x), indices[plane, y, x] = its index in the plane. One
+// invocation computes one output. Of equal elements the first counts. A NaN is the largest; of several the last
+// counts.
 alias X = f32;
 alias R = f32;
 alias I = i32;
@@ -29,13 +30,13 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
-@group(0) @binding(1) var<storage, read> places: array<I>;
+@group(0) @binding(1) var<storage, read> plane_indices: array<I>;
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<storage, read_write> indices: array<I>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-// The index of an element of x in its plane; `base` is the plane's first.
-fn place(element: u32, base: u32) -> I { return I(element - base); }
+// The index of an element of x in its plane; `base` is the plane's first element.
+fn index_in_plane(element: u32, base: u32) -> I { return I(element - base); }
 fn note(i: u32, found: I) { indices[i] = found; }
 
 @compute @workgroup_size(WORKGROUP)
@@ -48,7 +49,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let padding = vec2(params.padding_height, params.padding_width);
   let dilation = vec2(params.dilation_height, params.dilation_width);
   let reach = (vec2(params.window_height, params.window_width) - 1u) * dilation + 1u;
-  // On the padded plane, counted from its corner.
+  // Counted from the corner of the padded plane.
   let stride = vec2(params.stride_height, params.stride_width);
   let corner = vec2(rows % params.out_height, i % params.out_width) * stride;
   let skipped = (max(corner, padding) - corner + dilation - 1u) / dilation * dilation; // on padding
@@ -68,6 +69,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
   }
   out[i] = R(best);
-  // A window may miss a small plane: its dilation leaps over it.
-  note(i, place(min(found, base + params.height * params.width - 1u), base));
+  // A dilated window can miss a small plane.
+  note(i, index_in_plane(min(found, base + params.height * params.width - 1u), base));
 }

@@ -1,20 +1,21 @@
-"""Quantise and dequantise: q = clamp(round(x / scale) + zero_point), x = (q - zero_point) · scale.
+"""Operators that quantise and dequantise: q = clamp(round(x / scale) + zero_point),
+x = (q - zero_point) · scale, by one pair of parameters for a tensor, or one per channel, token or block.
 
 The order of operations is PyTorch's, so that quantised numbers are equal bit for bit: x is multiplied by the
-reciprocal, and ties round to even. All arithmetic is in f32. `Blocks` are the elements of a tensor that share
-a scale and a zero point."""
+reciprocal, and ties round to even. All arithmetic is in f32. Elements of a tensor that share a scale and a
+zero point are a block (`Blocks`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, define, op, require, same_shape
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.shapes import axis, broadcast_strides, collapse
 from pteron.wgsl import Kernels
@@ -41,7 +42,7 @@ def quantize(
     out: Operand,
     expression: str = QUANTIZE,
 ) -> Iterator[Dispatch]:
-    """x quantised by tensors of parameters."""
+    """Quantise x by tensors of parameters."""
     _check_parameters(parts, scales, zero_points)
     reciprocals = Scratch(parts.count)
     yield Dispatch(
@@ -59,7 +60,7 @@ def dequantize(
     out: Operand,
     expression: str = DEQUANTIZE,
 ) -> Iterator[Dispatch]:
-    """x dequantised by tensors of parameters."""
+    """Dequantise x by tensors of parameters."""
     _check_parameters(parts, scales, zero_points)
     require(out.dtype.is_float, "what is dequantised must be of floats", out)
     is_whole = zero_points is not None and not (zero_points.dtype.is_float or x.dtype.is_float)
@@ -167,3 +168,99 @@ def channels(x: Operand, dim: AnyInt) -> Blocks:
 def tokens(x: Operand) -> Blocks:
     require(x.rank > 0, "a scalar has no rows", x)
     return blocks(x, (*(1,) * (x.rank - 1), x.shape[-1]))
+
+
+# One pair of parameters for a tensor ------------------------------------------------------------
+
+
+@op(
+    "quantized_decomposed.quantize_per_tensor.default",
+    "input scale:float zero_point:int quant_min:int quant_max:int dtype:ignored -> out",
+    shape=same_shape,
+)
+def quantize_per_tensor(
+    x: Operand, scale: float, zero_point: AnyInt, quant_min: AnyInt, quant_max: AnyInt, out: Operand
+) -> Iterator[Dispatch]:
+    bounds = quantized_bounds(out, int(quant_min), int(quant_max))
+    numbers = {"scale": reciprocal(scale), "zero_point": float(zero_point)}
+    yield from convert(QUANTIZE, x, WHOLE_TENSOR, out, **numbers, **bounds)
+
+
+@op(
+    "quantized_decomposed.dequantize_per_tensor.default",
+    "input scale:float zero_point:int quant_min:ignored quant_max:ignored dtype:ignored out_dtype:ignored "
+    "-> out",
+    shape=same_shape,
+)
+def dequantize_per_tensor(x: Operand, scale: float, zero_point: AnyInt, out: Operand) -> Iterator[Dispatch]:
+    require(out.dtype.is_float, "what is dequantised must be of floats", out)
+    yield from convert(DEQUANTIZE, x, WHOLE_TENSOR, out, scale=scale, zero_point=float(zero_point))
+
+
+# Tensors of parameters --------------------------------------------------------------------------
+
+BlockRule: TypeAlias = Callable[..., Blocks]
+_BOUNDS = "quant_min:int quant_max:int dtype:ignored -> out"
+_UNUSED = "quant_min:ignored quant_max:ignored dtype:ignored"
+
+
+def quantizer(name: str, arguments: str, blocks_of: BlockRule, expression: str = QUANTIZE) -> None:
+    """An operator `quantize_NAME` of x, scales, zero points and what `blocks_of` takes beside x."""
+
+    def dispatches(x: Operand, scales: Operand, zero_points: Operand, *rest: Any) -> Iterator[Dispatch]:
+        *of_blocks, low, high, out = rest
+        yield from quantize(
+            x, blocks_of(x, *of_blocks), scales, zero_points, int(low), int(high), out, expression
+        )
+
+    signature = f"{arguments} {_BOUNDS}"
+    define(f"quantized_decomposed.quantize_{name}", signature, shape=same_shape, compute=dispatches)
+
+
+def dequantizer(name: str, arguments: str, blocks_of: BlockRule, expression: str = DEQUANTIZE) -> None:
+    """An operator `dequantize_NAME`, as `quantizer` makes them."""
+
+    def dispatches(
+        x: Operand, scales: Operand, zero_points: Operand | None, *rest: Any
+    ) -> Iterator[Dispatch]:
+        *of_blocks, out = rest
+        yield from dequantize(x, blocks_of(x, *of_blocks), scales, zero_points, out, expression)
+
+    signature = f"{arguments}:ignored -> out"
+    define(f"quantized_decomposed.dequantize_{name}", signature, shape=same_shape, compute=dispatches)
+
+
+def _whole(x: Operand) -> Blocks:
+    return WHOLE_TENSOR
+
+
+quantizer("per_tensor.tensor", "input scale zero_point", _whole)
+quantizer("per_channel.default", "input scales zero_points axis:int", channels)
+quantizer("per_token.default", "input scales zero_points", tokens, QUANTIZE_TOKEN)
+dequantizer("per_tensor.tensor", f"input scale zero_point {_UNUSED} out_dtype", _whole)
+dequantizer(
+    "per_channel.default",
+    f"input scales zero_points? axis:int {_UNUSED} out_dtype",
+    channels,
+    DEQUANTIZE_WHOLE,
+)
+dequantizer("per_token.default", f"input scales zero_points {_UNUSED} output_dtype", tokens, DEQUANTIZE_WHOLE)
+
+
+@op(
+    "torchao.quantize_affine.default",
+    "input block_size:ints scale zero_point? output_dtype:ignored quant_min:number? quant_max:number? -> out",
+    shape=same_shape,
+)
+def quantize_affine(x: Operand, block_size: Sequence[AnyInt], *arguments: Any) -> Iterator[Dispatch]:
+    yield from quantize(x, blocks(x, block_size), *arguments)
+
+
+@op(
+    "torchao.dequantize_affine.default",
+    "input block_size:ints scale zero_point? input_dtype:ignored quant_min:ignored quant_max:ignored "
+    "output_dtype:ignored -> out",
+    shape=same_shape,
+)
+def dequantize_affine(x: Operand, block_size: Sequence[AnyInt], *arguments: Any) -> Iterator[Dispatch]:
+    yield from dequantize(x, blocks(x, block_size), *arguments)

@@ -4,10 +4,11 @@ its layout, and what is fused before and after it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
+from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Dispatch, Operand, Scratch, Target
 from pteron.ops.row_layout import folded
 from pteron.wgsl import Kernels
@@ -17,31 +18,16 @@ kernel = Kernels(__name__)
 CHUNK = 4  # words of one load: 32 weights
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
-# x as int8 by its row's scale and zero point, minus the zero point: integers from -255 to 255.
-INT8_LESS_ZERO = "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"
-# int8 inside the kernel: one plane with a zero point; scale and zero point come from a row's extremes, or are
-# given.
+# x as int8 inside the kernel: one plane with a zero point. Scale and zero point come from the extremes of a
+# row, or are given.
 INT8 = {"use_planes": "planes_int8", "PLANES": 1, "HAS_ZERO": True}
 GIVEN = {"IS_GIVEN": True, "given_steps": "vec2(f32(x_scales[m]), f32(x_zeros[m]))"}
 NORMED = {"IS_NORMED": True, "weighted": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])"}
 
 
-class Finishes(Protocol):
-    """What a kernel does with its sums: `Ends` or a similar class."""
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def declarations(self) -> dict[str, Any]: ...
-
-    @property
-    def operands(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a workgroup shares the work."""
+    """How a workgroup divides its columns and depth."""
 
     split: int  # subgroups that share the depth of a bundle of columns
     bundles: int  # at a time
@@ -49,7 +35,7 @@ class Layout:
     rounds: int  # of bundles, one after the other
 
 
-def suits(target: Target, rows: int, packed: Words, subgroup_bytes: int = 0) -> bool:
+def suits(target: Target, rows: int, packed: PackedWeights, subgroup_bytes: int = 0) -> bool:
     """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
     workgroup memory per subgroup."""
     is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
@@ -74,8 +60,8 @@ class Splits:
 
 def product(
     x: Operand | Scratch | Splits,
-    packed: Words,
-    ends: Finishes,
+    packed: PackedWeights,
+    epilogue: Epilogue | RopeEpilogue,
     target: Target,
     x_scales: Operand | Scratch | None = None,
     x_zeros: Operand | Scratch | None = None,
@@ -88,7 +74,7 @@ def product(
     """The launch that computes all outputs from x, from its RMS norm, or from unmerged splits of attention. x
     is taken as floats, as int8 by given scales and zero points per row, or as int8 by the extremes of each
     row with scales of at least `least`. If gated, the first half of the columns is the gate of the second."""
-    rows = ends.count // (packed.columns // 2 if is_gated else packed.columns)
+    rows = epilogue.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     layout = layout_of(target, packed)
@@ -118,7 +104,7 @@ def product(
         "GROUP": packed.group // CHUNK,
         "PLANES": target.digits,
         "IS_GATED": is_gated,
-        **ends.declarations,
+        **epilogue.declarations,
         **({"OTHERS": packed.columns // 2} if is_gated else {}),
         **before,
         **source,
@@ -132,7 +118,7 @@ def product(
         x_scales=x_scales,
         x_zeros=x_zeros,
         gain=gain,
-        **ends.operands,
+        **epilogue.operands,
         rows=rows,
         columns=packed.columns,
         groups=(
@@ -142,7 +128,7 @@ def product(
     )
 
 
-def layout_of(target: Target, packed: Words) -> Layout:
+def layout_of(target: Target, packed: PackedWeights) -> Layout:
     """The layout for a matrix of weights, by its depth and columns. Measured on an H200, in decode steps."""
     width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
     split = min(-(-chunks(packed) // width), subgroups)  # with a chunk for every lane
@@ -155,17 +141,17 @@ def layout_of(target: Target, packed: Words) -> Layout:
     return Layout(1, min(max(8, min(packed.columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
 
 
-def columns_of_workgroup(target: Target, packed: Words) -> int:
+def columns_of_workgroup(target: Target, packed: PackedWeights) -> int:
     layout = layout_of(target, packed)
     return layout.columns * layout.bundles * layout.rounds
 
 
-def chunks(packed: Words) -> int:
+def chunks(packed: PackedWeights) -> int:
     """Loads that cover a row of weights."""
     return -(-packed.depth // (8 * CHUNK))
 
 
-def _bytes(target: Target, rows: int, packed: Words) -> int:
+def _bytes(target: Target, rows: int, packed: PackedWeights) -> int:
     """Workgroup memory of `rows` rows of x: planes, units, squares and shares. As int8 (lib/planes_int8.wgsl)
     they take at most a KiB more, and less if they are long."""
     layout = layout_of(target, packed)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.dtypes import DType
+from pteron.families.layout.rearrange import shuffled_shape, shuffled_walk
 from pteron.families.quantized.affine import reciprocal
-from pteron.families.resample.shuffle import shuffled_shape, shuffled_walk
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, op, require, same_shape
 from pteron.ops.shapes import broadcast, broadcast_strides, collapse
@@ -32,7 +32,7 @@ def _elements(
     out_zero: AnyInt,
     **arguments: Any,
 ) -> Iterator[Dispatch]:
-    """`walk` has the sizes to iterate over, and the strides of a and of b."""
+    """`walk`: the sizes to iterate over, the strides of a, the strides of b."""
     shape, (a_strides, b_strides) = collapse(walk[0], walk[1], walk[2])
     require(len(shape) <= RANK_MAX, f"the tensors do not merge to {RANK_MAX} dims", a, out)
     yield Dispatch(
@@ -57,18 +57,8 @@ def _elements(
     "output_scale:float output_zero_point:int alpha:float -> out",
     shape=lambda a, b, *_: broadcast(a.shape, b.shape),
 )
-def q8ta_add(
-    a: Operand,
-    b: Operand,
-    a_scale: float,
-    a_zero: AnyInt,
-    b_scale: float,
-    b_zero: AnyInt,
-    output_scale: float,
-    output_zero_point: AnyInt,
-    alpha: float,
-    out: Operand,
-) -> Iterator[Dispatch]:
+def q8ta_add(a: Operand, b: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    a_scale, a_zero, b_scale, b_zero, output_scale, output_zero_point, alpha, out = arguments
     require_int8(a, b, out)
     walk = out.shape, broadcast_strides(a.shape, out.shape), broadcast_strides(b.shape, out.shape)
     yield from _elements(
@@ -87,47 +77,37 @@ def q8ta_add(
     "input input_scale:float input_zero_point:int output_scale:float output_zero_point:int -> out",
     shape=same_shape,
 )
-def q8ta_relu(
-    x: Operand,
-    input_scale: float,
-    input_zero_point: AnyInt,
-    output_scale: float,
-    output_zero_point: AnyInt,
-    out: Operand,
-) -> Iterator[Dispatch]:
-    require_int8(x, out)
-    walk = (x.numel,), (1,), (0,)
-    combine = {"combine": "max(first, 0.0)", "b_value": "0.0"}
-    scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
-    inverse = reciprocal(output_scale)
-    yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)
-
-
-def _shuffled_shape(
-    x: Operand, scale: float, zero: AnyInt, inverse: float, out_zero: AnyInt, upscale_factor: AnyInt
-) -> Shape:
-    return shuffled_shape(x, upscale_factor)
+def q8ta_relu(x: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    scale, zero, output_scale, output_zero, out = arguments
+    walk = (x.numel,), (1,)
+    yield from _of_one("max(first, 0.0)", x, scale, zero, out, reciprocal(output_scale), output_zero, walk)
 
 
 @op(
     "et_vk.q8ta_pixel_shuffle.default",
     "input input_scale:float input_zero_point:int output_inv_scale:float output_zero_point:int "
     "upscale_factor:int -> out",
-    shape=_shuffled_shape,
+    shape=lambda x, *rest: shuffled_shape(x, rest[-1]),
 )
-def q8ta_pixel_shuffle(
-    x: Operand,
-    input_scale: float,
-    input_zero_point: AnyInt,
-    output_inv_scale: float,
-    output_zero_point: AnyInt,
-    upscale_factor: AnyInt,
-    out: Operand,
-) -> Iterator[Dispatch]:
-    require_int8(x, out)
-    sizes, strides = shuffled_walk(x, out, upscale_factor)
-    combine = {"combine": "first", "b_value": "0.0"}
-    scales: dict[str, Any] = {"a_scale": input_scale, "a_zero": float(input_zero_point)}
+def q8ta_pixel_shuffle(x: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    scale, zero, output_inv_scale, output_zero, upscale_factor, out = arguments
+    walk = shuffled_walk(x, out, upscale_factor)
     inverse = reciprocal(reciprocal(output_inv_scale))
-    walk = sizes, strides, (0,) * len(sizes)
-    yield from _elements(x, out, walk, combine, inverse, output_zero_point, **scales)
+    yield from _of_one("first", x, scale, zero, out, inverse, output_zero, walk)
+
+
+def _of_one(
+    expression: str,
+    x: Operand,
+    scale: float,
+    zero: AnyInt,
+    out: Operand,
+    inverse: float,
+    out_zero: AnyInt,
+    walk: tuple[Shape, Shape],
+) -> Iterator[Dispatch]:
+    """out = expression(x), iterating over `walk`: sizes, and strides of x."""
+    require_int8(x, out)
+    combine, (sizes, strides) = {"combine": expression, "b_value": "0.0"}, walk
+    both = sizes, strides, (0,) * len(sizes)
+    yield from _elements(x, out, both, combine, inverse, out_zero, a_scale=scale, a_zero=float(zero))

@@ -35,7 +35,7 @@ fn element(nibble: u32, row: u32, column: u32) -> R {
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   if (i >= params.count) { return; }
-  let place = i % params.pitch;
+  let byte_index = i % params.pitch;
   let index = i32(indices[i / params.pitch]);
   if (index < 0 || index >= i32(params.size)) {
     out[2u * i] = R(nan());
@@ -43,8 +43,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     return;
   }
   let row = u32(index);
-  let byte = row * params.pitch + place;
+  let byte = row * params.pitch + byte_index;
   let nibbles = weights[byte / 4u] >> (8u * (byte % 4u));
-  out[2u * i] = element(nibbles >> 4u, row, 2u * place);
-  out[2u * i + 1u] = element(nibbles, row, 2u * place + 1u);
+  out[2u * i] = element(nibbles >> 4u, row, 2u * byte_index);
+  out[2u * i + 1u] = element(nibbles, row, 2u * byte_index + 1u);
 }

@@ -6,6 +6,7 @@ An index that is negative or beyond the last row gives a row of NaNs, as in `ate
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.families.quantized.packing import packed_words, plain_scales, words_per_group
 from pteron.graph import Shape
@@ -18,11 +19,8 @@ kernel = Kernels(__name__)
 def _embedding_shape(
     weight: Operand, weight_scales: Operand, group_size: AnyInt, indices: Operand, is_linear_weight: bool
 ) -> Shape:
-    require(
-        weight.rank == 2 and weight.shape[1] % 4 == 0,
-        "weight must be [rows, width / 2], width a multiple of 8",
-        weight,
-    )
+    fits = weight.rank == 2 and weight.shape[1] % 4 == 0
+    require(fits, "weight must be [rows, width / 2], width a multiple of 8", weight)
     return (*indices.shape, 2 * weight.shape[1])
 
 
@@ -44,14 +42,9 @@ def embedding_q4gsw(
     fits = weight_scales.shape == (size, -(-words // group))
     require(fits, f"scales must be [rows, width / {8 * group}]", weight_scales, weight)
     yield Indices(indices, 0, size - 1)
+    sizes = {"TABLE_SIZE": size, "TABLE_WORDS": words, "TABLE_GROUP": group}
     yield Dispatch(
-        kernel(
-            "embedding_q4",
-            TABLE_SIZE=size,
-            TABLE_WORDS=words,
-            TABLE_GROUP=group,
-            HIGH_FIRST=not is_linear_weight,
-        ),
+        kernel("embedding_q4", **sizes, HIGH_FIRST=not is_linear_weight),
         table=packed_words(weight),
         table_scales=plain_scales(weight_scales),
         indices=indices,
@@ -61,16 +54,9 @@ def embedding_q4gsw(
     )
 
 
-def _embedding_4bit_shape(
-    weight: Operand,
-    weight_scales: Operand,
-    weight_zero_points: Operand | None,
-    weight_quant_min: AnyInt,
-    weight_quant_max: AnyInt,
-    indices: Operand,
-) -> Shape:
+def _embedding_4bit_shape(weight: Operand, *arguments: Any) -> Shape:
     require(weight.rank == 2, "weight must be [rows, width / 2]", weight)
-    return (*indices.shape, 2 * weight.shape[1])
+    return (*arguments[-1].shape, 2 * weight.shape[1])
 
 
 @op(
@@ -80,15 +66,10 @@ def _embedding_4bit_shape(
     shape=_embedding_4bit_shape,
 )
 def embedding_4bit(
-    weight: Operand,
-    weight_scales: Operand,
-    weight_zero_points: Operand | None,
-    weight_quant_min: AnyInt,
-    weight_quant_max: AnyInt,
-    indices: Operand,
-    out: Operand,
+    weight: Operand, weight_scales: Operand, weight_zero_points: Operand | None, *arguments: Any
 ) -> Iterator[Dispatch | Indices]:
-    bounds = int(weight_quant_min), int(weight_quant_max)
+    quant_min, quant_max, indices, out = arguments
+    bounds = int(quant_min), int(quant_max)
     require(bounds == (-8, 7), f"4-bit weights are between -8 and 7, not {bounds[0]} and {bounds[1]}")
     size, pitch = weight.shape
     groups = weight_scales.numel // size if size else 0

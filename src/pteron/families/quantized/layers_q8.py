@@ -3,24 +3,24 @@ scale for all. Every layer takes the same first arguments (`_FIRST`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from pteron.dtypes import DType, Storage
+from pteron.families.convolution.geometry import Geometry
 from pteron.families.quantized.affine import reciprocal
 from pteron.families.quantized.elements_q8 import require_int8
 from pteron.families.quantized.product_q8 import (
     DEPTH_MAX,
-    TRANSPOSED,
-    Epilogue,
-    Planes,
+    Int8Epilogue,
     pack,
+    packed_input,
+    padded,
+    parameters,
     product,
-    to_int8,
 )
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -40,18 +40,17 @@ _FIRST = (
 _FIRST_COUNT = len(_FIRST.split())
 _WINDOW = "kernel_size:ints stride:ints padding:ints "
 _LAST = "dilation:ints groups:int activation:str -> out"
+_ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "max(value, 0.0)"}}
 
 
-def _epilogue(
-    first: Sequence[Any],
-    activation: str,
-    out: Operand,
-    further: Mapping[str, str] = MappingProxyType({}),
-) -> Epilogue:
+def _epilogue(first: Sequence[Any], activation: str, out: Operand) -> Int8Epilogue:
     """How sums become int8 outputs, by a layer's first arguments."""
     x, x_scale, x_zero, _, _, weight_scales, out_scale, out_zero, bias = first
     require_int8(x, out)
-    return to_int8(weight_scales, bias, x_scale, x_zero, out_scale, out_zero, activation, further)
+    known = ", ".join(_ACTIVATIONS)
+    require(activation in _ACTIVATIONS, f"activation {activation!r} must be one of {known}")
+    inverse, after = reciprocal(out_scale), _ACTIVATIONS[activation]
+    return Int8Epilogue(weight_scales, bias, x_scale, int(x_zero), inverse, int(out_zero), after)
 
 
 # Convolutions ------------------------------------------------------------------------------------
@@ -66,7 +65,7 @@ def _planes(
     dilation: Ints,
     groups: AnyInt,
     output_padding: Ints | None = None,
-) -> Planes:
+) -> Geometry:
     """The sizes of a convolution of one or several images; of a transposed one, if it has an
     `output_padding`."""
     window = Window.of(*([int(size) for size in sizes] for sizes in (kernel_size, stride, padding, dilation)))
@@ -77,18 +76,19 @@ def _planes(
     require(fits, f"{groups} groups must divide the channels of x and of the output, {channels}", x)
     plane = x.shape[-2], x.shape[-1]
     more = None if output_padding is None else [int(size) for size in output_padding]
-    return Planes(
-        images=x.shape[0] if x.rank == 4 else 1,
+    return Geometry(
+        window,
+        transposed=more is not None,
+        batch=x.shape[0] if x.rank == 4 else 1,
         groups=groups,
-        channels_in=x.shape[-3] // groups,
-        channels=channels // groups,
-        size_in=plane,
-        size=window.places(plane) if more is None else window.spread(plane, more),
-        window=window,
+        channels=x.shape[-3] // groups,
+        filters=channels // groups,
+        plane=plane,
+        out_plane=window.places(plane) if more is None else window.spread(plane, more),
     )
 
 
-def _sizes(arguments: Sequence[Any]) -> Planes:
+def _sizes(arguments: Sequence[Any]) -> Geometry:
     """The sizes of a regular or a transposed convolution, by all its inputs."""
     x, weights = arguments[0], arguments[3]
     kernel_size, stride, padding, *more, dilation, groups, _ = arguments[_FIRST_COUNT:]
@@ -99,7 +99,7 @@ def _sizes(arguments: Sequence[Any]) -> Planes:
 
 def _conv2d_shape(*arguments: Any) -> Shape:
     planes = _sizes(arguments)
-    return (*arguments[0].shape[:-3], planes.groups * planes.channels, *planes.size)
+    return (*arguments[0].shape[:-3], planes.rows, *planes.out_plane)
 
 
 def q8ta_conv2d(*arguments: Any, target: Target) -> Iterator[Dispatch]:
@@ -110,21 +110,9 @@ def q8ta_conv2d(*arguments: Any, target: Target) -> Iterator[Dispatch]:
 
 
 # Pointwise convolutions have a name of their own, and windows of one element.
-for _name in ("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default"):
-    define(_name, _FIRST + _WINDOW + _LAST, shape=_conv2d_shape, compute=q8ta_conv2d)
-
-
-@op(
-    "et_vk.q8ta_conv2d_transposed.default",
-    f"{_FIRST}{_WINDOW}output_padding:ints {_LAST}",
-    shape=_conv2d_shape,
-)
-def q8ta_conv2d_transposed(*arguments: Any, target: Target) -> Iterator[Dispatch]:
-    """Weights are those of `q8ta_conv2d`. Groups share their scales: the exporter quantises along the dim of
-    weights that holds the output channels of one group."""
-    *inputs, out = arguments
-    planes, epilogue = _sizes(inputs), _epilogue(inputs[:_FIRST_COUNT], inputs[-1], out, TRANSPOSED)
-    yield from product(inputs[0], inputs[3], inputs[4], planes, epilogue, out, target, planes.channels)
+for _name, _more in (("", ""), ("_pw", ""), ("_transposed", "output_padding:ints ")):
+    _signature = _FIRST + _WINDOW + _more + _LAST
+    define(f"et_vk.q8ta_conv2d{_name}.default", _signature, shape=_conv2d_shape, compute=q8ta_conv2d)
 
 
 # Depthwise convolutions --------------------------------------------------------------------------
@@ -134,9 +122,9 @@ def _depthwise_shape(*arguments: Any) -> Shape:
     x, weights = arguments[0], arguments[3]
     planes = _planes(x, numel(weights.shape[2:]), *arguments[_FIRST_COUNT:-1])
     size = planes.window.size
-    fits = weights.rank == 3 and weights.shape[:2] == size and planes.channels_in == planes.channels == 1
+    fits = weights.rank == 3 and weights.shape[:2] == size and planes.channels == planes.filters == 1
     require(fits, f"depthwise weights must be [{size[0]}, {size[1]}, channels], a group each", weights, x)
-    return (*x.shape[:-3], planes.groups, *planes.size)
+    return (*x.shape[:-3], planes.groups, *planes.out_plane)
 
 
 @op("et_vk.q8ta_conv2d_dw.default", _FIRST + _WINDOW + _LAST, shape=_depthwise_shape)
@@ -152,21 +140,21 @@ def q8ta_conv2d_dw(*arguments: Any) -> Iterator[Dispatch]:
     if out.numel == 0:
         return
     # Channels are independent, so to the kernels they are the channels of one group.
-    together = replace(planes, groups=1, channels_in=planes.groups, channels=planes.groups)
-    padded = together.padded
-    packed = padded.packed
-    yield pack(x, together, padded, epilogue, packed, {"IS_PLANAR": True})
+    together = replace(planes, groups=1, channels=planes.groups, filters=planes.groups)
+    source = padded(together)
+    packed = packed_input(source)
+    yield pack(x, together, source, epilogue, packed, {"IS_PLANAR": True})
     height, width = planes.window.size
     absent = {} if bias else {"added": "0.0"}
     yield Dispatch(
         kernel("q8_depthwise", HEIGHT=height, WIDTH=width, **epilogue.declarations, **absent),
         x=packed,
-        weights=weights.packed("int8 taps", count=together.quads * planes.taps, storage=Storage.U32),
+        weights=weights.packed("int8 taps", count=together.filter_quads * planes.taps, storage=Storage.U32),
         scales=weight_scales,
         bias=bias,
         out=out,
-        **padded.parameters(epilogue, planes.groups),
-        threads=planes.places * together.quads,
+        **parameters(source, epilogue, planes.groups),
+        threads=planes.pixels * together.filter_quads,
     )
 
 
@@ -187,11 +175,11 @@ def _linear_shape(x: Operand, input_scale: float, zero: AnyInt, weights: Operand
     return (*x.shape[:-1], weights.shape[0])
 
 
-def _rows(x: Operand, weights: Operand, out: Operand) -> Planes:
+def _rows(x: Operand, weights: Operand, out: Operand) -> Geometry:
     """Rows as images of one pixel."""
     columns = weights.shape[0]
     rows = out.numel // columns if columns else 0
-    return Planes(rows, 1, x.shape[-1], columns, (1, 1), (1, 1), Window.of((1, 1)))
+    return Geometry(Window.of((1, 1)), False, rows, 1, x.shape[-1], columns, (1, 1), (1, 1))
 
 
 def q8ta_linear(*arguments: Any, target: Target) -> Iterator[Dispatch]:
@@ -211,21 +199,11 @@ for _name in ("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default"):
     "x input_scale:float input_zero_point:int weights weight_sums weight_scales bias? -> out",
     shape=_linear_shape,
 )
-def linear_q8ta_q8csw(
-    x: Operand,
-    input_scale: float,
-    input_zero_point: AnyInt,
-    weights: Operand,
-    weight_sums: Operand,
-    weight_scales: Operand,
-    bias: Operand | None,
-    out: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def linear_q8ta_q8csw(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """int8, or floats that become int8, to floats."""
+    x, input_scale, input_zero_point, weights, weight_sums, weight_scales, bias, out = arguments
     require(out.dtype.is_float, "the output must be of floats: it has no scale", out)
     reciprocal(input_scale)
     numbers = input_scale, int(input_zero_point), 1.0, 0
-    epilogue = Epilogue(weight_scales, bias, *numbers, {"finish": "R(value)"})
+    epilogue = Int8Epilogue(weight_scales, bias, *numbers, {"finish": "R(value)"})
     yield from product(x, weights, weight_sums, _rows(x, weights, out), epilogue, out, target)

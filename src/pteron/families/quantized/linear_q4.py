@@ -1,20 +1,20 @@
-"""Linear layers of floats with 4-bit weights in groups, a scale per group, or with 4-bit or 8-bit weights and
-a scale per output column.
+"""Linear layers of floats with 4-bit weights and a scale per group, or with 4-bit or 8-bit weights and a
+scale per output column, and the kernel for each number of rows.
 
 Weights stay packed, eight to a word, the first column in the lowest bits; scales become [row][group].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized import digits, tiled_q4, windows
-from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import (
-    Words,
+    PackedWeights,
     byte_rows,
     nibble_rows,
     padded_words,
@@ -22,7 +22,7 @@ from pteron.families.quantized.packing import (
     sums_by_row,
     words_per_group,
 )
-from pteron.families.quantized.tiled_q4 import PARTIAL, QUANTIZED, SCALED, Int8, merge_parts
+from pteron.families.quantized.tiled_q4 import QUANTIZED, SCALED, Int8
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.row_layout import row_groups, shared_rows, split
@@ -32,42 +32,16 @@ kernel = Kernels(__name__)
 
 
 def linear_shape(x: Operand, weights: Operand) -> Shape:
-    require(
-        x.rank >= 1 and weights.rank == 2,
-        "a 4-bit product takes x [..., k] and weights [n, k / 2]",
-        x,
-        weights,
-    )
-    columns, row_bytes = weights.shape
-    depth = x.shape[-1]
+    fits = x.rank >= 1 and weights.rank == 2
+    require(fits, "a 4-bit product takes x [..., k] and weights [n, k / 2]", x, weights)
+    (columns, row_bytes), depth = weights.shape, x.shape[-1]
     require(depth > 0, "a product needs something to add up", x, weights)
-    require(
-        depth % 4 == 0 and row_bytes % 4 == 0 and row_bytes * 2 >= depth,
-        "rows of 4-bit weights must cover x's columns, in whole words",
-        x,
-        weights,
-    )
+    fits = depth % 4 == 0 and row_bytes % 4 == 0 and row_bytes * 2 >= depth
+    require(fits, "rows of 4-bit weights must cover x's columns, in whole words", x, weights)
     return (*x.shape[:-1], columns)
 
 
-def _linear(
-    x: Operand,
-    weights: Operand,
-    scales: Operand,
-    group_size: AnyInt,
-    bias: Operand | None,
-    out: Operand,
-    target: Target,
-    int8: Int8 | None = None,
-    residual: Operand | None = None,
-) -> Iterator[Dispatch]:
-    packed = words_of(weights, scales, group_size, x.shape[-1])
-    if bias is not None:
-        check_bias(bias, weights)
-    yield from product(x, packed, Ends((out,), bias, residual), target, int8)
-
-
-def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> Words:
+def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> PackedWeights:
     """4-bit weights in groups, for x with `depth` columns."""
     require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
     columns, group = weights.shape[0], words_per_group(group_size)
@@ -75,7 +49,7 @@ def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) 
     require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
     by_row = scales_by_row(scales, columns, -(-depth // (8 * group)))
     rows, pitch = padded_words(weights)
-    return Words(rows, by_row, columns, depth, pitch, group)
+    return PackedWeights(rows, by_row, columns, depth, pitch, group)
 
 
 def check_bias(bias: Operand, weights: Operand) -> None:
@@ -94,66 +68,42 @@ def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: i
 
 
 def product(
-    x: Operand | Scratch,
-    packed: Words,
-    ends: Ends,
-    target: Target,
-    int8: Int8 | None = None,
+    x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, target: Target, int8: Int8 | None = None
 ) -> Iterator[Dispatch]:
     """The product by the kernel for its shape and device (docs/kernels-quantized.md), in parts if k is
     deep."""
-    columns, words = packed.columns, -(-packed.depth // 8)
-    rows = ends.count // columns if columns else 0
+    columns, words = packed.columns, packed.words
+    rows = epilogue.count // columns if columns else 0
     x_scales, x_zeros = (int8.scales, int8.zeros) if int8 else (None, None)
     if digits.suits(target, rows, packed):
-        yield digits.product(x, packed, ends, target, x_scales, x_zeros)
+        yield digits.product(x, packed, epilogue, target, x_scales, x_zeros)
         return
     if not x_scales and (shape := windows.choose(target, x, rows, packed)):
-        yield from windows.product(x, packed, ends, shape)
+        yield from windows.product(x, packed, epilogue, shape)
         return
     if not target.is_cpu and rows > ROWS_FEW:
-        yield from tiled_q4.product(x, packed, ends, target, int8)
+        yield from tiled_q4.product(x, packed, epilogue, target, int8)
         return
-    name, declarations, part = _kernel(target, rows, columns, words)
-    parts = max(1, -(-words // part))
-    declarations |= {"WORDS": words, "PITCH": packed.pitch, "GROUP": packed.group}
-    declarations |= {"PARTS": parts, "PART": part, "QUADS": packed.depth // 4}
-    declarations |= (QUANTIZED if int8 else {}) | (
-        {"use_words": packed.library} if packed.library != "words" else {}
-    )
-    if name == "q4_thread":
-        declarations |= thread_words(packed.library, packed.pitch, packed.group)
-    factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales}
-    factors |= {"x_zeros": x_zeros, "x_scales": x_scales}
-    factors |= {"rows": rows, "columns": columns, **_grid(target, name, declarations, rows, columns)}
-    finish = (SCALED if int8 else {}) | ends.declarations
-    if parts == 1:
-        yield Dispatch(kernel(name, **declarations, **finish), **factors, **ends.operands)
-        return
-    sums = Scratch(parts * ends.count)
-    yield Dispatch(kernel(name, **declarations, **PARTIAL), **factors, out=sums)
-    yield merge_parts(sums, ends, parts, rows, columns, finish, x_scales)
-
-
-def _kernel(target: Target, rows: int, columns: int, words: int) -> tuple[str, dict[str, Any], int]:
-    """(name, declarations, words of k per invocation) of the kernel for few rows or a software adapter."""
+    parts, part = 1, max(words, 1)
+    declarations: dict[str, Any]
     if target.is_cpu:
-        return "q4_thread", *thread_cut(rows, words)
-    layout = shared_rows(target, 32, 1)
-    return "q4_matvec", {"COLUMNS": matvec_columns(columns), **layout}, max(words, 1)
-
-
-def _grid(
-    target: Target, name: str, declarations: Mapping[str, Any], rows: int, columns: int
-) -> dict[str, Any]:
-    if name == "q4_thread":
-        return {"threads": declarations["PARTS"] * thread_count(declarations["TILE"], rows, columns)}
-    return {"groups": row_groups(target, declarations, -(-columns // declarations["COLUMNS"]) * rows)}
-
-
-def matvec_columns(columns: int) -> int:
-    """Columns per bundle: more reuse x better, fewer fill the device sooner. Measured on an H200."""
-    return 4 if columns >= 8192 else 2 if columns >= 1024 else 1
+        name = "q4_thread"
+        layout, part = thread_cut(rows, words)
+        parts = max(1, -(-words // part))
+        declarations = layout | packed.declarations | _wide_loads(packed)
+        grid: dict[str, Any] = {"threads": parts * _thread_count(layout["TILE"], rows, columns)}
+    else:
+        name = "q4_matvec"
+        across = 4 if columns >= 8192 else 2 if columns >= 1024 else 1  # columns at once: measured on an H200
+        layout = {"COLUMNS": across, **shared_rows(target, 32, 1)}
+        declarations = layout | packed.declarations
+        grid = {"groups": row_groups(target, layout, -(-columns // across) * rows)}
+    declarations |= {"PARTS": parts, "PART": part, "QUADS": packed.depth // 4}
+    declarations |= QUANTIZED if int8 else {}
+    factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales, **grid}
+    factors |= {"x_zeros": x_zeros, "x_scales": x_scales, "rows": rows, "columns": columns}
+    finish = (SCALED if int8 else {}) | epilogue.declarations
+    yield from tiled_q4.launch(name, declarations, finish, factors, epilogue)
 
 
 @op(
@@ -168,10 +118,15 @@ def linear_q4gsw(
     group_size: AnyInt,
     bias: Operand | None,
     out: Operand,
+    residual: Operand | None = None,
     *,
     target: Target,
+    int8: Int8 | None = None,
 ) -> Iterator[Dispatch]:
-    yield from _linear(x, weights, weight_scales, group_size, bias, out, target)
+    packed = words_of(weights, weight_scales, group_size, x.shape[-1])
+    if bias is not None:
+        check_bias(bias, weights)
+    yield from product(x, packed, Epilogue((out,), bias, residual), target, int8)
 
 
 @op(
@@ -180,33 +135,23 @@ def linear_q4gsw(
     shape=lambda x, input_scales, input_zp, weights, *_: linear_shape(x, weights),
 )
 def linear_dq8ca_q4gsw(
-    x: Operand,
-    input_scales: Operand,
-    input_zp: Operand,
-    weights: Operand,
-    weight_sums: Operand,
-    weight_scales: Operand,
-    group_size: AnyInt,
-    bias: Operand | None,
-    out: Operand,
-    residual: Operand | None = None,
-    *,
-    target: Target,
+    x: Operand, input_scales: Operand, input_zp: Operand, weights: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
+    weight_sums, weight_scales, group_size, *rest = arguments
     rows = x.numel // x.shape[-1] if x.shape[-1] else 0
     fits = input_scales.numel == rows == input_zp.numel
     require(fits, "x needs one scale and one zero point per row", x, input_scales, input_zp)
-    sums = sums_of(weight_sums, weights, group_size, x.shape[-1])
-    int8 = Int8(input_scales, input_zp, sums)
-    yield from _linear(x, weights, weight_scales, group_size, bias, out, target, int8, residual)
+    int8 = Int8(input_scales, input_zp, sums_of(weight_sums, weights, group_size, x.shape[-1]))
+    yield from linear_q4gsw(x, weights, weight_scales, group_size, *rest, target=target, int8=int8)
 
 
-THREAD_TILE = 4  # rows of an invocation
-THREAD_WIDE = 64  # maximum of columns of an invocation
-THREAD_NARROW = 8  # and the minimum
+# Of q4_thread, per invocation:
+THREAD_TILE = 4  # rows
+THREAD_WIDE = 64  # maximum of columns
+THREAD_NARROW = 8  # minimum of columns
 THREAD_STRIPS = 16  # invocations, unless there are few columns: two vectors of 8 lanes or four of 4
-BLOCK_WORDS = 4  # products that are added up one after the other
-LOOPS_MAX = 60_000  # iterations of an invocation, below the limit of software adapters
+BLOCK_WORDS = 4  # words whose products are added up one after the other
+LOOPS_MAX = 60_000  # iterations, below the limit of software adapters
 
 
 def thread_cut(rows: int, words: int) -> tuple[dict[str, Any], int]:
@@ -217,14 +162,14 @@ def thread_cut(rows: int, words: int) -> tuple[dict[str, Any], int]:
     return layout, blocks * BLOCK_WORDS
 
 
-def thread_words(library: str, pitch: int, group: int) -> dict[str, Any]:
-    """How q4_thread reads weights: four words at once where rows and groups are multiples of four words."""
-    if library != "words" or pitch % BLOCK_WORDS or group % BLOCK_WORDS:
+def _wide_loads(packed: PackedWeights) -> dict[str, Any]:
+    """Declarations of q4_thread that load four words at once, if rows and groups are multiples of that."""
+    if packed.library != "words" or packed.pitch % BLOCK_WORDS or packed.group % BLOCK_WORDS:
         return {}
     return {"use_words": "words_wide", "load_block": "unpack_words(load_words(n, first))"}
 
 
-def thread_count(tile: int, rows: int, columns: int) -> int:
+def _thread_count(tile: int, rows: int, columns: int) -> int:
     """Invocations of q4_thread for one part."""
     tiles = -(-rows // tile)
     wide = min(max(tiles * columns // THREAD_STRIPS, THREAD_NARROW), THREAD_WIDE)
@@ -242,7 +187,7 @@ def _per_channel(
     words = -(-depth // 8)
     # A row has one scale. The group is rounded up to whole blocks of q4_thread.
     group = -(-words // BLOCK_WORDS) * BLOCK_WORDS
-    factors = Words(packed, scales_by_row(scales, columns, 1), columns, padded, words, group, library)
+    factors = PackedWeights(packed, scales_by_row(scales, columns, 1), columns, padded, words, group, library)
     source: Operand | Scratch = x
     if padded != depth:
         rows = x.numel // depth
@@ -250,7 +195,7 @@ def _per_channel(
         yield Dispatch(
             kernel("q4_pad"), x=x, out=source, rows=rows, depth=depth, padded=padded, threads=rows * padded
         )
-    yield from product(source, factors, Ends((out,)), target)
+    yield from product(source, factors, Epilogue((out,)), target)
 
 
 def _qcs4w_shape(x: Operand, weight: Operand, scales: Operand) -> Shape:

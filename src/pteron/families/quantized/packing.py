@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,24 +13,34 @@ from pteron.ops.operand import HostArray, packing
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A matrix of weights as words of eight, and their scales."""
+class PackedWeights:
+    """A matrix of weights in words of eight weights, and its scales."""
 
     weights: Weight
     scales: Weight
-    columns: int
+    columns: int  # of the product: rows of the matrix
     depth: int  # of x, a multiple of four
     pitch: int  # words from one row to the next
     group: int  # words that share a scale
-    library: str = "words"
+    library: str = "words"  # the WGSL library that unpacks a word
+
+    @property
+    def words(self) -> int:
+        """Words of a row that x is multiplied with."""
+        return -(-self.depth // 8)
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        library = {} if self.library == "words" else {"use_words": self.library}
+        return {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group, **library}
 
     def fits(self, target: Target) -> bool:
-        """Whether the device can bind it."""
+        """Whether the device can bind both buffers."""
         return max(self.weights.bytes, self.scales.bytes) <= target.binding_bytes_max
 
 
 def words_per_group(group_size: AnyInt) -> int:
-    """Words of eight weights that share a scale."""
+    """Words, of eight weights each, that share a scale."""
     size = int(group_size)
     require(size > 0 and size % 8 == 0, f"group_size {size} must be a multiple of 8")
     return size // 8
@@ -41,7 +52,7 @@ def packed_words(weights: Operand) -> Weight:
 
 
 def padded_words(weights: Operand) -> tuple[Weight, int]:
-    """The same with rows padded to multiples of four words, and the words of a row."""
+    """(words, words per row) with rows padded to multiples of four words."""
     rows, row_bytes = weights.shape
     pitch = -(-row_bytes // 16) * 4
     if 4 * pitch == row_bytes:
@@ -55,24 +66,24 @@ def plain_scales(scales: Operand) -> Weight:
 
 
 def scales_by_row(scales: Operand, rows: int, groups: int) -> Weight:
-    """Scales [group][row], both padded, as [row][group] of just these."""
+    """Scales [group][row], both padded, as [row][group] without padding."""
     return scales.packed("scales by row", rows, groups, count=rows * groups, storage=Storage.F32)
 
 
 def sums_by_row(sums: Operand, rows: int, groups: int) -> Weight:
-    """Sums of weights [group][row], both padded, as [row][group] of just these."""
+    """Sums of weights [group][row], both padded, as [row][group] without padding."""
     return sums.packed("sums by row", rows, groups, count=rows * groups, storage=Storage.I32)
 
 
 def nibble_rows(weights: Operand, depth: int) -> Weight:
-    """Rows of nibbles, the higher of a byte first, as rows of whole words, the lowest first."""
+    """Rows of nibbles, the high one of a byte first, as rows of whole words, the lowest bits first."""
     words = -(-depth // 8)
     count = weights.shape[0] * words
     return weights.packed("nibbles, high first", depth, count=count, storage=Storage.U32)
 
 
 def byte_rows(weights: Operand) -> Weight:
-    """Rows of int8, each filled up to a multiple of eight."""
+    """Rows of int8, each padded to a multiple of eight."""
     count = weights.shape[0] * -(-weights.shape[1] // 8) * 2
     return weights.packed("bytes by row", count=count, storage=Storage.U32)
 
@@ -92,7 +103,7 @@ def _columns_of_scales(elements: HostArray, first: int, count: int, blocks: int,
 
 
 def _in_fours(rows: HostArray, blocks: int) -> HostArray:
-    """Rows as blocks of four, each with its columns one after the other; zeros where rows are missing."""
+    """Rows in blocks of four, [block][column][row]; missing rows are zeros."""
     filled = np.pad(rows, ((0, 4 * blocks - len(rows)), (0, 0)))
     return np.ascontiguousarray(filled.reshape(blocks, 4, -1).swapaxes(1, 2))
 

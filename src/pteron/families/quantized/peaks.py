@@ -5,17 +5,17 @@ sampling (`pteron.llm.sampling`) reads the peaks and not all logits."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
+from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import linear_shape
 from pteron.families.quantized.products import Products
 from pteron.graph import Constant, Tensor, ValueList
-from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op
+from pteron.ops import OPERATORS, Call, Dispatch, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 COLUMNS_MIN = 4096  # for fewer, reading all logits is fast enough
@@ -23,57 +23,25 @@ BLOCKS_MAX = 1024  # with more, peaks save nothing
 PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
 
 
-@dataclass(frozen=True, slots=True)
-class PeakEnds:
-    """One row of results, and the buffer for the peaks of its blocks (lib/q4_peaks.wgsl)."""
-
-    out: Operand
-    bias: Operand | None
-    peaks: Operand
-
-    @property
-    def count(self) -> int:
-        return self.out.numel
-
-    @property
-    def declarations(self) -> dict[str, Any]:
-        return {"use_q4_result": "q4_peaks", "added": "f32(bias[n])" if self.bias else "0.0"}
-
-    @property
-    def operands(self) -> dict[str, Any]:
-        return {"out": self.out, "bias": self.bias, "peaks": self.peaks}
-
-
 @op(
     "pteron.linear_q4_peaks",
     "x gain? eps:float weights scales bias? group_size:int peaks! -> out",
     shape=lambda x, gain, eps, weights, *rest: linear_shape(x, weights),
 )
-def linear_q4_peaks(
-    x: Operand,
-    gain: Operand | None,
-    eps: float,
-    weights: Operand,
-    scales: Operand,
-    bias: Operand | None,
-    group_size: AnyInt,
-    peaks: Operand,
-    out: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def linear_q4_peaks(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """`pteron.linear_q4` of one matrix. `peaks` is only written if the kernel for few rows computes a single
     row; `Recording.peaks` knows this from the plan. f16 results have no peaks: a compiler may compare with
     more bits than it stores, so equal stored values could differ."""
+    x, gain, eps, weights, scales, bias, group_size, peaks, out = arguments
     biases = None if bias is None else [bias]
     products = Products(x, gain, eps, [weights], [scales], biases, group_size)
     packed = products.in_one_launch(target, PEAK_BYTES)
     if packed and x.numel == x.shape[-1] and out.storage is Storage.F32:
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
         if blocks <= min(peaks.shape[0], target.workgroups_max):
-            yield products.launch(packed, PeakEnds(out, bias, peaks), target)
+            yield products.launch(packed, Epilogue((out,), bias, peaks=peaks), target)
             return
-    yield from products.into((out,), None, target)
+    yield from products.dispatches((out,), None, target)
 
 
 @rewrite("linear_peaks")

@@ -1,5 +1,5 @@
 """Products of int8 activations with int8 weights, their sums exact in i32: convolutions, and linear layers as
-convolutions of planes of one place.
+convolutions of images of one pixel.
 
 Activations are packed first, four channels to a word, weights once at load; `dot4I8Packed` multiplies both.
 """
@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import DType, Storage
-from pteron.families.quantized.affine import reciprocal
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, require
+from pteron.families.convolution.geometry import Geometry
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 from pteron.ops.row_layout import folded, row_groups, shared_rows
-from pteron.ops.window import Pair, Window
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-PLACES_FEW = 4  # up to here a product is bound by reading its weights once
-TILES_MANY = 264  # from here on tiles are tall: two for each multiprocessor of a large device
+PIXELS_FEW = 4  # up to this many pixels, reading the weights once bounds the time of a product
+TILES_MANY = 264  # with this many, tiles are tall: two for each multiprocessor of a large device
 # Σ |x - zero| · |w| with |x - zero| <= 255 and |w| <= 128 stays below 2^31.
 DEPTH_MAX = ((1 << 31) - 1) // (255 * 128)
 
-TRANSPOSED = {
-    "source": "let at = i32(place + padding) - i32(i * dilation); "
+_TRANSPOSED = {
+    "source": "let at = i32(pixel + padding) - i32(i * dilation); "
     "return select(-1, at / i32(stride), at >= 0 && at % i32(stride) == 0);"
 }
 # x as int8, where it comes as floats.
@@ -40,33 +39,30 @@ def product(
     x: Operand,
     weights: Operand,
     weight_sums: Operand,
-    planes: Planes,
-    epilogue: Epilogue,
+    planes: Geometry,
+    epilogue: Int8Epilogue,
     out: Operand,
     target: Target,
-    scale_count: int | None = None,
 ) -> Iterator[Dispatch]:
     """x [image, channel, place] by weights [channel, tap · channel of a group], padded at the end of rows.
 
-    x in floats is quantised first. The scales of `scale_count` channels repeat for the channels after them;
-    by default every channel has its own."""
-    channels = planes.groups * planes.channels
-    depth = planes.taps * planes.channels_in
+    x in floats is quantised first. Groups of a transposed convolution share their scales: the exporter
+    quantises along the dim of weights that holds the output channels of one group."""
+    channels, depth = planes.rows, planes.terms
     require(depth > 0, "a product needs something to add up", x, weights)
     require(depth <= DEPTH_MAX, f"sums over {depth} products of int8 do not fit into 32 bits", x, weights)
     fits = weights.dtype is DType.I8 and weights.rank == 2 and weights.shape[1] >= depth
     require(fits, f"weights must be i8 [{channels}, at least {depth}]", weights)
     require(weight_sums.numel >= channels, f"{channels} channels need as many sums", weight_sums)
-    scale_count = scale_count or channels
+    scale_count = planes.filters if planes.transposed else channels
     epilogue.check(channels, scale_count)
     if out.numel == 0:
         return
-    is_padded = "source" not in epilogue.declarations  # transposed windows have gaps
-    padded = planes.padded if is_padded else planes
-    packed = padded.packed
-    yield pack(x, planes, padded, epilogue, packed)
+    source = planes if planes.transposed else padded(planes)  # transposed windows have gaps
+    packed = packed_input(source)
+    yield pack(x, planes, source, epilogue, packed)
     name, declarations, grid = _kernel(target, planes)
-    declarations["IS_PADDED"] = is_padded
+    declarations |= {"IS_PADDED": not planes.transposed, **(_TRANSPOSED if planes.transposed else {})}
     yield Dispatch(
         kernel(name, **declarations, **epilogue.declarations, **({} if epilogue.bias else {"added": "0.0"})),
         x=packed,
@@ -75,76 +71,76 @@ def product(
         scales=epilogue.weight_scales,
         bias=epilogue.bias,
         out=out,
-        **padded.parameters(epilogue, scale_count),
+        **parameters(source, epilogue, scale_count),
         **grid,
     )
 
 
 def pack(
     x: Operand,
-    planes: Planes,
-    padded: Planes,
-    epilogue: Epilogue,
+    planes: Geometry,
+    source: Geometry,
+    epilogue: Int8Epilogue,
     packed: Scratch,
     declarations: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dispatch:
-    """x as words of int8, in planes that may have their padding around them."""
+    """Pack x as words of int8; the planes of `source` may include the padding."""
     is_float = x.dtype.is_float
     require(is_float or x.dtype is DType.I8, "activations must be i8, or floats to quantise", x)
     return Dispatch(
         kernel("q8_pack", **declarations, **(_QUANTIZED if is_float else {})),
         x=x,
         out=packed,
-        images=planes.images,
+        images=planes.batch,
         group_count=planes.groups,
-        channels=planes.channels_in,
-        height=planes.size_in[0],
-        width=planes.size_in[1],
-        padding_height=planes.window.padding[0] - padded.window.padding[0],
-        padding_width=planes.window.padding[1] - padded.window.padding[1],
-        out_height=padded.size_in[0],
-        out_width=padded.size_in[1],
+        channels=planes.channels,
+        height=planes.plane[0],
+        width=planes.plane[1],
+        padding_height=planes.window.padding[0] - source.window.padding[0],
+        padding_width=planes.window.padding[1] - source.window.padding[1],
+        out_height=source.plane[0],
+        out_width=source.plane[1],
         inverse=1 / epilogue.x_scale if is_float else 1.0,
         zero=float(epilogue.x_zero),
         threads=packed.count,
     )
 
 
-def _kernel(target: Target, planes: Planes) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def _kernel(target: Target, planes: Geometry) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """(name, declarations, grid) of the kernel that suits the sizes and the device."""
     declarations: dict[str, Any] = {
         "TAPS": planes.taps,
         "WINDOW_WIDTH": planes.window.size[1],
-        "DEPTH": planes.words,
+        "DEPTH": _words(planes),
     }
-    places, quads, groups = planes.places, planes.quads, planes.groups
+    pixels, quads, groups = planes.pixels, planes.filter_quads, planes.groups
     if target.is_cpu:
         tile = next(tile for tile in (4, 2, 1) if tile == 1 or _fits(target, planes, tile))
-        return "q8_thread", declarations | {"TILE": tile}, {"threads": -(-places // tile) * quads * groups}
-    if places <= PLACES_FEW:
+        return "q8_thread", declarations | {"TILE": tile}, {"threads": -(-pixels // tile) * quads * groups}
+    if pixels <= PIXELS_FEW:
         layout = shared_rows(target, 32, 2)
-        grid = row_groups(target, layout, quads * places * groups)
+        grid = row_groups(target, layout, quads * pixels * groups)
         return "q8_matvec", declarations | {"Lane": "i32", **layout}, {"groups": grid}
     tall = 8 if _tiles(planes, 128) >= TILES_MANY else 4
     grid = folded(target, _tiles(planes, 16 * tall))
     return "q8_tiled", declarations | {"TALL": tall}, {"groups": grid}
 
 
-def _tiles(planes: Planes, height: int) -> int:
-    return -(-planes.places // 64) * -(-planes.channels // height) * planes.groups
+def _tiles(planes: Geometry, height: int) -> int:
+    return -(-planes.pixels // 64) * -(-planes.filters // height) * planes.groups
 
 
-def _fits(target: Target, planes: Planes, tile: int) -> bool:
+def _fits(target: Target, planes: Geometry, tile: int) -> bool:
     """Whether q8_thread can process `tile` places at a time, within the device's loop limit."""
-    loops = planes.taps * (1 + tile + planes.words * (1 + tile)) + 6 * tile
-    return planes.places >= tile and (not target.loop_max or loops <= target.loop_max)
+    loops = planes.taps * (1 + tile + _words(planes) * (1 + tile)) + 6 * tile
+    return planes.pixels >= tile and (not target.loop_max or loops <= target.loop_max)
 
 
-def _quads(weights: Operand, planes: Planes) -> Weight:
+def _quads(weights: Operand, planes: Geometry) -> Weight:
     """Weights as lib/q8.wgsl reads them."""
     return weights.packed(
-        *("int8 quads", planes.groups, planes.taps, planes.channels_in),
-        count=planes.groups * planes.quads * planes.taps * planes.words * 4,
+        *("int8 quads", planes.groups, planes.taps, planes.channels),
+        count=planes.groups * planes.filter_quads * planes.taps * _words(planes) * 4,
         storage=Storage.U32,
     )
 
@@ -160,12 +156,9 @@ def _pack_quads(elements: HostArray, groups: int, taps: int, channels_in: int) -
     return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2, 5))
 
 
-ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "max(value, 0.0)"}}
-
-
 @dataclass(frozen=True, slots=True)
-class Epilogue:
-    """How exact sums become outputs."""
+class Int8Epilogue:
+    """How exact sums become outputs, in int8 or in floats."""
 
     weight_scales: Operand
     bias: Operand | None
@@ -187,82 +180,41 @@ class Epilogue:
         )
 
 
-def to_int8(
-    weight_scales: Operand,
-    bias: Operand | None,
-    x_scale: float,
-    x_zero: AnyInt,
-    out_scale: float,
-    out_zero: AnyInt,
-    activation: str,
-    declarations: Mapping[str, str] = MappingProxyType({}),
-) -> Epilogue:
-    """Outputs quantised to int8, after an activation; further declarations are the kernel's."""
-    known = ", ".join(ACTIVATIONS)
-    require(activation in ACTIVATIONS, f"activation {activation!r} must be one of {known}")
-    after = {**ACTIVATIONS[activation], **declarations}
-    return Epilogue(weight_scales, bias, x_scale, int(x_zero), reciprocal(out_scale), int(out_zero), after)
+def padded(planes: Geometry) -> Geometry:
+    """The same with the padding as part of the input."""
+    height, width = (
+        size + 2 * padding for size, padding in zip(planes.plane, planes.window.padding, strict=True)
+    )
+    return replace(planes, plane=(height, width), window=replace(planes.window, padding=(0, 0)))
 
 
-@dataclass(frozen=True, slots=True)
-class Planes:
-    """A convolution's sizes: images, groups of channels, planes, window."""
+def _words(planes: Geometry) -> int:
+    """Words of a group's input channels, four to a word."""
+    return -(-planes.channels // 4)
 
-    images: int
-    groups: int
-    channels_in: int  # of one group
-    channels: int  # of the output, of one group
-    size_in: Pair
-    size: Pair
-    window: Window
 
-    @property
-    def taps(self) -> int:
-        return self.window.size[0] * self.window.size[1]
+def packed_input(planes: Geometry) -> Scratch:
+    """A buffer for the packed input, four channels to a word."""
+    pixels = planes.batch * planes.plane[0] * planes.plane[1]
+    return Scratch(pixels * planes.groups * _words(planes), Storage.U32)
 
-    @property
-    def words(self) -> int:
-        return -(-self.channels_in // 4)
 
-    @property
-    def quads(self) -> int:
-        return -(-self.channels // 4)
-
-    @property
-    def places(self) -> int:
-        """Of the output, all images counted."""
-        return self.images * self.size[0] * self.size[1]
-
-    @property
-    def padded(self) -> Planes:
-        """The same with the padding as part of the input."""
-        height, width = (
-            size + 2 * padding for size, padding in zip(self.size_in, self.window.padding, strict=True)
-        )
-        return replace(self, size_in=(height, width), window=replace(self.window, padding=(0, 0)))
-
-    @property
-    def packed(self) -> Scratch:
-        """A buffer for the packed input, four channels to a word."""
-        places = self.images * self.size_in[0] * self.size_in[1]
-        return Scratch(places * self.groups * self.words, Storage.U32)
-
-    def parameters(self, epilogue: Epilogue, scale_count: int) -> dict[str, Any]:
-        """The Params of lib/q8_result.wgsl."""
-        window = {
-            name: number for name, number in self.window.parameters.items() if not name.startswith("window")
-        }
-        return window | {
-            "places": self.places,
-            "plane": self.size[0] * self.size[1],
-            "channels": self.channels,
-            "group_count": self.groups,
-            "scale_count": scale_count,
-            "out_width": self.size[1],
-            "height": self.size_in[0],
-            "width": self.size_in[1],
-            "x_zero": epilogue.x_zero,
-            "x_scale": epilogue.x_scale,
-            "out_inverse": epilogue.out_inverse,
-            "out_zero": float(epilogue.out_zero),
-        }
+def parameters(planes: Geometry, epilogue: Int8Epilogue, scale_count: int) -> dict[str, Any]:
+    """The Params of lib/q8_result.wgsl."""
+    window = {
+        name: number for name, number in planes.window.parameters.items() if not name.startswith("window")
+    }
+    return window | {
+        "pixels": planes.pixels,
+        "plane": planes.out_plane[0] * planes.out_plane[1],
+        "channels": planes.filters,
+        "group_count": planes.groups,
+        "scale_count": scale_count,
+        "out_width": planes.out_plane[1],
+        "height": planes.plane[0],
+        "width": planes.plane[1],
+        "x_zero": epilogue.x_zero,
+        "x_scale": epilogue.x_scale,
+        "out_inverse": epilogue.out_inverse,
+        "out_zero": float(epilogue.out_zero),
+    }

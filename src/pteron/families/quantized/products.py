@@ -1,12 +1,12 @@
-"""One x times several matrices of 4-bit weights, with an RMS norm, int8 activations, a gate or a residual:
-which launches, by the number of rows and the device (docs/kernels-quantized.md).
+"""Products of one x with several matrices of 4-bit weights, with an RMS norm, int8 activations, a gate or a
+residual: the launches by the number of rows and the device (docs/kernels-quantized.md).
 
 Few rows take one launch if the device allows it. For many rows, norm and int8 conversion are one launch.
 Software adapters launch the steps one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from pteron.families.elementwise.binary import apply_binary
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
-from pteron.families.quantized.ends import Ends
+from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
 from pteron.families.quantized.linear_q4 import (
     check_bias,
     linear_dq8ca_q4gsw,
@@ -26,7 +26,7 @@ from pteron.families.quantized.linear_q4 import (
     sums_of,
     words_of,
 )
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.packing import PackedWeights
 from pteron.families.quantized.qparams import choose_rows
 from pteron.families.quantized.tiled_q4 import Int8, can_quantize_rows, quantize_rows
 from pteron.graph import Shape, Tensor
@@ -38,8 +38,8 @@ from pteron.ops.shapes import broadcast
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """One x, normed if there is a gain, times several matrices of one depth. With `weight_sums`, x becomes
-    int8 by the extremes of each row, with scales of at least `least`."""
+    """x, normed if there is a gain, times several matrices of one depth. With `weight_sums`, x becomes int8
+    by the extremes of each row, with scales of at least `least`."""
 
     x: Operand
     gain: Operand | None
@@ -55,16 +55,16 @@ class Products:
     def bias(self) -> Operand | Weight | None:
         return _joined_biases(self.weights, self.biases)
 
-    def in_one_launch(self, target: Target, subgroup_bytes: int = 0) -> Words | None:
+    def in_one_launch(self, target: Target, subgroup_bytes: int = 0) -> PackedWeights | None:
         """All weights, if the kernel for few rows can run with `subgroup_bytes` of additional workgroup
         memory per subgroup; or None."""
-        packed = _joined_words(self._matrices)
+        packed = _joined_weights(self._matrices)
         return packed if self._are_few(packed, target, subgroup_bytes) else None
 
     def launch(
         self,
-        packed: Words,
-        ends: digits.Finishes,
+        packed: PackedWeights,
+        epilogue: Epilogue | RopeEpilogue,
         target: Target,
         splits: digits.Splits | None = None,
         *,
@@ -72,35 +72,35 @@ class Products:
     ) -> Dispatch:
         """That launch, for x or for unmerged splits of attention."""
         least = self._least if self.weight_sums is not None else None
-        norm: dict[str, Any] = {"gain": self.gain, "eps": self.eps}
-        return digits.product(splits or self.x, packed, ends, target, **norm, least=least, is_gated=is_gated)
+        options: dict[str, Any] = {"gain": self.gain, "eps": self.eps, "least": least, "is_gated": is_gated}
+        return digits.product(splits or self.x, packed, epilogue, target, **options)
 
-    def into(
-        self,
-        outputs: tuple[Operand, ...],
-        residual: Operand | None,
-        target: Target,
-        *,
-        is_gated: bool = False,
+    def dispatches(
+        self, outputs: tuple[Operand, ...], residual: Operand | None, target: Target, is_gated: bool = False
     ) -> Iterator[Dispatch]:
         """The launches for x on this device. Only a single product without a gate can have a residual."""
-        if residual and (parts := apart(linear_shape(self.x, self.weights[0]), residual, outputs[0])):
-            alone, total = parts
-            yield from self.into((alone,), None, target)
-            yield from total
-            return
-        ends = Ends(outputs, self.bias, residual)
+        if residual is None:
+            return self._dispatches(outputs, None, target, is_gated)
+        shape, (out,) = linear_shape(self.x, self.weights[0]), outputs
+        return add_residual(
+            shape, residual, out, lambda out, added: self._dispatches((out,), added, target, False)
+        )
+
+    def _dispatches(
+        self, outputs: tuple[Operand, ...], residual: Operand | None, target: Target, is_gated: bool
+    ) -> Iterator[Dispatch]:
+        epilogue = Epilogue(outputs, self.bias, residual)
         matrices = self._matrices
-        packed = _joined_words(matrices)
+        packed = _joined_weights(matrices)
         if self._are_few(packed, target):
-            yield self.launch(packed, ends, target, is_gated=is_gated)
+            yield self.launch(packed, epilogue, target, is_gated=is_gated)
             return
         is_bound, is_tiled = packed.fits(target), self._rows > ROWS_FEW and not target.is_cpu
         sums = self._sums
         words = Int8(Scratch(2 * self._rows), None, sums, Scratch(self.x.numel // 4, Storage.U32))
         if is_bound and is_tiled and can_quantize_rows(target, self.x) and words.is_packed(packed):
             yield quantize_rows(self.x, self.gain, self.eps, self._least, words, target)
-            yield from tiled_q4.product(self.x, packed, ends, target, words, is_gated=is_gated)
+            yield from tiled_q4.product(self.x, packed, epilogue, target, words, is_gated=is_gated)
             return
         source = self.x
         if self.gain is not None:
@@ -108,28 +108,26 @@ class Products:
             yield from rms_norm(self.x, self.gain, self.eps, source, target=target)
         int8 = None
         if self.weight_sums is not None:
-            rows = self._rows
-            scale, zero = (_temporary(dtype, rows, target) for dtype in (DType.F32, DType.I8))
-            bounds = -128.0, 127.0
-            depth = self.x.shape[-1]
-            yield from choose_rows(source, rows, depth, bounds, self._least, {}, scale, zero, target)
+            rows, depth = self._rows, self.x.shape[-1]
+            scale, zero = (_row_scratch(dtype, rows, target) for dtype in (DType.F32, DType.I8))
+            yield from choose_rows(source, rows, depth, (-128.0, 127.0), self._least, {}, scale, zero, target)
             int8 = Int8(scale, zero, sums)
         if is_bound and is_gated and is_tiled:
-            yield from tiled_q4.product(source, packed, ends, target, int8, is_gated=True)
+            yield from tiled_q4.product(source, packed, epilogue, target, int8, is_gated=True)
             return
         made = (outputs[0].scratch(), outputs[0].scratch()) if is_gated else outputs
         bound = sum(each is not None for each in (self.bias, residual, *made))
-        bound += 5 if int8 else 3  # x, weights and their scales, and those of x with its zero points
+        bound += 5 if int8 else 3  # x, weights and scales; with int8 also the scales and zero points of x
         if is_bound and bound <= target.buffers_max:
-            yield from product(source, packed, Ends(made, self.bias, residual), target, int8)
-        else:  # one after the other
-            for place, (matrix, output) in enumerate(zip(matrices, made, strict=True)):
-                own = Ends((output,), self.biases[place] if self.biases else None, residual)
-                yield from product(source, matrix, own, target, int8 and Int8(int8.scales, int8.zeros))
+            yield from product(source, packed, Epilogue(made, self.bias, residual), target, int8)
+        else:  # matrix by matrix
+            for index, (matrix, output) in enumerate(zip(matrices, made, strict=True)):
+                alone = Epilogue((output,), self.biases[index] if self.biases else None, residual)
+                yield from product(source, matrix, alone, target, int8 and Int8(int8.scales, int8.zeros))
         if is_gated:
-            yield from _silu_mul(*made, *outputs, target=target)
+            yield from OPERATORS["pteron.silu_mul"].compute(*made, *outputs)
 
-    def _are_few(self, packed: Words, target: Target, subgroup_bytes: int = 0) -> bool:
+    def _are_few(self, packed: PackedWeights, target: Target, subgroup_bytes: int = 0) -> bool:
         return packed.fits(target) and digits.suits(target, self._rows, packed, subgroup_bytes)
 
     @property
@@ -137,13 +135,13 @@ class Products:
         return self.x.numel // self.x.shape[-1] if self.x.shape[-1] else 0
 
     @property
-    def _matrices(self) -> list[Words]:
+    def _matrices(self) -> list[PackedWeights]:
         pairs = zip(self.weights, self.scales, strict=True)
         return [words_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs]
 
     @property
     def _sums(self) -> Weight | None:
-        """The sums of all groups of weights, where all are known."""
+        """The sums of all groups of weights, or None if some are unknown."""
         pairs = zip(self.weight_sums or (), self.weights, strict=self.weight_sums is not None)
         found = [sums_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs]
         known = [each for each in found if each is not None]
@@ -154,14 +152,8 @@ class Products:
         return float(np.finfo(np.float32).smallest_normal) if self.least is None else self.least
 
 
-def _silu_mul(gate: Operand, value: Operand, out: Operand, *, target: Target) -> Iterator[Dispatch]:
-    for dispatch in OPERATORS["pteron.silu_mul"].dispatches([gate, value], [out], target):
-        assert isinstance(dispatch, Dispatch)
-        yield dispatch
-
-
-def _joined_words(matrices: Sequence[Words]) -> Words:
-    """Matrices of one depth one below the other."""
+def _joined_weights(matrices: Sequence[PackedWeights]) -> PackedWeights:
+    """Matrices of one depth, one below the other, as one."""
     weights, scales = [words.weights for words in matrices], [words.scales for words in matrices]
     columns = sum(words.columns for words in matrices)
     return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
@@ -178,28 +170,35 @@ def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None)
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
 
 
-def _temporary(dtype: DType, count: int, target: Target) -> Operand:
-    """A row of values between the launches of one call."""
+def _row_scratch(dtype: DType, count: int, target: Target) -> Operand:
+    """A value per row, between the launches of one call."""
     storage = target.storage(dtype)
     return Operand(Tensor(-1, dtype, (count,)), (count,), storage, Scratch(count, storage))
 
 
 def sum_shape(product: Shape, addend: Operand) -> Shape:
-    return broadcast(_seen(product, addend), addend.shape)
+    return broadcast(_at_rank_of(addend, product), addend.shape)
 
 
-def apart(product: Shape, addend: Operand, out: Operand) -> tuple[Operand, Iterator[Dispatch]] | None:
-    """If one broadcasts against the other: (buffer for the product, launches of the sum). Otherwise None: the
-    product's own launch adds it."""
-    shape = _seen(product, addend)
-    if numel(shape) == addend.numel == out.numel:
-        return None
-    made = out.scratch(shape)
-    return made, apply_binary("a + b", made, addend, out)
+def add_residual(
+    product: Shape,
+    residual: Operand | None,
+    out: Operand,
+    launches: Callable[[Operand, Operand | None], Iterable[Dispatch]],
+) -> Iterator[Dispatch]:
+    """The launches of a product, which adds the residual in its epilogue. If one of both broadcasts against
+    the other, the launches of the product alone, then of the sum."""
+    shape = _at_rank_of(residual, product) if residual else product
+    if residual is None or numel(shape) == residual.numel == out.numel:
+        yield from launches(out, residual)
+        return
+    alone = out.scratch(shape)
+    yield from launches(alone, None)
+    yield from apply_binary("a + b", alone, residual, out)
 
 
-def _seen(product: Shape, addend: Operand) -> Shape:
-    """The product's shape with the rank of the addend, by adding or removing leading ones."""
+def _at_rank_of(addend: Operand, product: Shape) -> Shape:
+    """The product's shape at the rank of the addend: leading ones are added or removed."""
     extra = len(product) - addend.rank
     fits = all(size == 1 for size in product[: max(0, extra)])
     require(fits, f"a product {list(product)} must have {addend.rank} dims, as the addend", addend)
@@ -212,7 +211,7 @@ def _shapes(*inputs: Any) -> list[Shape]:
         (matrix,) = weights
         return [sum_shape(linear_shape(x, matrix), residual)]
     found = [linear_shape(x, matrix) for matrix in weights]
-    require(not gated or len(set(found)) == 1 < len(found), "a gate must fit what it is for", x, *weights)
+    require(not gated or len(set(found)) == 1 < len(found), "gate and value must have one shape", x, *weights)
     return found[:1] if gated else found
 
 
@@ -223,10 +222,10 @@ def _shapes(*inputs: Any) -> list[Shape]:
     shape=_shapes,
 )
 def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
-    """x, normalised where there is a gain, times each matrix, plus its bias; then silu(first) · second where
-    it is gated. The residual is added to a single product, which has no gate."""
+    """x, normalised if there is a gain, times each matrix, plus its bias; if gated, silu(first) · second.
+    Only a single product without a gate can have a residual."""
     residual, is_gated, *outputs = arguments[7:]
-    yield from Products(*arguments[:7]).into(tuple(outputs), residual, target, is_gated=is_gated)
+    yield from Products(*arguments[:7]).dispatches(tuple(outputs), residual, target, is_gated=is_gated)
 
 
 @op(
@@ -238,7 +237,7 @@ def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
 def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """The same with x as int8 by the extremes of each row; `least` is the smallest scale."""
     residual, is_gated, *outputs = arguments[9:]
-    yield from Products(*arguments[:9]).into(tuple(outputs), residual, target, is_gated=is_gated)
+    yield from Products(*arguments[:9]).dispatches(tuple(outputs), residual, target, is_gated=is_gated)
 
 
 @op(
@@ -247,11 +246,11 @@ def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     shape=lambda x, x_scales, x_zeros, weights, *rest: sum_shape(linear_shape(x, weights), rest[-1]),
 )
 def linear_dq8ca_q4_add(*arguments: Any, target: Target) -> Iterator[Dispatch]:
-    """A product of x as int8 by given scales and zero points, plus what is added to it."""
+    """The product of x as int8, by given scales and zero points, plus a residual."""
     *inputs, residual, out = arguments
-    if parts := apart(linear_shape(inputs[0], inputs[3]), residual, out):
-        alone, total = parts
-        yield from linear_dq8ca_q4gsw(*inputs, alone, target=target)
-        yield from total
-    else:
-        yield from linear_dq8ca_q4gsw(*inputs, out, residual, target=target)
+    yield from add_residual(
+        linear_shape(inputs[0], inputs[3]),
+        residual,
+        out,
+        lambda out, added: linear_dq8ca_q4gsw(*inputs, out, added, target=target),
+    )

@@ -43,7 +43,7 @@ const HALF = (COLUMNS + 1u) / 2u;
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
-var<workgroup> shares: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
+var<workgroup> partials: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
 
 // The row of weights for a column of a bundle.
 fn row_of(bundle: u32, column: u32) -> u32 {
@@ -124,11 +124,11 @@ fn main(
 ) {
   let lane = local % SUBGROUP;
   let part = local / SUBGROUP % SPLIT;
-  let own = local / (SUBGROUP * SPLIT);
+  let bundle_index = local / (SUBGROUP * SPLIT);
   let m_first = group.z * ROWS;
-  var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + own;
+  var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + bundle_index;
   var held = fetch(bundle, m_first, part, lane);
-  bring(m_first, local);
+  load_planes(m_first, local);
   keep_rows(group.x + group.y * groups.x, m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
@@ -163,8 +163,8 @@ fn main(
           }
           if (HAS_ZERO) { sum -= zeros[m] * weights_sum(even, odd); }
           // Multiply the unit and the scale first, so that a large x does not overflow unless the result does.
-          let worth = bitcast<f32>(unit.y) * held.scales[step * COLUMNS + column];
-          sums[m][column] = fma(f32(sum), worth, sums[m][column]);
+          let unit_scale = bitcast<f32>(unit.y) * held.scales[step * COLUMNS + column];
+          sums[m][column] = fma(f32(sum), unit_scale, sums[m][column]);
         }
       }
     }
@@ -172,24 +172,24 @@ fn main(
     for (var m = 0u; m < ROWS; m++) {
       var sum = total(sums[m], lane);
       if (SPLIT > 1u) {
-        let bundle_shares = ((m * BUNDLES + own) * COLUMNS + column_of(lane)) * SPLIT;
-        if (lane < COLUMNS) { shares[bundle_shares + part] = sum; }
+        let first_partial = ((m * BUNDLES + bundle_index) * COLUMNS + column_of(lane)) * SPLIT;
+        if (lane < COLUMNS) { partials[first_partial + part] = sum; }
         workgroupBarrier();
         sum = 0.0;
-        for (var i = 0u; i < SPLIT; i++) { sum += shares[bundle_shares + i]; }
+        for (var i = 0u; i < SPLIT; i++) { sum += partials[first_partial + i]; }
         if (ROUNDS > 1u) { workgroupBarrier(); }
       }
       let column = column_of(lane);
       var n = bundle * COLUMNS + column;
-      var is_own = lane < COLUMNS && part == 0u && n < params.columns;
+      var is_stored = lane < COLUMNS && part == 0u && n < params.columns;
       var value = finish(m_first + m, n, sum * factors[m]) + held.added[m];
       if (IS_PAIRED) { // the adjacent lane has the other column of the pair
         let other = subgroupShuffleXor(value, 1u);
         let pair = bundle * HALF + column % HALF;
-        is_own = lane < COLUMNS && part == 0u && pair < params.columns / 2u;
+        is_stored = lane < COLUMNS && part == 0u && pair < params.columns / 2u;
         if (IS_GATED) {
           value = silu(value) * other;
-          is_own = is_own && column < HALF;
+          is_stored = is_stored && column < HALF;
           n = pair;
         } else {
           let by = held.angles[m];
@@ -197,10 +197,10 @@ fn main(
           n = row_of(bundle, column);
         }
       }
-      if (is_own) { put(0u, m_first + m, n, value); }
+      if (is_stored) { put(0u, m_first + m, n, value); }
     }
     bundle = following;
     held = next;
   }
-  ended(group.x + group.y * groups.x, local);
+  finish_workgroup(group.x + group.y * groups.x, local);
 }

@@ -47,11 +47,11 @@ var<workgroup> w_tile: array<vec4<u32>, 2u * W_BUFFER>;
 struct Rows {
   x: array<u32, X_LOADS>,
   weights: array<u32, W_LOADS>,
-  own: vec4<u32>,
-  own_beyond: vec4<u32>,
+  outputs: vec4<u32>,
+  outputs_second: vec4<u32>,
 }
 
-fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
+fn rows_of(tile: Tile, position: vec2<u32>, local: u32) -> Rows {
   var rows: Rows;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
@@ -63,32 +63,32 @@ fn rows_of(tile: Tile, own: vec2<u32>, local: u32) -> Rows {
   }
   //! unroll
   for (var e = 0u; e < 4u; e++) {
-    rows.own[e] = weights_row(tile, own.x * 4u + e);
-    rows.own_beyond[e] = weights_row(tile, (own.x + (WIDE / 4u - 1u) * ACROSS) * 4u + e);
+    rows.outputs[e] = weights_row(tile, position.x * 4u + e);
+    rows.outputs_second[e] = weights_row(tile, (position.x + (WIDE / 4u - 1u) * ACROSS) * 4u + e);
   }
   return rows;
 }
 
 // The data that an invocation loads for a step.
-struct Share {
+struct Loads {
   x: array<vec2<u32>, X_LOADS>,
   words: array<u32, W_LOADS>,
 }
 
 // Loads the share of the step that begins at word `base` from global memory.
-fn fetch(rows: Rows, base: u32, local: u32) -> Share {
-  var share: Share;
+fn fetch(rows: Rows, base: u32, local: u32) -> Loads {
+  var loads: Loads;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
     let word = base + (local + i * WORKGROUP) % STEP_WORDS;
-    share.x[i] = x[rows.x[i] * WORDS + select(min(word, WORDS - 1u), word, IS_WHOLE)];
+    loads.x[i] = x[rows.x[i] * WORDS + select(min(word, WORDS - 1u), word, IS_WHOLE)];
   }
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
     let word = base + (local + i * WORKGROUP) % STEP_WORDS;
-    share.words[i] = load_word(rows.weights[i], select(min(word, WORDS - 1u), word, IS_WHOLE));
+    loads.words[i] = load_word(rows.weights[i], select(min(word, WORDS - 1u), word, IS_WHOLE));
   }
-  return share;
+  return loads;
 }
 
 // The lower nibble of each byte, stored as its value plus 8, as int8.
@@ -97,15 +97,15 @@ fn signed_bytes(nibbles: u32) -> u32 {
 }
 
 // Stores the share to one of two buffers in workgroup memory.
-fn put_share(share: Share, buffer: u32, local: u32) {
+fn store_loads(loads: Loads, buffer: u32, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
       let m = at / STEP_WORDS;
-      let place = buffer * X_BUFFER + 2u * (at % STEP_WORDS) * X_PITCH + m / 4u;
-      x_tile[place][m % 4u] = share.x[i].x;
-      x_tile[place + X_PITCH][m % 4u] = share.x[i].y;
+      let cell = buffer * X_BUFFER + 2u * (at % STEP_WORDS) * X_PITCH + m / 4u;
+      x_tile[cell][m % 4u] = loads.x[i].x;
+      x_tile[cell + X_PITCH][m % 4u] = loads.x[i].y;
     }
   }
   //! unroll
@@ -113,9 +113,9 @@ fn put_share(share: Share, buffer: u32, local: u32) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
       let n = at / STEP_WORDS;
-      let place = buffer * W_BUFFER + 2u * (at % STEP_WORDS) * W_PITCH + n / 4u;
-      w_tile[place][n % 4u] = signed_bytes(share.words[i]);
-      w_tile[place + W_PITCH][n % 4u] = signed_bytes(share.words[i] >> 4u);
+      let cell = buffer * W_BUFFER + 2u * (at % STEP_WORDS) * W_PITCH + n / 4u;
+      w_tile[cell][n % 4u] = signed_bytes(loads.words[i]);
+      w_tile[cell + W_PITCH][n % 4u] = signed_bytes(loads.words[i] >> 4u);
     }
   }
 }
@@ -142,46 +142,46 @@ fn main(
 ) {
   let tile = tile_of(group, groups);
   if (tile.part >= PARTS) { return; }
-  let own = place_of(local);
-  let rows = rows_of(tile, own, local);
+  let position = position_of(local);
+  let rows = rows_of(tile, position, local);
   let first = tile.part * PART;
-  var share = fetch(rows, first, local);
+  var loads = fetch(rows, first, local);
   put_offsets(tile, local);
-  put_share(share, 0u, local);
+  store_loads(loads, 0u, local);
   workgroupBarrier();
-  // Sums of an invocation's first quad of columns, and of the second (`beyond`), used if WIDE is 8.
+  // Sums of an invocation's first quad of columns, and of the second, used if WIDE is 8.
   var totals: array<vec4<f32>, TALL>;
-  var totals_beyond: array<vec4<f32>, TALL>;
+  var totals_second: array<vec4<f32>, TALL>;
   var sums: array<vec4<i32>, TALL>;
-  var sums_beyond: array<vec4<i32>, TALL>;
+  var sums_second: array<vec4<i32>, TALL>;
   //! unroll
   for (var t = 0u; t < TALL; t++) {
     sums[t] = vec4(MIDDLE_BITS);
-    sums_beyond[t] = vec4(MIDDLE_BITS);
+    sums_second[t] = vec4(MIDDLE_BITS);
   }
   var buffer = 0u;
   for (var step = 0u; step < STEPS; step++) {
     let is_more = step + 1u < STEPS;
     let base = first + step * STEP_WORDS;
-    if (is_more) { share = fetch(rows, base + STEP_WORDS, local); }
+    if (is_more) { loads = fetch(rows, base + STEP_WORDS, local); }
     let ends_group = (step + 1u) % GROUP_STEPS == 0u;
     var factors: vec4<f32>;
-    var factors_beyond: vec4<f32>;
+    var factors_second: vec4<f32>;
     if (ends_group) {
-      factors = scales_of(rows.own, base / GROUP);
-      if (WIDE == 8u) { factors_beyond = scales_of(rows.own_beyond, base / GROUP); }
+      factors = scales_of(rows.outputs, base / GROUP);
+      if (WIDE == 8u) { factors_second = scales_of(rows.outputs_second, base / GROUP); }
     }
     //! unroll
     for (var k = 0u; k < 2u * STEP_WORDS; k++) {
-      let right = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x];
-      let right_beyond = w_tile[buffer * W_BUFFER + k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
+      let right = w_tile[buffer * W_BUFFER + k * W_PITCH + position.x];
+      let right_second = w_tile[buffer * W_BUFFER + k * W_PITCH + position.x + (WIDE / 4u - 1u) * ACROSS];
       //! unroll
       for (var q = 0u; q < QUADS_TALL; q++) {
-        let left = x_tile[buffer * X_BUFFER + k * X_PITCH + own.y + q * DOWN];
+        let left = x_tile[buffer * X_BUFFER + k * X_PITCH + position.y + q * DOWN];
         //! unroll
         for (var e = 0u; e < 4u; e++) {
           sums[4u * q + e] += dots(left[e], right);
-          if (WIDE == 8u) { sums_beyond[4u * q + e] += dots(left[e], right_beyond); }
+          if (WIDE == 8u) { sums_second[4u * q + e] += dots(left[e], right_second); }
         }
       }
     }
@@ -191,20 +191,20 @@ fn main(
         totals[t] = fma(whole(sums[t]), factors, totals[t]);
         sums[t] = vec4(MIDDLE_BITS);
         if (WIDE == 8u) {
-          totals_beyond[t] = fma(whole(sums_beyond[t]), factors_beyond, totals_beyond[t]);
-          sums_beyond[t] = vec4(MIDDLE_BITS);
+          totals_second[t] = fma(whole(sums_second[t]), factors_second, totals_second[t]);
+          sums_second[t] = vec4(MIDDLE_BITS);
         }
       }
     }
     buffer = 1u - buffer;
-    if (is_more) { put_share(share, buffer, local); }
+    if (is_more) { store_loads(loads, buffer, local); }
     workgroupBarrier();
   }
-  let offset = offset_of(own.x);
-  let offset_beyond = offset_of(own.x + (WIDE / 4u - 1u) * ACROSS);
+  let offset = offset_of(position.x);
+  let offset_second = offset_of(position.x + (WIDE / 4u - 1u) * ACROSS);
   //! unroll
   for (var t = 0u; t < TALL; t++) {
-    let zero = vec4(f32(x_scales[params.rows + min(row_of(tile, own, t), params.rows - 1u)]));
-    store_row(tile, own, t, fma(-zero, offset, totals[t]), fma(-zero, offset_beyond, totals_beyond[t]));
+    let zero = vec4(f32(x_scales[params.rows + min(row_of(tile, position, t), params.rows - 1u)]));
+    store_row(tile, position, t, fma(-zero, offset, totals[t]), fma(-zero, offset_second, totals_second[t]));
   }
 }

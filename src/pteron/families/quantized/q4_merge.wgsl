@@ -4,11 +4,11 @@
 //! loops: 2 * ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns
 //! extent out: rows * (columns - OTHERS)
-// A product with 4-bit weights (lib/q4_result.wgsl) from the sums of its parts, laid out as [part][m][n]. One
-// invocation finishes one output, which it may gate.
+// Adds up the parts [part][m][n] of a product with 4-bit weights and runs the epilogue (lib/q4_result.wgsl). One
+// invocation computes one output, gated if IS_GATED.
 const WORKGROUP = 256u;
-const BLOCK = 16u; // parts that are asked for together
-const IS_GATED = false; // whether the first half of the columns is a gate for the second: OTHERS
+const BLOCK = 16u; // parts that are loaded at once
+const IS_GATED = false; // whether the first half of the columns is the gate of the second, which has OTHERS columns
 
 @group(0) @binding(8) var<storage, read> sums: array<f32>;
 

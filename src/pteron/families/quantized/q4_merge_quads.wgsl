@@ -3,8 +3,8 @@
 //! use q4_quads
 //! use q4_parts
 //! extent out: rows * (columns - OTHERS)
-// A product with 4-bit weights from the sums of its parts, as q4_merge.wgsl, four neighbouring outputs an
-// invocation (lib/q4_quads.wgsl), which it may gate.
+// Adds up the parts of a product with 4-bit weights, as q4_merge.wgsl does, with four adjacent outputs per
+// invocation (lib/q4_quads.wgsl), gated if IS_GATED.
 const WORKGROUP = 64u;
 
 @compute @workgroup_size(WORKGROUP)

@@ -9,11 +9,11 @@ const WORKGROUP = 64u;
 
 // The first columns of both quads. Pairs of quads are numbered over all heads; in a head, rotated quads come first,
 // then the rest.
-fn columns_of(place: u32) -> vec2<u32> {
-  let own = place % (HEAD_WIDTH / 8u);
-  let is_apart = HALVED && own < ROTARY / 8u;
-  let quads = select(vec2(2u * own, 2u * own + 1u), vec2(own, own + ROTARY / 8u), is_apart);
-  return place / (HEAD_WIDTH / 8u) * HEAD_WIDTH + 4u * quads;
+fn columns_of(quad_pair: u32) -> vec2<u32> {
+  let pair_in_head = quad_pair % (HEAD_WIDTH / 8u);
+  let is_halved = HALVED && pair_in_head < ROTARY / 8u;
+  let quads = select(vec2(2u * pair_in_head, 2u * pair_in_head + 1u), vec2(pair_in_head, pair_in_head + ROTARY / 8u), is_halved);
+  return quad_pair / (HEAD_WIDTH / 8u) * HEAD_WIDTH + 4u * quads;
 }
 
 @compute @workgroup_size(WORKGROUP)

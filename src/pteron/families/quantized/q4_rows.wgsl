@@ -31,7 +31,7 @@ const STEP_WORDS = LANES * LOAD;
 const STEP_QUADS = 2u * STEP_WORDS;
 const LANE_QUADS = 2u * LOAD; // vec4s of x per row and step that a lane multiplies
 const STEPS = PART / STEP_WORDS;
-const IS_WHOLE = PARTS * PART == WORDS; // no part reaches beyond a row's end
+const IS_WHOLE = PARTS * PART == WORDS; // no part goes past the end of a row
 const HAS_ALL_X = IS_WHOLE && QUADS == 2u * WORDS;
 const X_PITCH = LANES + 1u; // from one vec4 of a lane to its next: odd, to avoid bank conflicts of adjacent stores
 const X_ROW = LANE_QUADS * X_PITCH;
@@ -51,43 +51,43 @@ fn weights_row(quad: u32, element: u32) -> u32 {
 }
 
 // The data that a lane loads for a step: words and scales of its four columns, and its share of x.
-struct Share {
+struct Loads {
   words: array<Load, 4>,
   scales: vec4<f32>,
   x: array<vec4<f32>, X_LOADS>,
 }
 
 // Loads the share of the step that begins at word `base`. Past the last word, scales and x are zero.
-fn fetch(rows: vec4<u32>, m_first: u32, base: u32, local: u32) -> Share {
-  var share: Share;
+fn fetch(rows: vec4<u32>, m_first: u32, base: u32, local: u32) -> Loads {
+  var loads: Loads;
   let word = base + local % LANES * LOAD;
   let inside = select(min(word, WORDS - 1u) / LOAD * LOAD, word, IS_WHOLE);
   //! unroll
   for (var e = 0u; e < 4u; e++) {
-    share.words[e] = load_words(rows[e], inside);
-    share.scales[e] = scales[rows[e] * GROUPS + inside / GROUP];
+    loads.words[e] = load_words(rows[e], inside);
+    loads.scales[e] = scales[rows[e] * GROUPS + inside / GROUP];
   }
-  share.scales = select(vec4(0.0), share.scales, IS_WHOLE || word < WORDS);
+  loads.scales = select(vec4(0.0), loads.scales, IS_WHOLE || word < WORDS);
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
     let at = local + i * WORKGROUP;
     let quad = 2u * base + at % STEP_QUADS;
     let m = min(m_first + at / STEP_QUADS, params.rows - 1u);
     let value = vec4<f32>(x[m * QUADS + select(min(quad, QUADS - 1u), quad, HAS_ALL_X)]);
-    share.x[i] = select(vec4(0.0), value, HAS_ALL_X || quad < QUADS);
+    loads.x[i] = select(vec4(0.0), value, HAS_ALL_X || quad < QUADS);
   }
-  return share;
+  return loads;
 }
 
 // Stores the share of x to one of two buffers in workgroup memory.
-fn put_x(share: Share, buffer: u32, local: u32) {
+fn put_x(loads: Loads, buffer: u32, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
       let quad = at % STEP_QUADS;
-      let place = quad % LANE_QUADS * X_PITCH + quad / LANE_QUADS;
-      x_tile[(buffer * TALL + at / STEP_QUADS) * X_ROW + place] = share.x[i];
+      let cell = quad % LANE_QUADS * X_PITCH + quad / LANE_QUADS;
+      x_tile[(buffer * TALL + at / STEP_QUADS) * X_ROW + cell] = loads.x[i];
     }
   }
 }
@@ -123,18 +123,18 @@ fn main(
   let lane = local % LANES;
   let rows = vec4(weights_row(quad, 0u), weights_row(quad, 1u), weights_row(quad, 2u), weights_row(quad, 3u));
   let first = part * PART;
-  var share = fetch(rows, m_first, first, local);
-  put_x(share, 0u, local);
+  var loads = fetch(rows, m_first, first, local);
+  put_x(loads, 0u, local);
   workgroupBarrier();
   //! spread
   var sums: array<vec4<f32>, TALL>;
   for (var step = 0u; step < STEPS; step++) {
-    let held = share.words;
-    let scale = share.scales;
+    let held = loads.words;
+    let scale = loads.scales;
     let offset = -24.0 * scale;
     // The last step is loaded twice, so that all iterations are alike.
-    share = fetch(rows, m_first, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
-    let place = step % 2u * TALL * X_ROW + lane;
+    loads = fetch(rows, m_first, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
+    let cell = step % 2u * TALL * X_ROW + lane;
     //! unroll
     for (var i = 0u; i < LANE_QUADS; i++) {
       let words = vec4(
@@ -146,14 +146,14 @@ fn main(
       let d = unpack_quad(words, i % 2u * 4u + 3u, scale, offset);
       //! unroll
       for (var m = 0u; m < TALL; m++) {
-        let value = x_tile[place + m * X_ROW + i * X_PITCH];
+        let value = x_tile[cell + m * X_ROW + i * X_PITCH];
         sums[m] = fma(vec4(value.x), a, sums[m]);
         sums[m] = fma(vec4(value.y), b, sums[m]);
         sums[m] = fma(vec4(value.z), c, sums[m]);
         sums[m] = fma(vec4(value.w), d, sums[m]);
       }
     }
-    put_x(share, (step + 1u) % 2u, local);
+    put_x(loads, (step + 1u) % 2u, local);
     workgroupBarrier();
   }
   // Add up over the lanes; each step halves the rows per lane.
@@ -163,10 +163,10 @@ fn main(
   for (var m = 0u; m < TALL / 4u; m++) { sums[m] = either(sums[m], sums[m + TALL / 4u], 2u, local); }
   //! unroll
   for (var m = 0u; m < TALL / 8u; m++) { sums[m] = either(sums[m], sums[m + TALL / 8u], 4u, local); }
-  let own = lane % 2u * (TALL / 2u) + lane / 2u % 2u * (TALL / 4u) + lane / 4u * (TALL / 8u);
+  let row_offset = lane % 2u * (TALL / 2u) + lane / 2u % 2u * (TALL / 4u) + lane / 4u * (TALL / 8u);
   //! unroll
   for (var t = 0u; t < TALL / LANES; t++) {
-    let m = m_first + own + t;
+    let m = m_first + row_offset + t;
     if (m < params.rows) {
       if (IS_GATED) {
         if (2u * quad < OTHERS) { store_gated_pair(m, 2u * quad, sums[t].xy, sums[t].zw); }

@@ -44,33 +44,33 @@ fn rows_of(tile: Tile, local: u32) -> Rows {
 }
 
 // The data that an invocation loads for a step.
-struct Share {
+struct Loads {
   x: array<vec4<f32>, X_LOADS>,
   words: array<Word, W_LOADS>,
   scales: array<f32, W_LOADS>,
 }
 
 // Loads the share of the step that begins at word `base` from global memory. Past the last word, scales are zero.
-fn fetch(rows: Rows, base: u32, local: u32) -> Share {
-  var share: Share;
+fn fetch(rows: Rows, base: u32, local: u32) -> Loads {
+  var loads: Loads;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
     let quad = 2u * base + (local + i * WORKGROUP) % STEP_QUADS;
-    share.x[i] = load(rows.x[i], select(min(quad, 2u * WORDS - 1u), quad, IS_WHOLE));
+    loads.x[i] = load(rows.x[i], select(min(quad, 2u * WORDS - 1u), quad, IS_WHOLE));
   }
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
     let word = base + (local + i * WORKGROUP) % STEP_WORDS;
     let inside = select(min(word, WORDS - 1u), word, IS_WHOLE);
-    share.words[i] = load_word(rows.weights[i], inside);
+    loads.words[i] = load_word(rows.weights[i], inside);
     let scale = scales[rows.weights[i] * GROUPS + inside / GROUP];
-    share.scales[i] = select(0.0, scale, IS_WHOLE || word < WORDS);
+    loads.scales[i] = select(0.0, scale, IS_WHOLE || word < WORDS);
   }
-  return share;
+  return loads;
 }
 
 // Unpacks the share and stores it in workgroup memory.
-fn put_share(share: Share, local: u32) {
+fn store_loads(loads: Loads, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
     let at = local + i * WORKGROUP;
@@ -78,7 +78,7 @@ fn put_share(share: Share, local: u32) {
       let m = at / STEP_QUADS;
       //! unroll
       for (var e = 0u; e < 4u; e++) {
-        x_tile[(at % STEP_QUADS * 4u + e) * X_PITCH + m / 4u][m % 4u] = share.x[i][e];
+        x_tile[(at % STEP_QUADS * 4u + e) * X_PITCH + m / 4u][m % 4u] = loads.x[i][e];
       }
     }
   }
@@ -87,8 +87,8 @@ fn put_share(share: Share, local: u32) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
       let n = at / STEP_WORDS;
-      let low = unpack(share.words[i], 0u) * share.scales[i];
-      let high = unpack(share.words[i], 4u) * share.scales[i];
+      let low = unpack(loads.words[i], 0u) * loads.scales[i];
+      let high = unpack(loads.words[i], 4u) * loads.scales[i];
       //! unroll
       for (var e = 0u; e < 4u; e++) {
         w_tile[(at % STEP_WORDS * 8u + e) * W_PITCH + n / 4u][n % 4u] = low[e];
@@ -106,56 +106,56 @@ fn main(
 ) {
   let tile = tile_of(group, groups);
   if (tile.part >= PARTS) { return; }
-  let own = place_of(local);
+  let position = position_of(local);
   let rows = rows_of(tile, local);
   let first = tile.part * PART;
-  var share = fetch(rows, first, local);
-  put_share(share, local);
+  var loads = fetch(rows, first, local);
+  store_loads(loads, local);
   workgroupBarrier();
-  // Sums of an invocation's first quad of columns, and of the second (`beyond`), used if WIDE is 8.
+  // Sums of an invocation's first quad of columns, and of the second, used if WIDE is 8.
   //! spread
   var sums: array<vec4<f32>, TALL>;
   //! spread
-  var sums_beyond: array<vec4<f32>, TALL>;
+  var sums_second: array<vec4<f32>, TALL>;
   for (var step = 0u; step < STEPS; step++) {
     // The last step is loaded twice, so that all iterations are alike.
-    share = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
+    loads = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
     //! unroll
     for (var k = 0u; k < STEP; k++) {
-      let right = w_tile[k * W_PITCH + own.x];
-      let right_beyond = w_tile[k * W_PITCH + own.x + (WIDE / 4u - 1u) * ACROSS];
+      let right = w_tile[k * W_PITCH + position.x];
+      let right_second = w_tile[k * W_PITCH + position.x + (WIDE / 4u - 1u) * ACROSS];
       //! unroll
       for (var q = 0u; q < QUADS_TALL; q++) {
-        let left = x_tile[k * X_PITCH + own.y + q * DOWN];
+        let left = x_tile[k * X_PITCH + position.y + q * DOWN];
         //! unroll
         for (var e = 0u; e < 4u; e++) {
           sums[4u * q + e] = fma(vec4(left[e]), right, sums[4u * q + e]);
           if (WIDE == 8u) {
-            sums_beyond[4u * q + e] = fma(vec4(left[e]), right_beyond, sums_beyond[4u * q + e]);
+            sums_second[4u * q + e] = fma(vec4(left[e]), right_second, sums_second[4u * q + e]);
           }
         }
       }
     }
     workgroupBarrier();
-    put_share(share, local);
+    store_loads(loads, local);
     workgroupBarrier();
   }
   // Four rows are unrolled. More rows use a loop: smaller code takes less time to fetch.
   if (TALL == 4u) {
     //! unroll
-    for (var t = 0u; t < 4u; t++) { store_row(tile, own, t, sums[t], sums_beyond[t]); }
+    for (var t = 0u; t < 4u; t++) { store_row(tile, position, t, sums[t], sums_second[t]); }
     return;
   }
-  for (var t = 0u; t < TALL && row_of(tile, own, t) < params.rows; t++) {
+  for (var t = 0u; t < TALL && row_of(tile, position, t) < params.rows; t++) {
     var quad: vec4<f32>;
-    var quad_beyond: vec4<f32>;
+    var quad_second: vec4<f32>;
     //! unroll
     for (var i = 0u; i < TALL; i++) {
       if (t == i) {
         quad = sums[i];
-        quad_beyond = sums_beyond[i];
+        quad_second = sums_second[i];
       }
     }
-    store_row(tile, own, t, quad, quad_beyond);
+    store_row(tile, position, t, quad, quad_second);
   }
 }

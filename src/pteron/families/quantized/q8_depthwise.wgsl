@@ -1,12 +1,12 @@
 //! use index
 //! use q8_result
 //! loops: HEIGHT * (1 + WIDTH) + 4
-//! extent x: places // plane * ceil(channels, 4) * height * width
+//! extent x: pixels // plane * ceil(channels, 4) * height * width
 //! extent weights: ceil(channels, 4) * HEIGHT * WIDTH
-// A depthwise convolution of int8: a sum for every channel c is Σ (x[c, under the tap] - zero) · w[c, tap]. One
-// invocation computes four channels at one place, straight from memory; neighbours take neighbouring places. x
-// is [image][channel / 4][y][x] with its padding around it, weights [channel / 4][tap], both with four channels
-// to a word.
+// A depthwise convolution of int8: out[c] = Σ (x[c, at the tap] - zero) · w[c, tap]. One invocation computes four
+// channels of one pixel, from global memory; adjacent invocations take adjacent pixels. x is
+// [image][channel / 4][y][x] including its padding, weights are [channel / 4][tap], both with four channels to a
+// word.
 const WORKGROUP = 64u;
 const HEIGHT = 3u; // of the window
 const WIDTH = 3u;
@@ -18,12 +18,12 @@ const WIDTH = 3u;
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let index = flat_index(id, groups);
   let quads = (params.channels + 3u) / 4u;
-  let place = index % params.plane;
+  let pixel = index % params.plane;
   let quad = index / params.plane % quads;
   let image = index / params.plane / quads;
-  if (image >= params.places / params.plane) { return; }
-  let y = place / params.out_width * params.stride_height;
-  let column = place % params.out_width * params.stride_width;
+  if (image >= params.pixels / params.plane) { return; }
+  let y = pixel / params.out_width * params.stride_height;
+  let column = pixel % params.out_width * params.stride_width;
   let corner = ((image * quads + quad) * params.height + y) * params.width + column;
   var sums = vec4<i32>();
   for (var i = 0u; i < HEIGHT; i++) {
@@ -34,6 +34,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
   }
   for (var c = 0u; c < min(4u, params.channels - 4u * quad); c++) {
-    store(4u * quad + c, image * params.plane + place, sums[c]);
+    store(4u * quad + c, image * params.plane + pixel, sums[c]);
   }
 }

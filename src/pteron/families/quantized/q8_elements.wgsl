@@ -1,9 +1,9 @@
 //! use index
 //! use rounded
 //! loops: rank
-// out[i] = quantised(combine(first, second)) in int8, where first and second are of a and b, dequantised, each
-// by strides of its own. One invocation computes one element. Sizes and strides describe the walk over the
-// output, merged to as few dims as possible.
+// out[i] = quantised(combine(first, second)) in int8; first and second are dequantised elements of a and b, each
+// tensor with its own strides. One invocation computes one element. Sizes and strides iterate over the output,
+// with as few dims as possible.
 const WORKGROUP = 64u;
 
 struct Params {

@@ -1,8 +1,8 @@
 //! use rows
 //! use q8
 //! loops: ceil(WORDS, LANES) + 4 * 8 + 4
-// A product of int8 (lib/q8.wgsl) for few places. LANES invocations compute four channels at one place, each a
-// part of their words.
+// A product of int8 (lib/q8.wgsl) for few pixels. LANES invocations compute four channels of one pixel, each from
+// a part of the words.
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -14,9 +14,9 @@ fn main(
   let quads = (params.channels + 3u) / 4u;
   let lane = local % LANES;
   let quad = row % quads;
-  let place = min(row / quads % params.places, params.places - 1u);
-  let group = min(row / quads / params.places, params.group_count - 1u);
-  let at = corner(place);
+  let pixel = min(row / quads % params.pixels, params.pixels - 1u);
+  let group = min(row / quads / params.pixels, params.group_count - 1u);
+  let at = corner(pixel);
   var sums = vec4<i32>();
   for (var word = lane; word < WORDS; word += LANES) {
     sums += dots(load(tap_word(at, group, word / DEPTH), word % DEPTH), load_weights(group, quad, word));
@@ -24,7 +24,7 @@ fn main(
   for (var c = 0u; c < 4u; c++) {
     let sum = i32(row_sum(Lane(sums[c]), local));
     let channel = 4u * quad + c;
-    let is_inside = channel < params.channels && row < quads * params.places * params.group_count;
-    if (lane == 0u && is_inside) { conclude(group, channel, place, sum); }
+    let is_inside = channel < params.channels && row < quads * params.pixels * params.group_count;
+    if (lane == 0u && is_inside) { conclude(group, channel, pixel, sum); }
   }
 }

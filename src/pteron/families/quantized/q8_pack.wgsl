@@ -2,10 +2,10 @@
 //! loops: 4
 //! extent x: images * group_count * channels * height * width
 //! extent out: images * out_height * out_width * group_count * ceil(channels, 4)
-// Packs int8 activations: x [image][group][channel][y][x], an element to a word, becomes
-// out [image][y][x][group][channel / 4], four to a word, the first in its lowest byte, with a border of zero points
-// around the planes; where IS_PLANAR, [image][group][channel / 4][y][x]. One invocation packs one word; beyond the
-// last channel it packs zeros.
+// Packs int8 activations: x [image][group][channel][y][x], one element per word, becomes
+// out [image][y][x][group][channel / 4], or [image][group][channel / 4][y][x] if IS_PLANAR, four channels per word,
+// the first in the lowest byte, with a border of zero points around the planes. One invocation packs one word; past
+// the last channel it packs zeros.
 alias X = i32;
 const WORKGROUP = 64u;
 const IS_PLANAR = false;
@@ -20,7 +20,7 @@ struct Params {
   padding_width: u32, // on its left
   out_height: u32, // with the border
   out_width: u32,
-  inverse: f32, // 1 / scale, where x is to be quantised
+  inverse: f32, // 1 / scale, if x has floats to quantise
   zero: f32,
 }
 
@@ -35,12 +35,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let i = flat_index(id, groups);
   let words = (params.channels + 3u) / 4u;
   let plane = params.out_height * params.out_width;
-  let place = i % plane;
+  let pixel = i % plane;
   let word = i / plane % words;
   let row = i / plane / words; // image · groups + group
   if (row >= params.images * params.group_count) { return; }
-  let y = i32(place / params.out_width) - i32(params.padding_height);
-  let column = i32(place % params.out_width) - i32(params.padding_width);
+  let y = i32(pixel / params.out_width) - i32(params.padding_height);
+  let column = i32(pixel % params.out_width) - i32(params.padding_width);
   let is_inside = y >= 0 && column >= 0 && y < i32(params.height) && column < i32(params.width);
   let source = u32(y) * params.width + u32(column);
   var packed = 0u;
@@ -56,6 +56,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   }
   let image = row / params.group_count;
   let group = row % params.group_count;
-  let word_index = ((image * plane + place) * params.group_count + group) * words + word;
+  let word_index = ((image * plane + pixel) * params.group_count + group) * words + word;
   out[select(word_index, i, IS_PLANAR)] = packed;
 }

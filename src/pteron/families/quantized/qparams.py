@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ kernel = Kernels(__name__)
 ROWS_FEW = 64  # fewer rows are split into more parts, to keep the device busy,
 WALK_FEW = 64  # with at most this many elements per invocation
 
-# What a part of a row leaves: its least and its greatest element.
+# A part of a row writes its least and its greatest element.
 _EXTREMES = {"conclude": "extremes[2u * part] = E(least); extremes[2u * part + 1u] = E(most);"}
 
 # By mapping: the scale of a row, and its zero point.
@@ -34,8 +34,8 @@ MAPPINGS: dict[str, dict[str, str]] = {
         "zero_of": "trunc((params.high + params.low + 1.0) / 2.0)",
     },
 }
-# The zero point from whichever end of the row it fits better.
-_FROM_THE_BETTER_END = {
+# The zero point from the end of the row where its error is smaller.
+_NEARER_END = {
     "zero_of": "let low = quotient(least, step); let high = quotient(most, step); "
     "let from_low = (params.low + low) + (params.high + high) > 0.0; "
     "return round(clamp(select(params.high - high, params.low - low, from_low), params.low, params.high));"
@@ -55,7 +55,7 @@ def choose_rows(
 ) -> Iterator[Dispatch]:
     """The parameters of contiguous rows; long rows are reduced in parts."""
     low, high = bounds
-    require(low < high, f"quantised numbers from {low} to {high} are none")
+    require(low < high, f"the range of quantised numbers, {low} to {high}, is empty")
     fits = scale.dtype.is_float and not zero_point.dtype.is_float
     require(fits, "scales must be floats and zero points integers", scale, zero_point)
     source = cast(Operand | Scratch, x)
@@ -136,17 +136,10 @@ def choose_qparams_affine(
     shape=lambda *_: ((1,), (1,)),
 )
 def choose_qparams(
-    x: Operand,
-    quant_min: AnyInt,
-    quant_max: AnyInt,
-    eps: float,
-    scale: Operand,
-    zero_point: Operand,
-    *,
-    target: Target,
+    x: Operand, quant_min: AnyInt, quant_max: AnyInt, eps: float, *outputs: Any, target: Target
 ) -> Iterator[Dispatch]:
     bounds = float(quant_min), float(quant_max)
-    yield from choose_rows(x, 1, x.numel, bounds, eps, {}, scale, zero_point, target)
+    yield from choose_rows(x, 1, x.numel, bounds, eps, {}, outputs[0], outputs[1], target)
 
 
 def _token_shapes(x: Operand) -> tuple[Shape, Shape]:
@@ -163,7 +156,5 @@ def choose_qparams_per_token_asymmetric(
     x: Operand, scale: Operand, zero_point: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     eps = float(np.finfo(np.float32).eps)
-    bounds = (-128.0, 127.0)
-    yield from choose_rows(
-        *(x, scale.numel, x.shape[-1], bounds, eps, _FROM_THE_BETTER_END, scale, zero_point, target)
-    )
+    rows, bounds = scale.numel, (-128.0, 127.0)
+    yield from choose_rows(x, rows, x.shape[-1], bounds, eps, _NEARER_END, scale, zero_point, target)

@@ -1,6 +1,6 @@
 """Products with 4-bit or 8-bit weights for many rows: tiles of floats (q4_tiled.wgsl) or of int8
-(q4_int8.wgsl), and strips for 5 to 32 rows of floats (q4_rows.wgsl). If k is deep, in parts that another
-launch merges."""
+(q4_int8.wgsl), and strips for 5 to 32 rows of floats (q4_rows.wgsl). Deep products are split along k into
+parts, which another launch merges."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.quantized import tiles
-from pteron.families.quantized.digits import INT8_LESS_ZERO
-from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.epilogue import Epilogue
+from pteron.families.quantized.packing import PackedWeights
 from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, Tile, choose
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
@@ -22,32 +21,25 @@ kernel = Kernels(__name__)
 
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
-# Float kernels round x as int8 arithmetic does; SCALED multiplies the sums by x's scale.
-QUANTIZED = {"activation": INT8_LESS_ZERO}
-SCALED = {"finish": "sum * f32(x_scales[m])"}
-# A part of a deep product writes only its sum.
-PARTIAL = {"result": "sum", "added": "0.0"}
-PARTIAL_QUADS = {"result": "sum", "added": "vec4(0.0)", "use_q4_result": "q4_quads"}
-
-# By fours of columns (lib/q4_quads.wgsl): where those beyond the first output's go, by outputs less two.
-_OTHER_QUADS = (
-    "out_b[(m * WIDTH_B + n) / 4u] = vec4<R>(value);",
-    "if (n < WIDTH_B) { out_b[(m * WIDTH_B + n) / 4u] = vec4<R>(value); } "
-    "else { out_c[(m * (OTHERS - WIDTH_B) + n - WIDTH_B) / 4u] = vec4<R>(value); }",
-)
+# Float kernels round x to int8 steps, less the zero point: integers from -255 to 255.
+QUANTIZED = {"activation": "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"}
+SCALED = {"finish": "sum * f32(x_scales[m])"}  # multiplies the sums by the scale of x
+# A part of a deep product writes only its sums.
+_PARTIAL = {"result": "sum", "added": "0.0"}
+_PARTIAL_QUADS = {"result": "sum", "added": "vec4(0.0)", "use_q4_result": "q4_quads"}
 
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """A scale and a zero point per row, by which x becomes int8; or x as int8 words already, with the zero
-    points after the scales (q4_quantize.wgsl, quantize_rows.wgsl)."""
+    """A scale and a zero point per row, by which x becomes int8; or x as int8 words, with the zero points
+    after the scales (q4_quantize.wgsl, quantize_rows.wgsl)."""
 
     scales: Operand | Scratch
     zeros: Operand | None
     weight_sums: Weight | None = None  # of every group, [column][group], for q4_int8
     words: Scratch | None = None
 
-    def is_packed(self, packed: Words) -> bool:
+    def is_packed(self, packed: PackedWeights) -> bool:
         """Whether q4_int8 can run: whole groups of whole steps, short enough for exact sums."""
         is_even = packed.depth % (8 * packed.group) == packed.group % 4 == 0
         return self.weight_sums is not None and is_even and packed.group <= INT8_GROUP_MAX
@@ -55,88 +47,83 @@ class Int8:
 
 def product(
     x: Operand | Scratch,
-    packed: Words,
-    ends: Ends,
+    packed: PackedWeights,
+    epilogue: Epilogue,
     target: Target,
     int8: Int8 | None = None,
     *,
     is_gated: bool = False,
 ) -> Iterator[Dispatch]:
-    """The launches. Where it is gated, the first half of the columns is the second's gate."""
-    columns, words = packed.columns, -(-packed.depth // 8)
-    rows = ends.count // (columns // 2 if is_gated else columns)
+    """The launches. If gated, the first half of the columns is the gate of the second."""
+    columns, words = packed.columns, packed.words
+    rows = epilogue.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
     strip = tiles.choose_strip(target, rows, packed) if int8 is None else None
     tile: tiles.Strip | Tile
     if strip:
-        kind, (tile, parts) = "q4_rows", strip
+        name, (tile, parts) = "q4_rows", strip
         unit = tile.step_words  # that stay in one part
     else:
-        kind, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
+        name, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
         tile, parts = choose(choices, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
         unit = packed.group if is_packed else tile.step // 8
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
-    shape = {"WORDS": words, "PITCH": packed.pitch, "GROUP": packed.group, "PARTS": parts, "PART": part}
-    declarations: dict[str, Any] = tile.declarations | shape
+    declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
     factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales}
-    if packed.library != "words":
-        declarations["use_words"] = packed.library
     if int8 and is_packed:
         if int8.words is None:
             made = replace(int8, scales=Scratch(2 * rows), words=Scratch(2 * rows * words, Storage.U32))
-            yield _quantized(x, int8, made, rows, words)
+            yield _quantize(x, int8, made, rows, words)
             int8 = made
         factors |= {"x": int8.words, "weight_sums": int8.weight_sums}
-    elif int8:
-        declarations |= QUANTIZED
-        factors["x_zeros"] = int8.zeros
-    if not is_packed:
+    else:
         declarations["QUADS"] = packed.depth // 4
-    groups = folded(target, parts * tile.count(rows, columns))
-    factors |= {"rows": rows, "columns": columns}
-    x_scales = int8.scales if int8 else None
-    finish = (SCALED if int8 else {}) | _declarations(ends, columns, is_gated)
-    bound = [*factors.values(), *ends.operands.values(), x_scales]
+        if int8:
+            declarations |= QUANTIZED
+            factors["x_zeros"] = int8.zeros
+    factors |= {"x_scales": int8.scales if int8 else None, "rows": rows, "columns": columns}
+    finish = (SCALED if int8 else {}) | epilogue.tile_declarations
+    finish |= {"OTHERS": columns // 2, "IS_GATED": True} if is_gated else {"IS_GATED": False}
+    bound = [*factors.values(), *epilogue.operands.values()]
     can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= target.buffers_max
+    factors["groups"] = folded(target, parts * tile.count(rows, columns))
+    yield from launch(name, declarations, finish, factors, epilogue, can_bind=can_bind)
+
+
+def launch(
+    name: str,
+    declarations: Mapping[str, Any],
+    finish: Mapping[str, Any],
+    factors: Mapping[str, Any],
+    epilogue: Epilogue,
+    *,
+    can_bind: bool = True,
+) -> Iterator[Dispatch]:
+    """A kernel with the epilogue, as `finish` declares it. If k is in parts, or if the device cannot bind all
+    operands at once, the kernel writes sums, and a second launch adds them up and runs the epilogue."""
+    parts, rows, columns = declarations["PARTS"], factors["rows"], factors["columns"]
     if parts == 1 and can_bind:
-        finish["IS_GATED"] = is_gated
-        finished = kernel(kind, **declarations, **finish)
-        yield Dispatch(finished, **factors, **ends.operands, x_scales=x_scales, groups=groups)
+        yield Dispatch(kernel(name, **declarations, **finish), **factors, **epilogue.operands)
         return
     sums = Scratch(parts * rows * columns)
-    unfinished = kernel(kind, **declarations, **(PARTIAL_QUADS if columns % 4 == 0 else PARTIAL))
-    yield Dispatch(unfinished, **factors, x_scales=x_scales, out=sums, groups=groups)
-    yield merge_parts(sums, ends, parts, rows, columns, finish, x_scales, is_gated=is_gated)
-
-
-def merge_parts(
-    sums: Scratch,
-    ends: Ends,
-    parts: int,
-    rows: int,
-    columns: int,
-    finish: Mapping[str, Any],
-    x_scales: Operand | Scratch | None,
-    *,
-    is_gated: bool = False,
-) -> Dispatch:
-    """The launch that adds up the parts of a product and finishes as `finish` declares."""
-    declarations = {"PARTS": parts, "IS_GATED": is_gated, **finish}
-    is_wide = declarations.pop("use_q4_result", None) is not None
-    outputs = ends.count // 4 if is_wide else ends.count
-    return Dispatch(
-        kernel("q4_merge_quads" if is_wide else "q4_merge", **declarations),
+    is_tile = "IS_GATED" in finish
+    partial = _PARTIAL_QUADS if is_tile and columns % 4 == 0 else _PARTIAL
+    yield Dispatch(kernel(name, **declarations, **partial), **factors, out=sums)
+    by_quads = "use_q4_result" in finish
+    merged = {key: text for key, text in finish.items() if key != "use_q4_result"}
+    yield Dispatch(
+        kernel("q4_merge_quads" if by_quads else "q4_merge", **{"IS_GATED": False, **merged}, PARTS=parts),
         sums=sums,
-        **ends.operands,
-        x_scales=x_scales,
+        **epilogue.operands,
+        x_scales=factors["x_scales"],
         rows=rows,
         columns=columns,
-        threads=outputs,
+        threads=epilogue.count // 4 if by_quads else epilogue.count,
     )
 
 
-def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: int) -> Dispatch:
+def _quantize(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: int) -> Dispatch:
     return Dispatch(
         kernel("q4_quantize", WORDS=words),
         x=x,
@@ -149,20 +136,8 @@ def _quantized(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: 
     )
 
 
-def _declarations(ends: Ends, columns: int, is_gated: bool) -> dict[str, Any]:
-    """What a product does with its sums: by quads of columns if all outputs are multiples of four wide."""
-    gates = {"OTHERS": columns // 2} if is_gated else {}
-    if any(out.shape[-1] % 4 for out in ends.outputs):
-        return ends.declarations | gates
-    terms = ["vec4<f32>(bias[n / 4u])"] if ends.bias else []
-    terms += ["vec4<f32>(residual[(m * params.columns + n) / 4u])"] if ends.residual else []
-    others = {"store_other": _OTHER_QUADS[len(ends.outputs) - 2]} if len(ends.outputs) > 1 else {}
-    added = {"added": " + ".join(terms) or "vec4(0.0)"}
-    return ends.declarations | added | others | gates | {"use_q4_result": "q4_quads"}
-
-
 def can_quantize_rows(target: Target, x: Operand) -> bool:
-    """Whether quantize_rows.wgsl takes x."""
+    """Whether quantize_rows.wgsl can run for x."""
     return x.storage is Storage.F32 and fits_registers(target, x.shape[-1])
 
 

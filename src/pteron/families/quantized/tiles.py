@@ -1,8 +1,8 @@
 """Layouts of products with 4-bit or 8-bit weights for many rows, and the choice for a product: tiles, or
 strips for 5 to 32 rows of floats (q4_rows.wgsl).
 
-Rates were measured on an H200 as a layer launches them: after other kernels, so that instructions must be
-fetched first, which is most of a tile's `start`. Tiles keep weights in workgroup memory, which pays off if
+Rates were measured on an H200 inside a layer, after other kernels: fetching instructions is most of a tile's
+`start`. Tiles keep weights in workgroup memory, which pays off if
 many rows read them. Strips unpack every weight into registers and multiply it with all rows at once."""
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Target
 
-# Of an H200, as are the rates of tiles.
+# Measured on an H200, as are the rates of tiles.
 PROCESSORS = 132
 MERGE_START = 2.5  # microseconds for another launch
 MERGE_RATE = 4e6  # bytes per microsecond
 PARTS_MAX = 32
-TILES_MAX = 8 * PROCESSORS  # that k is split into parts for
+TILES_MAX = 8 * PROCESSORS  # with more tiles than this, k is not split into parts
 PART_DEPTH_MIN = 64
-PART_DEPTH_MAX = 1 << 15  # that one sum goes through: for its error, and where an adapter ends long loops
+PART_DEPTH_MAX = 1 << 15  # of one sum: bounds its error, and loops where an adapter ends long ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Tile:
     wide: int  # 4 or 8
     down: int
     across: int
-    step: int = 16  # columns k that pass through workgroup memory at a time
-    rate: float = 1.0  # of a device with many tiles for every processor, in TFLOP/s
-    idle: float = 0.0  # further tiles that a processor could compute while it waits in one turn
-    together: int = 1  # tiles of a processor at once
-    start: float = 0.0  # microseconds before and after
-    is_int8: bool = False  # bytes in two buffers, and what zero points take from every column; or else floats
+    step: int = 16  # values of k that are in workgroup memory at a time
+    rate: float = 1.0  # TFLOP/s with many tiles per processor
+    idle: float = 0.0  # tiles that a processor could compute in the time that it waits per turn
+    together: int = 1  # tiles that a processor runs at once
+    start: float = 0.0  # microseconds of overhead
+    is_int8: bool = False  # int8 in two buffers, with an offset per column for zero points; or floats
 
     @property
     def height(self) -> int:
@@ -50,7 +50,7 @@ class Tile:
 
     @property
     def workgroup_bytes(self) -> int:
-        """Workgroup memory that it takes: a step of each row and column, and of four more for padding."""
+        """Workgroup memory: a step of each row and column, with padding of four rows and columns."""
         per_row = self.step * (2 if self.is_int8 else 4)
         lanes = -(-self.down * self.across // self.width)  # that share a column's offset
         offsets = 4 * lanes * self.width if self.is_int8 else 0
@@ -76,7 +76,7 @@ class Tile:
         per_processor = -(-parts * self.count(rows, columns) // PROCESSORS)
         tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
         turns = per_processor / self.together
-        if turns <= 3:  # later ones begin at different times, so that one computes while another waits
+        if turns <= 3:  # later turns begin at different times: one computes while another waits
             turns = math.ceil(turns)
         time = self.start + (per_processor + self.idle * turns) * tile
         if parts == 1:
@@ -127,9 +127,9 @@ def choose(
     return min(choices, key=lambda choice: choice[0].microseconds(rows, columns, depth, choice[1], is_gated))
 
 
-LANES = 8  # of one subgroup, that share a quad of columns and add up their sums
-STRIP_WORKGROUPS = 256  # that k is split into parts for: two for each processor of an H200
-_LOADS = {1: "words_one", 2: "words_two", 4: "words_four"}  # libraries, by words of a load
+LANES = 8  # of a subgroup: they share a quad of columns and add up their sums
+STRIP_WORKGROUPS = 256  # k is split into parts to reach this number: two per processor of an H200
+_LOADS = {1: "words_one", 2: "words_two", 4: "words_four"}  # libraries, by words per load
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Strip:
     """What a workgroup computes at once: `tall` rows of `across` quads of columns."""
 
     tall: int  # a multiple of LANES
-    load: int  # words that an invocation takes of a column at a time
+    load: int  # words of a column that an invocation loads at a time
     across: int = 16
 
     @property
@@ -147,7 +147,7 @@ class Strip:
 
     @property
     def workgroup_bytes(self) -> int:
-        """Workgroup memory that it takes: two steps of each row, of floats, and an eighth for padding."""
+        """Workgroup memory: two steps of each row, in floats, and an eighth for padding."""
         return 2 * self.tall * self.step_words * 32 * (LANES + 1) // LANES
 
     @property
@@ -163,10 +163,10 @@ class Strip:
 # Few rows use long loads, which keep memory busy. More rows use shorter ones: steps are unrolled, so the code
 # grows with both, and all kernels of a model share the instruction cache.
 STRIPS = (Strip(8, 4), Strip(16, 2), Strip(24, 1), Strip(32, 1))
-STRIP_ROWS_MAX = STRIPS[-1].tall  # with more, tiles are quicker
+STRIP_ROWS_MAX = STRIPS[-1].tall  # with more rows, tiles are faster
 
 
-def choose_strip(target: Target, rows: int, packed: Words) -> tuple[Strip, int] | None:
+def choose_strip(target: Target, rows: int, packed: PackedWeights) -> tuple[Strip, int] | None:
     """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this device."""
     if (
         target.is_cpu

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pteron.dtypes import Storage
-from pteron.families.quantized.ends import Ends
-from pteron.families.quantized.packing import Words
+from pteron.families.quantized.epilogue import Epilogue
+from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, Window
 from pteron.ops.operand import joined
 from pteron.wgsl import Kernels
@@ -45,7 +45,7 @@ class Cut:
     starts: tuple[int, ...]  # first rows of the tiles: each is full, so the last two may overlap
 
 
-def choose(target: Target, x: Operand | Scratch, rows: int, packed: Words) -> Cut | None:
+def choose(target: Target, x: Operand | Scratch, rows: int, packed: PackedWeights) -> Cut | None:
     """How to split a product for a software adapter; None if q4_windows cannot run."""
     if not isinstance(x, Operand) or not rows or not _suits(target, x, packed):
         return None
@@ -64,7 +64,7 @@ def choose(target: Target, x: Operand | Scratch, rows: int, packed: Words) -> Cu
     return Cut(tile, -(-blocks // (len(ARRAYS) * launches)), starts)
 
 
-def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterator[Dispatch]:
+def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut: Cut) -> Iterator[Dispatch]:
     """x times the weights, a launch for every four windows and tile of rows."""
     assert isinstance(x, Operand)
     columns, width = packed.columns, 4 * cut.blocks
@@ -78,7 +78,7 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
         "ACROSS": across,
     }
     declarations["use_nibbles_in_place"] = WORDS[packed.library].in_place
-    made = kernel("q4_windows", **declarations, **ends.declarations)
+    made = kernel("q4_windows", **declarations, **epilogue.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
         windows: dict[str, Any] = {
             name: _window(packed, first_column + place * width, cut.blocks)
@@ -89,8 +89,8 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
                 made,
                 x=Window(x, first_row * packed.depth),
                 **windows,
-                **ends.operands,
-                rows=ends.count // columns,
+                **epilogue.operands,
+                rows=epilogue.count // columns,
                 columns=columns,
                 first_row=first_row,
                 first_column=first_column,
@@ -98,7 +98,7 @@ def product(x: Operand | Scratch, packed: Words, ends: Ends, cut: Cut) -> Iterat
             )
 
 
-def _suits(target: Target, x: Operand, packed: Words) -> bool:
+def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
     """Whether x is f32 in whole words, weights keep the file's order of words, and no block of columns spans
     two matrices."""
     matrices = _matrices(packed.weights)
@@ -113,7 +113,7 @@ def _suits(target: Target, x: Operand, packed: Words) -> bool:
     )
 
 
-def _window(packed: Words, first: int, blocks: int) -> Weight:
+def _window(packed: PackedWeights, first: int, blocks: int) -> Weight:
     """Columns from `first` on: their words, then their scales. Columns past the last are zeros."""
     slices = list(_slices(packed, first, blocks))
     words, scales = _matrices(packed.weights), _matrices(packed.scales)
@@ -133,7 +133,7 @@ def _window(packed: Words, first: int, blocks: int) -> Weight:
     )
 
 
-def _slices(packed: Words, first: int, blocks: int) -> Iterator[tuple[int, int, int, int]]:
+def _slices(packed: PackedWeights, first: int, blocks: int) -> Iterator[tuple[int, int, int, int]]:
     """(matrix, first of its columns, how many, blocks that they take) of a window."""
     matrices = _matrices(packed.weights)
     end, before = first + 4 * blocks, 0
@@ -155,18 +155,18 @@ def _matrices(weight: Weight) -> tuple[Weight, ...]:
     return replace(weight, count=own, rest=()), *weight.rest
 
 
-def _per_word(packed: Words) -> int:
+def _per_word(packed: PackedWeights) -> int:
     return WORDS[packed.library].weights
 
 
-def _words(packed: Words) -> int:
+def _words(packed: PackedWeights) -> int:
     return packed.depth // _per_word(packed)
 
 
-def _group(packed: Words) -> int:
+def _group(packed: PackedWeights) -> int:
     """Words that share a scale."""
     return packed.group * 8 // _per_word(packed)
 
 
-def _groups(packed: Words) -> int:
+def _groups(packed: PackedWeights) -> int:
     return -(-_words(packed) // _group(packed))

@@ -1,3 +1,3 @@
-"""Resampling: planes on another grid."""
+"""Resampling of planes: upsampling and grid sampling."""
 
-from pteron.families.resample import grid, shuffle, upsample
+from pteron.families.resample import grid, upsample

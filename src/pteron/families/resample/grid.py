@@ -1,4 +1,4 @@
-"""Sampling of planes at the places that a grid names, and the places of a regular grid."""
+"""Sampling of planes at the points of a grid, and the points of a regular grid."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ kernel = Kernels(__name__)
 
 _SAMPLES = ("bilinear", "nearest", "bicubic")  # by the operator's numbers
 _PADDINGS = ("zeros", "border", "reflection")
-# Places in elements of a dim, from -1 and 1 at the centres or at the outer edges of its first and last.
-_ELEMENTS = {True: "(place + 1.0) * 0.5 * (size - 1.0)", False: "((place + 1.0) * size - 1.0) * 0.5"}
+# A coordinate in [-1, 1] as an index: -1 and 1 are the centres of the first and last element, or their edges.
+_ELEMENTS = {
+    True: "(coordinate + 1.0) * 0.5 * (size - 1.0)",
+    False: "((coordinate + 1.0) * size - 1.0) * 0.5",
+}
 _ONTO_PLANE = {
     ("border", True): "within(position, size)",
     ("border", False): "within(position, size)",
@@ -22,19 +25,15 @@ _ONTO_PLANE = {
 }
 
 
-def _sampled_shape(
-    x: Operand, grid: Operand, interpolation_mode: int, padding_mode: int, *_: object
-) -> Shape:
+def _sampled_shape(x: Operand, grid: Operand, interpolation: int, padding: int, *_: object) -> Shape:
     require(x.rank == 4 and grid.rank == 4, "grid_sampler_2d takes four dims, of input and grid", x, grid)
     require(grid.shape[-1] == 2, "the grid's last dim must be 2: a place's x and y", x, grid)
     require(grid.shape[0] == x.shape[0], "input and grid must have one batch", x, grid)
     require(min(x.shape[2:]) > 0, "planes must not be empty", x, grid)
-    known = 0 <= interpolation_mode < len(_SAMPLES)
-    require(
-        known, f"interpolation_mode is 0 (bilinear), 1 (nearest) or 2 (bicubic), not {interpolation_mode}"
-    )
-    known = 0 <= padding_mode < len(_PADDINGS)
-    require(known, f"padding_mode is 0 (zeros), 1 (border) or 2 (reflection), not {padding_mode}")
+    known = 0 <= interpolation < len(_SAMPLES)
+    require(known, f"interpolation_mode is 0 (bilinear), 1 (nearest) or 2 (bicubic), not {interpolation}")
+    known = 0 <= padding < len(_PADDINGS)
+    require(known, f"padding_mode is 0 (zeros), 1 (border) or 2 (reflection), not {padding}")
     return (*x.shape[:2], *grid.shape[1:3])
 
 

@@ -1,7 +1,7 @@
 //! use index
 //! extent out: count
-// out[row · width + column] = (column + offset, row + offset) · stride: the places of a plane's elements, in the
-// units of a plane that is `stride` times as large. One invocation writes one number.
+// out[row · width + column] = (column + offset, row + offset) · stride: the coordinates of a plane's elements on a
+// plane that is `stride` times as large. One invocation writes one number.
 alias R = f32;
 const WORKGROUP = 64u;
 

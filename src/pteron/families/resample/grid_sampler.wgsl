@@ -4,9 +4,9 @@
 //! extent x: batch * channels * height * width
 //! extent grid: 2 * batch * out_height * out_width
 //! extent out: batch * channels * out_height * out_width
-// out[n, c, y, x] = sample of the plane x[n, c] at the place grid[n, y, x], whose two numbers are along the width
-// and along the height, from -1 to 1. One invocation computes one element. A place that is no number gives NaN,
-// and the nearest element to it is the first.
+// out[n, c, y, x] = sample of the plane x[n, c] at the point grid[n, y, x]: a coordinate along the width and one
+// along the height, from -1 to 1. One invocation computes one element. A NaN coordinate gives NaN; for "nearest" it
+// gives the first element.
 alias X = f32;
 alias G = f32;
 alias R = f32;
@@ -26,15 +26,15 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-// A place in elements of a dim, from its first.
-fn elements(place: f32, size: f32) -> f32 { return (place + 1.0) * 0.5 * (size - 1.0); }
+// A coordinate as an index along a dim.
+fn elements(coordinate: f32, size: f32) -> f32 { return (coordinate + 1.0) * 0.5 * (size - 1.0); }
 
 // The index of a position outside the plane; it reads as zero.
 fn onto_plane(position: f32, size: f32) -> f32 { return position; }
 
 fn within(position: f32, size: f32) -> f32 { return at_most(at_least(position, 0.0), size - 1.0); }
 
-// Mirrored at `low` and at `low + span` as often as it takes.
+// Reflected at `low` and `low + span` until it is between them.
 fn reflected(position: f32, low: f32, span: f32) -> f32 {
   if (span == 0.0) { return low; }
   let far = abs(position - low);
@@ -42,7 +42,7 @@ fn reflected(position: f32, low: f32, span: f32) -> f32 {
   return select(nan(), min(rest, 2.0 * span - rest) + low, is_finite(position));
 }
 
-// An element of a plane; zero where it has none.
+// An element of a plane; zero outside.
 fn element(plane: u32, row: f32, column: f32) -> f32 {
   let last = vec2(f32(params.height), f32(params.width)) - 1.0;
   let inside = row >= 0.0 && row <= last.x && column >= 0.0 && column <= last.y;
@@ -61,7 +61,7 @@ fn nearest(plane: u32, position: vec2<f32>) -> f32 {
   return element(plane, row, column);
 }
 
-// A sum of weighted values, so that an infinity stays one: `mix` may be compiled to a difference.
+// A weighted sum keeps an infinity; `mix` may be compiled to a difference, which gives NaN.
 fn weighted(a: f32, b: f32, part: f32) -> f32 { return (1.0 - part) * a + part * b; }
 
 fn bilinear(plane: u32, position: vec2<f32>) -> f32 {
@@ -75,8 +75,8 @@ fn bilinear(plane: u32, position: vec2<f32>) -> f32 {
   return weighted(upper, lower, part.x);
 }
 
-// Weights of the four elements around a position `part` after the second, by the cubic convolution
-// whose slope at 1 is -0.75.
+// Weights of the four elements around a position that is `part` after the second, by cubic convolution with
+// a = -0.75.
 fn cubic(part: f32) -> vec4<f32> {
   let distance = vec4(part + 1.0, part, 1.0 - part, 2.0 - part);
   let near = (1.25 * distance - 2.25) * distance * distance + 1.0;

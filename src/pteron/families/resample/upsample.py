@@ -1,4 +1,4 @@
-"""Planes of another size, by the nearest element or between four of them."""
+"""Upsampling: planes of another size, by the nearest element or by interpolation between four of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ kernel = Kernels(__name__)
 def _resized(
     x: Operand, output_size: Sequence[AnyInt] | None, scale_factors: Sequence[float] | None
 ) -> Shape:
-    """The output's shape, by the size or the factors that the operator names."""
+    """The output's shape, by a size or by factors."""
     require(x.rank == 4 and x.dtype.is_float, "upsampling takes four dims of floats", x)
-    require(
-        (output_size is None) != (scale_factors is None), "either output_size or scale_factors is given", x
-    )
+    has_one = (output_size is None) != (scale_factors is None)
+    require(has_one, "either output_size or scale_factors is given", x)
     given = output_size if scale_factors is None else scale_factors
     assert given is not None
     require(len(given) == 2, f"planes have two dims, {list(given)} must too", x)
@@ -36,8 +35,8 @@ def _resized(
 
 
 def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> tuple[float, float]:
-    """Elements of x from one element of the output to the next: by the factors where the operator names them,
-    not by the sizes, which are rounded. Equal sizes are a copy all the same."""
+    """Elements of x per element of the output: by the factors if they are given, since sizes are rounded.
+    Equal sizes are a copy."""
     ratios = zip(x.shape[2:], out.shape[2:], scale_factors or (None, None), strict=True)
     height, width = (
         1.0 if size == result else size / result if factor is None else 1.0 / factor
@@ -67,43 +66,25 @@ def _resample(picked: Kernel, x: Operand, out: Operand, steps: tuple[float, floa
 def nearest(
     x: Operand, output_size: object, scale_factors: Sequence[float] | None, out: Operand
 ) -> Iterator[Dispatch]:
-    # Twice the size repeats every element, whichever factor led to it.
+    # Twice the size repeats every element, whatever the factor.
     sizes = zip(x.shape[2:], out.shape[2:], _steps(x, out, scale_factors), strict=True)
     height, width = (0.5 if result == 2 * size else step for size, result, step in sizes)
     yield _resample(kernel("upsample_nearest"), x, out, (height, width))
 
 
-def _bilinear_shape(
-    x: Operand,
-    output_size: Sequence[AnyInt] | None,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None,
-) -> Shape:
-    return _resized(x, output_size, scale_factors)
-
-
 @op(
     "aten.upsample_bilinear2d.vec",
     "input output_size:ints? align_corners:bool scale_factors:floats? -> out",
-    shape=_bilinear_shape,
+    shape=lambda x, output_size, _, scale_factors: _resized(x, output_size, scale_factors),
 )
 def bilinear(
-    x: Operand,
-    output_size: object,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None,
-    out: Operand,
+    x: Operand, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None, out: Operand
 ) -> Iterator[Dispatch]:
     if not align_corners:
         steps = _steps(x, out, scale_factors)
         yield _resample(kernel("upsample_bilinear", source="step * (f32(i) + 0.5) - 0.5"), x, out, steps)
         return
-    yield _resample(kernel("upsample_bilinear"), x, out, _aligned_steps(x.shape[2:], out.shape[2:]))
-
-
-def _aligned_steps(plane: Shape, result: Shape) -> tuple[float, float]:
-    """Steps that lead from the first element to the last."""
-    height, width = (
-        (size - 1) / (count - 1) if count > 1 else 0.0 for size, count in zip(plane, result, strict=True)
-    )
-    return height, width
+    # Steps from the first element to the last.
+    sizes = zip(x.shape[2:], out.shape[2:], strict=True)
+    height, width = ((size - 1) / (result - 1) if result > 1 else 0.0 for size, result in sizes)
+    yield _resample(kernel("upsample_bilinear"), x, out, (height, width))

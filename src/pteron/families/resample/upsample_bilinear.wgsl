@@ -1,8 +1,8 @@
 //! use index
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
-// out[plane, y, x] = x[plane] at (source(y), source(x)), between the four elements around it, each weighted by
-// its distance. One invocation computes one element.
+// out[plane, y, x] = x[plane] at (source(y), source(x)), interpolated between the four elements around it. One
+// invocation computes one element.
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
@@ -23,7 +23,7 @@ struct Params {
 
 fn source(i: u32, step: f32) -> f32 { return step * f32(i); }
 
-// Between which two elements of a dim, and how far from the first of them.
+// The two elements of a dim around a position, and the distance from the first.
 struct Between {
   first: u32,
   second: u32,
@@ -37,7 +37,7 @@ fn between(i: u32, step: f32, size: u32, out_size: u32) -> Between {
   return Between(first, min(first + 1u, size - 1u), clamp(inside - f32(first), 0.0, 1.0));
 }
 
-// A sum of weighted values, so that an infinity stays one: `mix` may be compiled to a difference.
+// A weighted sum keeps an infinity; `mix` may be compiled to a difference, which gives NaN.
 fn weighted(a: f32, b: f32, part: f32) -> f32 { return (1.0 - part) * a + part * b; }
 
 fn in_row(plane: u32, row: u32, column: Between) -> f32 {

@@ -1,13 +1,14 @@
-"""Rotary position embeddings, in the three forms that exporters emit, and read from a table in place."""
+"""Rotary position embeddings (RoPE), in the three forms that exporters emit, or by slices of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from pteron.families.rope.rotate import Angles, angles, rotate
+from pteron.families.rope.rotate import Rotation, rotate
 from pteron.graph import Shape, Tensor, Value
-from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, op, require, same_shape
+from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 
@@ -17,43 +18,28 @@ def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
     return xq.shape, xk.shape
 
 
-def _rotate_both(by: Sequence[Angles], x: Sequence[Operand], out: Sequence[Operand]) -> Iterator[Dispatch]:
-    """Queries and keys by their angles: together, unless batches or widths differ."""
-    xq, xk = x
-    if (xq.shape[0], xq.shape[3]) == (xk.shape[0], xk.shape[3]):
-        yield rotate(by[0], xq, out[0], xk, out[1])
-    else:
-        yield from map(rotate, by, x, out)
+def rotation(name: str, form: str, positions: str = "") -> None:
+    """An operator that rotates queries and keys by tables of cosines and sines, from row `start` on."""
+
+    def dispatches(
+        xq: Operand, xk: Operand, cosines: Operand, sines: Operand, *rest: Any
+    ) -> Iterator[Dispatch]:
+        *bounds, xq_out, xk_out = rest
+        by_query, by_key = map(Rotation(form, cosines, sines, *bounds).angles, (xq, xk))
+        if (xq.shape[0], xq.shape[3]) == (xk.shape[0], xk.shape[3]):
+            yield rotate(by_query, xq, xq_out, xk, xk_out)
+        else:  # batches or widths differ
+            yield rotate(by_query, xq, xq_out)
+            yield rotate(by_key, xk, xk_out)
+
+    signature = f"xq xk freqs_cos freqs_sin {positions} -> xq_out xk_out"
+    define(name, signature, shape=_both_shapes, compute=dispatches)
 
 
-@op(
-    "et_vk.apply_rotary_emb.default",
-    "xq xk freqs_cos freqs_sin -> xq_out xk_out",
-    shape=_both_shapes,
-)
-def rope(
-    xq: Operand, xk: Operand, freqs_cos: Operand, freqs_sin: Operand, xq_out: Operand, xk_out: Operand
-) -> Iterator[Dispatch]:
-    by = [angles("neighbours", x, freqs_cos, freqs_sin) for x in (xq, xk)]
-    yield from _rotate_both(by, (xq, xk), (xq_out, xk_out))
-
-
-@op(
-    "et_vk.apply_rotary_emb_hf.default",
-    "xq xk freqs_cos freqs_sin start_pos:int -> xq_out xk_out",
-    shape=_both_shapes,
-)
-def rope_hf(
-    xq: Operand,
-    xk: Operand,
-    freqs_cos: Operand,
-    freqs_sin: Operand,
-    start_pos: AnyInt,
-    xq_out: Operand,
-    xk_out: Operand,
-) -> Iterator[Dispatch]:
-    by = [angles("halves", x, freqs_cos, freqs_sin, start_pos) for x in (xq, xk)]
-    yield from _rotate_both(by, (xq, xk), (xq_out, xk_out))
+rotation("et_vk.apply_rotary_emb.default", "neighbours")
+rotation("et_vk.apply_rotary_emb_hf.default", "halves", "start_pos:int")
+# et_vk.apply_rotary_emb by rows [start, end) of longer tables.
+rotation("pteron.rope_slice", "neighbours", "start:int? end:int?")
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default", "x freqs_cis -> out", shape=same_shape)
@@ -63,32 +49,12 @@ def rope_interleaved(x: Operand, freqs_cis: Operand, out: Operand) -> Iterator[D
     if x.numel:
         shape = (x.numel // (steps * width), 1, steps, width)  # the rows of one step, as if they were heads
         x, out = replace(x, shape=shape), replace(out, shape=shape)
-        yield rotate(angles("pairs", x, freqs_cis, None), x, out)
-
-
-@op(
-    "pteron.rope_slice",
-    "xq xk freqs_cos freqs_sin start:int? end:int? -> xq_out xk_out",
-    shape=_both_shapes,
-)
-def rope_slice(
-    xq: Operand,
-    xk: Operand,
-    freqs_cos: Operand,
-    freqs_sin: Operand,
-    start: AnyInt | None,
-    end: AnyInt | None,
-    xq_out: Operand,
-    xk_out: Operand,
-) -> Iterator[Dispatch]:
-    """et_vk.apply_rotary_emb by rows [start, end) of longer tables."""
-    by = [angles("neighbours", x, freqs_cos, freqs_sin, start, end) for x in (xq, xk)]
-    yield from _rotate_both(by, (xq, xk), (xq_out, xk_out))
+        yield rotate(Rotation("pairs", freqs_cis, None).angles(x), x, out)
 
 
 @rewrite("rope_slice")
 def read_tables_in_place(flow: Flow) -> Iterator[Replacement]:
-    """Rows of the tables that are sliced for a rotation are read where they are."""
+    """Read the rows of sliced tables in place, without the slice."""
     for call in flow.of("et_vk.apply_rotary_emb.default"):
         xq, xk, *tables = call.inputs
         cosines, sines = (_sliced(flow, table) for table in tables)
@@ -99,7 +65,7 @@ def read_tables_in_place(flow: Flow) -> Iterator[Replacement]:
 
 
 def _are_alike(flow: Flow, *tables: Value) -> bool:
-    """Whether tables are constants of one shape, so that a slice has the same rows of all."""
+    """Whether tables are constants of one shape, so that a slice takes the same rows of each."""
     shapes = [
         table.shape_max
         for table in tables
@@ -109,7 +75,7 @@ def _are_alike(flow: Flow, *tables: Value) -> bool:
 
 
 def _sliced(flow: Flow, rows: Value) -> tuple[Value, Value, Value] | None:
-    """(table, start, end) where a value is rows of a table, one after the other, or a copy of them."""
+    """(table, start, end) if a value is a slice of rows of a table, or a copy of one."""
     if clone := flow.maker(rows, "aten.clone.default"):
         return _sliced(flow, clone.inputs[0])
     if found := flow.maker(rows, "aten.slice_copy.Tensor"):

@@ -6,14 +6,14 @@
 //! extent q_out: count // (work * all) * heads * width
 //! extent k: count // (work * all) * key_heads * width
 //! extent v: count // (work * all) * key_heads * width
-//! extent k_out: (count // (work * all * steps) - 1) * out_stride + (place + steps) * key_heads * width
-//! extent v_out: (count // (work * all * steps) - 1) * out_stride + (place + steps) * key_heads * width
+//! extent k_out: (count // (work * all * steps) - 1) * out_stride + (cache_start + steps) * key_heads * width
+//! extent v_out: (count // (work * all * steps) - 1) * out_stride + (cache_start + steps) * key_heads * width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 // Rotates queries and keys by their position, and copies values. Pairs of a head's elements become
 // (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair; the first `rotary` elements of a
 // head are rotated, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
-// written from step `place` on: to a cache that has room for more steps, or to a separate tensor. One
+// written from step `cache_start` on: to a cache that has room for more steps, or to a separate tensor. One
 // invocation processes one pair, or one element that is not rotated, of a head of q, k or v.
 alias Q = f32;
 alias K = f32;
@@ -34,7 +34,7 @@ struct Params {
   rotary: u32,
   columns: u32, // of the tables that a head reads
   start: i32, // the tables' row of the first step
-  place: i32, // of the first step, among those of k_out and v_out
+  cache_start: i32, // of the first step, among those of k_out and v_out
   out_stride: u32, // elements between the batches of k_out, and of v_out
   angle_strides: vec2<u32>, // of (step, head), in elements of the tables
 }

@@ -7,7 +7,7 @@
 //! extent q: count // all * heads * width
 //! extent q_out: count // all * heads * width
 //! extent k: count // all * key_heads * width
-//! extent k_out: (count // (all * steps) - 1) * out_stride + (place + steps) * key_heads * width
+//! extent k_out: (count // (all * steps) - 1) * out_stride + (cache_start + steps) * key_heads * width
 //! extent query_weight: width
 //! extent key_weight: width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
@@ -32,7 +32,7 @@ struct Params {
   rotary: u32,
   columns: u32, // of the tables that a head reads
   start: i32, // the tables' row of the first step
-  place: i32, // of the first step, among those of k_out
+  cache_start: i32, // of the first step, among those of k_out
   out_stride: u32, // elements between the batches of k_out
   query_eps: f32,
   key_eps: f32,

@@ -1,7 +1,7 @@
 """Rotates queries and keys by their position, and copies values, in one dispatch.
 
-`angles` says which elements of a head make pairs and where tables hold the angle of each; `rotate` makes
-the dispatch, whose keys and values may go into tensors or into caches.
+`Rotation.angles` says which elements of a head are a pair and where tables hold its angle; `rotate` makes the
+dispatch, whose keys and values go to tensors or to caches.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 _NEIGHBOURS: dict[str, Any] = {}
-HALVES: dict[str, Any] = {
-    "HALVED": True,
-    "second_angle": "first_angle(base + params.rotary / 2u, pair)",
-}
+HALVES: dict[str, Any] = {"HALVED": True, "second_angle": "first_angle(base + params.rotary / 2u, pair)"}
 _PAIRS: dict[str, Any] = {
     "first_angle": "vec2(f32(cosines[base + 2u * pair]), f32(cosines[base + 2u * pair + 1u]))",
 }
@@ -39,56 +36,47 @@ class Angles:
     strides: tuple[int, int]  # of (step, head), in the tables
 
 
-def angles(
-    form: str,
-    x: Operand,
-    cosines: Operand,
-    sines: Operand | None,
-    start: AnyInt | None = None,
-    end: AnyInt | None = None,
-) -> Angles:
-    """The angles of x, [batch, steps, heads, width], in one of the forms that tables have:
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Tables of cosines and sines in one of three forms, and the positions in them:
 
     - "neighbours": pairs (2j, 2j + 1), each with one angle; the rows are those of the slice [start, end).
     - "halves": pairs (j, j + rotary / 2), each element with its own angle; the first row is `start`.
     - "pairs": pairs (2j, 2j + 1), cosine and sine side by side; a row for each head, whatever the step.
     """
-    steps, heads, width = x.shape[1:]
-    if form == "halves":
-        assert sines is not None
-        assert start is not None
-        require(_are_tables(cosines, sines), "cos and sin must be matrices of one shape", cosines, sines)
-        rows, rotary = cosines.shape
-        require(rotary % 2 == 0 and rotary <= width, "the tables must not be wider than a head", x, cosines)
-        inside = start >= 0 and start + steps <= rows
-        require(inside, f"positions {start} to {start + steps} leave the table", x, cosines)
-        return Angles(HALVES, cosines, sines, start, rotary, rotary, (rotary, 0))
-    require(width % 2 == 0, "heads must have an even width", x)
-    if form == "neighbours":
-        assert sines is not None
-        expected = f"cos and sin must be {[steps, width // 2]}"
-        require(_are_tables(cosines, sines), expected, x, cosines, sines)
-        first, last = slice_bounds(cosines.shape[0], start, end)
-        fits = last - first == steps and cosines.shape[1] == width // 2
-        require(fits, expected, x, cosines, sines)
-        return Angles(_NEIGHBOURS, cosines, sines, first, width, width // 2, (width // 2, 0))
-    fits = cosines.numel == heads * width
-    require(fits, "freqs must have a value for each of x's columns", x, cosines)
-    return Angles(_PAIRS, cosines, None, 0, width, width, (0, width))
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """A rotation by tables, as `angles` takes them."""
 
     form: str
     cosines: Operand
     sines: Operand | None
-    start: AnyInt | None
-    end: AnyInt | None
+    start: AnyInt | None = None
+    end: AnyInt | None = None
 
     def angles(self, x: Operand) -> Angles:
-        return angles(self.form, x, self.cosines, self.sines, self.start, self.end)
+        """The angles of x, [batch, steps, heads, width]."""
+        cosines, sines, start = self.cosines, self.sines, self.start
+        steps, heads, width = x.shape[1:]
+        if self.form == "halves":
+            assert sines is not None
+            assert start is not None
+            require(_are_tables(cosines, sines), "cos and sin must be matrices of one shape", cosines, sines)
+            rows, rotary = cosines.shape
+            fits = rotary % 2 == 0 and rotary <= width
+            require(fits, "the tables must not be wider than a head", x, cosines)
+            inside = start >= 0 and start + steps <= rows
+            require(inside, f"positions {start} to {start + steps} leave the table", x, cosines)
+            return Angles(HALVES, cosines, sines, start, rotary, rotary, (rotary, 0))
+        require(width % 2 == 0, "heads must have an even width", x)
+        if self.form == "neighbours":
+            assert sines is not None
+            expected = f"cos and sin must be {[steps, width // 2]}"
+            require(_are_tables(cosines, sines), expected, x, cosines, sines)
+            first, last = slice_bounds(cosines.shape[0], start, self.end)
+            fits = last - first == steps and cosines.shape[1] == width // 2
+            require(fits, expected, x, cosines, sines)
+            return Angles(_NEIGHBOURS, cosines, sines, first, width, width // 2, (width // 2, 0))
+        fits = cosines.numel == heads * width
+        require(fits, "freqs must have a value for each of x's columns", x, cosines)
+        return Angles(_PAIRS, cosines, None, 0, width, width, (0, width))
 
 
 def _are_tables(cosines: Operand, sines: Operand) -> bool:
@@ -104,10 +92,10 @@ def rotate(
     v: Operand | None = None,
     v_out: Operand | None = None,
     *,
-    place: AnyInt = 0,
+    cache_start: AnyInt = 0,
 ) -> Dispatch:
-    """q, and k where there is one, rotated; v copied. All are [batch, steps, heads, width], differ in heads
-    alone; k and v are written from step `place` of their outputs on."""
+    """Rotate q, and k if given; copy v. All are [batch, steps, heads, width] and differ only in heads; k and
+    v are written from step `cache_start` of their outputs on."""
     key_heads = k.shape[2] if k is not None else 0
     declarations = dict(angles.declarations)
     if k is None:
@@ -119,7 +107,7 @@ def rotate(
     count = q.shape[0] * q.shape[1] * every * work
     return Dispatch(
         kernel("rope", **declarations),
-        **_rotated(angles, q, q_out, k, k_out, place),
+        **_rotated(angles, q, q_out, k, k_out, cache_start),
         v=v,
         v_out=v_out,
         count=count,
@@ -145,10 +133,10 @@ def norm_and_rotate(
     k_out: Operand,
     k_norm: Norm,
     *,
-    place: AnyInt,
+    cache_start: AnyInt,
     target: Target,
 ) -> Dispatch:
-    """q and k normed, then rotated, as `rotate` does."""
+    """Norm q and k, then rotate them as `rotate` does."""
     for x, norm in ((q, q_norm), (k, k_norm)):
         fits = norm.weight.shape == x.shape[-1:]
         require(fits, "weight must have the size of x's last dim", x, norm.weight)
@@ -157,7 +145,7 @@ def norm_and_rotate(
     layout = row_layout(target, count, q.shape[3])
     return Dispatch(
         kernel("rope_norm", **angles.declarations, **layout),
-        **_rotated(angles, q, q_out, k, k_out, place),
+        **_rotated(angles, q, q_out, k, k_out, cache_start),
         query_weight=q_norm.weight,
         key_weight=k_norm.weight,
         query_eps=q_norm.eps,
@@ -169,9 +157,9 @@ def norm_and_rotate(
 
 
 def _rotated(
-    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, place: AnyInt
+    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, cache_start: AnyInt
 ) -> dict[str, Any]:
-    """What both kernels take."""
+    """Arguments of both kernels."""
     return {
         "q": q,
         "k": k,
@@ -187,7 +175,7 @@ def _rotated(
         "rotary": angles.rotary,
         "columns": angles.columns,
         "start": angles.start,
-        "place": place,
+        "cache_start": cache_start,
         "out_stride": k_out.strides[0] if k_out is not None else 0,
         "angle_strides": angles.strides,
     }

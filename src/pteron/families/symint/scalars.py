@@ -11,16 +11,11 @@ def _source(*_: object) -> tuple[Dispatch, ...]:
     return ()  # its value is read from the call's inputs before planning
 
 
-define(
-    "et_vk.select_as_symint.default",
-    "x dim:int index:int -> out:symint",
-    shape=None,
-    compute=_source,
-    kind=Kind.SOURCE,
-)
+_ELEMENT = "x dim:int index:int -> out:symint"
+define("et_vk.select_as_symint.default", _ELEMENT, shape=None, compute=_source, kind=Kind.SOURCE)
 
 
-def _scalar(name: str, signature: str, compute: Compute) -> None:
+def scalar(name: str, compute: Compute, signature: str = "a:int b:int -> out:symint") -> None:
     define(name, signature, shape=None, compute=compute, kind=Kind.SCALAR)
 
 
@@ -34,8 +29,14 @@ def _size(x: Operand, dim: int) -> AnyInt:
 
 
 # A plan is made for given shapes, so a size is a plain number in it.
-_scalar("sym_size.int", "self dim:int -> out:symint", _size)
-_scalar("add", "a:int b:int -> out:symint", lambda a, b: a + b)
-_scalar("sub", "a:int b:int -> out:symint", lambda a, b: a - b)
-_scalar("mul", "a:int b:int -> out:symint", lambda a, b: a * b)
-_scalar("floordiv", "a:int b:int -> out:symint", _floordiv)
+scalar("sym_size.int", _size, "self dim:int -> out:symint")
+scalar("add", lambda a, b: a + b)
+scalar("sub", lambda a, b: a - b)
+scalar("mul", lambda a, b: a * b)
+scalar("floordiv", _floordiv)
+# Comparisons are 1 or 0.
+scalar("lt", lambda a, b: int(a < b))
+scalar("gt", lambda a, b: int(a > b))
+scalar("ge", lambda a, b: int(a >= b))
+scalar("le", lambda a, b: int(a <= b))
+scalar("eq", lambda a, b: int(a == b))

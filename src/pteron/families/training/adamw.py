@@ -1,11 +1,12 @@
-"""A step of the optimiser AdamW: weight decay apart from the gradient, moments corrected for their start.
+"""A step of the optimiser AdamW: decoupled weight decay, bias-corrected moments.
 
-The parameter and its moments change in place; the outputs are what they are then.
+The parameter and its moments are updated in place; the outputs are their new values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, define, require
@@ -20,22 +21,9 @@ def _adamw_shape(param: Operand, m: Operand, v: Operand, grad: Operand, *_: floa
     return param.shape, m.shape, v.shape
 
 
-def adamw_step(
-    param: Operand,
-    m: Operand,
-    v: Operand,
-    grad: Operand,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    bias_correction1: float,
-    bias_correction2: float,
-    param_out: Operand,
-    m_out: Operand,
-    v_out: Operand,
-) -> Iterator[Dispatch]:
+def adamw_step(param: Operand, m: Operand, v: Operand, grad: Operand, *arguments: Any) -> Iterator[Dispatch]:
+    lr, beta1, beta2, eps, weight_decay, bias_correction1, bias_correction2, *outputs = arguments
+    param_out, m_out, v_out = outputs
     require(bias_correction1 != 0 and bias_correction2 != 0, "a bias correction is a divisor and cannot be 0")
     yield Dispatch(
         kernel("adamw_step"),
@@ -59,7 +47,7 @@ def adamw_step(
     )
 
 
-# Exported graphs drop the namespace of operators that change tensors in place; runtimes register the other.
+# Exported graphs drop the namespace of operators that change tensors in place; runtimes register it.
 for _name in ("et_vk.adamw_step.default", "adamw_step.default"):
     define(
         _name,

@@ -7,8 +7,8 @@
 //! extent m_out: count
 //! extent v_out: count
 // m = β₁·m + (1 - β₁)·g,  v = β₂·v + (1 - β₂)·g²,  p = decay·p - step · m / (√(v · scale) + ε), with
-// step = learning rate / bias correction and scale = 1 / the second moment's. One invocation updates one element,
-// in place, and writes it to the outputs.
+// step = learning rate / bias correction of m and scale = 1 / bias correction of v. One invocation updates one
+// element in place and writes it to the outputs.
 alias P = f32;
 alias M = f32;
 alias V = f32;

@@ -1,7 +1,7 @@
-"""Cross entropy of logits and labels with its gradient, in one operator.
+"""Cross entropy of logits and labels, and its gradient, in one operator.
 
-A row whose label is negative is ignored: it adds nothing to the loss, and its gradient is zero. A label
-beyond the last class makes the loss NaN.
+A row with a negative label is ignored: it adds nothing to the loss, and its gradient is zero. A label past
+the last class makes the loss NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fused_ce(
     dlogits = (softmax(row) - onehot(label)) / n_valid, their derivative."""
     rows, classes = logits.shape
     require(not labels.dtype.is_float, "labels must be integers", labels)
-    require(classes > 0 or rows == 0, "a label needs a class to name", logits)
+    require(classes > 0 or rows == 0, "logits must have at least one class", logits)
     yield Indices(labels, -(1 << 31), classes - 1)
     rows_of_logits = strided_rows(logits, rows, classes)
     most, total, losses = (Scratch(max(rows, 1)) for _ in range(3))

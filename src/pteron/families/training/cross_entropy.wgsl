@@ -5,12 +5,12 @@
 //! extent most: rows
 //! extent total: rows
 //! extent out: count
-// For logits [row][class], with m the maximum of a row and t the sum of its exponentials over exp(m):
+// For logits [row][class], with the maximum m of a row and t = Σ exp(logits - m):
 //
 //     row_loss(row) = (m - logits[row, label] + log(t)) / n_valid
 //     slope(i) = (exp(logits[i] - m) / t - (1 if i's class is the label, or else 0)) / n_valid
 //
-// and zero in rows whose label is negative. One invocation computes one of either.
+// and zero in rows with a negative label. One invocation computes one result of either.
 alias X = f32;
 alias L = i32;
 alias R = f32;
@@ -42,8 +42,8 @@ fn slope(i: u32) -> f32 {
   let row = i / params.classes;
   let label = i32(labels[row]);
   if (label < 0) { return 0.0; }
-  let share = exp(f32(logits[i]) - most[row]) / total[row];
-  return (share - f32(i % params.classes == u32(label))) / params.n_valid;
+  let probability = exp(f32(logits[i]) - most[row]) / total[row];
+  return (probability - f32(i % params.classes == u32(label))) / params.n_valid;
 }
 
 fn result(i: u32) -> f32 { return slope(i); }

@@ -1,4 +1,5 @@
-"""Gradients of linear layers: of their weight, and of the input of one with 4-bit weights."""
+"""Gradients of linear layers: of the weight, and of the input of a layer with 4-bit weights; and 4-bit
+requantisation."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pteron.wgsl import Kernels
 
 def _weight_shape(d_out: Operand, x: Operand) -> Shape:
     fits = d_out.rank >= 1 and x.rank >= 1 and _rows(d_out) == _rows(x)
-    require(fits, "d_out and x must have as many rows as each other", d_out, x)
+    require(fits, "d_out and x must have the same number of rows", d_out, x)
     return d_out.shape[-1], x.shape[-1]
 
 
@@ -51,7 +52,7 @@ def linear_q4gsw_backward(
     require(group > 0, f"group_size {group} must be positive")
     fits = scales.rank == 2 and scales.shape[0] * group >= columns and scales.shape[1] >= depth
     require(fits, f"scales must be [k / {group}, n]", scales, weights)
-    # Constants are read as the layer itself has them, eight weights to a word; other bytes have a word each.
+    # Constants are packed as for the layer itself, eight weights to a word; other bytes take a word each.
     in_words = isinstance(weights.buffer, Weight) and weights.shape[1] % 4 == 0
     layout = {
         "use_matmul_b": "matmul_b_q4",

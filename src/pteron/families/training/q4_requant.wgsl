@@ -3,8 +3,8 @@
 //! extent scales: (columns - 1) // group * scales_pitch + rows
 //! extent out: rows * ceil(columns, 2)
 // out[n, j] = code[n, 2j] + 16 · code[n, 2j + 1], code[n, k] = clamp(round(latent[n, k] / scale[k / group, n]),
-// -8, 7) + 8, or 8 where the scale is zero. One invocation writes one byte, which is stored in its own word; the
-// last of an odd row has its lower nibble alone.
+// -8, 7) + 8, or 8 if the scale is zero. One invocation writes one byte, in a word of its own; the last byte of an
+// odd row has only its low nibble.
 alias X = f32;
 alias S = f32;
 alias R = u32;
@@ -22,20 +22,20 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-// x / s rounded to f32, then to the nearest whole number, halves to the even one. A GPU's quotient may be off in
-// its last bits, which matters beside a half: there, exact products show on which side of it x / s is.
+// x / s rounded to f32, then to the nearest integer, ties to even. A GPU's quotient may be wrong in its last bits, which
+// matters near a half: there, exact products decide on which side of it x / s is.
 fn whole_quotient(x: f32, s: f32) -> f32 {
   let quotient = x / s;
   let half = floor(quotient) + 0.5;
   if (abs(quotient) > 8.0 || abs(quotient - half) > 1e-5) { return round(quotient); }
   let s_high = bitcast<f32>(bitcast<u32>(s) & 0xfffff000u); // 12 bits, so that its product with half is exact
   let rest = (x - half * s_high) - half * (s - s_high); // x - half · s, exact: all three are nearly equal
-  let beyond = rest * sign(s); // of (quotient - half) · |s|
-  // Half the distance from `half` to the next number, which is shorter inwards from a power of two.
+  let excess = rest * sign(s); // of (quotient - half) · |s|
+  // Half the distance from `half` to the next float, which is shorter towards zero from a power of two.
   let step = bitcast<f32>(bitcast<u32>(half) & 0x7f800000u) * 0x1p-24f;
-  let inner = select(step, 0.5 * step, abs(half) == 0.5 && (beyond > 0.0) != (half > 0.0));
-  if (abs(beyond) <= inner * abs(s)) { return round(half); }
-  return select(floor(half), ceil(half), beyond > 0.0);
+  let inner = select(step, 0.5 * step, abs(half) == 0.5 && (excess > 0.0) != (half > 0.0));
+  if (abs(excess) <= inner * abs(s)) { return round(half); }
+  return select(floor(half), ceil(half), excess > 0.0);
 }
 
 fn code(n: u32, k: u32) -> u32 {

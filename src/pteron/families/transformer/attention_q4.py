@@ -9,21 +9,20 @@ scratch memory between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pteron.families.attention.kernels import Attention
 from pteron.families.attention.rope_sdpa import head_norms, rotate_into_caches
-from pteron.families.attention.sdpa import check_cached
+from pteron.families.attention.sdpa import KVCache
 from pteron.families.quantized import digits
-from pteron.families.quantized.ends import Ends, RotatedEnds
+from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
 from pteron.families.quantized.linear_q4 import linear_shape
-from pteron.families.quantized.products import Products, apart, sum_shape
+from pteron.families.quantized.products import Products, add_residual, sum_shape
 from pteron.families.rope.rotate import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
+from pteron.ops import Dispatch, Operand, Target, op, require
 
 SPLITS_MAX = 16  # splits of attention: every workgroup of the last product merges all of them
 
@@ -61,110 +60,67 @@ def _shape(*inputs: Any) -> Shape:
     "-> out",
     shape=_shape,
 )
-def attention_q4(
-    x: Operand,
-    gain: Operand | None,
-    eps: float,
-    weights: Sequence[Operand],
-    scales: Sequence[Operand],
-    biases: Sequence[Operand] | None,
-    group_size: AnyInt,
-    weight_sums: Sequence[Operand] | None,
-    least: float | None,
-    form: str,
-    cosines: Operand,
-    sines: Operand | None,
-    start: AnyInt | None,
-    end: AnyInt | None,
-    key_cache: Operand,
-    value_cache: Operand,
-    start_pos: AnyInt,
-    attn_mask: Operand | None,
-    is_causal: bool,
-    scale: float | None,
-    query_weight: Operand | None,
-    query_eps: float | None,
-    key_weight: Operand | None,
-    key_eps: float | None,
-    out_weights: Operand | None,
-    out_scales: Operand | None,
-    out_bias: Operand | None,
-    out_group_size: AnyInt | None,
-    out_weight_sums: Operand | None,
-    out_least: float | None,
-    residual: Operand | None,
-    out: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
+def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """Attention over the results of the first three products, then the output product if there are weights
     for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
-    products = Products(x, gain, eps, weights, scales, biases, group_size, weight_sums, least)
-    rotated = x.scratch(_query_shape(x, weights[0], key_cache))
-    rotation = Rotation(form, cosines, sines, start, end)
-    norms = head_norms(query_weight, query_eps, key_weight, key_eps)
-    yield from _project(products, rotated, rotation, key_cache, value_cache, start_pos, norms, target)
+    products, rotation = Products(*arguments[:9]), Rotation(*arguments[9:14])
+    cache, mask, is_causal, scale = KVCache(*arguments[14:17]), *arguments[17:20]
+    norms = head_norms(*arguments[20:24])
+    *out_product, residual, out = arguments[24:]
+    x, has_output = products.x, out_product[0] is not None
+    rotated = x.scratch(_query_shape(x, products.weights[0], cache.keys))
+    yield from _project(products, rotated, rotation, cache, norms, target)
     batch, steps, heads, width = rotated.shape
-    attended = x.scratch(rotated.shape) if out_weights is not None else out
-    attention = Attention(
-        rotated, key_cache, value_cache, attended, start_pos + steps, attn_mask, scale, start_pos, is_causal
-    )
-    if out_weights is None:
+    attended = x.scratch(rotated.shape) if has_output else out
+    attention = cache.attention(rotated, mask, is_causal, scale, attended)
+    if not has_output:
         yield from attention.dispatches(target)
         return
-    assert out_scales is not None
-    assert out_group_size is not None
+    weights, scales, bias, group_size, sums, least = out_product
     rows = replace(attended, shape=(batch, steps, heads * width))
-    factors = ([out_weights], [out_scales], None if out_bias is None else [out_bias], out_group_size)
-    out_sums = None if out_weight_sums is None else [out_weight_sums]
-    last = Products(rows, None, 0.0, *factors, out_sums, out_least)
+    biases, weight_sums = (None if each is None else [each] for each in (bias, sums))
+    last = Products(rows, None, 0.0, [weights], [scales], biases, group_size, weight_sums, least)
     packed = last.in_one_launch(target)
     splits = attention.in_splits(target, SPLITS_MAX) if packed and width % 8 == 0 else None
     if packed is None or splits is None:
         yield from attention.dispatches(target)
-        yield from last.into((out,), residual, target)
+        yield from last.dispatches((out,), residual, target)
         return
     dispatch, parts, count = splits
     yield dispatch
     source = digits.Splits(parts, count, width, steps)
-    shape = (batch, steps, out_weights.shape[0])
-    if residual and (by_itself := apart(shape, residual, out)):
-        alone, total = by_itself
-        yield last.launch(packed, Ends((alone,), last.bias), target, source)
-        yield from total
-    else:
-        yield last.launch(packed, Ends((out,), last.bias, residual), target, source)
+
+    def launch(out: Operand, added: Operand | None) -> list[Dispatch]:
+        return [last.launch(packed, Epilogue((out,), last.bias, added), target, source)]
+
+    yield from add_residual((batch, steps, weights.shape[0]), residual, out, launch)
 
 
 def _project(
     products: Products,
     rotated: Operand,
     rotation: Rotation,
-    key_cache: Operand,
-    value_cache: Operand,
-    place: AnyInt,
+    cache: KVCache,
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
-    """Write queries to `rotated`, and keys and values to the caches from step `place` on."""
-    key = replace(rotated, shape=(*rotated.shape[:2], *key_cache.shape[2:]))
+    """Write queries to `rotated`, and keys and values to the caches."""
+    key = replace(rotated, shape=(*rotated.shape[:2], *cache.keys.shape[2:]))
     of_keys, of_values = (matrix.shape[0] for matrix in products.weights[1:])
     fits = of_keys == of_values == numel(key.shape[2:])
-    require(fits, "keys and values must have the columns of their caches", *products.weights, key_cache)
-    check_cached(rotated, key, key, key_cache, value_cache, place)
+    require(fits, "keys and values must have the columns of their caches", *products.weights, cache.keys)
+    cache.check(rotated, key, key)
     by = rotation.angles(rotated)
-    rotation.angles(key)  # the same, but for its checks
-    ends = RotatedEnds(by, rotated, key_cache, value_cache, place, products.bias)
-    buffers = 3 + (products.gain is not None) + ends.buffers  # x, weights and scales besides
+    rotation.angles(key)  # for its checks
+    epilogue = RopeEpilogue(by, rotated, *cache, products.bias)
+    buffers = 3 + (products.gain is not None) + epilogue.buffers  # x, weights and scales besides
     can_rotate = norms is None and rotated.shape[3] % 2 == 0 and buffers <= target.buffers_max
     packed = products.in_one_launch(target) if can_rotate else None
     if packed:
-        yield products.launch(packed, ends, target)
+        yield products.launch(packed, epilogue, target)
         return
     shapes = rotated.shape, key.shape, key.shape
     made = tuple(products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes)
-    yield from products.into(made, None, target)
+    yield from products.dispatches(made, None, target)
     query, keys, values = (replace(each, shape=shape) for each, shape in zip(made, shapes, strict=True))
-    yield from rotate_into_caches(
-        query, keys, values, rotated, rotation, key_cache, value_cache, place, norms, target
-    )
+    yield from rotate_into_caches(query, keys, values, rotated, rotation, cache, norms, target)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pteron.families.quantized.fuse import (
+    FUSED,
+    FUSED_DYNAMIC,
+    NO_END,
+    PLAIN,
+    dtype_of,
+    items_of,
+    without_ones,
+)
 from pteron.graph import Shape, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
-_ATTENTION, _PLAIN = "pteron.attention_q4", "et_vk.linear_q4gsw.default"
-_PRODUCTS, _OF_INT8 = "pteron.linear_q4", "pteron.linear_dq8ca_q4"
-_NO_END = (None, False)  # residual, gated
+_ATTENTION = "pteron.attention_q4"
 _NO_INT8 = (None, None)  # sums of weights, the smallest scale
-_NO_OUTPUT = (None,) * 7  # weights, scales, bias, group size, what int8 needs, residual
+_NO_OUTPUT = (None,) * 7  # weights, scales, bias, group size, sums of weights, smallest scale, residual
 
 
 @rewrite("linear_rope_sdpa")
@@ -21,10 +28,10 @@ def linear_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
     for attention in flow.of("pteron.rope_sdpa"):
         seen = [flow.behind_views(value) for value in attention.inputs[:3]]
         found = [value for value, _ in seen]
-        products = flow.maker(found[0], _PRODUCTS) or flow.maker(found[0], _OF_INT8)
-        if products is None or products.inputs[-2:] != _NO_END or set(found) != set(products.outputs):
+        products = flow.maker(found[0], FUSED) or flow.maker(found[0], FUSED_DYNAMIC)
+        if products is None or products.inputs[-2:] != NO_END or set(found) != set(products.outputs):
             continue
-        is_one_type = len({_dtype(value) for value in (products.inputs[0], *found)}) == 1
+        is_one_type = len({dtype_of(value) for value in (products.inputs[0], *found)}) == 1
         if is_one_type and len(products.outputs) == 3 and _are_heads(attention, found):
             places = [products.outputs.index(value) for value in found]
             ordered = [_in_order(each, places) for each in _factors(products)]
@@ -36,7 +43,7 @@ def linear_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
 
 @rewrite("attention_linear")
 def attention_linear(flow: Flow) -> Iterator[Replacement]:
-    """The product of what such an attention gives, with a residual or without."""
+    """The product of the result of such an attention, with or without a residual."""
     for product, x, output in _products(flow):
         value, views = flow.behind_views(x)
         attention = flow.maker(value, _ATTENTION)
@@ -45,9 +52,9 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
         batch, steps, *heads = _shape(value)
         fits = _shape(x)[-1] == heads[0] * heads[1] and (batch == 1 or _shows_batches(batch, views))
         rows = _shape(product.outputs[0])[:-1]
-        is_sum = output[-1] is not None  # which has the dims of what is added
+        is_sum = output[-1] is not None  # a sum has the dims of the residual
         if fits and (
-            rows == (batch, steps) or (is_sum and _without_ones(rows) == _without_ones((batch, steps)))
+            rows == (batch, steps) or (is_sum and without_ones(rows) == without_ones((batch, steps)))
         ):
             inputs = (*attention.inputs[:-7], *output)
             new = Call(product.node, attention.operator, inputs, product.outputs)
@@ -55,17 +62,17 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
 
 
 def _factors(products: Call) -> tuple[Value, ...]:
-    """What products take before their residual, as if they could all be of int8."""
+    """The arguments of products before the residual, padded to those of int8 products."""
     factors = products.inputs[:-2]
-    return factors if products.operator.name == _OF_INT8 else (*factors, *_NO_INT8)
+    return factors if products.operator.name == FUSED_DYNAMIC else (*factors, *_NO_INT8)
 
 
 def _products(flow: Flow) -> Iterator[tuple[Call, Value, tuple[Value, ...]]]:
-    """Every product of one matrix and an x that is not normed: (call, x, what attention takes of it)."""
-    for call in flow.of(_PLAIN):
+    """(call, x, arguments for attention) of every product of one matrix and an x that is not normed."""
+    for call in flow.of(PLAIN):
         x, weights, scales, group_size, bias = call.inputs
         yield call, x, (weights, scales, bias, group_size, *_NO_INT8, None)
-    for call in (*flow.of(_PRODUCTS), *flow.of(_OF_INT8)):
+    for call in (*flow.of(FUSED), *flow.of(FUSED_DYNAMIC)):
         x, gain, _, *factors = _factors(call)
         residual, is_gated = call.inputs[-2:]
         if gain is None and not is_gated and len(call.outputs) == 1:
@@ -74,7 +81,7 @@ def _products(flow: Flow) -> Iterator[tuple[Call, Value, tuple[Value, ...]]]:
 
 
 def _are_heads(attention: Call, made: Sequence[Value]) -> bool:
-    """Whether attention sees rows of what was made as heads of the caches' width."""
+    """Whether attention views rows of the products as heads of the caches' width."""
     batch, _, _, width = _shape(attention.inputs[8])
     shapes = zip(attention.inputs[:3], made, strict=True)
     return all(
@@ -86,13 +93,7 @@ def _are_heads(attention: Call, made: Sequence[Value]) -> bool:
 def _shows_batches(batch: int, views: Sequence[Call]) -> bool:
     """Whether the last of some views is [batch, steps, columns] at every call."""
     sizes = views[0].inputs[1] if views and len(views[0].inputs) > 1 else None
-    items = sizes.items if isinstance(sizes, ValueList) else sizes if isinstance(sizes, tuple) else ()
-    return items[:-2] == (batch,)
-
-
-def _without_ones(shape: Shape) -> Shape:
-    """A shape less its leading ones."""
-    return shape[next((dim for dim, size in enumerate(shape) if size != 1), len(shape)) :]
+    return items_of(sizes)[:-2] == (batch,)
 
 
 def _in_order(value: Value, places: Sequence[int]) -> Value:
@@ -100,10 +101,6 @@ def _in_order(value: Value, places: Sequence[int]) -> Value:
     if not isinstance(value, ValueList):
         return value
     return ValueList(value.id, tuple(value.items[place] for place in places))
-
-
-def _dtype(value: Value) -> object:
-    return value.dtype if isinstance(value, Tensor) else None
 
 
 def _shape(value: Value) -> Shape:

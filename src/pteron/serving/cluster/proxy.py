@@ -1,8 +1,8 @@
 """Proxy: reads each request, sends it to the replica that has its conversation in its cache, and passes the
 answer on to the client as it comes.
 
-In: ASGI, from Ray Serve's HTTP proxy. Out: calls of replicas, each of which runs what `pteron serve` runs on
-one machine. Ray routes a request before its body is read, so Ray alone cannot distinguish conversations.
+In: ASGI, from Ray Serve's HTTP proxy. Out: calls of replicas; each runs what `pteron serve` runs on one
+machine. Ray routes a request before its body is read, so Ray alone cannot distinguish conversations.
 """
 
 from __future__ import annotations

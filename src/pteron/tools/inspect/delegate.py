@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
-from pteron.families.exporter_removed.operators import explained
+from pteron.families.exporter_removed import explained
 from pteron.format.delegate import BACKEND, read_delegate
 from pteron.format.records import DelegateGraph, DelegateRecord
 from pteron.graph import Graph, Node, build

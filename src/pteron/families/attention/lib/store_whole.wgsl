@@ -6,7 +6,7 @@ alias R = f32;
 
 fn store_result(query: u32, split: u32, quad: u32, values: vec4<f32>, most: f32, total: f32) {
   let i = params.first_query + query;
-  let place = vec3(i / params.steps / params.heads, i % params.steps, i / params.steps % params.heads);
+  let index = vec3(i / params.steps / params.heads, i % params.steps, i / params.steps % params.heads);
   let mean = select(values / total, vec4(nan()), total == 0.0);
-  out[dot(place, params.out_strides) / 4u + quad] = vec4<R>(mean);
+  out[dot(index, params.out_strides) / 4u + quad] = vec4<R>(mean);
 }

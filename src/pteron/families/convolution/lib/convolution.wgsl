@@ -67,14 +67,14 @@ fn pixel_after(pixel: Pixel) -> Pixel {
 }
 
 // The source element under a tap at a pixel: its index in a plane, and whether it is inside the plane.
-struct Meeting { index: u32, inside: bool }
+struct TapInput { index: u32, inside: bool }
 
 // Positions before the first row or column wrap around to large numbers.
-fn meet(pixel: Pixel, tap_y: u32, tap_x: u32) -> Meeting {
+fn tap_input(pixel: Pixel, tap_y: u32, tap_x: u32) -> TapInput {
   let y = pixel.y * params.stride_height + tap_y * params.dilation_height - params.padding_height;
   let x = pixel.x * params.stride_width + tap_x * params.dilation_width - params.padding_width;
   let inside = y < params.height && x < params.width;
-  return Meeting(select(0u, y * params.width + x, inside), inside);
+  return TapInput(select(0u, y * params.width + x, inside), inside);
 }
 
 fn added(row: u32) -> f32 { return f32(bias[row]); }

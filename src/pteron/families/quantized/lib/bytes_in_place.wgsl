@@ -8,5 +8,5 @@ fn grown(word: u32, quad: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(bytes | vec4(0x4b000000u)) - (8388608.0 + 128.0 * vec4(1.0, 256.0, 1.0, 256.0));
 }
 
-// The factor of x for weight `place` of the four.
-fn shrinkage(place: u32) -> f32 { return select(1.0, 0.00390625, place % 2u == 1u); }
+// The factor of x for weight `index` of the four.
+fn shrinkage(index: u32) -> f32 { return select(1.0, 0.00390625, index % 2u == 1u); }

@@ -8,5 +8,5 @@ fn grown(word: u32, quad: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(nibbles | vec4(0x4b000000u)) - (8388608.0 + 8.0 * vec4(1.0, 16.0, 256.0, 4096.0));
 }
 
-// The factor of x for weight `place` of the four: 16^-place.
-fn shrinkage(place: u32) -> f32 { return bitcast<f32>(0x3f800000u - (place << 25u)); }
+// The factor of x for weight `index` of the four: 16^-index.
+fn shrinkage(index: u32) -> f32 { return bitcast<f32>(0x3f800000u - (index << 25u)); }

@@ -11,15 +11,15 @@ fn largest_bits(value: vec4<f32>) -> u32 {
 }
 
 // Converts rows of x and stores them in workgroup memory.
-fn bring(m_first: u32, local: u32) {
+fn load_planes(m_first: u32, local: u32) {
   for (var m = 0u; m < ROWS; m++) {
     var sum_of_squares = 0.0;
     for (var turn = 0u; turn < PASSES; turn++) {
-      let place = turn * WORKGROUP + local;
-      let eight = load(m_first + m, place);
+      let octet = turn * WORKGROUP + local;
+      let eight = load(m_first + m, octet);
       if (IS_NORMED) { sum_of_squares += dot(eight[0], eight[0]) + dot(eight[1], eight[1]); }
-      let a = weighted(2u * place, eight[0]);
-      let b = weighted(2u * place + 1u, eight[1]);
+      let a = weighted(2u * octet, eight[0]);
+      let b = weighted(2u * octet + 1u, eight[1]);
       var largest = max(largest_bits(a), largest_bits(b));
       largest = max(largest, subgroupShuffleXor(largest, 1u));
       largest = max(largest, subgroupShuffleXor(largest, 2u));
@@ -32,13 +32,13 @@ fn bring(m_first: u32, local: u32) {
       let right = digits(high);
       let even = vec4(left.xz, right.xz);
       let odd = vec4(left.yw, right.yw);
-      let chunk = place / 4u;
+      let chunk = octet / 4u;
       if (chunk < CELLS) {
         for (var plane = 0u; plane < PLANES; plane++) {
-          put_plane(m, plane, place, pack4xU8(even >> vec4(8u * plane)), pack4xU8(odd >> vec4(8u * plane)));
+          put_plane(m, plane, octet, pack4xU8(even >> vec4(8u * plane)), pack4xU8(odd >> vec4(8u * plane)));
         }
         let unit = bitcast<u32>(chunk_unit(largest));
-        if (place % 4u == 0u) { units[m * CELLS + chunk] = vec2(0u - 8u * sum, unit); }
+        if (octet % 4u == 0u) { units[m * CELLS + chunk] = vec2(0u - 8u * sum, unit); }
       }
     }
     if (IS_NORMED) {

@@ -101,7 +101,7 @@ fn fitting(held: Row, m: u32, local: u32) -> vec2<f32> {
 fn given_steps(m: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
 
 // Converts rows of x and stores them in workgroup memory.
-fn bring(m_first: u32, local: u32) {
+fn load_planes(m_first: u32, local: u32) {
   for (var m = 0u; m < ROWS; m++) {
     var held: Row;
     //! unroll
@@ -112,8 +112,8 @@ fn bring(m_first: u32, local: u32) {
     if (local == 0u) { row_zeros[m] = i32(by.y); }
     //! unroll
     for (var turn = 0u; turn < PASSES; turn++) {
-      let place = turn * WORKGROUP + local;
-      let is_inside = place < 4u * CELLS;
+      let octet = turn * WORKGROUP + local;
+      let is_inside = octet < 4u * CELLS;
       var low: vec4<i32>;
       var high: vec4<i32>;
       if (is_inside) {
@@ -123,11 +123,11 @@ fn bring(m_first: u32, local: u32) {
       let both = low + high;
       let sum = chunk_total(u32(both.x + both.y + both.z + both.w));
       if (is_inside) {
-        put_plane(m, 0u, place, pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
+        put_plane(m, 0u, octet, pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
         // The sum is Σ (x - zero) · (w - 8), with w as stored. This is -8 · Σ (x - zero); the kernel subtracts
         // zero · Σ w later.
         let start = 8u * (32u * u32(i32(by.y)) - sum);
-        if (place % 4u == 0u) { units[m * CELLS + place / 4u] = vec2(start, bitcast<u32>(by.x)); }
+        if (octet % 4u == 0u) { units[m * CELLS + octet / 4u] = vec2(start, bitcast<u32>(by.x)); }
       }
     }
   }

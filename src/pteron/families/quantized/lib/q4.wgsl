@@ -25,7 +25,7 @@ const PART = 8u;
 // Quantises activations before the product; by default x stays.
 fn activation(m: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
-// Four elements of x; beyond its end, where weights are padding, zeros.
+// Four elements of x; zeros past its end, where weights are padding.
 fn load(m: u32, quad: u32) -> vec4<f32> {
   if (QUADS == 2u * WORDS) { return activation(m, vec4<f32>(x[m * QUADS + quad])); }
   let value = activation(m, vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]));

@@ -21,7 +21,7 @@ const OTHERS = 0u;
 var<private> peak: f32 = LOWEST; // maximum of this invocation's results
 var<private> peak_column: u32 = 0xffffffffu;
 var<private> peak_sum: f32;
-var<workgroup> peaks_met: array<vec3<u32>, SUBGROUPS>;
+var<workgroup> subgroup_peaks: array<vec3<u32>, SUBGROUPS>;
 
 fn row_of_pair(pair: u32, second: u32) -> u32 { return pair; }
 fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
@@ -36,17 +36,17 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
     peak = number;
     peak_column = n;
   }
-  let share = select(exp(number - peak), nan(), is_nan(value));
-  peak_sum = peak_sum * exp(before - peak) + share;
+  let term = select(exp(number - peak), nan(), is_nan(value));
+  peak_sum = peak_sum * exp(before - peak) + term;
 }
 
 // Called once at the end of a workgroup: merges its peaks.
-fn ended(block: u32, local: u32) {
+fn finish_workgroup(block: u32, local: u32) {
   let most = subgroupMax(peak);
   let column = subgroupMin(select(0xffffffffu, peak_column, peak == most));
   let sum = subgroupAdd(peak_sum * exp(peak - most));
   if (local % SUBGROUP == 0u) {
-    peaks_met[local / SUBGROUP] = vec3(bitcast<u32>(most), column, bitcast<u32>(sum));
+    subgroup_peaks[local / SUBGROUP] = vec3(bitcast<u32>(most), column, bitcast<u32>(sum));
   }
   workgroupBarrier();
   if (local == 0u) {
@@ -54,12 +54,12 @@ fn ended(block: u32, local: u32) {
     var first = column;
     var total = sum;
     for (var i = 1u; i < SUBGROUPS; i++) {
-      let met = peaks_met[i];
-      let other = bitcast<f32>(met.x);
+      let found = subgroup_peaks[i];
+      let other = bitcast<f32>(found.x);
       let raised = max(greatest, other);
-      total = total * exp(greatest - raised) + bitcast<f32>(met.z) * exp(other - raised);
-      first = select(first, min(first, met.y), other == greatest);
-      first = select(first, met.y, other > greatest);
+      total = total * exp(greatest - raised) + bitcast<f32>(found.z) * exp(other - raised);
+      first = select(first, min(first, found.y), other == greatest);
+      first = select(first, found.y, other > greatest);
       greatest = raised;
     }
     peaks[block] = vec4(bitcast<u32>(greatest), first, bitcast<u32>(greatest), bitcast<u32>(total));

@@ -49,11 +49,11 @@ fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {
 
 // The same of half a quad.
 fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) {
-  let place = n % 4u;
-  let gates = result(m, n - place, gate.xyxy);
-  let values = result(m, n - place + OTHERS, value.xyxy);
-  let opened = select(gates.zw, gates.xy, place == 0u);
-  let made = vec2(silu(opened.x), silu(opened.y)) * select(values.zw, values.xy, place == 0u);
-  out[(m * OTHERS + n) / 4u][place] = R(made.x);
-  out[(m * OTHERS + n) / 4u][place + 1u] = R(made.y);
+  let element = n % 4u;
+  let gates = result(m, n - element, gate.xyxy);
+  let values = result(m, n - element + OTHERS, value.xyxy);
+  let opened = select(gates.zw, gates.xy, element == 0u);
+  let made = vec2(silu(opened.x), silu(opened.y)) * select(values.zw, values.xy, element == 0u);
+  out[(m * OTHERS + n) / 4u][element] = R(made.x);
+  out[(m * OTHERS + n) / 4u][element + 1u] = R(made.y);
 }

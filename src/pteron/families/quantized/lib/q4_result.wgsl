@@ -41,7 +41,7 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
   }
 }
 
-fn ended(block: u32, local: u32) { } // called at the end of a workgroup
+fn finish_workgroup(block: u32, local: u32) { } // called at the end of a workgroup
 
 fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
 

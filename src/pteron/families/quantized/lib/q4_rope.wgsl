@@ -1,10 +1,10 @@
 //! use q4_angles
 //! extent bias: columns
 //! extent q_out: rows * QUERIES
-//! extent k_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
-//! extent v_out: (rows // steps - 1) * out_stride + (place + steps) * KEYS
+//! extent k_out: (rows // steps - 1) * out_stride + (cache_start + steps) * KEYS
+//! extent v_out: (rows // steps - 1) * out_stride + (cache_start + steps) * KEYS
 // Finishes sums over k whose columns are queries, keys and values: queries and keys are rotated (lib/q4_angles.wgsl),
-// and keys and values are written to their caches, from step `place` on. q4_digits.wgsl combines the two columns of a
+// and keys and values are written to their caches, from step `cache_start` on. q4_digits.wgsl combines the two columns of a
 // pair, which adjacent lanes hold.
 alias X = f32;
 alias D = f32;
@@ -24,9 +24,9 @@ fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 
 // The two columns of a pair. Pairs are numbered over all heads; in a head, rotated pairs come first, then the rest.
 fn row_of_pair(pair: u32, second: u32) -> u32 {
-  let own = pair % (HEAD_WIDTH / 2u);
-  let is_apart = HALVED && own < ROTARY / 2u;
-  let element = select(2u * own + second, own + second * (ROTARY / 2u), is_apart);
+  let pair_in_head = pair % (HEAD_WIDTH / 2u);
+  let is_halved = HALVED && pair_in_head < ROTARY / 2u;
+  let element = select(2u * pair_in_head + second, pair_in_head + second * (ROTARY / 2u), is_halved);
   return pair / (HEAD_WIDTH / 2u) * HEAD_WIDTH + element;
 }
 
@@ -46,7 +46,7 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
     q_out[m * QUERIES + n] = Q(value);
     return;
   }
-  let step = u32(params.place) + m % params.steps;
+  let step = u32(params.cache_start) + m % params.steps;
   let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
   if (n < QUERIES + KEYS) {
     k_out[to] = KeyOut(value);
@@ -55,4 +55,4 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
   }
 }
 
-fn ended(block: u32, local: u32) { } // called at the end of a workgroup
+fn finish_workgroup(block: u32, local: u32) { } // called at the end of a workgroup

@@ -6,7 +6,7 @@ struct Params {
   rotary: u32,
   angle_columns: u32, // of the tables that a head reads
   start: i32, // the tables' row of the first step
-  place: i32, // of the first step, in the caches
+  cache_start: i32, // of the first step, in the caches
   out_stride: u32, // elements between the batches of a cache
   angle_strides: vec2<u32>, // of (step, head), in elements of the tables
 }

@@ -1,19 +1,19 @@
 //! use rounded
 //! extent scales: scale_count
 //! extent bias: channels * group_count
-//! extent out: places * channels * group_count
-// How an exact sum is finished: Σ (x - zero) · w: its value is sum · x_scale · scale of the channel + bias, which
-// `finish` quantises to int8, or leaves. Outputs are [image][channel][place of a plane].
+//! extent out: pixels * channels * group_count
+// The epilogue of int8 products: from the exact sum Σ (x - zero) · w, sum · x_scale · scale of the channel + bias, which
+// `finish` quantises to int8 or keeps as a float. Outputs are [image][channel][pixel].
 alias S = f32;
 alias D = f32;
 alias R = i32;
 
 struct Params {
-  places: u32, // of the output, all images counted
-  plane: u32, // places per image
+  pixels: u32, // of the output, over all images
+  plane: u32, // pixels per image
   channels: u32, // of the output, per group
   group_count: u32,
-  scale_count: u32, // channels with a scale of their own: the others begin again
+  scale_count: u32, // channels that have scales; later channels repeat them
   out_width: u32,
   height: u32, // of the input
   width: u32,
@@ -40,15 +40,15 @@ fn finish(value: f32) -> R {
   return R(clamp(round(activation(value) * params.out_inverse) + params.out_zero, -128.0, 127.0));
 }
 
-fn store(channel: u32, place: u32, sum: i32) {
+fn store(channel: u32, pixel: u32, sum: i32) {
   let scale = params.x_scale * f32(scales[channel % params.scale_count]);
   let all = params.channels * params.group_count;
-  let at = (place / params.plane * all + channel) * params.plane + place % params.plane;
+  let at = (pixel / params.plane * all + channel) * params.plane + pixel % params.plane;
   out[at] = finish(rounded(f32(sum) * scale) + added(channel));
 }
 
-// Where in the input a window at `place` of the output has its element `i`, along one dim; outside of
-// [0, size) where there is none.
-fn source(place: u32, i: u32, stride: u32, padding: u32, dilation: u32) -> i32 {
-  return i32(place * stride + i * dilation) - i32(padding);
+// Along one dim: the input index of element `i` of the window at `pixel` of the output; outside [0, size) if the
+// window has none there.
+fn source(pixel: u32, i: u32, stride: u32, padding: u32, dilation: u32) -> i32 {
+  return i32(pixel * stride + i * dilation) - i32(padding);
 }

@@ -25,21 +25,21 @@ fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
 fn finish_row(given: array<vec4<f32>, OWN_QUADS>, row: u32, local: u32) {
-  var own = given;
+  var quads = given;
   if (IS_NORMED) {
     var gains: array<vec4<f32>, OWN_QUADS>; // asked for first, so that they are there when the sum of squares is
     //! unroll
     for (var i = 0u; i < OWN_QUADS; i++) { gains[i] = weighted(min(quad_of(i, local), QUADS - 1u), vec4(1.0)); }
     let factor = inverse_root(given, EPS, local);
     //! unroll
-    for (var i = 0u; i < OWN_QUADS; i++) { own[i] = own[i] * factor * gains[i]; }
+    for (var i = 0u; i < OWN_QUADS; i++) { quads[i] = quads[i] * factor * gains[i]; }
   }
   var most = 0.0;
   var least = 0.0;
   //! unroll
   for (var i = 0u; i < OWN_QUADS; i++) {
-    most = max(most, greatest(own[i]));
-    least = min(least, -greatest(-own[i]));
+    most = max(most, greatest(quads[i]));
+    least = min(least, -greatest(-quads[i]));
   }
   most = row_max(most, local);
   least = -row_max(-least, local);
@@ -54,8 +54,8 @@ fn finish_row(given: array<vec4<f32>, OWN_QUADS>, row: u32, local: u32) {
   for (var i = 0u; i < OWN_QUADS; i += 2u) {
     let quad = quad_of(i, local);
     if (quad < QUADS) {
-      let low = vec4<i32>(int8_steps(own[i], step, zero));
-      let high = vec4<i32>(int8_steps(own[i + 1u], step, zero));
+      let low = vec4<i32>(int8_steps(quads[i], step, zero));
+      let high = vec4<i32>(int8_steps(quads[i + 1u], step, zero));
       words[(row * QUADS + quad) / 2u] = vec2(pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));
     }
   }

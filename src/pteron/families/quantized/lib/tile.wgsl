@@ -33,7 +33,7 @@ fn tile_of(group: vec3<u32>, groups: vec3<u32>) -> Tile {
 }
 
 // The first quad (column, row) of an invocation.
-fn place_of(local: u32) -> vec2<u32> {
+fn position_of(local: u32) -> vec2<u32> {
   let bundle = local / 32u;
   let lane = local % 32u;
   let x = bundle % (ACROSS / LANES_ACROSS) * LANES_ACROSS + lane % LANES_ACROSS;
@@ -42,23 +42,23 @@ fn place_of(local: u32) -> vec2<u32> {
 }
 
 // The row of weights of a tile's column; past the end, the last row.
-fn weights_row(tile: Tile, place: u32) -> u32 {
-  if (!IS_GATED) { return min(tile.n + place, params.columns - 1u); }
-  let column = select(place / 4u * 2u + place % 2u, place % GATES_WIDTH, WIDE == 8u);
-  let second = select(place / 2u % 2u, place / GATES_WIDTH, WIDE == 8u);
+fn weights_row(tile: Tile, column_in_tile: u32) -> u32 {
+  if (!IS_GATED) { return min(tile.n + column_in_tile, params.columns - 1u); }
+  let column = select(column_in_tile / 4u * 2u + column_in_tile % 2u, column_in_tile % GATES_WIDTH, WIDE == 8u);
+  let second = select(column_in_tile / 2u % 2u, column_in_tile / GATES_WIDTH, WIDE == 8u);
   return min(tile.n + column, OTHERS - 1u) + second * OTHERS;
 }
 
 // The row m of an invocation's outputs t.
-fn row_of(tile: Tile, own: vec2<u32>, t: u32) -> u32 {
-  return tile.m + (own.y + t / 4u * DOWN) * 4u + t % 4u;
+fn row_of(tile: Tile, position: vec2<u32>, t: u32) -> u32 {
+  return tile.m + (position.y + t / 4u * DOWN) * 4u + t % 4u;
 }
 
 // Stores row t of an invocation's outputs, one quad or two, if inside the matrix.
-fn store_row(tile: Tile, own: vec2<u32>, t: u32, first: vec4<f32>, second: vec4<f32>) {
-  let m = row_of(tile, own, t);
+fn store_row(tile: Tile, position: vec2<u32>, t: u32, first: vec4<f32>, second: vec4<f32>) {
+  let m = row_of(tile, position, t);
   if (m >= params.rows) { return; }
-  let n = tile.n + own.x * select(4u, WIDE / 2u, IS_GATED);
+  let n = tile.n + position.x * select(4u, WIDE / 2u, IS_GATED);
   if (IS_GATED) {
     if (n < OTHERS && WIDE == 8u) { store_gated(m, n, first, second); }
     if (n < OTHERS && WIDE == 4u) { store_gated_pair(m, n, first.xy, first.zw); }

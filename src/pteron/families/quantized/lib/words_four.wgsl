@@ -6,4 +6,4 @@ const LOAD = 4u;
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 
 fn load_words(n: u32, first: u32) -> Load { return weights[(n * PITCH + first) / LOAD]; }
-fn word_of(load: Load, place: u32) -> u32 { return load[place]; }
+fn word_of(load: Load, index: u32) -> u32 { return load[index]; }

@@ -16,8 +16,8 @@ var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (initial value of a chu
 fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
 // Elements 8 · place to 8 · place + 7 of row m, zeros past its end.
-fn load(m: u32, place: u32) -> mat2x4<f32> {
-  let quads = vec2(2u * place, 2u * place + 1u);
+fn load(m: u32, octet: u32) -> mat2x4<f32> {
+  let quads = vec2(2u * octet, 2u * octet + 1u);
   let found = load_pair(m, min(quads, vec2(QUADS - 1u)));
   return mat2x4(select(vec4(0.0), found[0], quads.x < QUADS), select(vec4(0.0), found[1], quads.y < QUADS));
 }
@@ -29,8 +29,8 @@ fn chunk_total(value: u32) -> u32 {
 }
 
 // Stores one plane of eight elements: a word of the even ones and a word of the odd ones.
-fn put_plane(m: u32, plane: u32, place: u32, even: u32, odd: u32) {
-  let at = ((m * PLANES + plane) * 2u + place / 2u % 2u) * CELLS + place / 4u;
-  planes[at][place % 2u * 2u] = even;
-  planes[at][place % 2u * 2u + 1u] = odd;
+fn put_plane(m: u32, plane: u32, octet: u32, even: u32, odd: u32) {
+  let at = ((m * PLANES + plane) * 2u + octet / 2u % 2u) * CELLS + octet / 4u;
+  planes[at][octet % 2u * 2u] = even;
+  planes[at][octet % 2u * 2u + 1u] = odd;
 }

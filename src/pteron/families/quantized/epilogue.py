@@ -1,5 +1,6 @@
-"""What a product with 4-bit or 8-bit weights does with its sums (lib/q4_result.wgsl): bias and residual, and
-the outputs. Queries, keys and values may be rotated and written to the caches (lib/q4_rope.wgsl)."""
+"""The epilogue of a product with 4-bit or 8-bit weights: what a kernel does with its sums. It adds bias and
+residual and writes the outputs (lib/q4_result.wgsl, by quads of columns lib/q4_quads.wgsl), or rotates
+queries and keys and writes keys and values to the caches (lib/q4_rope.wgsl)."""
 
 from __future__ import annotations
 
@@ -10,21 +11,28 @@ from pteron.families.rope.rotate import Angles
 from pteron.ops import AnyInt, Operand, Weight
 from pteron.ops.operand import joined
 
-# How columns after the first output's are stored, for two outputs and for three.
-_OTHERS = (
+# How columns after those of the first output are stored, for two outputs and for three.
+_STORE_OTHER = (
     "out_b[m * WIDTH_B + n] = R(value);",
     "if (n < WIDTH_B) { out_b[m * WIDTH_B + n] = R(value); } "
     "else { out_c[m * (OTHERS - WIDTH_B) + n - WIDTH_B] = R(value); }",
 )
+_STORE_OTHER_QUADS = (
+    "out_b[(m * WIDTH_B + n) / 4u] = vec4<R>(value);",
+    "if (n < WIDTH_B) { out_b[(m * WIDTH_B + n) / 4u] = vec4<R>(value); } "
+    "else { out_c[(m * (OTHERS - WIDTH_B) + n - WIDTH_B) / 4u] = vec4<R>(value); }",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """One to three outputs, which share the product's columns, and what is added to them."""
+class Epilogue:
+    """One to three outputs, which share the product's columns, and what is added to them. With `peaks`, a
+    single row also stores the maximum of each block of columns (lib/q4_peaks.wgsl)."""
 
     outputs: tuple[Operand, ...]
     bias: Operand | Weight | None = None
     residual: Operand | None = None  # of the shape of the only output
+    peaks: Operand | None = None
 
     @property
     def count(self) -> int:
@@ -36,24 +44,35 @@ class Ends:
         terms = ["f32(bias[n])"] if self.bias else []
         terms += ["f32(residual[m * params.columns + n])"] if self.residual else []
         declarations: dict[str, Any] = {"added": " + ".join(terms) or "0.0"}
+        if self.peaks:
+            declarations["use_q4_result"] = "q4_peaks"
         if len(self.outputs) > 1:
             _, *others = (out.shape[-1] for out in self.outputs)
-            declarations |= {
-                "OTHERS": sum(others),
-                "WIDTH_B": others[0],
-                "store_other": _OTHERS[len(others) - 1],
-            }
+            store = _STORE_OTHER[len(others) - 1]
+            declarations |= {"OTHERS": sum(others), "WIDTH_B": others[0], "store_other": store}
         return declarations
+
+    @property
+    def tile_declarations(self) -> dict[str, Any]:
+        """The same for tiles and strips: by quads of columns if all outputs are multiples of four wide."""
+        if any(out.shape[-1] % 4 for out in self.outputs):
+            return self.declarations
+        terms = ["vec4<f32>(bias[n / 4u])"] if self.bias else []
+        terms += ["vec4<f32>(residual[(m * params.columns + n) / 4u])"] if self.residual else []
+        quads = {"use_q4_result": "q4_quads", "added": " + ".join(terms) or "vec4(0.0)"}
+        if len(self.outputs) > 1:
+            quads["store_other"] = _STORE_OTHER_QUADS[len(self.outputs) - 2]
+        return self.declarations | quads
 
     @property
     def operands(self) -> dict[str, Any]:
         outputs = dict(zip(("out", "out_b", "out_c"), self.outputs, strict=False))
-        return {**outputs, "bias": self.bias, "residual": self.residual}
+        return {**outputs, "bias": self.bias, "residual": self.residual, "peaks": self.peaks}
 
 
 @dataclass(frozen=True, slots=True)
-class RotatedEnds:
-    """Queries, rotated, and the caches that rotated keys and values are written to from step `place` on.
+class RopeEpilogue:
+    """Rotated queries, and the caches that rotated keys and values are written to from step `start_pos` on.
 
     Queries are [batch, steps, heads, width], caches [batch, capacity, key heads, width], widths even.
     """
@@ -62,14 +81,14 @@ class RotatedEnds:
     queries: Operand
     key_cache: Operand
     value_cache: Operand
-    place: AnyInt
+    start_pos: AnyInt
     bias: Operand | Weight | None = None
 
     @property
     def count(self) -> int:
         """Elements of queries, keys and values."""
         batch, steps, *_ = self.queries.shape
-        return self.queries.numel + 2 * batch * steps * self._keys
+        return self.queries.numel + 2 * batch * steps * self._key_columns
 
     @property
     def declarations(self) -> dict[str, Any]:
@@ -80,7 +99,7 @@ class RotatedEnds:
             "HEAD_WIDTH": self.queries.shape[3],
             "ROTARY": self.angles.rotary,
             "QUERIES": self.queries.shape[2] * self.queries.shape[3],
-            "KEYS": self._keys,
+            "KEYS": self._key_columns,
             "added": "f32(bias[n])" if self.bias else "0.0",
             **self.angles.declarations,
         }
@@ -103,24 +122,24 @@ class RotatedEnds:
             "rotary": self.angles.rotary,
             "angle_columns": self.angles.columns,
             "start": self.angles.start,
-            "place": self.place,
+            "cache_start": self.start_pos,
             "out_stride": self.key_cache.strides[0],
             "angle_strides": self.angles.strides,
         }
 
     @property
     def buffers(self) -> int:
-        """How many it binds."""
+        """How many buffers it binds."""
         return 4 + (self.angles.sines is not None and self._tables is None) + (self.bias is not None)
 
     @property
-    def _keys(self) -> int:
+    def _key_columns(self) -> int:
         """Columns of keys, and of values."""
         return self.key_cache.shape[2] * self.key_cache.shape[3]
 
     @property
     def _tables(self) -> Weight | None:
-        """Both tables in one buffer, where they are constants: one binding less."""
+        """Both tables in one buffer if they are constants: one binding less."""
         if self.angles.sines is None:
             return None
         tables = [table.buffer for table in (self.angles.cosines, self.angles.sines)]

@@ -11,7 +11,6 @@ from pteron.host.limits import Budget, Limits
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
-from pteron.runtime.call_lock import CallLock
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.execution import Execution, MethodContext, written_by
 from pteron.runtime.outputs import Wanted
@@ -29,14 +28,12 @@ class Interpreter:
         record: MethodRecord,
         operators: Sequence[HostOperator],
         delegates: Sequence[Delegate],
-        call_lock: CallLock,
     ) -> None:
         self._where = where
         self._record = record
         self._operators = operators
         self._delegates = delegates
         self._limits = Limits.chosen()
-        self._call_lock = call_lock
         self._left_behind: dict[int, HostTensor] | None = None  # new states of the last call, until `settle`
         self._lost = False  # a call failed after a delegate changed its states
         self._initial = [initial_value(value) for value in record.values]
@@ -54,7 +51,6 @@ class Interpreter:
 
     def reset(self) -> None:
         """Set mutable buffers and delegate states to their initial values."""
-        self._call_lock.check_free(self._where)
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
@@ -66,17 +62,10 @@ class Interpreter:
         States on the host change only at `settle`, so a call that fails leaves them unchanged. A delegate may
         already have changed its own states when a call fails: then calls raise StateLost until a reset.
         """
-        self._call_lock.check_free(self._where)
         self._left_behind = None
-        try:
-            self._call_lock.is_taken = True
-            if self._is_direct:
-                return list(
-                    self._delegates[0].run(cast(Sequence[Input], inputs), self._shared.wanted[0, keep])
-                )
-            return self._interpret(inputs, keep)
-        finally:
-            self._call_lock.is_taken = False
+        if self._is_direct:
+            return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._shared.wanted[0, keep]))
+        return self._interpret(inputs, keep)
 
     def settle(self) -> None:
         """Keep the states that the last call left, for the next call."""

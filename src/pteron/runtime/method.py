@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,14 +41,14 @@ class Method(NotCopyable):
         self._where = loaded.where
         self._record = loaded.record
         self._closed = False
-        self._worker: tuple[int, ThreadPoolExecutor] | None = None  # of run_async, with the process id
+        self._worker: ThreadPoolExecutor | None = None  # of run_async
         self._delegates: list[Delegate] = []
         with loaded.lock:
             try:
                 for session in loaded.sessions:
                     self._delegates.append(Delegate(session))
                 self._interpreter = Interpreter(
-                    loaded.where, loaded.record, loaded.operators, self._delegates, loaded.call_lock
+                    loaded.where, loaded.record, loaded.operators, self._delegates
                 )
             except BaseException:
                 self.close()
@@ -150,10 +149,10 @@ class Method(NotCopyable):
         import asyncio  # here: a slow import
 
         self._check_open()
-        if self._worker is None or self._worker[0] != os.getpid():  # a forked child has no threads
-            self._worker = os.getpid(), ThreadPoolExecutor(1, f"pteron {self.name}")
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, f"pteron {self.name}")
         call = partial(self, *inputs, on_gpu=on_gpu, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._worker[1], call)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
 
     def reset(self) -> None:
         """Set caches and mutated buffers to their initial values."""
@@ -176,7 +175,7 @@ class Method(NotCopyable):
             self._closed = True
             worker, self._worker = self._worker, None
             if worker is not None:
-                worker[1].shutdown(wait=False)
+                worker.shutdown(wait=False)
             for delegate in self._delegates:
                 delegate.close()
 

@@ -198,9 +198,6 @@ class Program(NotCopyable):
     def close(self) -> None:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
-            for method in self._loaded.values():
-                with method.lock:  # calls of other threads end first
-                    method.call_lock.check_free(method.where)
             self._closed = True
             self._leave()
 

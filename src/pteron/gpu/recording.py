@@ -201,7 +201,7 @@ class Recording:
             offset = launch.block * BLOCK_STRIDE
             resource = {"buffer": self._parameters, "offset": offset, "size": module.params_size}
             entries.append({"binding": module.params_index, "resource": resource})
-        with self._device.doing(f"binding the buffers of {launch}"):
+        with self._device.translate_errors(f"binding the buffers of {launch}"):
             layout = pipeline.get_bind_group_layout(0)
             group = self._device.handle.create_bind_group(layout=layout, entries=entries)
         return [pipeline, group, *(entry["resource"]["buffer"] for entry in entries)]
@@ -236,7 +236,7 @@ class Growing:
 
 def increment_replay(device: Device, growing: Sequence[Growing]) -> Replay:
     """Dispatches that increase the words, one workgroup for each word."""
-    with device.doing("binding the parameters of a loop"):
+    with device.translate_errors("binding the parameters of a loop"):
         pipeline = device.pipeline(compose(ADVANCE))
         layout = pipeline.get_bind_group_layout(0)
         bound: list[Any] = [

@@ -16,7 +16,7 @@ from pteron.gpu.fork import new_lock
 Task: TypeAlias = Callable[[], None]
 
 _gc_lock = new_lock()
-_gc_pauses: set[object] = set()  # one entry for each block of `gc_paused`
+_gc_pauses = 0  # blocks of `gc_paused` that are running, in any thread
 _gc_was_enabled = False
 
 
@@ -84,18 +84,17 @@ def interrupts_deferred() -> Iterator[None]:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector, for all threads that are inside such a block."""
-    global _gc_was_enabled
-    pause = object()
+    """Pause the garbage collector, until the last thread leaves such a block."""
+    global _gc_pauses, _gc_was_enabled
+    with _gc_lock:
+        if not _gc_pauses:
+            _gc_was_enabled = gc.isenabled()
+        _gc_pauses += 1
     try:
-        with _gc_lock:
-            if not _gc_pauses:
-                _gc_was_enabled = gc.isenabled()
-            _gc_pauses.add(pause)
-            gc.disable()
+        gc.disable()
         yield
     finally:
         with _gc_lock:
-            _gc_pauses.discard(pause)
+            _gc_pauses -= 1
             if not _gc_pauses and _gc_was_enabled:
                 gc.enable()

@@ -190,7 +190,7 @@ class Program(NotCopyable):
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
-            device = self._device.again() if self._device else None
+            device = self._device.reopen() if self._device else None
             self._leave()
             self._own = Sequence(self._load)
             self._device = device

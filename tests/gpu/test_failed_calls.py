@@ -201,7 +201,7 @@ def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
             method(*calls[1])
         with pytest.raises(StateLost):
             method(*calls[1])
-        method.settle()
+        method.accept_states()
         assert [np.asarray(output).tobytes() for output in method(*calls[1])] == expected[1]
 
 

@@ -55,5 +55,5 @@ class Machine:
         dtype = DType.of(x.dtype)
         assert dtype is not None
         outputs = self.interpreter.run([HostTensor(x, dtype)], keep=False)
-        self.interpreter.settle()
+        self.interpreter.commit_states()
         return [output.array if isinstance(output, HostTensor) else output for output in outputs]

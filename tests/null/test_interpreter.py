@@ -89,11 +89,11 @@ def test_a_failed_call_leaves_states_as_they_were() -> None:
     ]
     machine = Machine(values, ["aten::add_.Tensor", "aten::cumsum.out", "aten::copy_"], calls, (1, 6))
     np.testing.assert_array_equal(machine(), [X, X])
-    machine.interpreter._initial[3] = 7  # the dim, for one call
+    machine.interpreter._context.initial[3] = 7  # the dim, for one call
     for _ in range(2):
         with pytest.raises(HostError, match="has no dim"):
             machine()
-    machine.interpreter._initial[3] = 0
+    machine.interpreter._context.initial[3] = 0
     np.testing.assert_array_equal(machine(), [2 * X, 2 * X])
 
 

@@ -107,7 +107,7 @@ class States:
         self._buffers: dict[int, Buffer] = {}
         self._starts: dict[int, int] = {}  # offset in bytes of states that are a part of a buffer
         self._is_closed = False
-        self.is_settled = True  # False: a call failed while it changed them
+        self.is_valid = True  # False: a call failed while it changed them
         try:
             self._make()
         except BaseException:
@@ -142,13 +142,13 @@ class States:
         if self._is_closed:
             raise DeviceError(f"{self._name}: the sequence is closed")
 
-    def unsettle(self) -> None:
+    def invalidate(self) -> None:
         """Mark the content as unknown. Call this before states change: the change may fail halfway."""
-        self.is_settled = not self._specs
+        self.is_valid = not self._specs
 
-    def check_settled(self) -> None:
+    def check_valid(self) -> None:
         """Raise StateLost if the content is unknown."""
-        if not self.is_settled:
+        if not self.is_valid:
             raise StateLost(
                 f"{self._name}: an earlier call failed while it changed the caches and buffers that live "
                 "across calls; reset() restores their initial values"
@@ -208,14 +208,14 @@ class States:
     def reset(self) -> None:
         """Set every state to its initial value."""
         self.check_open()
-        self.unsettle()
+        self.invalidate()
         for id, buffer in self._buffers.items():
             if id in self._initial:
                 self._device.write(buffer, self._initial[id].pack())
             else:
                 start, size = self.part(State(id)) or (0, buffer.size)
                 self._device.clear(buffer, start, size)
-        self.is_settled = True
+        self.is_valid = True
 
     def close(self) -> None:
         self._is_closed = True

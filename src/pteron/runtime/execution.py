@@ -34,8 +34,8 @@ from pteron.plan import SymbolPort
 from pteron.plan.executable import Port
 from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
+from pteron.runtime.method_memory import Views, reshaped
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.shared_memory import Views, reshaped
 from pteron.runtime.staging import Input
 
 _DELEGATE_STEPS = 100  # a delegate call takes about as long as this many instructions

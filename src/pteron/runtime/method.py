@@ -113,7 +113,7 @@ class Method(NotCopyable):
         this sequence."""
         total = {"weights": 0, "states": 0, "activations": 0, "scratch": 0}
         for session, delegate in zip(self._loaded.sessions, self._delegates, strict=True):
-            total["states"] += delegate.state_bytes
+            total["states"] += delegate.states.bytes
             for kind, size in session.bytes_by_kind.items():
                 total[kind] += size
         return total
@@ -133,11 +133,11 @@ class Method(NotCopyable):
             if self._closed or not (self._loaded.device is None or self._loaded.device.is_open):
                 self._check_open()
             for states in self._states:
-                states.check_settled()
+                states.check_valid()
             outputs = self._call(inputs, on_gpu)
             for states in self._states:
-                states.is_settled = True
-            self._interpreter.settle()
+                states.is_valid = True
+            self._interpreter.commit_states()
             return outputs
 
     async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
@@ -159,15 +159,15 @@ class Method(NotCopyable):
         with self._loaded.lock:
             self._check_open()
             for states in self._states:  # all of them, even if the reset fails
-                states.unsettle()
+                states.invalidate()
             self._interpreter.reset()
 
-    def settle(self) -> None:
+    def accept_states(self) -> None:
         """Continue with the current states after a failed call. Only for callers that know which part the
         call may have changed (a KV cache from some position on) and write that part before it is read."""
         with self._loaded.lock:
             for states in self._states:
-                states.is_settled = True
+                states.is_valid = True
 
     def close(self) -> None:
         """Free the GPU memory of this sequence's states."""
@@ -218,13 +218,13 @@ class Method(NotCopyable):
 
     def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
         """Raise a DtypeError if a delegate may compute integers beyond 32 bits from these inputs."""
-        held = dict(zip(self._record.inputs, given, strict=True))
+        values = dict(zip(self._record.inputs, given, strict=True))
         for call in self._record.instructions:
             if isinstance(call, DelegateCall):
                 graph = self._loaded.checked[call.delegate]
                 ranges: dict[int, Range] = {}
                 for id, port in zip(call.args, graph.inputs, strict=False):
-                    value = held.get(id)
+                    value = values.get(id)
                     if isinstance(value, HostTensor) and not value.dtype.is_float and value.array.size:
                         ranges[port.id] = extremes(value.array)
                 check_ranges(graph, ranges)

@@ -1,8 +1,8 @@
 """A delegate on a device: its weights, arena and plans. Each sequence of calls has its own states.
 
-`bring` uploads the inputs and finds the plan for their shapes, which is then replayed over a sequence's
-states. Method calls (`run`), launches with further commands (`launch`) and multi-step submissions
-(multi_step.py) use it. `bound` does not: its inputs are on the GPU already.
+`stage_inputs` uploads the inputs and finds the plan for their shapes, which is then replayed over a
+sequence's states. Method calls (`run`), launches with further commands (`launch`) and multi-step submissions
+(multi_step.py) use it. `bind_inputs` binds a plan to inputs that are on the GPU already.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
-from pteron.runtime.outputs import Output, Outputs, Wanted, taken
+from pteron.runtime.outputs import Output, Outputs, Wanted, allocate_outputs
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableCall
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
@@ -132,11 +132,11 @@ class Session:
 
     def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
         """The commands that run the graph. The caller holds the device's lock until they are submitted."""
-        recording, numbers, copies = self.bring(inputs, states)
+        recording, numbers, copies = self.stage_inputs(inputs, states)
         outputs = self.outputs(recording, numbers, states)
         return Encoded([*copies, recording.replay(states)], outputs)
 
-    def bring(
+    def stage_inputs(
         self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None
     ) -> tuple[Recording, list[int], list[Copy]]:
         """Upload inputs and live parameters. Returns the recording for them, the numbers of its live terms,
@@ -150,7 +150,7 @@ class Session:
             self.counters.bytes_uploaded += uploaded[1]
             self.counters.dispatches += uploaded[0].dispatches
             return uploaded[0], [], []
-        recording, numbers = self.ready(inputs)
+        recording, numbers = self.find_recording(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
         needed = [pair for pair in staged if self._is_used(pair[0], recording)]
@@ -182,12 +182,14 @@ class Session:
             return states[port.buffer]
         return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
-    def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
+    def bind_inputs(
+        self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]
+    ) -> Replay:
         """The replay of the graph bound directly to inputs on the GPU, with `places` instead of some states.
         Submit it before the session encodes another call."""
         self.check_open()
         states.check_open()
-        recording, numbers = self.ready(inputs)
+        recording, numbers = self.find_recording(inputs)
         given: dict[PlanBuffer, Buffer] = {}
         for port, view in stage(self.executable, inputs, recording.plan.indices):
             assert isinstance(view, View)
@@ -205,9 +207,9 @@ class Session:
         ahead: PrerecordedCalls | None = None,
     ) -> list[Output]:
         """Run the graph without waiting. The result has None for outputs that are not wanted. `ahead` holds
-        the sequence's prerecorded calls. The caller must settle the states once the call has succeeded."""
+        the sequence's prerecorded calls. The caller marks the states as valid once the call has succeeded."""
         with self.device.lock:
-            recording, numbers, copies = self.bring(inputs, states, ahead)
+            recording, numbers, copies = self.stage_inputs(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
             if call is None:
                 views = self.outputs(recording, numbers, states)
@@ -216,7 +218,7 @@ class Session:
                     outputs = zip(views, wanted, strict=True)
                     repeatable = RepeatableCall(self.device, recording.replay(states), outputs)
                     ahead.expect(repeatable, self._input_upload(inputs, recording, states))
-            states.unsettle()
+            states.invalidate()
             call.commands.submit()
             self.counters.bytes_read += call.bytes_read
             if ahead and is_repeated:
@@ -226,7 +228,7 @@ class Session:
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay, with its live parameters set."""
         with self.device.lock:
-            recording, numbers = self.ready(inputs)
+            recording, numbers = self.find_recording(inputs)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
 
@@ -285,7 +287,7 @@ class Session:
         self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
     ) -> PreparedCall:
         """A call with its inputs uploaded: copies of inputs, the replay, copies of outputs."""
-        outputs, after, read = taken(self.device, self.executable.name, views, wanted)
+        outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
         return PreparedCall(Commands(self.device, [*copies, replay, *after]), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
@@ -301,7 +303,7 @@ class Session:
             for output in self.executable.outputs
         )
 
-    def ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
+    def find_recording(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""
         made = self._plans.made
         found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))

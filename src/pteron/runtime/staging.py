@@ -109,7 +109,7 @@ class InputUpload:
         return sent
 
 
-def growing(
+def growth_per_step(
     executable: Executable, inputs: Sequence[Input], growth: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
     """The growth at every step, derived from the growth of inputs: an increment for each live integer by
@@ -128,7 +128,7 @@ def growing(
     return integers, tensors
 
 
-def grown(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
+def inputs_after(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
     """The inputs `steps` later. Growing inputs are integers on the host."""
     later = list(inputs)
     for index, by in growth.items():

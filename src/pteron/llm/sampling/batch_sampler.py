@@ -139,7 +139,7 @@ class BatchSampler:
         places: dict[PlanBuffer, Buffer] = {State(TOKEN): tokens, State(STEPS): positions}
         for id in (SETTINGS, DRAWN, *changing_states(form)):
             places[State(id)] = self._buffer(id)
-        replay = session.bound((logits, slots), states, places)
+        replay = session.bind_inputs((logits, slots), states, places)
         return BatchDrawing(replay, self._buffer(DRAWN), form, self._slots)
 
     def close(self) -> None:

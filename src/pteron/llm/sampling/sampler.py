@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
+from pteron.gpu import Buffer, Command, Copy, Device, Replay, States, WordIncrements
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.reentrancy import device_guard
@@ -174,7 +174,7 @@ class Sampler:
             return peaks_graph(peaks.shape[0])
         return sampler_graph(self._vocabulary, self.form, logits.dtype)
 
-    def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
+    def replay(self, logits: View, step: int, token: Buffer, growing: WordIncrements | None = None) -> Replay:
         """The commands that draw tokens from a row of logits, from `step` on: one per replay, written to
         `token`, while `growing` advances. They must be submitted next."""
         self._count(step)
@@ -185,8 +185,8 @@ class Sampler:
         if peaks:
             session, states = self._drawing_from_peaks(peaks.shape[0])
             own: dict[PlanBuffer, Buffer] = {State(id): self._states[State(id)] for id in (STEPS, DRAWN)}
-            return session.bound((peaks,), states, own | places)
-        return self._session.bound((logits, *self._numbers), self._states, places)
+            return session.bind_inputs((peaks,), states, own | places)
+        return self._session.bind_inputs((logits, *self._numbers), self._states, places)
 
     def state(self, id: int) -> Buffer:
         """A state of the sampler's graph, by its value id."""

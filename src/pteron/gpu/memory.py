@@ -289,24 +289,23 @@ def check_room(device: Device, executable: Executable, plan: Plan | None) -> Non
     }
     for kind, each in sizes.items():
         device.check_size(max(each, default=0), f"{executable.name}, {kind}")
-    left = _bytes_left() if device.target.is_cpu else None
     needed = {kind: sum(each) for kind, each in sizes.items() if each}
-    if left is not None and sum(needed.values()) > left:
-        listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
-        raise OutOfMemory(
-            f"{executable.name} needs {sum(needed.values()):,} bytes on {device.adapter} ({listed}); "
-            f"this machine has {left:,} free"
-        )
+    listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
+    _check_free(device, executable, sum(needed.values()), f"({listed})")
 
 
 def check_room_for_states(device: Device, executable: Executable) -> None:
     """`check_room` for the states of one more sequence."""
-    left = _bytes_left() if device.target.is_cpu else None
     needed = sum(state.bytes for state in executable.states.values())
-    if left is not None and needed > left:
+    _check_free(device, executable, needed, "for another sequence")
+
+
+def _check_free(device: Device, executable: Executable, needed: int, purpose: str) -> None:
+    free = _bytes_left() if device.target.is_cpu else None
+    if free is not None and needed > free:
         raise OutOfMemory(
-            f"{executable.name} needs {needed:,} bytes on {device.adapter} for another sequence; "
-            f"this machine has {left:,} free"
+            f"{executable.name} needs {needed:,} bytes on {device.adapter} {purpose}; "
+            f"this machine has {free:,} free"
         )
 
 

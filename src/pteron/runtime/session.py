@@ -213,10 +213,12 @@ class Session:
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
             if call is None:
                 views = self.outputs(recording, numbers, states)
-                call = self._call(copies, recording.replay(states), views, wanted)
+                outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
+                commands = Commands(self.device, [*copies, recording.replay(states), *after])
+                call = PreparedCall(commands, outputs, read)
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
-                    outputs = zip(views, wanted, strict=True)
-                    repeatable = RepeatableCall(self.device, recording.replay(states), outputs)
+                    pairs = zip(views, wanted, strict=True)
+                    repeatable = RepeatableCall(self.device, recording.replay(states), pairs)
                     ahead.expect(repeatable, self._input_upload(inputs, recording, states))
             states.invalidate()
             call.commands.submit()
@@ -282,13 +284,6 @@ class Session:
             return None
         places = [self.buffer(port, states) if self._is_used(port, recording) else None for port in ports]
         return InputUpload(self.executable, live_shapes(self.executable, inputs), places)
-
-    def _call(
-        self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
-    ) -> PreparedCall:
-        """A call with its inputs uploaded: copies of inputs, the replay, copies of outputs."""
-        outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
-        return PreparedCall(Commands(self.device, [*copies, replay, *after]), outputs, read)
 
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
         """Whether a call can be repeated: all outputs are tensors for the host. Live integers differ from

@@ -60,14 +60,6 @@ class Counters:
     bytes_read: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Commands that run a graph, and the views of its outputs."""
-
-    commands: list[Command]
-    outputs: Outputs
-
-
 class Session:
     """Runs one executable, at live shapes that it has plans for or can plan."""
 
@@ -125,16 +117,15 @@ class Session:
         """Run the graph, then the commands that `then` makes from its outputs, without waiting. Returns the
         submission's number, which can be waited for."""
         with self.device.lock:
-            encoded = self.encode(inputs, states)
-            after = then(encoded.outputs) if then else ()
-            commands = [*encoded.commands, *after]
+            recording, numbers, copies = self.stage_inputs(inputs, states)
+            after = then(self.outputs(recording, numbers, states)) if then else ()
+            commands = [*copies, recording.replay(states), *after]
             return submit(self.device, commands, timer) if timer else submit_early(self.device, commands)
 
-    def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
+    def encode(self, inputs: Sequence[Input], states: States) -> list[Command]:
         """The commands that run the graph. The caller holds the device's lock until they are submitted."""
-        recording, numbers, copies = self.stage_inputs(inputs, states)
-        outputs = self.outputs(recording, numbers, states)
-        return Encoded([*copies, recording.replay(states)], outputs)
+        recording, _, copies = self.stage_inputs(inputs, states)
+        return [*copies, recording.replay(states)]
 
     def stage_inputs(
         self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None

@@ -165,7 +165,7 @@ class Sampler:
     def commands(self, logits: View, step: int) -> list[Command]:
         """The commands that draw the token of a step from a row of logits. They must be submitted next."""
         self._count(step)
-        return self._session.encode((logits, *self._numbers), self._states).commands
+        return self._session.encode((logits, *self._numbers), self._states)
 
     def graph(self, logits: View) -> Graph:
         """The graph that `replay` runs for a row of logits."""

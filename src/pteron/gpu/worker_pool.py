@@ -53,15 +53,25 @@ def run_in_parallel(tasks: Iterable[Task], count: int, meanwhile: Task | None = 
                 meanwhile()
             work()
         finally:
-            with interrupts_deferred():
-                waiting.clear()  # empty unless something failed
-                for thread in filter(threading.Thread.is_alive, threads):
-                    thread.join()
+            waiting.clear()  # empty unless something failed
+            try:
+                _join(threads)
+            except KeyboardInterrupt:  # before it was deferred
+                _join(threads)
+                raise
     if errors:
         try:
             raise errors[0]
         finally:
             errors.clear()  # a traceback would otherwise refer to itself
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    """Wait for threads. An interrupted `Thread.join` would count its thread as ended."""
+    with interrupts_deferred():
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()
 
 
 @contextmanager

@@ -10,15 +10,13 @@ if sys.path[:1] in ([""], [os.getcwd()]):
     del sys.path[0]
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
-_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar may have hidden it
 _GC_THRESHOLD = 20_000  # new objects before GC runs: imports create many and leave no garbage
 _SOON = 1.0  # seconds
-_interrupts: list[float] = []  # times of Ctrl-C
+_interrupted_at = -_SOON
 
 
 def main() -> int:
     """Run a command; its exit code. Ctrl-C ends it without a message, also during imports."""
-    sys.unraisablehook = _unraisable
     gc.set_threshold(_GC_THRESHOLD)
     try:
         import signal
@@ -29,33 +27,16 @@ def main() -> int:
 
         run_process()
     except BaseException as error:
-        if _is_interrupt(error):
+        # An import that is interrupted may raise another error: C modules replace the KeyboardInterrupt.
+        if isinstance(error, KeyboardInterrupt) or time.monotonic() - _interrupted_at < _SOON:
             return INTERRUPTED
         raise
 
 
 def _interrupt(number: int, frame: object) -> None:
-    _interrupts.append(time.monotonic())
+    global _interrupted_at
+    _interrupted_at = time.monotonic()
     raise KeyboardInterrupt
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error. Python wraps an exception in a class body, and C modules replace it
-    during their import: such errors come soon after."""
-    if error is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
-        return isinstance(error, KeyboardInterrupt)
-    is_soon = bool(_interrupts) and time.monotonic() - _interrupts[-1] < _SOON
-    return is_soon or _is_interrupt(error.__cause__)
-
-
-def _unraisable(hook: "sys.UnraisableHookArgs") -> None:
-    """Exit on Ctrl-C in a callback or finalizer, where Python cannot raise it."""
-    if not _is_interrupt(hook.exc_value):
-        sys.__unraisablehook__(hook)
-        return
-    if os.isatty(2):
-        os.write(2, _SHOW_CURSOR)
-    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -145,12 +145,12 @@ def call(operator: HostOperator, arguments: list[Any]) -> str:
     """What the interpreter does with an operator; the outcome in a word."""
     budget = Budget("wild", LIMITS)
     try:
-        cost = operator.estimate_cost(arguments)
+        cost = operator.prepare(arguments)
         for place, shape in cost.shapes.items():
             for each in shape if isinstance(shape, list) else [shape]:
                 budget.hold("wild", place, 8 * int(np.prod(each, dtype=object)))
         budget.spend("wild", cost.work, cost.scratch)
-        written = operator.run(arguments)
+        written = cost.run()
     except PteronError as error:
         return type(error).__name__
     except MemoryError:

@@ -65,7 +65,7 @@ def test_a_copy_gives_the_same_bits(name: str, programs: Path, tmp_path: Path) -
     assert original is not None
     given = list(cases(method, golden))
     expected = [run(original, inputs) for inputs in given]
-    copied = copy_of(original._session, tmp_path)
+    copied = copy_of(original.session, tmp_path)
     for inputs, results in zip(given, expected, strict=True):
         for found, result in zip(run(copied, inputs), results, strict=True):
             np.testing.assert_array_equal(np.asarray(found), np.asarray(result))
@@ -98,7 +98,7 @@ def test_kernels_from_elsewhere_are_checked(programs: Path, tmp_path: Path) -> N
     """Also where the device has compiled the same text without checks, for a graph that was verified."""
     delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
     assert delegate is not None
-    session = delegate._session
+    session = delegate.session
     verified = {module.source: module for module in session.snapshot().modules()}
     assert not all(module.bounds_checks for module in verified.values())
     for module in copy_of(session, tmp_path, trusted=False).executable.modules():
@@ -116,10 +116,10 @@ def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_pat
     method(*inputs)
     original = method.sole_delegate
     assert original is not None
-    device = original._session.device
-    modules = original._session.snapshot().modules()
+    device = original.session.device
+    modules = original.session.snapshot().modules()
     unchecked = {module.source: device.pipeline(module) for module in modules if not module.bounds_checks}
-    copied = copy_of(original._session, tmp_path, trusted=False)
+    copied = copy_of(original.session, tmp_path, trusted=False)
     run(copied, inputs)
     assert unchecked
     for module in copied.executable.modules():
@@ -179,7 +179,7 @@ def test_numbers_that_refer_to_nothing(
     monkeypatch.setattr(device, "target", replace(device.target, subgroup_size=0, broadcasts=False))
     delegate = pteron.load(programs / "attention_cache.pte")["forward"].sole_delegate
     assert delegate is not None
-    write(delegate._session.snapshot(), tmp_path / "a")
+    write(delegate.session.snapshot(), tmp_path / "a")
     with pytest.raises(FormatError, match=r"^a: "):
         read(damaged((tmp_path / "a").read_bytes(), change), "a")
 
@@ -221,7 +221,7 @@ def test_numbers_that_refer_to_nothing(
 def test_damaged_headers(change: Any, programs: Path, tmp_path: Path) -> None:
     delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
     assert delegate is not None
-    write(delegate._session.snapshot(), tmp_path / "a")
+    write(delegate.session.snapshot(), tmp_path / "a")
     data = (tmp_path / "a").read_bytes()
     assert read(memoryview(data), "a").plans
     with pytest.raises(FormatError, match=r"^a: ") as caught:
@@ -247,7 +247,7 @@ def test_many_terms_from_many_inputs(programs: Path, tmp_path: Path) -> None:
 
     delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
     assert delegate is not None
-    write(delegate._session.snapshot(), tmp_path / "a")
+    write(delegate.session.snapshot(), tmp_path / "a")
     data = damaged((tmp_path / "a").read_bytes(), grow)
     started = time.process_time()
     read(data, "a")

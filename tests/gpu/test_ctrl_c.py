@@ -71,19 +71,6 @@ def _interrupted(arguments: list[str], delay: float | None) -> tuple[float, int,
     return time.monotonic() - began, process.returncode, said
 
 
-def test_ctrl_c_where_python_wraps_it() -> None:
-    """As it does while a class is made."""
-    code = (
-        "import pteron.__main__ as command, pteron.cli as process\n"
-        "def wrapped():\n"
-        "    raise RuntimeError('while a class is made') from KeyboardInterrupt()\n"
-        "process.run_process = wrapped\n"
-        "raise SystemExit(command.main())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert (done.returncode, done.stderr) == (130, b"")
-
-
 @pytest.mark.parametrize("error", ["ImportError", "TypeError"])
 def test_ctrl_c_that_a_library_swallows(error: str) -> None:
     """As NumPy does while it is imported."""
@@ -98,22 +85,6 @@ def test_ctrl_c_that_a_library_swallows(error: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
     assert (done.returncode, done.stderr) == (130, b"")
-
-
-def test_ctrl_c_where_python_cannot_raise() -> None:
-    """As in a callback or a destructor."""
-    code = (
-        "import sys, pteron.__main__ as command, pteron.cli as process\n"
-        "class Ended:\n"
-        "    def __del__(self): raise KeyboardInterrupt\n"
-        "def run():\n"
-        "    Ended()\n"
-        "    print('it went on')\n"
-        "process.main = run\n"
-        "raise SystemExit(command.main())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_disk_without_room_for_outputs(programs: Path, tmp_path: Path) -> None:

@@ -201,9 +201,31 @@ def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
             method(*calls[1])
         with pytest.raises(StateLost):
             method(*calls[1])
-        method.settle()
+        method.accept_states()
         assert [np.asarray(output).tobytes() for output in method(*calls[1])] == expected[1]
 
 
 def test_steps_are_those_that_there_are() -> None:
     assert all(callable(getattr(owner, name)) for owner, name in STEPS)
+
+
+def test_a_call_without_outputs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that fails after it ran: the next raises StateLost, or starts from the states before it."""
+    with pteron.load(programs / "mutable_buffer_host.pte") as program, program.sequence() as apart:
+        method = program["forward"]
+        x = np.ones((3, method.inputs[0].shape_max[1]), np.float32)
+        right = [apart["forward"](x) for _ in range(2)]
+        method(x)
+        with monkeypatch.context() as patch:
+            patch.setattr("pteron.runtime.method.result", _no_memory)
+            with pytest.raises(MemoryError):
+                method(x)
+        try:
+            found = method(x)
+        except pteron.StateLost:
+            return
+        np.testing.assert_array_equal(found[0], right[1][0])
+
+
+def _no_memory(*_: object) -> None:
+    raise MemoryError

@@ -62,7 +62,7 @@ def left(results: np.ndarray, target: Target, rows: int = 1) -> tuple[np.ndarray
     operator = OneOperator(PEAKS, arguments, given, [((1, rows, columns), DType.F32)], target)
     (out,) = operator.run(given)
     np.testing.assert_array_equal(out, np.broadcast_to(results, out.shape).astype(np.float32))
-    recording, numbers = operator.session.ready([given[x]])
+    recording, numbers = operator.session.find_recording([given[x]])
     (view,) = operator.session.outputs(recording, numbers, operator.states)
     assert isinstance(view, View)
     if view.peaks is None:

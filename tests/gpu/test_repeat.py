@@ -13,7 +13,7 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.errors import DtypeError, ShapeError
 from pteron.families.layout.copy import copy_elements
-from pteron.gpu import Copy, Growing, Replay, recording, submit
+from pteron.gpu import Copy, Replay, WordIncrements, recording, submit
 from pteron.gpu.recording import increment_replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.host.tensors import View
@@ -128,7 +128,7 @@ def test_growth_by_commands_of_the_step(device: Device) -> None:
     states = session.states()
     views: list[View] = []
 
-    def each_growing(_: object, outputs: object, growing: Growing) -> list[Replay]:
+    def each_incrementing(_: object, outputs: object, growing: WordIncrements) -> list[Replay]:
         views.extend(outputs)  # type: ignore[arg-type]
         assert growing.count >= 1
         return [increment_replay(device, [growing])]
@@ -136,7 +136,7 @@ def test_growth_by_commands_of_the_step(device: Device) -> None:
     def each(*_: object) -> list[Replay]:
         raise AssertionError("no dispatch of its own is needed")
 
-    _, count = repeat(session, [4], states, {0: 1}, 5, each, (), each_growing=each_growing)
+    _, count = repeat(session, [4], states, {0: 1}, 5, each, (), each_incrementing=each_incrementing)
     assert count == 5
     last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[8:10])
@@ -147,7 +147,7 @@ def test_more_growth_than_kernels_take_along(device: Device, monkeypatch: pytest
     monkeypatch.setattr(recording, "GROWTHS", 0)
     session = sliced(device, 1)
 
-    def each_growing(*_: object) -> list[Replay]:
+    def each_incrementing(*_: object) -> list[Replay]:
         raise AssertionError("it has no room")
 
     views: list[View] = []
@@ -156,7 +156,7 @@ def test_more_growth_than_kernels_take_along(device: Device, monkeypatch: pytest
         views.extend(outputs)  # type: ignore[arg-type]
         return []
 
-    repeat(session, [4], session.states(), {0: 1}, 5, each, (), each_growing=each_growing)
+    repeat(session, [4], session.states(), {0: 1}, 5, each, (), each_incrementing=each_incrementing)
     last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[8:10])
     session.close()

@@ -15,7 +15,7 @@ from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, 
 
 from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import load_tokenizer
-from pteron.llm.export import Options, cost, export_llm, lower_process, read_checkpoint
+from pteron.llm.export import Options, cost, export_llm, lowering, read_checkpoint
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.decoder import Decoder
 from pteron.llm.export.lowering import check, eager_model, stage
@@ -233,9 +233,9 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_a_failing_exporter_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [sys.executable, "-c", "import sys; sys.exit('No such file')"]
-    monkeypatch.setattr(lower_process, "python_module", lambda _: failing)
+    monkeypatch.setattr(lowering, "python_module", lambda _: failing)
     with pytest.raises(PteronError, match=r"ExecuTorch's exporter failed(.|\n)*No such file"):
-        lower_process.lower_in_subprocess(tmp_path, FLOAT, {}, lambda line: None)
+        lowering.lower_in_subprocess(tmp_path, FLOAT, {}, lambda line: None)
 
 
 def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

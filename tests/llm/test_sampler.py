@@ -11,7 +11,7 @@ import pytest
 from threefry import threefry
 
 from pteron.dtypes import DType, Storage
-from pteron.gpu import Device, Growing, submit
+from pteron.gpu import Device, WordIncrements, submit
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
@@ -378,7 +378,7 @@ class TestGrowth:
         sampler = Sampler(device, 100, sampling)
         view = View(logits, 0, (1, 100), DType.F32, Storage.F32)
         with device.lock:
-            growing = Growing.of(device, words, growths)
+            growing = WordIncrements.of(device, words, growths)
             submit(device, [sampler.replay(view, 0, sampler.token.buffer, growing)] * 3)
         found = np.frombuffer(device.read(words, start.nbytes), np.int32)
         for place, growth in growths:

@@ -13,7 +13,6 @@ from pteron.format.records import EValue, Instruction, MethodRecord, TensorRecor
 from pteron.host.lookup import find_operator
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor
-from pteron.runtime.call_lock import CallLock
 from pteron.runtime.interpreter import Interpreter
 
 X = np.array([1, 2, 3], np.float32)
@@ -50,11 +49,11 @@ class Machine:
             (0, 1024),
         )  # fmt: skip
         runnable: list[HostOperator] = [operator for operator in found if operator is not None]
-        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [], CallLock())
+        self.interpreter = Interpreter("written.pte, method forward", record, runnable, [])
 
     def __call__(self, x: np.ndarray[Any, Any] = X) -> list[Any]:
         dtype = DType.of(x.dtype)
         assert dtype is not None
         outputs = self.interpreter.run([HostTensor(x, dtype)], keep=False)
-        self.interpreter.settle()
+        self.interpreter.commit_states()
         return [output.array if isinstance(output, HostTensor) else output for output in outputs]

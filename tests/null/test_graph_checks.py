@@ -33,7 +33,7 @@ from pteron.format.records import (
 )
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
-from pteron.host.operator import Cost, HostOperator, Parameter
+from pteron.host.operator import HostCall, HostOperator, Parameter
 from pteron.passes import is_available, prepare
 from pteron.runtime.checks import check_method
 
@@ -310,8 +310,7 @@ def method(
 
 
 ADD = HostOperator(
-    lambda arguments: {},
-    lambda arguments: Cost(),
+    lambda arguments: HostCall(dict),
     (
         Parameter("self", "Tensor"),
         Parameter("dim", "Optional[List[int]]"),

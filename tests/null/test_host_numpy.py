@@ -114,8 +114,8 @@ class Chance:
 def outcome(operator: HostOperator, arguments: list[Any]) -> Any:
     """What the interpreter gets of an operator, or the error."""
     try:
-        cost = operator.estimate_cost(arguments)
-        (written,) = operator.run(arguments).values()
+        cost = operator.prepare(arguments)
+        (written,) = cost.run().values()
     except HostError as error:
         return error
     (shape,) = cost.shapes.values()
@@ -162,8 +162,9 @@ def test_what_numpy_leaves_to_pytorch_is_run_by_it() -> None:
     assert operator is not None
     half = HostTensor(np.array([1, 2], np.float16), DType.F16)
     arguments = [half, half, 1, UnsetTensor(DType.F16)]
-    assert operator.estimate_cost(arguments).shapes == {3: (2,)}
-    (written,) = operator.run(arguments).values()
+    prepared = operator.prepare(arguments)
+    assert prepared.shapes == {3: (2,)}
+    (written,) = prepared.run().values()
     np.testing.assert_array_equal(written.array, [2, 4])  # type: ignore[attr-defined]
 
 

@@ -25,7 +25,6 @@ from pteron.format.records import (
 )
 from pteron.host.lookup import find_operator
 from pteron.host.values import HostTensor
-from pteron.runtime.call_lock import CallLock
 from pteron.runtime.interpreter import Interpreter
 
 ONE = np.ones(3, np.float32)
@@ -90,11 +89,11 @@ def test_a_failed_call_leaves_states_as_they_were() -> None:
     ]
     machine = Machine(values, ["aten::add_.Tensor", "aten::cumsum.out", "aten::copy_"], calls, (1, 6))
     np.testing.assert_array_equal(machine(), [X, X])
-    machine.interpreter._initial[3] = 7  # the dim, for one call
+    machine.interpreter._context.initial[3] = 7  # the dim, for one call
     for _ in range(2):
         with pytest.raises(HostError, match="has no dim"):
             machine()
-    machine.interpreter._initial[3] = 0
+    machine.interpreter._context.initial[3] = 0
     np.testing.assert_array_equal(machine(), [2 * X, 2 * X])
 
 
@@ -133,7 +132,7 @@ def test_states_are_lost_where_a_call_failed_half_way(is_changed: bool) -> None:
         pytest.skip("needs PyTorch")
     record = MethodRecord("forward", values, (0,), (1,), calls, operators, (), (0, 1024))
     delegate: Any = Stateful()
-    interpreter = Interpreter("written.pte, method forward", record, [found], [delegate], CallLock())
+    interpreter = Interpreter("written.pte, method forward", record, [found], [delegate])
     with pytest.raises(HostError, match="has no dim"):
         interpreter.run([HostTensor(X, DType.F32)], keep=False)
     then = (StateLost, r"method forward: .*reset\(\)") if is_changed else (HostError, "has no dim")

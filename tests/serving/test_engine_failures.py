@@ -135,7 +135,7 @@ def test_a_lost_device(device: Device) -> None:
         watched = Watched(engine)
         answers = watched.submit([asked(ids, 30) for ids in (A, B)], "step", 1)
         own.wait()  # the device still works, and its callbacks must not run during Python's shutdown
-        own.lost("testing")
+        own.mark_lost("testing")
         watched.go()
         for answer in answers:
             with pytest.raises(DeviceLost):

@@ -140,7 +140,7 @@ from pteron.serving.http import server
 def lose(service):
     sys.stdin.readline()
     service.llm.program.device.wait()
-    service.llm.program.device.lost("testing")
+    service.llm.program.device.mark_lost("testing")
 
 start = server.Server.startup
 

@@ -76,7 +76,7 @@ def _delegate(table: Table, stored: StoredData) -> DelegateRecord:
 
 
 def _instructions(plan: Table, values: int, operators: int, delegates: int) -> tuple[Instruction, ...]:
-    """The instructions of a method that has so many values, operators and delegates."""
+    """The instructions of a method with this number of values, operators and delegates."""
     chains = plan.tables(5, "chains")
     if len(chains) > 1:
         raise plan.error("chains", f"{len(chains)} chains of instructions; one is possible")

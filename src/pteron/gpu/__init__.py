@@ -7,7 +7,7 @@ from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights, check_room, check_room_for_states
 from pteron.gpu.readback import Readback
-from pteron.gpu.recording import Growing, Recording
+from pteron.gpu.recording import Recording, WordIncrements
 from pteron.gpu.submit import Commands, record, submit, submit_early
 from pteron.gpu.timing import PassTimer, StepTimer
 
@@ -20,7 +20,6 @@ __all__ = [
     "Commands",
     "Copy",
     "Device",
-    "Growing",
     "PassTimer",
     "Readback",
     "Recording",
@@ -30,6 +29,7 @@ __all__ = [
     "States",
     "StepTimer",
     "Weights",
+    "WordIncrements",
     "adapters",
     "check_room",
     "check_room_for_states",

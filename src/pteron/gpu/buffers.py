@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Copy
-from pteron.gpu.native import ERRORS, errors_as_device_error, wgpu, write_buffer
+from pteron.gpu.native import ERRORS, wgpu, write_buffer
 from pteron.gpu.open_device import OpenDevice
 from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.submit import Commands, clear, submit
@@ -20,7 +20,6 @@ Buffer: TypeAlias = Any  # a wgpu buffer; opaque outside this package
 _UPLOAD_CHUNK = 1 << 24
 _SMALL = 1 << 16
 _WRITTEN_MAX = 1 << 27  # bytes: wgpu keeps written data in host memory until the next submission
-_SPIN_SECONDS = 200e-6  # poll this long before sleeping: a blocking wait returns about 40 µs late
 _WAIT_SECONDS = 0.05  # polling time of `wait`, which returns 0.1 to 0.3 ms sooner by it
 
 
@@ -29,11 +28,8 @@ class Buffers(OpenDevice):
 
     def __init__(self, adapter: AdapterInfo) -> None:
         super().__init__(adapter)
-        # Software adapters run kernels on the CPU: polling would take time from them.
-        self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self.wait_seconds = 0.0 if adapter.is_cpu else _WAIT_SECONDS
         self._buffers: WeakSet[Buffer] = WeakSet()
-        self._staging: list[tuple[Buffer, int]] = []  # free staging buffers and their sizes in bytes
         self._written = 0  # bytes since the last submission
 
     @property
@@ -51,7 +47,8 @@ class Buffers(OpenDevice):
         try:
             buffer = device.create_buffer(label=label, size=size, usage=usage)
         except ERRORS as error:
-            raise self.refused(f"allocating {size:,} bytes for {label} on {self.adapter}", error) from error
+            action = f"allocating {size:,} bytes for {label} on {self.adapter}"
+            raise self.translate_error(action, error) from error
         self._buffers.add(buffer)
         return buffer
 
@@ -87,14 +84,14 @@ class Buffers(OpenDevice):
             )
         if not self.is_open:
             self.check_open()
-        try:
-            if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
+        if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
+            try:
                 write_buffer(self._queue, buffer, offset, data, size)  # hot path: parameters and inputs
-                return
-            with errors_as_device_error(f"writing {size:,} bytes to {buffer.label!r}"):
+            except DeviceLost as error:
+                raise self.mark_lost(f"writing to {buffer.label!r}") from error
+        else:
+            with self.translate_errors(f"writing {size:,} bytes to {buffer.label!r}"):
                 self._write_large(buffer, data, offset)
-        except DeviceLost as error:
-            raise self.lost(f"writing to {buffer.label!r}") from error
 
     def _write_large(self, buffer: Buffer, data: npt.NDArray[np.generic], offset: int) -> None:
         """`write` for any data, in chunks."""
@@ -119,13 +116,8 @@ class Buffers(OpenDevice):
             if size <= available <= 4 * size:
                 return Readback(self, *self._staging.pop(index))
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        with self.doing(f"allocating {size:,} bytes to read back"):
+        with self.translate_errors(f"allocating {size:,} bytes to read back"):
             return Readback(self, self.handle.create_buffer(label="readback", size=size, usage=usage), size)
-
-    def recycle(self, staging: Buffer, size: int) -> None:
-        """Keep an unmapped staging buffer for the next readback."""
-        if len(self._staging) < 8 and not self.is_closed:
-            self._staging.append((staging, size))
 
     def read(self, buffer: Buffer, size: int, start: int = 0) -> bytes:
         """`size` bytes of a buffer from `start`, a multiple of 4, after all commands submitted so far."""
@@ -137,12 +129,6 @@ class Buffers(OpenDevice):
             data = readback.peek(0, size)
             readback.release()
             return data
-
-    def close(self) -> None:
-        """Release the device and everything on it."""
-        with self.lock:
-            super().close()
-            self._staging.clear()
 
     def wait(self) -> None:
         """Wait for all submitted work. On a GPU this polls for up to 50 ms, which uses a CPU core, before it

@@ -67,7 +67,7 @@ class Device(Buffers):
                 cls._shared[key] = cls(adapter)
             return cls._shared[key]
 
-    def again(self) -> Device:
+    def reopen(self) -> Device:
         """This device, or a new one of the same adapter if this is closed or lost."""
         check_not_forked()
         return self if self.is_usable else self._of(self.adapter)
@@ -93,7 +93,7 @@ class Device(Buffers):
         run_in_parallel([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
 
     def _compile(self, module: Module) -> Any:
-        with self.doing(f"compiling kernel {module.kernel}"):
+        with self.translate_errors(f"compiling kernel {module.kernel}"):
             shader = compile_shader(
                 self.handle, module.kernel.name, module.source, bounds_checks=module.bounds_checks
             )

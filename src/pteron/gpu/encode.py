@@ -14,11 +14,10 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pteron.errors import DeviceError
-from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.fork import in_child
+from pteron.gpu.commands import Command, Copy, Replay, Step
 from pteron.gpu.native import Report, address, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
@@ -49,42 +48,26 @@ _COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 Operation: TypeAlias = tuple[Command, Any]
 
 
-class CommandEncoder(Protocol):
-    """Makes command buffers. wgpu reports errors to the current `Report`; after an error the command buffer
-    is invalid and must not be submitted."""
-
-    @property
-    def description(self) -> str:
-        """Which encoder it is and why, for `pteron info`."""
-
-    def pack(self, operations: Sequence[Operation]) -> Any:
-        """Convert operations to the form that `record` and `submit` take; valid while the operations live."""
-
-    def record(self, device: Any, packed: Any) -> Any:
-        """A command buffer. Consecutive replays share a compute pass."""
-
-    def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
-        """Record and submit in one step that an interrupt cannot split. Returns the submission's number.
-        Nothing is submitted if the report has an error."""
-
-
 class PythonEncoder:
-    """Calls wgpu once for every step."""
+    """Makes command buffers by calling wgpu once for every step. wgpu reports errors to the current `Report`;
+    after an error the command buffer is invalid and must not be submitted."""
 
     def __init__(self, reason: str) -> None:
         self.description = f"Python ({reason})"
 
     def pack(self, operations: Sequence[Operation]) -> Any:
+        """Convert operations to the form that `record` and `submit` take; valid while the operations live."""
         return operations
 
     def record(self, device: Any, packed: Any) -> Any:
+        """A command buffer. Consecutive replays share a compute pass."""
         encoder = begin_encoder(device)
         compute: Any = None
         for command, descriptor in packed:
             if isinstance(command, Replay):
                 if compute is None:
                     compute = begin_pass(encoder, descriptor)
-                _encode(compute, command)
+                dispatch_steps(compute, command.steps)
             else:
                 if compute is not None:  # a copy cannot be inside a pass
                     lib.wgpuComputePassEncoderEnd(compute)
@@ -95,6 +78,8 @@ class PythonEncoder:
         return finish(encoder)
 
     def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
+        """Record and submit. Returns the submission's number. Nothing is submitted if the report has an
+        error."""
         recorded = self.record(device, packed)
         return 0 if report.message else submit_recorded(queue, recorded)
 
@@ -112,7 +97,7 @@ def begin_pass(encoder: Any, descriptor: Any) -> Any:
 
 def finish(encoder: Any) -> Any:
     """The command buffer of a command encoder."""
-    return ffi.gc(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL), _release)
+    return ffi.gc(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL), lib.wgpuCommandBufferRelease)
 
 
 def submit_recorded(queue: Any, command_buffer: Any) -> int:
@@ -120,17 +105,13 @@ def submit_recorded(queue: Any, command_buffer: Any) -> int:
     return int(lib.wgpuQueueSubmitForIndex(queue, 1, ffi.new(_COMMAND_BUFFERS, [command_buffer])))
 
 
-def _release(command_buffer: Any) -> None:
-    if not in_child():  # there it belongs to the parent
-        lib.wgpuCommandBufferRelease(command_buffer)
-
-
-def _encode(compute: Any, replay: Replay) -> None:
+def dispatch_steps(compute: Any, steps: Sequence[Step]) -> None:
+    """Encode steps into a compute pass."""
     set_pipeline = lib.wgpuComputePassEncoderSetPipeline
     set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
     dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
     null = ffi.NULL
-    for pipeline, group, x, y, z in replay.steps:
+    for pipeline, group, x, y, z in steps:
         set_pipeline(compute, pipeline)
         set_bind_group(compute, 0, group, 0, null)
         dispatch(compute, x, y, z)
@@ -144,7 +125,7 @@ def _copy(encoder: Any, copy: Copy) -> None:
 
 
 class NativeEncoder:
-    """Passes the whole list to the C library."""
+    """The same in one call of the C library."""
 
     def __init__(self, path: Path) -> None:
         self.description = f"native ({path.name})"
@@ -162,7 +143,7 @@ class NativeEncoder:
         return b"".join(packed), len(packed)
 
     def record(self, device: Any, packed: Any) -> Any:
-        return ffi.gc(self._record(self._functions, device, *packed), _release)
+        return ffi.gc(self._record(self._functions, device, *packed), lib.wgpuCommandBufferRelease)
 
     def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
         return int(self._submit(self._functions, device, queue, *packed, report.failed))
@@ -182,6 +163,9 @@ def _pack(command: Command, descriptor: Any) -> bytes:
     return _COMMAND.pack(
         0, 0, 0, source, target, command.source_offset, command.target_offset, command.whole_words
     )
+
+
+CommandEncoder: TypeAlias = PythonEncoder | NativeEncoder
 
 
 @cache

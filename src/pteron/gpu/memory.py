@@ -107,7 +107,7 @@ class States:
         self._buffers: dict[int, Buffer] = {}
         self._starts: dict[int, int] = {}  # offset in bytes of states that are a part of a buffer
         self._is_closed = False
-        self.is_settled = True  # False: a call failed while it changed them
+        self.is_valid = True  # False: a call failed while it changed them
         try:
             self._make()
         except BaseException:
@@ -142,13 +142,13 @@ class States:
         if self._is_closed:
             raise DeviceError(f"{self._name}: the sequence is closed")
 
-    def unsettle(self) -> None:
+    def invalidate(self) -> None:
         """Mark the content as unknown. Call this before states change: the change may fail halfway."""
-        self.is_settled = not self._specs
+        self.is_valid = not self._specs
 
-    def check_settled(self) -> None:
+    def check_valid(self) -> None:
         """Raise StateLost if the content is unknown."""
-        if not self.is_settled:
+        if not self.is_valid:
             raise StateLost(
                 f"{self._name}: an earlier call failed while it changed the caches and buffers that live "
                 "across calls; reset() restores their initial values"
@@ -208,14 +208,14 @@ class States:
     def reset(self) -> None:
         """Set every state to its initial value."""
         self.check_open()
-        self.unsettle()
+        self.invalidate()
         for id, buffer in self._buffers.items():
             if id in self._initial:
                 self._device.write(buffer, self._initial[id].pack())
             else:
                 start, size = self.part(State(id)) or (0, buffer.size)
                 self._device.clear(buffer, start, size)
-        self.is_settled = True
+        self.is_valid = True
 
     def close(self) -> None:
         self._is_closed = True
@@ -289,24 +289,23 @@ def check_room(device: Device, executable: Executable, plan: Plan | None) -> Non
     }
     for kind, each in sizes.items():
         device.check_size(max(each, default=0), f"{executable.name}, {kind}")
-    left = _bytes_left() if device.target.is_cpu else None
     needed = {kind: sum(each) for kind, each in sizes.items() if each}
-    if left is not None and sum(needed.values()) > left:
-        listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
-        raise OutOfMemory(
-            f"{executable.name} needs {sum(needed.values()):,} bytes on {device.adapter} ({listed}); "
-            f"this machine has {left:,} free"
-        )
+    listed = ", ".join(f"{kind} {size:,}" for kind, size in needed.items())
+    _check_free(device, executable, sum(needed.values()), f"({listed})")
 
 
 def check_room_for_states(device: Device, executable: Executable) -> None:
     """`check_room` for the states of one more sequence."""
-    left = _bytes_left() if device.target.is_cpu else None
     needed = sum(state.bytes for state in executable.states.values())
-    if left is not None and needed > left:
+    _check_free(device, executable, needed, "for another sequence")
+
+
+def _check_free(device: Device, executable: Executable, needed: int, purpose: str) -> None:
+    free = _bytes_left() if device.target.is_cpu else None
+    if free is not None and needed > free:
         raise OutOfMemory(
-            f"{executable.name} needs {needed:,} bytes on {device.adapter} for another sequence; "
-            f"this machine has {left:,} free"
+            f"{executable.name} needs {needed:,} bytes on {device.adapter} {purpose}; "
+            f"this machine has {free:,} free"
         )
 
 

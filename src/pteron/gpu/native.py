@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 # Mesa's device-select layer prints warnings without a desktop session, and is not needed.
@@ -27,22 +27,7 @@ with declared():
 # Errors are raised as exceptions; the log would only repeat them.
 logging.getLogger("wgpu").setLevel(logging.CRITICAL)
 
-__all__ = [
-    "ERRORS",
-    "PENDING",
-    "UNMAPPED",
-    "Report",
-    "address",
-    "checked",
-    "compile_shader",
-    "device_error",
-    "entry",
-    "errors_as_device_error",
-    "ffi",
-    "lib",
-    "wgpu",
-    "write_buffer",
-]
+__all__ = ["ffi", "lib", "wgpu"]  # re-exported
 
 
 def _create_instance() -> None:
@@ -84,24 +69,13 @@ _OUT_OF_MEMORY = "Not enough memory left"
 _LOST = "device is lost"
 
 
-def device_error(doing: str, message: str) -> DeviceError:
-    """The DeviceError for a message of wgpu-native."""
+def device_error(action: str, message: str) -> DeviceError:
+    """The DeviceError for a message of wgpu-native; `action` says what the device was doing."""
     kind = OutOfMemory if _OUT_OF_MEMORY in message else DeviceLost if _LOST in message else DeviceError
-    return kind(f"{doing}: {message.partition('Caused by:')[2].strip() or message}")
+    return kind(f"{action}: {message.partition('Caused by:')[2].strip() or message}")
 
 
 ERRORS = wgpu.GPUError, RuntimeError, ValueError  # the types that wgpu raises
-
-
-@contextlib.contextmanager
-def errors_as_device_error(doing: str) -> Iterator[None]:
-    """Turn an error of wgpu into a DeviceError that says what the device was doing."""
-    try:
-        yield
-    except DeviceError:
-        raise
-    except ERRORS as error:
-        raise device_error(doing, str(error)) from error
 
 
 class Report(ErrorSlot):  # type: ignore[misc]  # wgpu has no types

@@ -13,8 +13,10 @@ from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Command, Copy
 from pteron.gpu.fork import check_not_forked, in_child, new_lock, when_forked
-from pteron.gpu.native import UNMAPPED, device_error, errors_as_device_error, ffi, lib
+from pteron.gpu.native import ERRORS, UNMAPPED, device_error, ffi, lib
 
+_SPIN_SECONDS = 200e-6  # poll this long before sleeping: a blocking wait returns about 40 µs late
+_STAGING_MAX = 8  # free staging buffers that are kept
 _EXIT_SECONDS = 10.0  # at exit, the longest wait for a device's lock
 _INDEX = ffi.typeof("WGPUSubmissionIndex *")
 
@@ -32,6 +34,9 @@ class OpenDevice:
         self._queue: Any = None
         self.is_open = False  # True: `check_open` would not raise
         self.is_closed = False
+        # Software adapters run kernels on the CPU: polling would take time from them.
+        self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
+        self._staging: list[tuple[Any, int]] = []  # free staging buffers and their sizes in bytes
         self._lost_while = ""  # the step that found the device lost
         self._freed: WeakSet[Any] = WeakSet()  # freed buffers that are still referenced
         self._last_freed = object()  # a new object whenever a buffer is freed
@@ -70,7 +75,7 @@ class OpenDevice:
             self.is_open = False
             raise DeviceError(f"the device {self.adapter} is closed")
         if self._lost_while:
-            raise self.lost(self._lost_while)
+            raise self.mark_lost(self._lost_while)
 
     @property
     def is_lost(self) -> bool:
@@ -84,22 +89,21 @@ class OpenDevice:
         return not (self.is_closed or self.is_lost or is_failed)
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
+    def translate_errors(self, action: str) -> Iterator[None]:
         """A block of wgpu calls. An error in it becomes a DeviceError that says what the device was doing."""
         try:
-            with errors_as_device_error(what):
-                yield
-        except DeviceLost as error:
-            raise self.lost(what) from error
+            yield
+        except ERRORS as error:
+            raise self.translate_error(action, error) from error
 
-    def refused(self, doing: str, error: BaseException) -> DeviceError:
-        """The DeviceError for an error of wgpu. The hot path calls this instead of entering `doing`."""
-        refused = device_error(doing, str(error))
-        return self.lost(doing) if isinstance(refused, DeviceLost) else refused
+    def translate_error(self, action: str, error: BaseException) -> DeviceError:
+        """The DeviceError for an error of wgpu. The hot path calls this: entering a block takes longer."""
+        translated = device_error(action, str(error))
+        return self.mark_lost(action) if isinstance(translated, DeviceLost) else translated
 
-    def lost(self, doing: str) -> DeviceLost:
+    def mark_lost(self, action: str) -> DeviceLost:
         """Mark the device as lost; the error to raise."""
-        self._lost_while = self._lost_while or doing
+        self._lost_while = self._lost_while or action
         self.is_open = False
         return DeviceLost(
             f"{self.adapter} was lost (noticed while {self._lost_while}), with everything on it; "
@@ -134,12 +138,18 @@ class OpenDevice:
         index = ffi.NULL if submission is None else ffi.new(_INDEX, submission)
         lib.wgpuDevicePoll(self._device._internal, wait, index)
 
+    def recycle(self, staging: Any, size: int) -> None:
+        """Keep an unmapped staging buffer for the next readback."""
+        if len(self._staging) < _STAGING_MAX and not self.is_closed:
+            self._staging.append((staging, size))
+
     def close(self) -> None:
         """Release the device; programs on it can no longer run."""
         with self.lock:
             if not self.is_closed:
                 self.is_closed = True
                 self.is_open = False
+                self._staging.clear()
                 if not (in_child() or self.is_lost or self._requested.exception()):
                     device, _ = self._requested.result()
                     device.destroy()
@@ -147,9 +157,11 @@ class OpenDevice:
 
 def _request(adapter: AdapterInfo) -> tuple[Any, Any]:
     """The wgpu device of an adapter, and the raw handle of its queue."""
-    with errors_as_device_error(f"opening {adapter}"):
+    try:
         device = adapter.handle.request_device_sync(required_features=adapter.used_features)
-        return device, device.queue._internal
+    except ERRORS as error:
+        raise device_error(f"opening {adapter}", str(error)) from error
+    return device, device.queue._internal
 
 
 _devices: WeakSet[OpenDevice] = WeakSet()

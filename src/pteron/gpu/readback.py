@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from itertools import count
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 from pteron.errors import DeviceError
 from pteron.gpu.native import PENDING, UNMAPPED, address, ffi, lib
+from pteron.gpu.open_device import OpenDevice
 
 _tickets = count(1)
 _finished: dict[int, int] = {}  # ticket of a map -> status
@@ -50,30 +51,7 @@ def _on_done(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
     _finish(status, ticket)
 
 
-class StagingOwner(Protocol):
-    """The device that lends staging buffers."""
-
-    lock: Any
-    is_open: bool  # True: `check_open` would not raise
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def spin_seconds(self) -> float:
-        """How long to poll for results before sleeping."""
-
-    @property
-    def queue(self) -> Any: ...
-
-    def check_open(self) -> None: ...
-
-    def poll(self, *, wait: bool, submission: int | None = None) -> None: ...
-
-    def recycle(self, staging: Any, size: int) -> None: ...
-
-
-def wait_for_all(device: StagingOwner, spin_seconds: float) -> None:
+def wait_for_all(device: OpenDevice, spin_seconds: float) -> None:
     """Wait until all submitted work is done: poll for `spin_seconds`, because a sleeping thread wakes up
     late, then sleep."""
     if spin_seconds:
@@ -93,7 +71,7 @@ def wait_for_all(device: StagingOwner, spin_seconds: float) -> None:
         raise _interrupts.pop()
 
 
-def _spin(device: StagingOwner, ticket: int, seconds: float) -> None:
+def _spin(device: OpenDevice, ticket: int, seconds: float) -> None:
     """Poll until a ticket is finished, or the time is over."""
     until = perf_counter() + seconds
     while ticket not in _finished and perf_counter() < until:
@@ -103,8 +81,8 @@ def _spin(device: StagingOwner, ticket: int, seconds: float) -> None:
 class Readback:
     """A transfer of results to the host. Commands copy them into `staging`; `peek` waits and reads."""
 
-    def __init__(self, owner: StagingOwner, staging: Any, size: int) -> None:
-        self._owner = owner
+    def __init__(self, device: OpenDevice, staging: Any, size: int) -> None:
+        self._device = device
         self.staging = staging
         self._size = size
         self._ticket = 0  # of the map request; 0: none
@@ -112,8 +90,8 @@ class Readback:
 
     def begin(self) -> None:
         """Request the map; call it after the commands that fill the buffer are submitted."""
-        if not self._owner.is_open:
-            self._owner.check_open()
+        if not self._device.is_open:
+            self._device.check_open()
         self.staging._map_state = PENDING
         if len(_pending) > _PENDING_MAX:
             _forget_abandoned()
@@ -128,7 +106,7 @@ class Readback:
     def is_ready(self) -> bool:
         """Whether the results are available, without waiting."""
         if not self._is_mapped:
-            self._owner.poll(wait=False)
+            self._device.poll(wait=False)
         return self._is_mapped or self._ticket in _finished
 
     def peek(self, offset: int, size: int, submission: int | None = None) -> bytes:
@@ -137,7 +115,7 @@ class Readback:
             return b""
         if not self._is_mapped:
             self._wait(submission)
-        with self._owner.lock:
+        with self._device.lock:
             whole = self._range(0, self._size)
             return bytes(ffi.buffer(whole, self._size)[offset : offset + size])
 
@@ -147,24 +125,24 @@ class Readback:
             return
         if not self._is_mapped:
             self._wait(None)
-        with self._owner.lock:
+        with self._device.lock:
             ffi.memmove(array, self._range(offset, -(-array.nbytes // 4) * 4), array.nbytes)
 
     def release(self) -> None:
         """Return the staging buffer to its device, unless a map request is pending."""
-        with self._owner.lock:
+        with self._device.lock:
             if self._is_mapped:
                 lib.wgpuBufferUnmap(self.staging._internal)
                 self._is_mapped = False
                 self.staging._map_state = UNMAPPED
             if self.staging._map_state == UNMAPPED:
-                self._owner.recycle(self.staging, self._size)
+                self._device.recycle(self.staging, self._size)
 
     def _range(self, offset: int, size: int) -> Any:
         """The address of mapped bytes; valid while the device's lock is held. wgpu-native aborts the process
         if the range is wrong."""
-        if not self._owner.is_open:
-            self._owner.check_open()
+        if not self._device.is_open:
+            self._device.check_open()
         if offset % _MAP_ALIGNMENT or size % 4 or not 0 <= offset <= offset + size <= self._size:
             raise DeviceError(f"cannot read bytes {offset:,} to {offset + size:,} of {self._size:,}")
         return lib.wgpuBufferGetConstMappedRange(self.staging._internal, offset, size)
@@ -173,17 +151,17 @@ class Readback:
         if not self._ticket:
             self.begin()
         try:
-            if self._owner.spin_seconds:
-                _spin(self._owner, self._ticket, self._owner.spin_seconds)
+            if self._device.spin_seconds:
+                _spin(self._device, self._ticket, self._device.spin_seconds)
             while self._ticket not in _finished:
-                self._owner.poll(wait=True, submission=submission)
+                self._device.poll(wait=True, submission=submission)
         except DeviceError:
             _pending.pop(self._ticket, None)
             raise
         _pending.pop(self._ticket, None)
         status, self._ticket = _finished.pop(self._ticket), 0
         if status != lib.WGPUMapAsyncStatus_Success:
-            raise DeviceError(f"results could not be read back from {self._owner.name}")
+            raise DeviceError(f"results could not be read back from {self._device.name}")
         self._is_mapped = True
         if _interrupts:
             raise _interrupts.pop()
@@ -191,7 +169,7 @@ class Readback:
 
 def _forget_abandoned() -> None:
     """Drop map requests whose Readback no longer exists, because an interrupt came before the read."""
-    for ticket, (_, owner) in list(_pending.items()):
-        if owner() is None:
+    for ticket, (_, readback) in list(_pending.items()):
+        if readback() is None:
             _pending.pop(ticket, None)
             _finished.pop(ticket, None)

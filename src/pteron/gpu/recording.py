@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -25,18 +24,18 @@ BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of u
 
 
 @dataclass(frozen=True, slots=True)
-class Advancing:
+class ParameterAdvance:
     """How a plan's parameters change between the steps of a loop, and the dispatches that update them."""
 
     advance: Advance
-    growing: tuple[Growing, ...]
+    increments: tuple[WordIncrements, ...]
     replay: Replay
 
     @property
-    def sole(self) -> Growing | None:
-        """The growing words, if all are in one buffer: then another kernel of the step can increase them."""
-        fits = len(self.growing) == 1 and self.growing[0].count <= GROWTHS
-        return self.growing[0] if fits else None
+    def single_buffer(self) -> WordIncrements | None:
+        """The increments, if all are in one buffer: then another kernel of the step can add them."""
+        fits = len(self.increments) == 1 and self.increments[0].count <= GROWTHS
+        return self.increments[0] if fits else None
 
 
 Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # buffers that replace a plan's own
@@ -69,7 +68,7 @@ class Recording:
             if not any(isinstance(buffer, State) for buffer in launch.buffers)
         }
         self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
-        self._advancing: dict[object, Advancing | None] = {}
+        self._advances: dict[object, ParameterAdvance | None] = {}
         self._accesses: dict[PlanBuffer, set[str]] = {}
         self._peaks: dict[PlanBuffer, tuple[PlanBuffer, int]] = {}
         for launch in plan.launches:
@@ -105,20 +104,17 @@ class Recording:
         """Whether the plan leaves a buffer unchanged."""
         return self._accesses.get(buffer, set()) <= {"read", "uniform"}
 
-    def advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
+    def advance(self, growth: Growth, tensors: Tensors) -> ParameterAdvance | None:
         """How live parameters and 32-bit integer inputs change between the steps of a loop; None if only the
         host can compute the change."""
         key = tuple(growth.items()), tuple(tensors.items())
-        if key not in self._advancing:
-            self._advancing[key] = self._create_advancing(growth, tensors)
-        return self._advancing[key]
+        if key not in self._advances:
+            self._advances[key] = self._create_advance(growth, tensors)
+        return self._advances[key]
 
-    @contextmanager
-    def growing(self, numbers: Sequence[int]) -> Iterator[None]:
-        """A block for a submission that increases the live parameters to these numbers on the GPU."""
-        self._written = None
-        yield
-        self._written = self._filled(numbers, self._live)
+    def note_parameters(self, numbers: Sequence[int] | None) -> None:
+        """Note the live parameters that the GPU has after a submission that advances them; None: unknown."""
+        self._written = None if numbers is None else self._filled(numbers, self._live)
 
     def refresh(self, numbers: Sequence[int]) -> bool:
         """Update the live parameters. Returns whether a write was necessary."""
@@ -136,7 +132,7 @@ class Recording:
         """Free the parameters; the other buffers have other owners."""
         self._replays.clear()
         self._shared.clear()
-        self._advancing.clear()
+        self._advances.clear()
         if self._parameters is not None:
             self._device.free(self._parameters)
 
@@ -152,7 +148,7 @@ class Recording:
     def _filled(self, numbers: Sequence[int], count: int) -> bytes:
         return b"".join(block.fill(numbers).ljust(BLOCK_STRIDE, b"\0") for block in self.plan.blocks[:count])
 
-    def _create_advancing(self, growth: Growth, tensors: Tensors) -> Advancing | None:
+    def _create_advance(self, growth: Growth, tensors: Tensors) -> ParameterAdvance | None:
         advance = Advance.of(self.plan, growth)
         read = {buffer: words for buffer, words in tensors.items() if self.touches(buffer)}
         if advance is None or not all(map(self.only_reads, read)):
@@ -164,8 +160,8 @@ class Recording:
         words = [(block * BLOCK_STRIDE + offset, by) for block, offset, by in advance.words]
         if words:
             grown.append((self._parameters, [(place // 4, by) for place, by in words]))
-        growing = tuple(Growing.of(self._device, buffer, growths) for buffer, growths in grown)
-        return Advancing(advance, growing, increment_replay(self._device, growing))
+        increments = tuple(WordIncrements.of(self._device, buffer, growths) for buffer, growths in grown)
+        return ParameterAdvance(advance, increments, increment_replay(self._device, increments))
 
     def _bound(self, states: States | None, places: Places) -> Replay:
         """The steps: shared bind groups, and new ones for launches that use states or `places`."""
@@ -201,7 +197,7 @@ class Recording:
             offset = launch.block * BLOCK_STRIDE
             resource = {"buffer": self._parameters, "offset": offset, "size": module.params_size}
             entries.append({"binding": module.params_index, "resource": resource})
-        with self._device.doing(f"binding the buffers of {launch}"):
+        with self._device.translate_errors(f"binding the buffers of {launch}"):
             layout = pipeline.get_bind_group_layout(0)
             group = self._device.handle.create_bind_group(layout=layout, entries=entries)
         return [pipeline, group, *(entry["resource"]["buffer"] for entry in entries)]
@@ -218,25 +214,25 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Growing:
-    """Words of one buffer and their growth: `count` pairs of word index and increment, padded with zeros to
-    GROWTHS pairs."""
+class WordIncrements:
+    """Words of one buffer and their increments: `count` pairs of word index and increment, padded with zeros
+    to GROWTHS pairs."""
 
     words: Buffer
     growths: Buffer
     count: int
 
     @classmethod
-    def of(cls, device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> Growing:
+    def of(cls, device: Device, words: Buffer, growths: Sequence[tuple[int, int]]) -> WordIncrements:
         data = np.array(growths, np.int64).astype(np.uint32)  # negative increments wrap, and so do the sums
         places = device.create_buffer(8 * max(len(growths), GROWTHS), "growth of parameters")
         device.write(places, data)
         return cls(words, places, len(growths))
 
 
-def increment_replay(device: Device, growing: Sequence[Growing]) -> Replay:
-    """Dispatches that increase the words, one workgroup for each word."""
-    with device.doing("binding the parameters of a loop"):
+def increment_replay(device: Device, increments: Sequence[WordIncrements]) -> Replay:
+    """Dispatches that add increments to their words, one workgroup for each word."""
+    with device.translate_errors("binding the parameters of a loop"):
         pipeline = device.pipeline(compose(ADVANCE))
         layout = pipeline.get_bind_group_layout(0)
         bound: list[Any] = [
@@ -247,11 +243,11 @@ def increment_replay(device: Device, growing: Sequence[Growing]) -> Replay:
                     {"binding": 1, "resource": {"buffer": each.words}},
                 ],
             )
-            for each in growing
+            for each in increments
         ]
     steps: list[Step] = [
         (pipeline._internal, group._internal, each.count, 1, 1)
-        for group, each in zip(bound, growing, strict=True)
+        for group, each in zip(bound, increments, strict=True)
     ]
-    buffers = [buffer for each in growing for buffer in (each.growths, each.words)]
+    buffers = [buffer for each in increments for buffer in (each.growths, each.words)]
     return Replay(steps, [pipeline, *bound, *buffers])

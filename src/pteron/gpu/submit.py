@@ -93,14 +93,14 @@ def submit(device: OpenDevice, commands: Iterable[Command], timer: Timer | None 
 def submit_early(device: OpenDevice, commands: Iterable[Command]) -> int:
     """`submit` in several parts: the GPU starts while the rest is recorded, which lowers latency. After an
     interrupt, some parts may be submitted and others not."""
-    number, held = 0, list[Command]()
+    number, pending = 0, list[Command]()
     for command in commands:
         parts = command.parts if isinstance(command, Replay) else [command]
         for part in parts[:-1]:
-            number = submit(device, [*held, part])
-            held.clear()
-        held.append(parts[-1])
-    return submit(device, held) if held else number
+            number = submit(device, [*pending, part])
+            pending.clear()
+        pending.append(parts[-1])
+    return submit(device, pending) if pending else number
 
 
 def submit_written(device: OpenDevice, write: Callable[[Any], None], uses: Iterable[Command] = ()) -> int:
@@ -131,7 +131,7 @@ def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *argu
     try:
         return checked(report, call, *arguments)
     except DeviceLost as error:
-        raise device.lost(report.name) from error
+        raise device.mark_lost(report.name) from error
 
 
 def _operations(commands: Iterable[Command], timer: Timer | None) -> Iterator[Operation]:

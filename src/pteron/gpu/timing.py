@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pteron.errors import DeviceError
 from pteron.gpu.commands import Replay, Step
 from pteron.gpu.device import Device
-from pteron.gpu.encode import begin_pass
+from pteron.gpu.encode import begin_pass, dispatch_steps
 from pteron.gpu.native import ffi, lib, wgpu
 from pteron.gpu.submit import submit_written
 
@@ -30,7 +30,7 @@ class _Stamps:
         self._device = device
         self._count = count
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        with device.doing(f"preparing to take {count} timestamps"):
+        with device.translate_errors(f"preparing to take {count} timestamps"):
             self.queries = device.handle.create_query_set(type="timestamp", count=count)
             self._resolved = device.handle.create_buffer(label="times", size=8 * count, usage=usage)
         self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
@@ -132,7 +132,7 @@ class StepTimer:
         queries = self._stamps.queries._internal
         lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, 0)
         for index, steps in enumerate(stretches):
-            _dispatch(opened, steps)
+            dispatch_steps(opened, steps)
             lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, index + 1)
         lib.wgpuComputePassEncoderEnd(opened)
 
@@ -140,12 +140,5 @@ class StepTimer:
         for index, steps in enumerate(stretches):
             descriptor, _timestamps = self._stamps.pass_descriptor(2 * index, 2 * index + 1)
             opened = begin_pass(encoder, descriptor)
-            _dispatch(opened, steps)
+            dispatch_steps(opened, steps)
             lib.wgpuComputePassEncoderEnd(opened)
-
-
-def _dispatch(opened: Any, steps: Sequence[Step]) -> None:
-    for pipeline, group, x, y, z in steps:
-        lib.wgpuComputePassEncoderSetPipeline(opened, pipeline)
-        lib.wgpuComputePassEncoderSetBindGroup(opened, 0, group, 0, ffi.NULL)
-        lib.wgpuComputePassEncoderDispatchWorkgroups(opened, x, y, z)

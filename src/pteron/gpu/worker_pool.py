@@ -16,7 +16,7 @@ from pteron.gpu.fork import new_lock
 Task: TypeAlias = Callable[[], None]
 
 _gc_lock = new_lock()
-_gc_pauses: set[object] = set()  # one entry for each block of `gc_paused`
+_gc_pauses = 0  # blocks of `gc_paused` that are running, in any thread
 _gc_was_enabled = False
 
 
@@ -53,15 +53,25 @@ def run_in_parallel(tasks: Iterable[Task], count: int, meanwhile: Task | None = 
                 meanwhile()
             work()
         finally:
-            with interrupts_deferred():
-                waiting.clear()  # empty unless something failed
-                for thread in filter(threading.Thread.is_alive, threads):
-                    thread.join()
+            waiting.clear()  # empty unless something failed
+            try:
+                _join(threads)
+            except KeyboardInterrupt:  # before it was deferred
+                _join(threads)
+                raise
     if errors:
         try:
             raise errors[0]
         finally:
             errors.clear()  # a traceback would otherwise refer to itself
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    """Wait for threads. An interrupted `Thread.join` would count its thread as ended."""
+    with interrupts_deferred():
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()
 
 
 @contextmanager
@@ -84,18 +94,17 @@ def interrupts_deferred() -> Iterator[None]:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector, for all threads that are inside such a block."""
-    global _gc_was_enabled
-    pause = object()
+    """Pause the garbage collector, until the last thread leaves such a block."""
+    global _gc_pauses, _gc_was_enabled
+    with _gc_lock:
+        if not _gc_pauses:
+            _gc_was_enabled = gc.isenabled()
+        _gc_pauses += 1
     try:
-        with _gc_lock:
-            if not _gc_pauses:
-                _gc_was_enabled = gc.isenabled()
-            _gc_pauses.add(pause)
-            gc.disable()
+        gc.disable()
         yield
     finally:
         with _gc_lock:
-            _gc_pauses.discard(pause)
+            _gc_pauses -= 1
             if not _gc_pauses and _gc_was_enabled:
                 gc.enable()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pteron.errors import HostError, InputError
 
@@ -32,12 +32,7 @@ class Limits:
     @classmethod
     def chosen(cls) -> Limits:
         """The defaults, or the values of the environment variables."""
-        return cls(
-            _chosen("BYTES", BYTES_MAX),
-            _chosen("WORK", WORK_MAX),
-            _chosen("STEPS", STEPS_MAX),
-            _chosen("SECONDS", SECONDS_MAX),
-        )
+        return cls(**{name: _chosen(name.upper(), default) for name, default in asdict(cls()).items()})
 
     def check_bytes(self, where: str, needed: int) -> None:
         """Raise an error if the tensors need more bytes than the limit."""
@@ -48,12 +43,12 @@ class Limits:
 class Budget:
     """What one call has used of its limits; `where` names the call or the instruction in messages."""
 
-    __slots__ = ("_began", "_held", "_holdings", "_limits", "_steps", "_where", "_work")
+    __slots__ = ("_began", "_bytes", "_holdings", "_limits", "_steps", "_where", "_work")
 
     def __init__(self, where: str, limits: Limits) -> None:
         self._where = where
         self._limits = limits
-        self._steps = self._work = self._held = 0
+        self._steps = self._work = self._bytes = 0
         self._holdings: dict[int, _Holding] = {}  # by value id
         self._began = time.monotonic()
 
@@ -77,13 +72,13 @@ class Budget:
         self._work += work
         if self._work > self._limits.work:
             raise _exceeded(f"{where}: {self._work:,} operations", self._limits.work, "WORK")
-        self._limits.check_bytes(where, self._held + scratch)
+        self._limits.check_bytes(where, self._bytes + scratch)
 
     def hold(self, where: str, id: int, size: int) -> None:
         """Count the bytes of a value's new tensor, made before its old one is freed."""
-        self._limits.check_bytes(where, self._held + size)
+        self._limits.check_bytes(where, self._bytes + size)
         self.free(id)
-        self._held += size
+        self._bytes += size
         self._holdings[id] = _Holding(size)
 
     def share(self, source: int, target: int) -> None:
@@ -100,7 +95,7 @@ class Budget:
         holding = self._holdings.pop(id, None)
         if holding is not None:
             holding.holders -= 1
-            self._held -= 0 if holding.holders else holding.bytes
+            self._bytes -= 0 if holding.holders else holding.bytes
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pteron.host import numpy_elementwise  # noqa: F401  # defines operators
 from pteron.host.limits import check_integer
 from pteron.host.numpy_layout import view_shape
 from pteron.host.numpy_operators import find_numpy_operator
-from pteron.host.operator import Arguments, Cost, EstimateCost, HostOperator, Parameter, Run, require
+from pteron.host.operator import Arguments, HostCall, HostOperator, Parameter, Prepare, require
 from pteron.host.tensors import bf16_bits, numbers
 from pteron.host.values import GrowableRows, HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
@@ -35,9 +36,8 @@ def _find_torch(name: str) -> HostOperator | None:
     return find_torch_operator(name)
 
 
-def _define(run: Run, names: str, out: str = "out", cost: EstimateCost = lambda _: Cost()) -> HostOperator:
-    parameters = tuple(Parameter(n, "any", n == out, n != out) for n in names.split())
-    return HostOperator(run, cost, parameters)
+def _define(prepare: Prepare, names: str, out: str = "out") -> HostOperator:
+    return HostOperator(prepare, tuple(Parameter(n, "any", n == out, n != out) for n in names.split()))
 
 
 # Scalars ------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
         check_integer(result)
         return {count: result}
 
-    return _define(run, f"{names} out")
+    return _define(lambda arguments: HostCall(partial(run, arguments)), f"{names} out")
 
 
 def _of_numbers(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,18 +89,10 @@ def _array(value: object) -> HostArray:
 
 
 _BINARY: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-    "truediv": operator.truediv,
-    "mod": operator.mod,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
+    **{
+        name: getattr(operator, name)
+        for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "eq", "ne", "lt", "le", "gt", "ge")
+    },
     "sym_max": max,
     "sym_min": min,
 }
@@ -117,43 +109,38 @@ _UNARY: dict[str, Callable[..., Any]] = {
 # Tensors ------------------------------------------------------------------------------------------
 
 
-def _cost_of_view(arguments: Arguments) -> Cost:
-    """The cost of a view: nothing is copied if the elements are in the order of their dims."""
-    source = _array(arguments[0])
-    shape = view_shape(source, arguments[1])
-    return Cost(is_view=True) if source.flags.c_contiguous else Cost({2: shape}, source.size)
+def _view(arguments: Arguments) -> HostCall:
+    """A view: nothing is copied if the elements are in the order of their dims."""
+    source, size = _array(arguments[0]), arguments[1]
+    shape = view_shape(source, size)
+
+    def run() -> Mapping[int, object]:
+        return {2: HostTensor(source.reshape(size), arguments[0].dtype)}
+
+    return (
+        HostCall(run, is_view=True) if source.flags.c_contiguous else HostCall(run, {2: shape}, source.size)
+    )
 
 
-def _view(arguments: Arguments) -> Mapping[int, object]:
-    source, size, _ = arguments[:3]
-    return {2: HostTensor(source.array.reshape(size), source.dtype)}
-
-
-def _cost_of_row(arguments: Arguments) -> Cost:
-    """The cost of appending a row: the row is copied, and all earlier rows too if their memory is full."""
+def _copy_row(arguments: Arguments) -> HostCall:
+    """Write one step's result into its row; a loop appends rows one by one. The earlier rows are copied only
+    if their memory is full, or if another tensor has appended a row to it."""
     target, source, index = arguments[:3]
     row, count = _array(source), 0 if isinstance(target, UnsetTensor) else len(_array(target))
     if not isinstance(index, int) or not 0 <= index <= count:
         raise HostError(f"row {index} is written to a tensor of {count} rows")
     if index > 0 and target.array.shape[1:] != row.shape:
         raise HostError(f"a row {list(row.shape)} is written to rows {list(target.array.shape[1:])}")
-    copied = 0 if index == 0 or _has_room(target, index) else index
-    return Cost({0: (index + 1, *row.shape)}, row.size * (copied + 1))
+    has_room = index > 0 and target.rows is not None and target.rows.count == index == count
 
+    def run() -> Mapping[int, object]:
+        if index == 0:
+            rows = GrowableRows(row[None].copy())
+        else:
+            rows = target.rows if has_room else GrowableRows(target.array[:index])
+        return {0: HostTensor(rows.put(index, row), source.dtype, rows)}
 
-def _copy_row(arguments: Arguments) -> Mapping[int, object]:
-    """Write one step's result into its row; a loop appends rows one by one."""
-    target, source, index = arguments[:3]
-    if isinstance(target, UnsetTensor) or index == 0:
-        rows = GrowableRows(source.array[None].copy())
-    else:
-        rows = target.rows if _has_room(target, index) else GrowableRows(target.array[:index])
-    return {0: HostTensor(rows.put(index, source.array), source.dtype, rows)}
-
-
-def _has_room(target: HostTensor, index: int) -> bool:
-    """Whether a row can be appended in place: no other tensor has appended one there."""
-    return target.rows is not None and target.rows.count == index == len(target.array)
+    return HostCall(run, {0: (index + 1, *row.shape)}, row.size * (1 if has_room else index + 1))
 
 
 def _check_order(dim_order: object, rank: int) -> None:
@@ -162,39 +149,37 @@ def _check_order(dim_order: object, rank: int) -> None:
         require(sorted(dim_order) == list(range(rank)), f"{dim_order} is not an order of {rank} dims")
 
 
-def _cost_of_empty(arguments: Arguments) -> Cost:
-    size = arguments[0]
+def _empty(arguments: Arguments) -> HostCall:
+    """An "empty" tensor of zeros: a program that reads it before writing gets the same result every time."""
+    size, dim_order, out = arguments[:3]
     is_shape = isinstance(size, tuple) and all(isinstance(length, int) and length >= 0 for length in size)
     require(is_shape, f"sizes are integers of at least 0, found {size!r:.60}")
-    _check_order(arguments[1], len(size))  # a tuple, or a memory format
-    return Cost({2: size}, math.prod(size))
+    _check_order(dim_order, len(size))  # a tuple, or a memory format
+
+    def run() -> Mapping[int, object]:
+        return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
+
+    return HostCall(run, {2: size}, math.prod(size))
 
 
-def _empty(arguments: Arguments) -> Mapping[int, object]:
-    """An "empty" tensor of zeros: a program that reads it before writing gets the same result every time."""
-    size, _, out = arguments[:3]
-    return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
-
-
-def _cost_of_conversion(arguments: Arguments) -> Cost:
-    array = _array(arguments[0])
-    _check_order(arguments[2], array.ndim)
-    return Cost({3: array.shape}, array.size)
-
-
-def _convert(arguments: Arguments) -> Mapping[int, object]:
+def _convert(arguments: Arguments) -> HostCall:
     """A copy in the output's element type."""
-    source, _, _, out = arguments[:4]
-    dtype: DType = out.dtype
-    if dtype is source.dtype:
-        return {3: HostTensor(source.array.copy(), dtype)}
-    values = numbers(source.array, source.dtype)
-    with np.errstate(invalid="ignore"):  # a number that no integer can hold becomes any integer
-        converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
-    return {3: HostTensor(converted, dtype)}
+    source, _, dim_order, out = arguments[:4]
+    array, dtype = _array(source), out.dtype
+    _check_order(dim_order, array.ndim)
+
+    def run() -> Mapping[int, object]:
+        if dtype is source.dtype:
+            return {3: HostTensor(array.copy(), dtype)}
+        values = numbers(array, source.dtype)
+        with np.errstate(invalid="ignore"):  # a number that no integer can hold becomes any integer
+            converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+        return {3: HostTensor(converted, dtype)}
+
+    return HostCall(run, {3: array.shape}, array.size)
 
 
-_CONVERT = _define(_convert, "self non_blocking dim_order out", cost=_cost_of_conversion)
+_CONVERT = _define(_convert, "self non_blocking dim_order out")
 _EXECUTORCH: dict[str, HostOperator] = {
     **{
         f"executorch_prim::{name}.{overload}": _scalar(_of_numbers(compute), names)
@@ -202,15 +187,13 @@ _EXECUTORCH: dict[str, HostOperator] = {
         for name, compute in functions.items()
         for overload in ("Scalar", "int")
     },
-    "executorch_prim::et_view.default": _define(_view, "self size out", cost=_cost_of_view),
-    "executorch_prim::et_copy_index.tensor": _define(
-        _copy_row, "copy_to copy_from index", "copy_to", _cost_of_row
-    ),
-    "aten::empty.out": _define(_empty, "size memory_format out", cost=_cost_of_empty),
+    "executorch_prim::et_view.default": _define(_view, "self size out"),
+    "executorch_prim::et_copy_index.tensor": _define(_copy_row, "copy_to copy_from index", "copy_to"),
+    "aten::empty.out": _define(_empty, "size memory_format out"),
     "aten::sym_size.int": _scalar(_size, "self dim"),
     "aten::sym_numel": _scalar(lambda tensor: int(_array(tensor).size), "self"),
     "aten::_local_scalar_dense": _scalar(_item, "self"),
-    "dim_order_ops::_empty_dim_order.out": _define(_empty, "size dim_order out", cost=_cost_of_empty),
+    "dim_order_ops::_empty_dim_order.out": _define(_empty, "size dim_order out"),
     "dim_order_ops::_to_dim_order_copy.out": _CONVERT,
     "dim_order_ops::_clone_dim_order.out": _CONVERT,
 }

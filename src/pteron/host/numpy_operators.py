@@ -26,7 +26,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.graph import Shape
-from pteron.host.operator import Arguments, Cost, HostOperator, Parameter, check_kinds
+from pteron.host.operator import Arguments, HostCall, HostOperator, Parameter, check_kinds
 from pteron.host.tensors import bf16_bits, numbers
 from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
@@ -45,22 +45,22 @@ class NeedsTorch(Exception):  # noqa: N818  # no error where PyTorch is installe
 
 
 Output: TypeAlias = HostTensor | UnsetTensor  # only its element type is read
-Prepare: TypeAlias = Callable[..., Result]
+Compute: TypeAlias = Callable[..., Result]
 FindTorch: TypeAlias = Callable[[str], HostOperator | None]
-NUMPY: dict[str, tuple[Prepare, tuple[Parameter, ...]]] = {}
+NUMPY: dict[str, tuple[Compute, tuple[Parameter, ...]]] = {}
 
 
-def define(names: str, parameters: str) -> Callable[[Prepare], Prepare]:
+def define(names: str, parameters: str) -> Callable[[Compute], Compute]:
     """Register a function as one or more ATen operators. `parameters` lists kinds and names, as in "Tensor
     self, int dim". The function takes their values and, as the last argument, the output."""
     pairs = [text.split() for text in parameters.split(", ")]
     read = [Parameter(name, kind) for kind, name in pairs]
     schema = (*read, Parameter("out", "Tensor", is_written=True, is_read=False))
 
-    def register(prepare: Prepare) -> Prepare:
+    def register(compute: Compute) -> Compute:
         for name in names.split():
-            NUMPY[f"aten::{name}"] = prepare, schema
-        return prepare
+            NUMPY[f"aten::{name}"] = compute, schema
+        return compute
 
     return register
 
@@ -69,42 +69,27 @@ def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None
     """An operator by its full name, or None if NumPy does not run it."""
     if name not in NUMPY:
         return None
-    call = _NumpyCall(name, *NUMPY[name], find_torch)
-    return HostOperator(call.run, call.estimate_cost, call.parameters)
+    compute, parameters = NUMPY[name]
 
-
-@dataclass(frozen=True, slots=True)
-class _NumpyCall:
-    name: str
-    prepare: Prepare
-    parameters: tuple[Parameter, ...]
-    find_torch: FindTorch
-
-    def estimate_cost(self, arguments: Arguments) -> Cost:
-        given = arguments[: len(self.parameters)]
-        check_kinds(given, self.parameters)
+    def prepare(arguments: Arguments) -> HostCall:
+        given = arguments[: len(parameters)]
+        check_kinds(given, parameters)
         try:
-            shape = self.prepare(*given).shape
+            result = compute(*given)
         except NeedsTorch as reason:
-            return self._torch(reason).estimate_cost(arguments)
-        items = [item for value in given[:-1] for item in (value if isinstance(value, tuple) else (value,))]
-        read = sum(item.array.size for item in items if isinstance(item, HostTensor))
-        return Cost({len(given) - 1: shape}, read + prod(shape))
+            found = find_torch(name)
+            if found is None:
+                raise HostError(f"{reason} needs PyTorch: pip install 'pteron[host]'") from None
+            return found.prepare(arguments)
 
-    def run(self, arguments: Arguments) -> Mapping[int, object]:
-        given = arguments[: len(self.parameters)]
-        try:
-            result = self.prepare(*given)
-        except NeedsTorch as reason:
-            return self._torch(reason).run(arguments)
-        with np.errstate(all="ignore"):  # integers wrap, and divisions by 0 give what IEEE says
-            return {len(given) - 1: HostTensor(np.asarray(result.make()), given[-1].dtype)}
+        def run() -> Mapping[int, object]:
+            with np.errstate(all="ignore"):  # integers wrap, and divisions by 0 give what IEEE says
+                return {len(given) - 1: HostTensor(np.asarray(result.make()), given[-1].dtype)}
 
-    def _torch(self, reason: NeedsTorch) -> HostOperator:
-        found = self.find_torch(self.name)
-        if found is None:
-            raise HostError(f"{reason} needs PyTorch: pip install 'pteron[host]'")
-        return found
+        read = sum(value.array.size for value in given[:-1] if isinstance(value, HostTensor))
+        return HostCall(run, {len(given) - 1: result.shape}, read + prod(result.shape))
+
+    return HostOperator(prepare, parameters)
 
 
 # Element types ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An operator outside the delegates: its parameters, what a call costs, and the function that runs it."""
+"""An operator outside the delegates: its parameters, and the function that prepares a call."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pteron.host.values import HostTensor, UnsetTensor
 
 Arguments: TypeAlias = Sequence[Any]
 _PRODUCTS_PER_ELEMENT = 16
-Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What a call will use, estimated before memory is taken.
+class HostCall:
+    """A call with checked arguments, and what it will use, estimated before memory is taken.
 
-    `shapes` are those of the tensors it writes, by argument position; a list has a list of them. `elements`
-    are read and written, `products` multiplied and added; `scratch` is temporary memory in bytes. A view
-    shares the memory of the first argument.
+    `run` returns the values that it wrote, by argument position. `shapes` are those of the tensors it writes,
+    by argument position; a list has a list of them. `elements` are read and written, `products` multiplied
+    and added; `scratch` is temporary memory in bytes. A view shares the memory of the first argument.
     """
 
+    run: Callable[[], Mapping[int, object]]
     shapes: Mapping[int, Shape | list[Shape]] = field(default_factory=dict)
     elements: int = 1
     products: int = 0
@@ -37,7 +37,7 @@ class Cost:
         return max(_PRODUCTS_PER_ELEMENT * self.elements, self.products)
 
 
-EstimateCost: TypeAlias = Callable[[Arguments], Cost]
+Prepare: TypeAlias = Callable[[Arguments], HostCall]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class HostOperator:
-    """`run` takes the arguments in schema order and returns the values it wrote, by argument position.
-    `estimate_cost` takes the same arguments and is called first. It rejects arguments that are unsafe to run.
+    """`prepare` takes the arguments in schema order and rejects those that are unsafe to run.
 
-    Both raise HostError for values that do not fit; any other exception means that the program is wrong.
+    It and the call raise HostError for values that do not fit; any other exception means that the program is
+    wrong.
     """
 
-    run: Run
-    estimate_cost: EstimateCost
+    prepare: Prepare
     parameters: tuple[Parameter, ...]
 
 

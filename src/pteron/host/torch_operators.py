@@ -5,15 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.graph import Shape
-from pteron.host.operator import SCALAR_TYPES, Arguments, Cost, HostOperator, Parameter, check_kinds
+from pteron.host.operator import SCALAR_TYPES, Arguments, HostCall, HostOperator, Parameter, check_kinds
 from pteron.host.tensors import from_torch, to_torch
 from pteron.host.torch_table import TABLE, Family
 from pteron.host.values import HostTensor, UnsetTensor
@@ -25,16 +27,7 @@ with warnings.catch_warnings():
     torch.from_numpy(np.frombuffer(bytes(4), np.uint8))
 
 _DTYPES = {
-    "bool": torch.bool,
-    "u8": torch.uint8,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
+    str(dtype): torch.bfloat16 if dtype is DType.BF16 else getattr(torch, dtype.numpy.name) for dtype in DType
 }
 _TYPE_NAMES = ("u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "bool", "bf16")
 _SCALAR_TYPES = {code: _DTYPES[name] for code, name in zip(SCALAR_TYPES, _TYPE_NAMES, strict=True)}
@@ -63,7 +56,7 @@ def find_torch_operator(name: str) -> HostOperator | None:
     )
     named = frozenset(argument.name for argument in found._schema.arguments if argument.kwarg_only)
     call = _TorchCall(found, family, parameters, named)
-    return HostOperator(call.run, call.estimate_cost, parameters)
+    return HostOperator(call.prepare, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ class _TorchCall:
     named: frozenset[str]  # keyword-only parameters
     shapes: dict[object, Written] = field(default_factory=dict)
 
-    def estimate_cost(self, arguments: Arguments) -> Cost:
+    def prepare(self, arguments: Arguments) -> HostCall:
         arguments = arguments[: len(self.parameters)]
         check_kinds(arguments, self.parameters)
         named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=True)}
@@ -91,7 +84,8 @@ class _TorchCall:
         products = self.family.work(named, written) if self.family.work else 0
         scratch = self.family.scratch(named, written) if self.family.scratch else 0
         places = {parameter.name: place for place, parameter in enumerate(self.parameters)}
-        return Cost({places[name]: shape for name, shape in shapes.items()}, touched, products, scratch)
+        by_place = {places[name]: shape for name, shape in shapes.items()}
+        return HostCall(partial(self._run, arguments), by_place, touched, products, scratch)
 
     def _shapes(self, arguments: Arguments) -> Written:
         """The shapes that PyTorch's own shape functions give: the operator runs on tensors without memory."""
@@ -104,9 +98,8 @@ class _TorchCall:
             }
         return self.shapes[key]
 
-    def run(self, arguments: Arguments) -> Mapping[int, object]:
-        convert = _contiguous if self.family.is_dense else _in_memory
-        written = self._call(arguments[: len(self.parameters)], convert)
+    def _run(self, arguments: Arguments) -> Mapping[int, object]:
+        written = self._call(arguments, _contiguous if self.family.is_dense else _in_memory)
         return {
             place: _from_torch(written[parameter.name])
             for place, parameter in enumerate(self.parameters)

@@ -102,7 +102,7 @@ class CachedSequence:
     def _before_write(self) -> None:
         """Called before anything is written at the position: later rows become uncertain."""
         del self.tokens[self.position :]
-        self.method.settle()  # discards the results of a failed call
+        self.method.accept_states()  # discards the results of a failed call
 
     def _advance(self, chunk: Sequence[int]) -> None:
         """Record a submitted chunk. The GPU runs submissions in order, so any later one finds it in the

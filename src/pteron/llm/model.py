@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
-from pteron.gpu import Buffer, Command, Growing, PassTimer, Replay
+from pteron.gpu import Buffer, Command, PassTimer, Replay, WordIncrements
 from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
@@ -29,7 +29,7 @@ from pteron.runtime.session import Then
 
 Logits = npt.NDArray[np.float32]
 # (logits on the GPU, buffer for the next token, words that grow with every step) -> the commands of a draw
-Draw: TypeAlias = Callable[[View, Buffer, Growing | None], Replay]
+Draw: TypeAlias = Callable[[View, Buffer, WordIncrements | None], Replay]
 
 
 class LanguageModel(CachedSequence):
@@ -136,7 +136,7 @@ class LanguageModel(CachedSequence):
         self._before_write()
 
         def each(
-            inputs: Sequence[Buffer | None], outputs: Outputs, growing: Growing | None = None
+            inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None = None
         ) -> list[Command]:
             logits = outputs[0]
             assert isinstance(logits, View)
@@ -144,7 +144,7 @@ class LanguageModel(CachedSequence):
 
         given = (token, np.array([self.position], np.int64))
         submission, count = self.delegate.repeat(
-            given, {1: 1}, most, each, then, self.timer, each_growing=each
+            given, {1: 1}, most, each, then, self.timer, each_incrementing=each
         )
         self.position += count
         return submission, count

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pteron.gpu import Buffer, Command, Copy, Device, Growing, Readback, Replay, submit
+from pteron.gpu import Buffer, Command, Copy, Device, Readback, Replay, WordIncrements, submit
 from pteron.host.tensors import View
 from pteron.llm.model import LanguageModel
 from pteron.llm.reentrancy import device_guard
@@ -84,7 +84,7 @@ class Submitter:
             model.check_user(self.user)
             readback, copy = self._readback()
 
-            def draw(logits: View, token: Buffer, growing: Growing | None) -> Replay:
+            def draw(logits: View, token: Buffer, growing: WordIncrements | None) -> Replay:
                 return sampler.replay(logits, step, token, growing)
 
             number, count = model.launch_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])

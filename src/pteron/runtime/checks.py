@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from pteron.errors import GraphError
 from pteron.format.records import (
@@ -22,9 +21,7 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.graph import Graph, SymInt, Tensor
-
-if TYPE_CHECKING:
-    from pteron.host.operator import HostOperator
+from pteron.host.operator import NUMBERS, HostOperator
 
 
 def check_method(
@@ -82,16 +79,7 @@ def _is_kind(kind: str, value: EValue, record: MethodRecord) -> bool:
     return types is None or isinstance(value, types)
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "Tensor": (TensorRecord,),
-    "int": (int,),
-    "bool": (int,),
-    "float": (int, float),
-    "number": (int, float),
-    "str": (str,),
-    "ScalarType": (int,),
-    "MemoryFormat": (int,),
-}
+_TYPES = {**NUMBERS, "Tensor": (TensorRecord,), "ScalarType": (int,), "MemoryFormat": (int,)}
 
 
 def _tensors(value: EValue, record: MethodRecord) -> Iterator[TensorRecord]:

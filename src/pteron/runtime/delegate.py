@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pteron.format.source import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay, States
-from pteron.plan import Executable, Plan
+from pteron.plan import Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.multi_step import Each, EachGrowing, repeat
+from pteron.runtime.multi_step import Each, EachIncrementing, repeat
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.prerecord import PrerecordedCalls
 from pteron.runtime.session import Counters, Session, Then
@@ -20,44 +20,26 @@ class Delegate:
     """Runs a graph with the states of one sequence."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session  # which all sequences share
+        self.executable = session.executable
+        self.device = session.device
+        self.counters = session.counters
         self.states: States = session.states()
         self._ahead = PrerecordedCalls()
         # Called with the inputs and wanted outputs of every call of a method.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
-    @property
-    def executable(self) -> Executable:
-        return self._session.executable
-
-    @property
-    def session(self) -> Session:
-        """The session, which all sequences share."""
-        return self._session
-
-    @property
-    def device(self) -> Device:
-        return self._session.device
-
-    @property
-    def counters(self) -> Counters:
-        return self._session.counters
-
-    @property
-    def state_bytes(self) -> int:
-        return self.states.bytes
-
     def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
         """Run the graph without waiting. The result has None for outputs that are not wanted."""
         if self.observer is not None:
             self.observer(inputs, wanted)
-        return self._session.run(inputs, wanted, self.states, self._ahead)
+        return self.session.run(inputs, wanted, self.states, self._ahead)
 
     def launch(
         self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
     ) -> int:
         """Run the graph and further commands without waiting (`Session.launch`), for loops."""
-        return self._session.launch(inputs, self.states, then, timer)
+        return self.session.launch(inputs, self.states, then, timer)
 
     def repeat(
         self,
@@ -68,20 +50,28 @@ class Delegate:
         then: Sequence[Command],
         timer: PassTimer | None = None,
         *,
-        each_growing: EachGrowing | None = None,
+        each_incrementing: EachIncrementing | None = None,
     ) -> tuple[int, int]:
         """Run the graph several times in one submission (`multi_step.repeat`)."""
         return repeat(
-            self._session, inputs, self.states, growth, most, each, then, timer, each_growing=each_growing
+            self.session,
+            inputs,
+            self.states,
+            growth,
+            most,
+            each,
+            then,
+            timer,
+            each_incrementing=each_incrementing,
         )
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay over this sequence's states, for tools."""
-        return self._session.recorded(inputs, self.states)
+        return self.session.recorded(inputs, self.states)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executable to a file, with its weights and the plans made so far, without states."""
-        write(self._session.snapshot(), path)
+        write(self.session.snapshot(), path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], device: Device, *, trusted: bool = False) -> Delegate:
@@ -93,7 +83,7 @@ class Delegate:
     def reset(self) -> None:
         """Set caches and other states to their initial values."""
         with self.device.lock:
-            self._session.check_open()
+            self.session.check_open()
             self.states.reset()
 
     def move(self, states: States) -> None:
@@ -101,8 +91,8 @@ class Delegate:
         with self.device.lock:
             before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
             states.copy(before, sizes)
-            states.is_settled = before.is_settled
-            self._ahead.drop(is_open=not self._session.is_closed)
+            states.is_valid = before.is_valid
+            self._ahead.drop(is_open=not self.session.is_closed)
             self._ahead = PrerecordedCalls()
             self.states = states
             before.close()
@@ -110,5 +100,5 @@ class Delegate:
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
-            self._ahead.drop(is_open=not self._session.is_closed)
+            self._ahead.drop(is_open=not self.session.is_closed)
             self.states.close()

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -34,13 +33,13 @@ from pteron.plan import SymbolPort
 from pteron.plan.executable import Port
 from pteron.runtime.checks import describe_record
 from pteron.runtime.delegate import Delegate
+from pteron.runtime.method_memory import Views, reshaped
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.shared_memory import Views, reshaped
 from pteron.runtime.staging import Input
 
 _DELEGATE_STEPS = 100  # a delegate call takes about as long as this many instructions
 
-_A = TypeVar("_A")
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -129,14 +128,14 @@ class Execution:
         where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
         operator = self._context.operators[call.operator]
         arguments = [self._argument(id) for id in call.args]
-        cost = _guarded(where, operator.estimate_cost, arguments)
-        for position, shapes in cost.shapes.items():
+        prepared = _guarded(where, operator.prepare, arguments)
+        for position, shapes in prepared.shapes.items():
             self._expect(call.args[position], shapes, where)
-        self._budget.spend(where, cost.work, cost.scratch)
-        for position, value in _guarded(where, operator.run, arguments).items():
-            if cost.is_view:
+        self._budget.spend(where, prepared.work, prepared.scratch)
+        for position, value in _guarded(where, prepared.run).items():
+            if prepared.is_view:
                 self._budget.share(call.args[0], call.args[position])
-            elif position not in cost.shapes and isinstance(value, HostTensor):
+            elif position not in prepared.shapes and isinstance(value, HostTensor):
                 self._budget.hold(where, call.args[position], value.array.nbytes)
             self._store(call.args[position], cast(RuntimeValue, value), where)
 
@@ -220,7 +219,7 @@ class Execution:
             if isinstance(output, HostResult):
                 self._budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
             if isinstance(output, int):
-                self.values[id] = _guarded(where, partial(_as_declared, output), record)
+                self.values[id] = _guarded(where, _as_declared, output, record)
             elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
                 self._store(id, HostTensor(output.numpy(), output.dtype), where)
             else:
@@ -250,11 +249,11 @@ def _as_declared(number: int, record: EValue) -> RuntimeValue:
     return HostTensor(np.full(record.sizes, number, record.dtype.numpy), record.dtype)
 
 
-def _guarded(where: str, function: Callable[[_A], _T], arguments: _A) -> _T:
+def _guarded(where: str, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
     """Call an operator's function. Exceptions of NumPy, PyTorch and Python become errors of the program, so
     operators need not check every value that a file can hold."""
     try:
-        return function(arguments)
+        return function(*arguments, **named)
     except HostError as error:
         raise HostError(f"{where}: {error}") from error
     except MemoryError as error:  # within the limits of a call, but more than the machine has

@@ -66,11 +66,12 @@ class MethodMeta:
         ]
 
     def __repr__(self) -> str:
-        sides = (
-            f"num_{side}s={len(values)}, {side}_tensor_meta={list(map(_shown, values))}"
-            for side, values in (("input", self._inputs), ("output", self._outputs))
-        )
-        return f"MethodMeta(name='{self.name()}', {', '.join(sides)})"
+        def shown(side: str, values: Sequence[EValue]) -> str:
+            infos = [repr(TensorInfo(v)) if isinstance(v, TensorRecord) else "None" for v in values]
+            return f"num_{side}s={len(values)}, {side}_tensor_meta={infos}"
+
+        sides = f"{shown('input', self._inputs)}, {shown('output', self._outputs)}"
+        return f"MethodMeta(name='{self.name()}', {sides})"
 
     def name(self) -> str:
         return self._record.name
@@ -99,22 +100,6 @@ def _info(kind: str, values: Sequence[EValue], index: int) -> TensorInfo:
     if not isinstance(value, TensorRecord):
         raise NoTensorError(f"{kind} {index} of {len(values)} is not a tensor")
     return TensorInfo(value)
-
-
-def _shown(value: EValue) -> str:
-    return repr(TensorInfo(value)) if isinstance(value, TensorRecord) else "None"
-
-
-__all__ = [
-    "BackendRegistry",
-    "MethodMeta",
-    "OperatorRegistry",
-    "Runtime",
-    "RuntimeMethod",
-    "RuntimeProgram",
-    "TensorInfo",
-    "Verification",
-]
 
 
 class Verification(Enum):
@@ -156,14 +141,11 @@ class Runtime:
 
         Files are always verified and no ETDump is written: the other options have no effect.
         """
-        source = data if isinstance(data, (bytes, bytearray, str, Path)) else _contents(data)
-        return RuntimeProgram(load(source, data=() if data_path is None else data_path))
-
-
-def _contents(data: BinaryIO) -> bytes:
-    if not hasattr(data, "read"):
-        raise TypeError(f"a program is a path, bytes or an open file, not a {type(data).__name__}")
-    return data.read()
+        if not isinstance(data, (bytes, bytearray, str, Path)):
+            if not hasattr(data, "read"):
+                raise TypeError(f"a program is a path, bytes or an open file, not a {type(data).__name__}")
+            data = data.read()
+        return RuntimeProgram(load(data, data=() if data_path is None else data_path))
 
 
 class BackendRegistry:

@@ -11,13 +11,11 @@ from pteron.host.limits import Budget, Limits
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
-from pteron.runtime.call_lock import CallLock
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.execution import Execution, MethodContext, written_by
+from pteron.runtime.method_memory import initial_states, initial_value, views_of_memory
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.shared_memory import shared_memory
 from pteron.runtime.staging import Input
-from pteron.runtime.states import initial_states, initial_value
 
 
 class Interpreter:
@@ -29,32 +27,29 @@ class Interpreter:
         record: MethodRecord,
         operators: Sequence[HostOperator],
         delegates: Sequence[Delegate],
-        call_lock: CallLock,
     ) -> None:
         self._where = where
         self._record = record
         self._operators = operators
         self._delegates = delegates
+        self._executables = [delegate.executable for delegate in delegates]
         self._limits = Limits.chosen()
-        self._call_lock = call_lock
-        self._left_behind: dict[int, HostTensor] | None = None  # new states of the last call, until `settle`
+        self._new_states: dict[int, HostTensor] | None = None  # of the last call, until `commit_states`
         self._lost = False  # a call failed after a delegate changed its states
-        self._initial = [initial_value(value) for value in record.values]
         self._states = self._initial_states()
-        self._shared = MethodContext(
+        self._context = MethodContext(
             where,
             record,
             operators,
             delegates,
-            initial=self._initial,
+            initial=[initial_value(value) for value in record.values],
             wanted=self._wanted(),
-            views=shared_memory(record, operators, [delegate.executable for delegate in delegates]),
+            views=views_of_memory(record, operators, self._executables),
         )
         self._is_direct = self._is_one_delegate()
 
     def reset(self) -> None:
         """Set mutable buffers and delegate states to their initial values."""
-        self._call_lock.check_free(self._where)
         self._states = self._initial_states()
         for delegate in self._delegates:
             delegate.reset()
@@ -63,59 +58,54 @@ class Interpreter:
     def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
         """Run one call and return its outputs; with `keep`, outputs of delegates stay on the GPU.
 
-        States on the host change only at `settle`, so a call that fails leaves them unchanged. A delegate may
-        already have changed its own states when a call fails: then calls raise StateLost until a reset.
+        States on the host change only at `commit_states`, so a call that fails leaves them unchanged. A
+        delegate may already have changed its own states when a call fails: then calls raise StateLost until a
+        reset.
         """
-        self._call_lock.check_free(self._where)
-        self._left_behind = None
-        try:
-            self._call_lock.is_taken = True
-            if self._is_direct:
-                return list(
-                    self._delegates[0].run(cast(Sequence[Input], inputs), self._shared.wanted[0, keep])
-                )
-            return self._interpret(inputs, keep)
-        finally:
-            self._call_lock.is_taken = False
+        self._new_states = None
+        if self._is_direct:
+            return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._context.wanted[0, keep]))
+        return self._interpret(inputs, keep)
 
-    def settle(self) -> None:
-        """Keep the states that the last call left, for the next call."""
-        if self._left_behind is not None:
-            self._states, self._left_behind = self._left_behind, None
+    def commit_states(self) -> None:
+        """Keep the states of the last call for the next one."""
+        if self._new_states is not None:
+            self._states, self._new_states = self._new_states, None
 
     def _interpret(self, inputs: Sequence[RuntimeValue], keep: bool) -> list[RuntimeValue]:
         if self._lost:
             raise StateLost(
                 f"{self._where}: an earlier call failed after it changed states; call reset() first"
             )
-        values = list(self._initial)
+        values = list(self._context.initial)
         for id, state in self._states.items():
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
             values[id] = value.protected() if isinstance(value, HostTensor) else value
         execution = Execution(
-            self._shared, values, self._states, Budget(self._where, self._limits), keep=keep
+            self._context, values, self._states, Budget(self._where, self._limits), keep=keep
         )
         try:
             execution.run()
             outputs = [execution.output(id) for id in self._record.outputs]
-            states = {id: self._left(values[id], state) for id, state in self._states.items()}
+            states = {id: _new_state(values[id], state) for id, state in self._states.items()}
         except BaseException:
             self._lost = execution.is_changed
             raise
-        self._left_behind = states
+        self._new_states = states
         return outputs
-
-    def _left(self, value: RuntimeValue, state: HostTensor) -> HostTensor:
-        """The state after a call, in its own memory."""
-        if value is state or not isinstance(value, HostTensor):
-            return state
-        owned = value if value.array.flags.writeable else HostTensor(value.array.copy(), value.dtype)
-        return owned.protected()
 
     def _wanted(self) -> dict[tuple[int, bool], list[Wanted | None]]:
         """The outputs of each delegate call, by instruction index and whether outputs stay on the GPU."""
-        read_on_gpu = self._gpu_values()
+        calls = {
+            index: call
+            for index, call in enumerate(self._record.instructions)
+            if isinstance(call, DelegateCall)
+        }
+        # If another delegate writes what a delegate reads, it stays on the GPU.
+        read_on_gpu = {
+            id for call in calls.values() for id in call.args[: len(self._executables[call.delegate].inputs)]
+        }
 
         def wanted(id: int, keep: bool) -> Wanted | None:
             record = self._record.values[id]
@@ -125,15 +115,13 @@ class Interpreter:
             return Wanted(record.dtype, on_gpu and id not in self._states)
 
         return {
-            (index, keep): [wanted(id, keep) for id in written_by(instruction, self._delegates)]
-            for index, instruction in enumerate(self._record.instructions)
-            if isinstance(instruction, DelegateCall)
+            (index, keep): [wanted(id, keep) for id in written_by(call, self._delegates)]
+            for index, call in calls.items()
             for keep in (False, True)
         }
 
     def _initial_states(self) -> dict[int, HostTensor]:
-        executables = [delegate.executable for delegate in self._delegates]
-        return initial_states(self._where, self._record, self._operators, executables, self._limits)
+        return initial_states(self._where, self._record, self._operators, self._executables, self._limits)
 
     def _is_one_delegate(self) -> bool:
         """Whether a call needs no interpreter: the method is one delegate with the same inputs and outputs,
@@ -142,7 +130,7 @@ class Interpreter:
         if len(record.instructions) != 1 or len(self._delegates) != 1 or self._states:
             return False
         (call,) = record.instructions
-        ports = (*self._delegates[0].executable.inputs, *self._delegates[0].executable.outputs)
+        ports = (*self._executables[0].inputs, *self._executables[0].outputs)
         return (
             isinstance(call, DelegateCall)
             and call.args == (*record.inputs, *record.outputs)
@@ -150,11 +138,10 @@ class Interpreter:
             and all(isinstance(port, TensorPort) for port in ports)
         )
 
-    def _gpu_values(self) -> set[int]:
-        """Values that a delegate reads. If another delegate writes them, they stay on the GPU."""
-        return {
-            id
-            for instruction in self._record.instructions
-            if isinstance(instruction, DelegateCall)
-            for id in instruction.args[: len(self._delegates[instruction.delegate].executable.inputs)]
-        }
+
+def _new_state(value: RuntimeValue, state: HostTensor) -> HostTensor:
+    """The state after a call, in its own memory."""
+    if value is state or not isinstance(value, HostTensor):
+        return state
+    owned = value if value.array.flags.writeable else HostTensor(value.array.copy(), value.dtype)
+    return owned.protected()

@@ -15,7 +15,6 @@ from pteron.host.operator import HostOperator
 from pteron.ops.target import DIGITS, Target
 from pteron.passes import Prepared
 from pteron.plan import Compiled
-from pteron.runtime.call_lock import CallLock
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
 
@@ -51,7 +50,6 @@ class LoadedMethod:
         self.operators = operators
         self.device = device
         self.lock = device.lock if device else new_lock()
-        self.call_lock = CallLock()
         self.counters = Counters()
         self.checked = [prepared.graph for prepared in graphs] if check_integers else []
         self.sessions: list[Session] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,14 +41,14 @@ class Method(NotCopyable):
         self._where = loaded.where
         self._record = loaded.record
         self._closed = False
-        self._worker: tuple[int, ThreadPoolExecutor] | None = None  # of run_async, with the process id
+        self._worker: ThreadPoolExecutor | None = None  # of run_async
         self._delegates: list[Delegate] = []
         with loaded.lock:
             try:
                 for session in loaded.sessions:
                     self._delegates.append(Delegate(session))
                 self._interpreter = Interpreter(
-                    loaded.where, loaded.record, loaded.operators, self._delegates, loaded.call_lock
+                    loaded.where, loaded.record, loaded.operators, self._delegates
                 )
             except BaseException:
                 self.close()
@@ -114,7 +113,7 @@ class Method(NotCopyable):
         this sequence."""
         total = {"weights": 0, "states": 0, "activations": 0, "scratch": 0}
         for session, delegate in zip(self._loaded.sessions, self._delegates, strict=True):
-            total["states"] += delegate.state_bytes
+            total["states"] += delegate.states.bytes
             for kind, size in session.bytes_by_kind.items():
                 total[kind] += size
         return total
@@ -134,11 +133,11 @@ class Method(NotCopyable):
             if self._closed or not (self._loaded.device is None or self._loaded.device.is_open):
                 self._check_open()
             for states in self._states:
-                states.check_settled()
+                states.check_valid()
             outputs = self._call(inputs, on_gpu)
             for states in self._states:
-                states.is_settled = True
-            self._interpreter.settle()
+                states.is_valid = True
+            self._interpreter.commit_states()
             return outputs
 
     async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
@@ -150,25 +149,25 @@ class Method(NotCopyable):
         import asyncio  # here: a slow import
 
         self._check_open()
-        if self._worker is None or self._worker[0] != os.getpid():  # a forked child has no threads
-            self._worker = os.getpid(), ThreadPoolExecutor(1, f"pteron {self.name}")
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, f"pteron {self.name}")
         call = partial(self, *inputs, on_gpu=on_gpu, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._worker[1], call)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
 
     def reset(self) -> None:
         """Set caches and mutated buffers to their initial values."""
         with self._loaded.lock:
             self._check_open()
             for states in self._states:  # all of them, even if the reset fails
-                states.unsettle()
+                states.invalidate()
             self._interpreter.reset()
 
-    def settle(self) -> None:
+    def accept_states(self) -> None:
         """Continue with the current states after a failed call. Only for callers that know which part the
         call may have changed (a KV cache from some position on) and write that part before it is read."""
         with self._loaded.lock:
             for states in self._states:
-                states.is_settled = True
+                states.is_valid = True
 
     def close(self) -> None:
         """Free the GPU memory of this sequence's states."""
@@ -176,7 +175,7 @@ class Method(NotCopyable):
             self._closed = True
             worker, self._worker = self._worker, None
             if worker is not None:
-                worker[1].shutdown(wait=False)
+                worker.shutdown(wait=False)
             for delegate in self._delegates:
                 delegate.close()
 
@@ -219,13 +218,13 @@ class Method(NotCopyable):
 
     def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
         """Raise a DtypeError if a delegate may compute integers beyond 32 bits from these inputs."""
-        held = dict(zip(self._record.inputs, given, strict=True))
+        values = dict(zip(self._record.inputs, given, strict=True))
         for call in self._record.instructions:
             if isinstance(call, DelegateCall):
                 graph = self._loaded.checked[call.delegate]
                 ranges: dict[int, Range] = {}
                 for id, port in zip(call.args, graph.inputs, strict=False):
-                    value = held.get(id)
+                    value = values.get(id)
                     if isinstance(value, HostTensor) and not value.dtype.is_float and value.array.size:
                         ranges[port.id] = extremes(value.array)
                 check_ranges(graph, ranges)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TypeAlias
 
 from pteron.errors import PteronError
-from pteron.gpu import Buffer, Command, Growing, PassTimer, Recording, States, submit
+from pteron.gpu import Buffer, Command, PassTimer, Recording, States, WordIncrements, submit
 from pteron.plan import TensorPort
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Session
-from pteron.runtime.staging import Input, growing, grown, steps_within
+from pteron.runtime.staging import Input, growth_per_step, inputs_after, steps_within
 
 # (input buffers, outputs) of a step -> the commands to run after that step.
 Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
-# The same, but the commands also increase the growing words.
-EachGrowing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, Growing], Sequence[Command]]
+# The same, but the commands also add the increments.
+EachIncrementing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, WordIncrements], Sequence[Command]]
 
 
 def repeat(
@@ -29,54 +29,61 @@ def repeat(
     then: Sequence[Command],
     timer: PassTimer | None = None,
     *,
-    each_growing: EachGrowing | None = None,
+    each_incrementing: EachIncrementing | None = None,
 ) -> tuple[int, int]:
     """Run a session's graph up to `most` times in one submission, then the commands of `then`.
 
     `growth` maps an input to the increment of its elements at every step. The commands of `each` write all
     other inputs. When a plan is no longer valid, the next plan continues in the same submission. There are
     fewer than `most` steps if no plan is valid, or if only the host can update the parameters. If the
-    commands of `each_growing` can increase the parameters, no separate dispatch is used for that.
+    commands of `each_incrementing` can increase the parameters, no separate dispatch is used for that.
 
     Returns the submission's number and the number of steps.
     """
     device, executable = session.device, session.executable
-    with device.lock, ExitStack() as submitting:
-        recording, numbers, copies = session.bring(inputs, states)
+    with device.lock:
+        recording, numbers, copies = session.stage_inputs(inputs, states)
         places = [
             session.buffer(port, states) if isinstance(port, TensorPort) else None
             for port in executable.inputs
         ]
         commands: list[Command] = [*copies]
-        used: list[Recording] = []
+        used: dict[Recording, list[int]] = {}  # with the numbers of its live terms afterwards
         count = 0
         while True:
             outputs = session.outputs(recording, numbers, states)
             once = recording.replay(states)
-            advancing = recording.advancing(*growing(executable, inputs, growth))
-            if advancing is None:
+            advance = recording.advance(*growth_per_step(executable, inputs, growth))
+            if advance is None:
                 if not used:
                     commands += [once, *each(places, outputs)]
                     count = 1
                 break
-            within = steps_within(recording.plan.indices, grown(inputs, growth, count), growth, most - count)
-            steps = advancing.advance.steps(numbers, within)
+            later = inputs_after(inputs, growth, count)
+            within = steps_within(recording.plan.indices, later, growth, most - count)
+            steps = advance.advance.steps(numbers, within)
             if steps < 1:  # indices would leave their ranges
                 break
-            if each_growing and advancing.sole:
-                again = [once, *each_growing(places, outputs, advancing.sole)]
+            if each_incrementing and advance.single_buffer:
+                again = [once, *each_incrementing(places, outputs, advance.single_buffer)]
             else:
-                again = [once, *each(places, outputs), advancing.replay]
+                again = [once, *each(places, outputs), advance.replay]
             commands += again * steps
-            session.counters.dispatches += (steps - (not used)) * recording.dispatches  # `bring` counts one
-            submitting.enter_context(recording.growing(advancing.advance.after(numbers, steps)))
-            used.append(recording)
+            counted = 0 if used else 1  # by `stage_inputs`
+            session.counters.dispatches += (steps - counted) * recording.dispatches
+            recording.note_parameters(None)  # unknown if the submission fails
+            used[recording] = advance.advance.after(numbers, steps)
             count += steps
-            following = _following(session, grown(inputs, growth, count), used) if count < most else None
+            if count == most:
+                break
+            following = _following(session, inputs_after(inputs, growth, count), list(used))
             if following is None:
                 break
             recording, numbers = following
-        return submit(device, [*commands, *then], timer), count
+        number = submit(device, [*commands, *then], timer)
+        for recording, numbers in used.items():
+            recording.note_parameters(numbers)
+        return number, count
 
 
 def _following(
@@ -87,7 +94,7 @@ def _following(
     written before the first step. Nor does one that reads an input which the first recording does not read,
     because that input is not uploaded."""
     with suppress(PteronError):  # a later call with these inputs raises it
-        recording, numbers = session.ready(inputs)
+        recording, numbers = session.find_recording(inputs)
         is_seen = all(
             used[0].touches(port.buffer) or not recording.touches(port.buffer)
             for port in session.executable.inputs

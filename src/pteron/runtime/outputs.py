@@ -22,7 +22,7 @@ class Wanted:
     on_gpu: bool
 
 
-def taken(
+def allocate_outputs(
     device: Device, name: str, views: Outputs, wanted: Sequence[Wanted | None]
 ) -> tuple[list[Output], list[Copy], int]:
     """The outputs of an executable, the copies that fill them, and the bytes that the host will read.

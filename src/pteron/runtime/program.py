@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
@@ -22,15 +21,14 @@ from pteron.gpu.fork import new_lock
 from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
-from pteron.host.operator import HostOperator
 from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, chosen_digits
 from pteron.runtime.method import Method
+from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.sequence import Sequence
-from pteron.runtime.specs import ValueSpec, describe, table
-from pteron.runtime.states import with_external_data
+from pteron.runtime.specs import describe, table
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -95,7 +93,10 @@ class Program(NotCopyable):
         self._closed = False
         self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._graphs)
-        self._operators = {record.name: _host_operators(record) for record in file.methods}
+        self._operators = {
+            record.name: [operator for name in record.operators if (operator := find_operator(name))]
+            for record in file.methods
+        }
         # Prepared here, before a device is open: errors of a graph do not depend on the device.
         self._prepared = {name: list(map(prepare, graphs)) for name, graphs in self._graphs.items()}
         for name, record in self._records.items():
@@ -105,11 +106,12 @@ class Program(NotCopyable):
         return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
 
     def _repr_html_(self) -> str:
-        loaded = {name: method.specs for name, method in self._loaded.items()}
-        rows = [
-            (record.name, *(", ".join(map(str, side)) for side in loaded.get(record.name, _declared(record))))
-            for record in self.file.methods
-        ]
+        # Of a method that is not loaded, every dim of a dynamic tensor counts as dynamic.
+        sides = {
+            record.name: describe(record, [None] * len(record.delegates)) for record in self.file.methods
+        }
+        sides |= {name: method.specs for name, method in self._loaded.items()}
+        rows = [(name, *(", ".join(map(str, specs)) for specs in both)) for name, both in sides.items()]
         return table(f"{self.file.name}, {self.file.size:,} bytes", ("method", "inputs", "outputs"), rows)
 
     if not TYPE_CHECKING:  # type checkers still report unknown attributes
@@ -190,7 +192,7 @@ class Program(NotCopyable):
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
-            device = self._device.again() if self._device else None
+            device = self._device.reopen() if self._device else None
             self._leave()
             self._own = Sequence(self._load)
             self._device = device
@@ -198,9 +200,6 @@ class Program(NotCopyable):
     def close(self) -> None:
         """Free the GPU memory of all methods and sequences; the shared device stays open."""
         with self._lock:
-            for method in self._loaded.values():
-                with method.lock:  # calls of other threads end first
-                    method.call_lock.check_free(method.where)
             self._closed = True
             self._leave()
 
@@ -214,9 +213,7 @@ class Program(NotCopyable):
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -249,23 +246,9 @@ def check_supported(file: ProgramFile, graphs: Mapping[str, Iterable[Graph]]) ->
         problems.append(
             f"delegate operators that Pteron does not have: {', '.join(map(explained, delegated))}"
         )
-    hosted = missing_host_operators(file)
+    names = {name for record in file.methods for name in record.operators}
+    hosted = sorted(name for name in names if find_operator(name) is None)
     if hosted:
         problems.append(why_refused(*hosted))
     if problems:
         raise UnsupportedError(f"{file.name}: {'; '.join(problems)}")
-
-
-def missing_host_operators(file: ProgramFile) -> list[str]:
-    """Operators outside the delegates that Pteron cannot run."""
-    names = {name for record in file.methods for name in record.operators}
-    return sorted(name for name in names if find_operator(name) is None)
-
-
-def _declared(record: MethodRecord) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
-    """The specs of a method from the file alone: every dim of a dynamic tensor counts as dynamic."""
-    return describe(record, [None] * len(record.delegates))
-
-
-def _host_operators(record: MethodRecord) -> list[HostOperator]:
-    return [operator for name in record.operators if (operator := find_operator(name)) is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 
 from pteron.errors import DeviceError
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable
@@ -59,7 +58,5 @@ class Sequence(NotCopyable):
     def __enter__(self) -> Sequence:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,8 +1,8 @@
 """A delegate on a device: its weights, arena and plans. Each sequence of calls has its own states.
 
-`bring` uploads the inputs and finds the plan for their shapes, which is then replayed over a sequence's
-states. Method calls (`run`), launches with further commands (`launch`) and multi-step submissions
-(multi_step.py) use it. `bound` does not: its inputs are on the GPU already.
+`stage_inputs` uploads the inputs and finds the plan for their shapes, which is then replayed over a
+sequence's states. Method calls (`run`), launches with further commands (`launch`) and multi-step submissions
+(multi_step.py) use it. `bind_inputs` binds a plan to inputs that are on the GPU already.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled, Executable, Plan, PlanBuffer, SymbolPort, TensorPort
-from pteron.runtime.outputs import Output, Outputs, Wanted, taken
+from pteron.runtime.outputs import Output, Outputs, Wanted, allocate_outputs
 from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableCall
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
@@ -58,14 +58,6 @@ class Counters:
     dispatches: int = 0
     bytes_uploaded: int = 0
     bytes_read: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Commands that run a graph, and the views of its outputs."""
-
-    commands: list[Command]
-    outputs: Outputs
 
 
 class Session:
@@ -125,18 +117,17 @@ class Session:
         """Run the graph, then the commands that `then` makes from its outputs, without waiting. Returns the
         submission's number, which can be waited for."""
         with self.device.lock:
-            encoded = self.encode(inputs, states)
-            after = then(encoded.outputs) if then else ()
-            commands = [*encoded.commands, *after]
+            recording, numbers, copies = self.stage_inputs(inputs, states)
+            after = then(self.outputs(recording, numbers, states)) if then else ()
+            commands = [*copies, recording.replay(states), *after]
             return submit(self.device, commands, timer) if timer else submit_early(self.device, commands)
 
-    def encode(self, inputs: Sequence[Input], states: States) -> Encoded:
+    def encode(self, inputs: Sequence[Input], states: States) -> list[Command]:
         """The commands that run the graph. The caller holds the device's lock until they are submitted."""
-        recording, numbers, copies = self.bring(inputs, states)
-        outputs = self.outputs(recording, numbers, states)
-        return Encoded([*copies, recording.replay(states)], outputs)
+        recording, _, copies = self.stage_inputs(inputs, states)
+        return [*copies, recording.replay(states)]
 
-    def bring(
+    def stage_inputs(
         self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None
     ) -> tuple[Recording, list[int], list[Copy]]:
         """Upload inputs and live parameters. Returns the recording for them, the numbers of its live terms,
@@ -150,7 +141,7 @@ class Session:
             self.counters.bytes_uploaded += uploaded[1]
             self.counters.dispatches += uploaded[0].dispatches
             return uploaded[0], [], []
-        recording, numbers = self.ready(inputs)
+        recording, numbers = self.find_recording(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
         needed = [pair for pair in staged if self._is_used(pair[0], recording)]
@@ -182,12 +173,14 @@ class Session:
             return states[port.buffer]
         return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
-    def bound(self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]) -> Replay:
+    def bind_inputs(
+        self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]
+    ) -> Replay:
         """The replay of the graph bound directly to inputs on the GPU, with `places` instead of some states.
         Submit it before the session encodes another call."""
         self.check_open()
         states.check_open()
-        recording, numbers = self.ready(inputs)
+        recording, numbers = self.find_recording(inputs)
         given: dict[PlanBuffer, Buffer] = {}
         for port, view in stage(self.executable, inputs, recording.plan.indices):
             assert isinstance(view, View)
@@ -205,18 +198,20 @@ class Session:
         ahead: PrerecordedCalls | None = None,
     ) -> list[Output]:
         """Run the graph without waiting. The result has None for outputs that are not wanted. `ahead` holds
-        the sequence's prerecorded calls. The caller must settle the states once the call has succeeded."""
+        the sequence's prerecorded calls. The caller marks the states as valid once the call has succeeded."""
         with self.device.lock:
-            recording, numbers, copies = self.bring(inputs, states, ahead)
+            recording, numbers, copies = self.stage_inputs(inputs, states, ahead)
             call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
             if call is None:
                 views = self.outputs(recording, numbers, states)
-                call = self._call(copies, recording.replay(states), views, wanted)
+                outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
+                commands = Commands(self.device, [*copies, recording.replay(states), *after])
+                call = PreparedCall(commands, outputs, read)
                 if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
-                    outputs = zip(views, wanted, strict=True)
-                    repeatable = RepeatableCall(self.device, recording.replay(states), outputs)
+                    pairs = zip(views, wanted, strict=True)
+                    repeatable = RepeatableCall(self.device, recording.replay(states), pairs)
                     ahead.expect(repeatable, self._input_upload(inputs, recording, states))
-            states.unsettle()
+            states.invalidate()
             call.commands.submit()
             self.counters.bytes_read += call.bytes_read
             if ahead and is_repeated:
@@ -226,7 +221,7 @@ class Session:
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay, with its live parameters set."""
         with self.device.lock:
-            recording, numbers = self.ready(inputs)
+            recording, numbers = self.find_recording(inputs)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
 
@@ -281,13 +276,6 @@ class Session:
         places = [self.buffer(port, states) if self._is_used(port, recording) else None for port in ports]
         return InputUpload(self.executable, live_shapes(self.executable, inputs), places)
 
-    def _call(
-        self, copies: Sequence[Copy], replay: Replay, views: Outputs, wanted: Sequence[Wanted | None]
-    ) -> PreparedCall:
-        """A call with its inputs uploaded: copies of inputs, the replay, copies of outputs."""
-        outputs, after, read = taken(self.device, self.executable.name, views, wanted)
-        return PreparedCall(Commands(self.device, [*copies, replay, *after]), outputs, read)
-
     def _can_repeat(self, wanted: Sequence[Wanted | None]) -> bool:
         """Whether a call can be repeated: all outputs are tensors for the host. Live integers differ from
         call to call, and an output on the GPU needs a new buffer."""
@@ -301,7 +289,7 @@ class Session:
             for output in self.executable.outputs
         )
 
-    def ready(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
+    def find_recording(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
         """The recording for the inputs' shapes, and the numbers of its live terms."""
         made = self._plans.made
         found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))

@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, PteronError
-from pteron.format.records import DelegateCall, EValue, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.plan import Compiled
 
@@ -137,7 +137,9 @@ def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compi
         if isinstance(output, Tensor):  # sizes that depend on live integers, which are 0 here
             free[output_id] |= _unequal(output.shape_max, at_most[output.id])
     for tensor, input_id in zip(inputs, input_ids, strict=True):
-        if not isinstance(tensor, Tensor) or not _may_vary(record.values[input_id]):
+        value = record.values[input_id]
+        may_vary = isinstance(value, TensorRecord) and value.dynamism != "static"
+        if not isinstance(tensor, Tensor) or not may_vary:
             continue
         for dim, size in enumerate(tensor.shape_max):
             found = _shapes_below(compiled, shapes_max, tensor, dim) if size > 1 else None
@@ -152,10 +154,6 @@ def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compi
 
 def _unequal(a: Shape, b: Shape) -> set[int]:
     return {dim for dim, (left, right) in enumerate(zip(a, b, strict=True)) if left != right}
-
-
-def _may_vary(value: EValue) -> bool:
-    return isinstance(value, TensorRecord) and value.dynamism != "static"
 
 
 def _shapes_below(
@@ -211,8 +209,11 @@ def input_names(record: MethodRecord) -> tuple[str, ...]:
     """A unique name for each input. Exporters keep names of keyword arguments and keys of dicts; an input
     without such a name is `input_0` by its position."""
     plain = [f"input_{position}" for position in range(len(record.inputs))]
+    if len(record.input_tree) > _TEXT_MAX:
+        return tuple(plain)
     try:
-        found = list(_leaves(_tree(record.input_tree)))
+        _, tree = json.loads(record.input_tree)  # the version and the arguments
+        found = list(_leaves(tree))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return tuple(plain)
     if len(found) != len(plain):
@@ -223,14 +224,6 @@ def input_names(record: MethodRecord) -> tuple[str, ...]:
         name if name and times[name] == 1 and name not in taken else position
         for name, position in zip(found, plain, strict=True)
     )
-
-
-def _tree(text: str) -> Any:
-    """The arguments, by position and by name."""
-    if len(text) > _TEXT_MAX:
-        raise ValueError("the input tree is too long")
-    _, tree = json.loads(text)
-    return tree
 
 
 def _leaves(tree: Any) -> Iterator[str]:

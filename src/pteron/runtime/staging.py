@@ -44,12 +44,11 @@ def stage(executable: Executable, inputs: Sequence[Input], indices: Sequence[Ind
     """The tensors among the inputs, with the element types of their buffers."""
     staged: list[Staged] = []
     for position, (port, given) in enumerate(zip(executable.inputs, inputs, strict=True)):
-        if not isinstance(port, TensorPort):
-            continue
-        try:
-            staged.append((port, _staged(position, port, given, indices)))
-        except InputError as error:
-            raise type(error)(f"{executable.name}, input {position}: {error}") from None
+        if isinstance(port, TensorPort):
+            try:
+                staged.append((port, _staged(position, port, given, indices)))
+            except InputError as error:
+                raise type(error)(f"{executable.name}, input {position}: {error}") from None
     return staged
 
 
@@ -60,7 +59,11 @@ def _staged(
         if given.storage is not port.storage:
             raise DtypeError(f"{given!r} holds {given.storage}, {port} takes {port.storage}")
         return given
-    array, dtype = _host(given, port.dtype)
+    if isinstance(given, HostTensor):
+        array, dtype = given.array, given.dtype
+    else:
+        array = np.asarray(given)
+        dtype = DType.of(array.dtype) or port.dtype
     for index in indices:
         if index.input == position:
             _check_range(array, index)
@@ -109,7 +112,7 @@ class InputUpload:
         return sent
 
 
-def growing(
+def growth_per_step(
     executable: Executable, inputs: Sequence[Input], growth: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
     """The growth at every step, derived from the growth of inputs: an increment for each live integer by
@@ -128,7 +131,7 @@ def growing(
     return integers, tensors
 
 
-def grown(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
+def inputs_after(inputs: Sequence[Input], growth: Mapping[int, int], steps: int) -> list[Input]:
     """The inputs `steps` later. Growing inputs are integers on the host."""
     later = list(inputs)
     for index, by in growth.items():
@@ -151,13 +154,6 @@ def steps_within(
     return most
 
 
-def _host(given: HostTensor | HostArray | int, expected: DType) -> tuple[HostArray, DType]:
-    if isinstance(given, HostTensor):
-        return given.array, given.dtype
-    array = np.asarray(given)
-    return array, DType.of(array.dtype) or expected
-
-
 def _live_shape(executable: Executable, port: TensorPort | SymbolPort, given: Input) -> Shape | None:
     if isinstance(port, SymbolPort):
         return None
@@ -175,19 +171,15 @@ def _live_shape(executable: Executable, port: TensorPort | SymbolPort, given: In
 
 def _integer(executable: Executable, source: Source, given: Input) -> int:
     """The live integer in an input."""
-    value = given if type(given) is int else _only_element(source, given)
-    if value is None:
+    if type(given) is int:
+        value = given
+    elif isinstance(given, np.ndarray) and given.size == 1 and source.index in (0, -1):
+        value = int(given.item())  # hot path: the input of a decode step
+    else:
         value = _element(f"{executable.name}, input {source.input}", source, given)
     if not _INT32_MIN <= value <= _INT32_MAX:
         raise InputError(f"{executable.name}, input {source.input}: {value} does not fit into 32 bits")
     return value
-
-
-def _only_element(source: Source, given: Input) -> int | None:
-    """The integer in an array of one element, the input of a decode step; None for anything else."""
-    if isinstance(given, np.ndarray) and given.size == 1 and source.index in (0, -1):
-        return int(given.item())
-    return None
 
 
 def _element(where: str, source: Source, given: Input) -> int:

@@ -83,7 +83,7 @@ class HiddenStates(Embedder):
         with model.device.lock, device_guard(model.device):
             if not position and model.row_bytes is None:
                 method.reset()  # the cache layout is unknown: the text before might be visible
-            method.settle()  # also after a failed call: rows are written before they are read
+            method.accept_states()  # also after a failed call: rows are written before they are read
             outputs = method(np.array([chunk], tokens), np.array([position], place))
         return np.asarray(outputs[self._output], np.float64).reshape(-1, self._width)
 

@@ -125,7 +125,7 @@ PROGRAM_TARGETS = [
             "runtime/interpreter.py",
             "runtime/execution.py",
             "runtime/checks.py",
-            "runtime/states.py",
+            "runtime/method_memory.py",
         ),
         suffix=".pte",
         seconds=20,

@@ -123,7 +123,7 @@ class BatchSampler:
         places: dict[PlanBuffer, Buffer] = {State(graphs.TOKEN): tokens, State(graphs.STEPS): positions}
         for id in (graphs.SETTINGS, graphs.DRAWN, *graphs.processor_states(form)):
             places[State(id)] = self._buffer(id)
-        replay = session.bound((logits, slots), states, places)
+        replay = session.bind_inputs((logits, slots), states, places)
         return BatchDrawing(replay, self._buffer(graphs.DRAWN), form, self._slots)
 
     def close(self) -> None:

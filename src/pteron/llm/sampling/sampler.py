@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Copy, Device, Growing, Replay, States
+from pteron.gpu import Buffer, Command, Copy, Device, Replay, States, WordIncrements
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.reentrancy import device_guard
@@ -141,7 +141,7 @@ class Sampler:
     def commands(self, logits: View, step: int) -> list[Command]:
         """The commands that draw the token of a step from a row of logits. They must be submitted next."""
         self._count(step)
-        return self._session.encode((logits, *self._numbers), self._states).commands
+        return self._session.encode((logits, *self._numbers), self._states)
 
     def graph(self, logits: View) -> Graph:
         """The graph that `replay` runs for a row of logits."""
@@ -150,7 +150,7 @@ class Sampler:
             return graphs.peaks_graph(peaks.shape[0])
         return graphs.sampler_graph(self._vocabulary, self.form, logits.dtype)
 
-    def replay(self, logits: View, step: int, token: Buffer, growing: Growing | None = None) -> Replay:
+    def replay(self, logits: View, step: int, token: Buffer, growing: WordIncrements | None = None) -> Replay:
         """The commands that draw tokens from a row of logits, from `step` on: one per replay, written to
         `token`, while `growing` advances. They must be submitted next."""
         self._count(step)
@@ -163,8 +163,8 @@ class Sampler:
             own: dict[PlanBuffer, Buffer] = {
                 State(id): self._states[State(id)] for id in (graphs.STEPS, graphs.DRAWN)
             }
-            return session.bound((peaks,), states, own | places)
-        return self._session.bound((logits, *self._numbers), self._states, places)
+            return session.bind_inputs((peaks,), states, own | places)
+        return self._session.bind_inputs((logits, *self._numbers), self._states, places)
 
     def state(self, id: int) -> Buffer:
         """A state of the sampler's graph, by its value id."""

@@ -23,8 +23,8 @@ from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled
 from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.loaded_method import LoadedMethod
+from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.specs import describe
-from pteron.runtime.states import with_external_data
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, rounding_of_all
 from pteron.tools.compare.report import NodeResult, Verdict

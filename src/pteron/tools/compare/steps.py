@@ -28,7 +28,7 @@ from pteron.ops.operand import Slot, State, Weight
 from pteron.ops.terms import evaluate
 from pteron.plan import Compiled, Plan
 from pteron.plan.planner import Planning
-from pteron.runtime.outputs import Output, Wanted, taken
+from pteron.runtime.outputs import Output, Wanted, allocate_outputs
 from pteron.runtime.prerecord import PrerecordedCalls
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
@@ -225,10 +225,10 @@ class SteppedSession(Session):
                 staged = stage(self.executable, inputs, plan.indices)
                 copies, _ = upload(self.device, staged, lambda port: self.buffer(port, states))
                 submit(self.device, copies)
-                states.unsettle()
+                states.invalidate()
                 self._run_steps(_TensorReader(self, walked, states, values), plan, recording.replay(states))
                 views = self.outputs(recording, terms, states)
-                outputs, after, _ = taken(self.device, self.executable.name, views, wanted)
+                outputs, after, _ = allocate_outputs(self.device, self.executable.name, views, wanted)
                 submit(self.device, after)
             finally:
                 recording.close()

@@ -27,8 +27,8 @@ from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.format.weights import load_weights, read_weights
 from pteron.host.limits import Limits
 from pteron.runtime.checks import check_method
+from pteron.runtime.method_memory import initial_states, with_external_data
 from pteron.runtime.specs import describe
-from pteron.runtime.states import initial_states, with_external_data
 from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate
 from pteron.tools.inspect.report import MethodReport, ProgramReport, WeightFileReport, WeightReport
 from pteron.tools.local_adapter import LocalAdapter, find_adapter

@@ -24,7 +24,7 @@ from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
 from pteron.plan import Launch, Shapes
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.outputs import Wanted, taken
+from pteron.runtime.outputs import Wanted, allocate_outputs
 from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.tools import Progress, silent
 from pteron.tools.profile.work import LaunchWork, make_plan, work_of
@@ -173,12 +173,12 @@ def host_stages(call: DelegateCall) -> dict[str, float]:
     clock = time.perf_counter
     with device.lock:
         marks = [clock()]
-        session.ready(call.inputs)
+        session.find_recording(call.inputs)
         marks.append(clock())
-        recording, numbers, copies = session.bring(call.inputs, states)
+        recording, numbers, copies = session.stage_inputs(call.inputs, states)
         marks.append(clock())
         views = session.outputs(recording, numbers, states)
-        outputs, after, _ = taken(device, session.executable.name, views, call.wanted)
+        outputs, after, _ = allocate_outputs(device, session.executable.name, views, call.wanted)
         recorded = record(device, [*copies, recording.replay(states), *after])
         marks.append(clock())
         recorded.submit()
@@ -202,7 +202,7 @@ def _warm_up(replay: Replay, device: Device) -> None:
 def _upload_inputs(call: DelegateCall) -> None:
     """Upload the inputs again: the previous run reused their memory for other tensors."""
     session = call.delegate.session
-    _, _, copies = session.bring(call.inputs, call.delegate.states)
+    _, _, copies = session.stage_inputs(call.inputs, call.delegate.states)
     submit(session.device, copies)
     session.device.wait()
 
@@ -218,7 +218,7 @@ def sampler_launches(delegate: Delegate, inputs: Sequence[Input], sampler: Sampl
     """The launches that sample a token from the logits of a decode step, in the same pass."""
     session, states = delegate.session, delegate.states
     with session.device.lock:
-        recording, numbers = session.ready(inputs)
+        recording, numbers = session.find_recording(inputs)
         logits = session.outputs(recording, numbers, states)[0]
         assert isinstance(logits, View)
         row, target = logits.last_row(), session.executable.target

@@ -84,8 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
-def pytest_collection_finish() -> None:
-    """Exclude imported modules from garbage collections, which many tests request and wait for."""
+@pytest.fixture(scope="module", autouse=True)
+def _modules_are_not_garbage() -> None:
+    """Keep what outlives a test module, such as PyTorch and the collected tests, out of later collections:
+    among a million objects, each `gc.collect()` of a test would take half a second."""
     gc.collect()
     gc.freeze()
 

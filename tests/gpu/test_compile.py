@@ -220,7 +220,7 @@ def test_bf16_becomes_f32() -> None:
     same(pteron.compile(Widened(), (x,))(x), x.float() * 2)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("is_decomposed", [False, True])
 def test_an_exported_program_stays_as_it_is(is_decomposed: bool) -> None:
     """Also one that writes to buffers and inputs, and one that returns a constant."""
@@ -277,6 +277,7 @@ def test_upsampling_with_dynamic_dims(mode: str) -> None:
             same(compiled(x), module(x))
 
 
+@pytest.mark.long
 def test_dynamic_dims_that_need_the_partitioners_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, write = list[bool](), lowering._write
 

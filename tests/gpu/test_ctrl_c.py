@@ -23,8 +23,8 @@ TIMES = 2  # that each command is interrupted
 
 
 @pytest.fixture(autouse=True)
-def _heeded() -> Iterator[None]:
-    """Where tests run in the background, shells let them and what they start ignore Ctrl-C."""
+def _sigint_is_not_ignored() -> Iterator[None]:
+    """Shells let background jobs, and the processes that they start, ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -71,49 +71,19 @@ def _interrupted(arguments: list[str], delay: float | None) -> tuple[float, int,
     return time.monotonic() - began, process.returncode, said
 
 
-def test_ctrl_c_where_python_wraps_it() -> None:
-    """As it does while a class is made."""
-    code = (
-        "import pteron.__main__ as command, pteron.cli as process\n"
-        "def wrapped():\n"
-        "    raise RuntimeError('while a class is made') from KeyboardInterrupt()\n"
-        "process.run_process = wrapped\n"
-        "raise SystemExit(command.main())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert (done.returncode, done.stderr) == (130, b"")
-
-
-@pytest.mark.parametrize("error", ["ImportError", "TypeError"])
-def test_ctrl_c_that_a_library_swallows(error: str) -> None:
+def test_ctrl_c_that_a_library_swallows() -> None:
     """As NumPy does while it is imported."""
     code = (
         "import signal, pteron.__main__ as command, pteron.cli as process\n"
         "def swallowed():\n"
         "    try: signal.raise_signal(signal.SIGINT)\n"
         "    except KeyboardInterrupt: pass\n"
-        f"    raise {error}('could not import module datetime')\n"
+        "    raise ImportError('could not import module datetime')\n"
         "process.run_process = swallowed\n"
         "raise SystemExit(command.main())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
     assert (done.returncode, done.stderr) == (130, b"")
-
-
-def test_ctrl_c_where_python_cannot_raise() -> None:
-    """As in a callback or a destructor."""
-    code = (
-        "import sys, pteron.__main__ as command, pteron.cli as process\n"
-        "class Ended:\n"
-        "    def __del__(self): raise KeyboardInterrupt\n"
-        "def run():\n"
-        "    Ended()\n"
-        "    print('it went on')\n"
-        "process.main = run\n"
-        "raise SystemExit(command.main())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_disk_without_room_for_outputs(programs: Path, tmp_path: Path) -> None:

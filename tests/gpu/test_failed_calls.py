@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from failing import STEPS, Failing
+from failing import Failing
 from golden import Array, read_cases
 
 import pteron
@@ -152,7 +152,7 @@ def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]
     assert [np.asarray(output).tobytes() for output in method(*calls[-1])] == expected[-1]
 
 
-@pytest.mark.long(every=10)
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("name", "step"),
@@ -189,7 +189,7 @@ def test_a_load_that_fails_leaves_nothing(
     assert at > 1, "loading does without this step"
 
 
-def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
+def test_a_caller_that_tracks_positions_goes_on(models: Path, device: Device) -> None:
     """A cache is good up to the position that a failed call wrote to, and that is written again."""
     calls = [[np.array([[5, 9, 17]]), np.array([0])], [np.array([[3]]), np.array([3])]]
     with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
@@ -203,7 +203,3 @@ def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
             method(*calls[1])
         method.settle()
         assert [np.asarray(output).tobytes() for output in method(*calls[1])] == expected[1]
-
-
-def test_steps_are_those_that_there_are() -> None:
-    assert all(callable(getattr(owner, name)) for owner, name in STEPS)

@@ -65,6 +65,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_children_up_to_their_end(programs: Path) -> None:
     script = SCRIPT.format(tests=str(Path(__file__).parents[1]), program=str(programs / "mlp.pte"))
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}

@@ -447,22 +447,6 @@ def test_closed_devices_refuse(programs: Path, device: pteron.Device) -> None:
     program.close()  # gives nothing back, and says nothing
 
 
-def test_the_shared_device_is_opened_again(programs: Path) -> None:
-    """In a process of its own, for every other test uses the shared device."""
-    import subprocess
-    import sys
-
-    script = f"""
-import numpy as np, pteron
-first = pteron.Device.open()
-first.close()
-second = pteron.Device.open()
-assert second is not first and not second.is_closed
-pteron.load({str(programs / "mlp.pte")!r})["forward"](np.zeros((3, 7), np.float32))
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
-
-
 @pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["mlp", "mutable_buffer", "two_delegates", "attention_cache", "norms"])
 def test_memory_is_given_back(programs: Path, device: pteron.Device, name: str) -> None:

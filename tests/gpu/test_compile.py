@@ -143,13 +143,6 @@ def test_values_that_are_no_tensors_are_compared() -> None:
         compiled(x, "twice", None, 0.0)
 
 
-def test_gradients_are_no_matter_under_no_grad(mixed: tuple[nn.Module, CompiledModule]) -> None:
-    x = torch.ones(4, 7, requires_grad=True)
-    with torch.no_grad():
-        found = mixed[1]((x, torch.zeros(2, 3)), 3, more={"shift": torch.zeros(5)})
-    assert not found["pair"][0].requires_grad
-
-
 def test_report_and_saving(mixed: tuple[nn.Module, CompiledModule], tmp_path: Path) -> None:
     _, compiled = mixed
     lines = str(compiled).splitlines()

@@ -16,8 +16,7 @@ import pytest
 
 import pteron
 from pteron import InputError
-from pteron.export import compiling, dynamo
-from pteron.export.lowering import cache_patterns
+from pteron.export import dynamo
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -175,60 +174,8 @@ def test_threads(lowerings: list[object]) -> None:
     assert len(lowerings) == made + 1
 
 
-@pytest.mark.long
-def test_dynamo_traces_nothing_while_a_graph_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dynamo's tracing and the exporters change the same global state: one lock keeps them apart."""
-    from torch._dynamo.convert_frame import compile_lock
-
-    free = list[bool]()
-
-    def try_to_trace() -> None:
-        free.append(compile_lock.acquire(blocking=False))
-        if free[-1]:
-            compile_lock.release()
-
-    def probed(function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            thread = threading.Thread(target=try_to_trace)
-            thread.start()
-            thread.join()
-            return function(*args, **kwargs)
-
-        return run
-
-    compiled, x = torch.compile(Sized(), backend=dynamo.backend), torch.randn(4, 3)
-    monkeypatch.setattr(torch.export, "export", probed(torch.export.export))
-    monkeypatch.setattr(compiling, "lower", probed(compiling.lower))
-    same(compiled(x), x * 2 + 4)
-    assert len(free) > 1
-    assert not any(free)
-    try_to_trace()
-    assert free[-1]
-
-
 def test_the_backend_is_known_by_name() -> None:
     """PyTorch looks its backends up among the entry points of installed packages."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"] == {"torch_dynamo_backends": {"pteron": "pteron.export.dynamo:backend"}}
     assert callable(dynamo.backend)
-
-
-@pytest.mark.long
-def test_lowering_keeps_what_others_compiled() -> None:
-    """Exporting ExecuTorch's patterns would reset Dynamo, which crashed threads that ran compiled code."""
-    from executorch.backends.vulkan.patterns import fusable_patterns
-
-    compiled: list[object] = []
-
-    def counting(graph: Any, _: object) -> object:
-        compiled.append(graph)
-        return graph.forward
-
-    double = torch.compile(lambda x: 2 * x, backend=counting)
-    double(torch.ones(3))
-    cache_patterns()
-    for entry in fusable_patterns.values():
-        if entry.get_graphs_fn is not None:
-            entry.get_graphs_fn.__wrapped__()  # past the memory of earlier calls
-    double(torch.ones(3))
-    assert len(compiled) == 1

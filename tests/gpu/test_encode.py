@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from encoder_fixtures import encode_by
-from golden import assert_outputs, read_cases
+from golden import read_cases
 
 import pteron
 from pteron import Device
@@ -168,37 +167,6 @@ def test_a_closed_device(device: Device, encoding: str) -> None:
     for run in (recorded.submit, lambda: submit(own, [bench.add()])):
         with pytest.raises(pteron.DeviceError, match="is closed"):
             run()
-
-
-def test_threads(programs: Path, encoding: str) -> None:
-    """Each at shapes of its own; an error of one is not raised in another."""
-    cases = read_cases(programs / "mlp_dynamic.npz")
-    failures: list[BaseException] = []
-    with pteron.load(programs / "mlp_dynamic.pte") as program:
-        method = program["forward"]
-        assert method.device is not None
-        bench = Bench(method.device)
-
-        def call(first: int) -> None:
-            try:
-                for step in range(16):
-                    case = cases[(first + step // 4) % len(cases)]
-                    assert_outputs(method(*case.inputs), case.outputs)
-            except BaseException as error:
-                failures.append(error)
-
-        def fail() -> None:
-            for _ in range(50):
-                with pytest.raises(pteron.DeviceError):
-                    record(bench.device, [bench.mismatched()])
-
-        threads = [threading.Thread(target=call, args=(first,)) for first in range(3)]
-        threads.append(threading.Thread(target=fail))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-    assert not failures
 
 
 # Which way is taken --------------------------------------------------------------------------------------

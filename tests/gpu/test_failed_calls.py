@@ -14,7 +14,7 @@ from failing import Failing
 from golden import Array, read_cases
 
 import pteron
-from pteron import Device, DeviceError, Method, OutOfMemory, StateLost
+from pteron import Device, Method, OutOfMemory, StateLost
 
 STATEFUL = ["programs/mutable_buffer", "programs/attention_cache", "models/tiny_llama_q4"]
 CALLS = 3
@@ -99,57 +99,6 @@ def test_a_call_that_fails_at_any_step(
             lost += check_recovery(method, calls, expected, failing.where)
     assert {"write", "submit_locked"} <= failed
     assert lost
-
-
-def test_a_call_at_new_shapes_that_fails(programs: Path, device: Device) -> None:
-    """It plans and compiles: whatever fails there, the next call is right."""
-    (inputs, *_) = (case.inputs for case in reversed(read_cases(programs / "attention_cache.npz")))
-    with pteron.load(programs / "attention_cache.pte", device=device) as program:
-        (expected,) = program["forward"](*inputs)
-    at = 0
-    while True:
-        at += 1
-        with pteron.load(programs / "attention_cache.pte", device=device) as program:
-            method = program["forward"]
-            device._pipelines.clear()
-            failing = Failing(at, DeviceError("refused"), after=False)
-            with suppress(DeviceError), failing:
-                method(*inputs)
-            method.reset()
-            (found,) = method(*inputs)
-            np.testing.assert_array_equal(found, expected)
-        if failing.left > 0:
-            break
-    assert at > 8
-
-
-def test_a_reset_that_fails_is_no_reset(case: tuple[Method, list[list[Array]]]) -> None:
-    method, calls = case
-    expected = answers(method, calls)
-    at = 0
-    while True:
-        at += 1
-        method(*calls[0])
-        failing = Failing(at, DeviceError("refused"), after=False)
-        with suppress(DeviceError), failing:
-            method.reset()
-        if failing.left > 0:
-            break
-        with pytest.raises(StateLost, match=r"reset\(\)"):
-            method(*calls[0])
-        assert answers(method, calls) == expected
-    assert at > 1
-
-
-def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]]) -> None:
-    method, calls = case
-    expected = answers(method, calls)
-    method.reset()
-    for inputs in calls[:-1]:
-        method(*inputs)
-    with pytest.raises(pteron.InputError):
-        method(*[np.zeros((2, 3, 4, 5, 6, 7), np.float32) for _ in calls[-1]])
-    assert [np.asarray(output).tobytes() for output in method(*calls[-1])] == expected[-1]
 
 
 @pytest.mark.long

@@ -126,21 +126,6 @@ def test_too_much_memory(programs: Path) -> None:
         assert program["forward"](X)
 
 
-def test_an_interrupted_call_ends_the_process(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = pteron.load_isolated(programs / "mlp_dynamic.pte")
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pteron.isolated.process.receive", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        program["forward"](X)
-    monkeypatch.undo()
-    assert program._process.popen.returncode is not None
-    with pytest.raises(pteron.IsolatedError, match="was interrupted; load it again"):
-        program["forward"](X)
-
-
 def test_a_dropped_program_ends_its_process(programs: Path) -> None:
     program = pteron.load_isolated(programs / "mlp_dynamic.pte")
     process = program._process.popen

@@ -99,9 +99,14 @@ A, B, OUT = SymInt(0), SymInt(1), SymInt(2)
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_live_integers(name: str) -> None:
-    session = open_session((name, A, B, OUT), inputs=(A, B), outputs=(OUT,))
-    for a, b in [(7, 2), (3, 5), (-9, 4), (4, 4)]:
-        assert session.run([a, b], [None]) == [NUMBERS[name](a, b)]
+    both = open_session((name, A, B, OUT), inputs=(A, B), outputs=(OUT,))
+    first = open_session((name, A, -3, OUT), inputs=(A,), outputs=(OUT,))
+    second = open_session((name, 7, B, OUT), inputs=(B,), outputs=(OUT,))
+    for a, b in [(7, 2), (2, 7), (-7, 2), (7, -2), (-7, -2), (3, 3), (2, 2), (0, 5), (-3, 7), (100, 1)]:
+        assert both.run([a, b], [None]) == [NUMBERS[name](a, b)]
+        assert first.run([a], [None]) == [NUMBERS[name](a, -3)]
+        assert second.run([b], [None]) == [NUMBERS[name](7, b)]
+    assert both.counters.plans <= 3  # of a comparison: below, at and above equality
 
 
 @pytest.mark.parametrize("dtype", EVERY)

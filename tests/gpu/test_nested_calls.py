@@ -3,64 +3,15 @@ that it interrupts is right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from interruption import SignalAfter, moments
 
 import pteron
-from pteron import DeviceError, Method
+from pteron import DeviceError
 
 MESSAGE = "re-entrant call: a signal handler called this method while a call was running on this thread"
-
-
-class Handler:
-    """A signal handler that counts what it may do and what is an error."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
-        self.done = self.refused = 0
-
-    def __call__(self) -> None:
-        try:
-            self._work()
-            self.done += 1
-        except DeviceError as error:
-            assert MESSAGE in str(error)  # noqa: PT017  # it may not come
-            self.refused += 1
-
-
-def refused_during(method: Method, inputs: list[np.ndarray], work: Callable[[], object], count: int) -> int:
-    """How often a handler was refused, at random moments of a call whose result is checked."""
-    method.reset()
-    right, refused = method(*inputs), 0
-
-    def call() -> None:
-        method.reset()
-        method(*inputs)
-
-    for seconds in moments(call, count):
-        handler = Handler(work)
-        method.reset()
-        with SignalAfter(seconds, handler):
-            found = method(*inputs)
-        if not handler.done:  # before the call began, it changes the states that the call starts from
-            for each, expected in zip(found, right, strict=True):
-                np.testing.assert_array_equal(each, expected)
-        refused += handler.refused
-    return refused
-
-
-@pytest.mark.parametrize("name", ["mlp_dynamic", "mutable_buffer_host", "two_delegates"])
-def test_calls_and_resets(name: str, programs: Path) -> None:
-    with pteron.load(programs / f"{name}.pte") as program, program.sequence() as other:
-        method = program["forward"]
-        x = np.ones((3, method.inputs[0].shape_max[1]), np.float32)
-        other["forward"](x)  # sequences share the memory of running calls
-        works = (lambda: method(x), method.reset, lambda: other["forward"](x))
-        assert sum(refused_during(method, [x], work, 30) for work in works)
 
 
 def test_a_call_within_a_call(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from pteron.cli import main
 from pteron.cli.profile import GROUPINGS, TIMINGS
 from pteron.families.quantized import peaks
 from pteron.graph import Tensor
-from pteron.llm.model import LanguageModel
 from pteron.ops import Target, Weight
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
@@ -127,13 +126,6 @@ def test_a_decode_step_draws_a_token(decoded: Profile, models: Path) -> None:
     assert any("the next token" in note for note in notes(decoded))
     read = pteron.profile(models / "tiny_llama_q4.pte", Prefill(3), runs=1, ceilings=False)
     assert all(launch.delegate == 0 for launch in read.launches)
-
-
-def test_a_token_that_goes_through_the_host(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LanguageModel, "is_resident", False)
-    profile = pteron.profile(models / "tiny_llama_q4.pte", Decode(3), runs=1, ceilings=False)
-    assert profile.what == "decode at context 3, without sampling, which runs on the host"
-    assert all(launch.delegate == 0 for launch in profile.launches)
 
 
 @pytest.mark.rewrites
@@ -256,17 +248,6 @@ def test_caches_count_as_far_as_they_are_filled(models: Path) -> None:
     written = {sum(launch.bytes_written for launch in each.launches) for each in found.values()}
     assert read[23] - read[3] == 20 * 2 * 2 * 32 * 4
     assert len(written) == 1
-
-
-def test_models_of_one_architecture_take_the_same_operations(models: Path) -> None:
-    found = {
-        sum(
-            launch.operations or 0
-            for launch in pteron.profile(models / f"{name}.pte", Prefill(7), runs=1, ceilings=False).launches
-        )
-        for name in ("tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_8da4w")
-    }
-    assert len(found) == 1
 
 
 # Calls, states, stages --------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,25 +28,6 @@ def fetch(session: Delegate, *inputs: Any) -> np.ndarray[Any, Any]:
     (result,) = session.run(inputs, [Wanted(DType.F32, on_gpu=False)])
     assert isinstance(result, HostResult)
     return result.numpy()
-
-
-@pytest.mark.parametrize(
-    ("name", "compute"),
-    [
-        ("add", lambda a, b: a + b),
-        ("sub", lambda a, b: a - b),
-        ("mul", lambda a, b: a * b),
-        ("floordiv", lambda a, b: a // b),
-    ],
-)
-def test_arithmetic(name: str, compute: Callable[[int, int], int]) -> None:
-    two_live = open_session((name, P, Q, SUM), inputs=(P, Q), outputs=(SUM,))
-    one_live = open_session((name, P, -3, SUM), inputs=(P,), outputs=(SUM,))
-    other_live = open_session((name, 7, Q, SUM), inputs=(Q,), outputs=(SUM,))
-    for a, b in [(7, 2), (-7, 2), (7, -2), (-7, -2), (0, 5), (100, 1)]:
-        assert two_live.run([a, b], [None]) == [compute(a, b)]
-        assert one_live.run([a], [None]) == [compute(a, -3)]
-        assert other_live.run([b], [None]) == [compute(7, b)]
 
 
 def test_a_chain_of_arithmetic() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +20,7 @@ from pteron.reference import find
 from pteron.reference.table import aten_reference
 
 Oracle: TypeAlias = Callable[..., Any]
+Test: TypeAlias = Callable[..., None]
 
 # Small, prime, one and the maximum, so that growing, shrinking and coming back are all met.
 LIVE: dict[str, tuple[int, ...]] = {"S": (7, 1, 11, 5, 1), "T": (3, 13, 1, 4, 2)}
@@ -27,10 +30,36 @@ FLOATS = ("f32", "f16")
 NUMBERS = ("f32", "f16", "i32", "i64")
 EVERY = (*NUMBERS, "bool")
 
+
+def each(
+    names: str | Sequence[str], cases: Iterable[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test in a loop over cases of milliseconds, where `pytest.mark.parametrize` would make a test of
+    each; an error names its case. Without fixtures whose kernel route depends on the case (`target`)."""
+    wanted, values = [names] if isinstance(names, str) else names, list(cases)
+
+    def looped(test: Test) -> Test:
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            for case in values:
+                given = dict(zip(wanted, (case,) if isinstance(names, str) else case, strict=True))
+                try:
+                    test(**given, **fixtures)
+                except BaseException as error:
+                    error.add_note(f"with {given}")
+                    raise
+
+        signature = inspect.signature(test)
+        rest = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
+        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]  # for pytest
+        return run
+
+    return looped
+
+
 # Decorators that run a test in every type of a kind.
 floats = pytest.mark.parametrize("dtype", FLOATS)
-numbers = pytest.mark.parametrize("dtype", NUMBERS)
-every_dtype = pytest.mark.parametrize("dtype", EVERY)
+each_float, numbers, every_dtype = (each("dtype", dtypes) for dtypes in (FLOATS, NUMBERS, EVERY))
 
 
 def check_op(

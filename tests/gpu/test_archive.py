@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check import each
 
 import pteron
 from pteron import Device, FormatError
@@ -214,9 +215,7 @@ def test_damaged_headers(change: Any, programs: Path, tmp_path: Path) -> None:
     assert len(str(caught.value)) < 300  # however long what it quotes may be
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"PTEX", b"PTEX" + bytes(12), b"PTEX\1\0\0\0" + b"\xff" * 8, bytes(64)]
-)
+@each("data", [b"", b"PTEX", b"PTEX" + bytes(12), b"PTEX\1\0\0\0" + b"\xff" * 8, bytes(64)])
 def test_what_is_no_archive(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"^a: "):
         read(memoryview(data), "a")

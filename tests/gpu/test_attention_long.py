@@ -10,7 +10,7 @@ import pytest
 import torch
 from arguments import Symbol, tensor, weight
 from attention_cases import CACHED, PLAIN, CachedAttention
-from check import check_op
+from check import check_op, each
 from kernel_files import kernel
 
 from pteron.ops import Target
@@ -73,7 +73,7 @@ def test_no_keys(target: Target) -> None:
     check_op(PLAIN, q, k, v, None, None, target=target)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [f"attention_{part}" for part in ("decode", "merge", "scores", "split", "tiled", "values", "windows")],
 )

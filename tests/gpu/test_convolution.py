@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import tensor
-from check import check_op, floats, refuse_op
+from check import check_op, each, floats, refuse_op
 from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 
 from pteron.families.convolution.kernels import QUOTIENT_MAX
@@ -201,7 +201,7 @@ def test_infinities_and_nans_stay_in_their_window(target: Target) -> None:
         check_op(CONVOLUTION, *arguments, *numbers(padding=1, groups=groups), target=target)
 
 
-@pytest.mark.parametrize(
+@each(
     ("x", "weights", "bias", "options", "match"),
     [
         ((1, 3, 5, 5), (4, 2, 3, 3), None, {}, "the weight takes 2 channels"),

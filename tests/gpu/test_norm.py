@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from arguments import Argument, Symbol, tensor, weight
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, floats, refuse_op
 from plane_cases import BATCH, GROUP, LAYER, RMS
 
 from pteron.ops import Target
@@ -125,8 +125,8 @@ def test_batch_norm(scale: bool, shift: bool, target: Target) -> None:
     check_op(BATCH, *arguments, live={"N": (3, 1, 2, 0), "S": (5, 11, 1, 0)}, target=target)
 
 
-@pytest.mark.parametrize("planes", [(), ("S",), (3, "S"), (2, "S", 3), (2, 1, "S", 3)])
-@floats
+@each("planes", [(), ("S",), (3, "S"), (2, "S", 3), (2, 1, "S", 3)])
+@each_float
 def test_batch_norm_of_every_rank(planes: tuple[int | str, ...], dtype: str) -> None:
     statistics = (weight(3, dtype="f32"), weight(3, low=0.1, high=4, dtype="f32"))
     arguments = (tensor("T", 3, *planes), weight(3), weight(3), *statistics, 0.1, 1e-3)

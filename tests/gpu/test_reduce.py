@@ -6,7 +6,7 @@ import math
 
 import pytest
 from arguments import tensor
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, refuse_op
 
 from pteron.ops import Target
 
@@ -31,22 +31,22 @@ def test_extremes(name: str, dim: list[int], keepdim: bool, target: Target) -> N
     check_op(name, tensor("S", 5, "T"), dim, keepdim, target=target)
 
 
-@pytest.mark.parametrize("name", INDICES)
-@pytest.mark.parametrize("dim", [0, 1, -1, None])
-@pytest.mark.parametrize("keepdim", [True, False])
-@pytest.mark.parametrize("out", ["i32", "i64"])
+@each("name", INDICES)
+@each("dim", [0, 1, -1, None])
+@each("keepdim", [True, False])
+@each("out", ["i32", "i64"])
 def test_indices(name: str, dim: int | None, keepdim: bool, out: str) -> None:
     check_op(name, tensor("S", 5, "T"), dim, keepdim, out=out)
 
 
-@floats
-@pytest.mark.parametrize("name", SUMS)
+@each_float
+@each("name", SUMS)
 def test_float_types(name: str, dtype: str) -> None:
     check_op(name, tensor("S", 7), [-1], True, None, dtype=dtype)
 
 
-@floats
-@pytest.mark.parametrize("name", EXTREMES)
+@each_float
+@each("name", EXTREMES)
 def test_float_types_of_extremes(name: str, dtype: str) -> None:
     check_op(name, tensor("S", 7), [0], False, dtype=dtype)
 
@@ -91,7 +91,7 @@ def test_nan_and_infinity(name: str, target: Target) -> None:
     check_op(name, tensor(values=rows), [1], False, *rest, target=target)
 
 
-@pytest.mark.parametrize("name", INDICES)
+@each("name", INDICES)
 def test_index_of_nan_and_of_equals(name: str) -> None:
     rows = (
         (1.0, NAN, 2.0, NAN),

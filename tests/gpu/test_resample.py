@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import Argument, Symbol, tensor
-from check import check_op, floats, refuse_op
+from check import check_op, each, floats, refuse_op
 from plane_cases import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE
 
 from pteron.ops import Target
@@ -32,13 +32,13 @@ SIZES: list[tuple[list[int] | None, list[float] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("size", "factors"), SIZES)
+@each(("size", "factors"), SIZES)
 def test_nearest(size: list[int] | None, factors: list[float] | None) -> None:
     check_op(NEAREST, tensor("N", 3, "S", "T"), size, factors, oracle=nearest, live=LIVE)
 
 
-@pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize(("size", "factors"), SIZES)
+@each("align", [False, True])
+@each(("size", "factors"), SIZES)
 def test_bilinear(size: list[int] | None, factors: list[float] | None, align: bool) -> None:
     check_op(BILINEAR, tensor("N", 3, "S", "T"), size, align, factors, live=LIVE)
 
@@ -58,7 +58,7 @@ def test_upsampling_to_live_sizes(target: Target) -> None:
     check_op(BILINEAR, tensor(1, 2, 6, 7), size, False, None, live=live, target=target)
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.7, 1.3, 1 / 3, 2.3, 3.3])
+@each("factor", [0.3, 0.7, 1.3, 1 / 3, 2.3, 3.3])
 def test_the_nearest_of_many(factor: float) -> None:
     check_op(NEAREST, tensor(1, 1, 59, 97), None, [factor, factor], oracle=nearest)
     check_op(NEAREST, tensor(1, 1, 59, 97), [int(59 * factor), 131], None, oracle=nearest)
@@ -131,7 +131,7 @@ def test_places_far_away(mode: int, padding: int, align: bool) -> None:
     check_op(SAMPLER, tensor(1, 2, 1, 5), tensor(values=places), mode, padding, align, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("padding", [0, 1, 2])
+@each("padding", [0, 1, 2])
 def test_places_that_are_no_numbers(padding: int) -> None:
     """PyTorch's answer depends on the processor: here they are NaN, or the nearest element to the first."""
     places = torch.tensor([[[[math.nan, 0.0], [0.5, -0.25], [0.0, math.nan]]]])
@@ -167,7 +167,7 @@ def test_grid_priors(stride: int, offset: float, dtype: str, target: Target) -> 
 # Refusals ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [NEAREST, BILINEAR])
+@each("name", [NEAREST, BILINEAR])
 def test_refused_sizes(name: str) -> None:
     def refuse(x: Argument, size: Argument, factors: Argument, match: str) -> None:
         align = () if name == NEAREST else (False,)

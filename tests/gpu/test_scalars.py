@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check import each
 from small_graphs import END, HALF, SUM, P, Q, open_session
 
 from pteron.dtypes import DType
@@ -51,7 +52,7 @@ def test_division_by_zero() -> None:
         session.run([5, 0], [None])
 
 
-@pytest.mark.parametrize(("dim", "index", "value"), [(0, 0, 3), (0, -1, 9), (-1, 2, 7)])
+@each(("dim", "index", "value"), [(0, 0, 3), (0, -1, 9), (-1, 2, 7)])
 def test_an_integer_from_an_input(dim: int, index: int, value: int) -> None:
     session = open_session(
         ("et_vk.select_as_symint.default", POSITIONS, dim, index, P), inputs=(POSITIONS,), outputs=(P,)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from arguments import tensor
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, floats, refuse_op
 
 from pteron.ops import Target
 
@@ -58,6 +58,6 @@ def test_few_elements(name: str, target: Target) -> None:
     check_op(name, tensor("S", 3, "T"), 0, False, live=NOTHING, target=target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_refusals(name: str) -> None:
     refuse_op(name, tensor(3, 5), 2, False, out=((3, 5),), match="dim 2 is out of range for rank 2")

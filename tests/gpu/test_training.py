@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import Leaf, tensor, weight
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, floats, refuse_op
 from one_operator import OneOperator
 from quantized_cases import packed
 from training_cases import INPUT_GRADIENT, LOSS, RATES, REQUANTIZE, STEP, WEIGHT_GRADIENT
@@ -199,8 +199,8 @@ def test_the_step_refuses() -> None:
 # 4-bit weights anew -----------------------------------------------------------------------------
 
 
-@floats
-@pytest.mark.parametrize(("columns", "group"), [(1, 32), (2, 1), (129, 64), (67, 7)])
+@each_float
+@each(("columns", "group"), [(1, 32), (2, 1), (129, 64), (67, 7)])
 def test_requantize(columns: int, group: int, dtype: str) -> None:
     arguments = tensor("S", columns), tensor(-(-columns // group), 12, low=0.05, high=0.9), group
     check_op(REQUANTIZE, *arguments, dtype=dtype, out="u8", live={"S": (7, 0, 1, 11)})

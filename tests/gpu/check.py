@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -31,27 +32,33 @@ NUMBERS = ("f32", "f16", "i32", "i64")
 EVERY = (*NUMBERS, "bool")
 
 
-def each(
-    names: str | Sequence[str], cases: Iterable[Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
     """Run a test in a loop over cases of milliseconds, where `pytest.mark.parametrize` would make a test of
-    each; an error names its case. Without fixtures whose kernel route depends on the case (`target`)."""
+    each; an error names its case. `target` of such a test comes from the fixture `routes`."""
     wanted, values = [names] if isinstance(names, str) else names, list(cases)
 
     def looped(test: Test) -> Test:
+        turns = itertools.count()  # loops around this one let it begin with the other route each time
+        parameters = dict(inspect.signature(test).parameters)
+        takes_target = parameters.pop("target", None) is not None
+
         @functools.wraps(test)
         def run(**fixtures: Any) -> None:
-            for case in values:
+            routes, turn = fixtures.pop("routes") if takes_target else None, next(turns)
+            for index, case in enumerate(values):
                 given = dict(zip(wanted, (case,) if isinstance(names, str) else case, strict=True))
-                try:
-                    test(**given, **fixtures)
-                except BaseException as error:
-                    error.add_note(f"with {given}")
-                    raise
+                targets = routes.of_case(index + turn) if routes else [{}]
+                for target in targets:
+                    try:
+                        test(**given, **fixtures, **target)
+                    except BaseException as error:
+                        error.add_note(f"with {given} {target}")
+                        raise
 
-        signature = inspect.signature(test)
-        rest = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
-        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]  # for pytest
+        if takes_target:
+            parameters["routes"] = inspect.Parameter("routes", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        rest = [parameter for name, parameter in parameters.items() if name not in wanted]
+        run.__signature__ = inspect.Signature(rest)  # type: ignore[attr-defined]  # for pytest
         return run
 
     return looped

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from arguments import tensor, weight
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from quantized_cases import DYNAMIC, EMBEDDING, EMBEDDING_4BIT, LINEAR, packed, scales, sums
 
 from pteron.ops import Target
@@ -34,7 +34,7 @@ def test_rows_that_end_within_a_word(depth: int, target: Target) -> None:
     check_op(LINEAR, x, *arguments, live=LIVE_ROWS, target=target, tolerance=1e-4)
 
 
-@floats
+@each_float
 def test_linear_in_float_types(dtype: str, target: Target) -> None:
     arguments = (weight(values=packed(13, 64), dtype="u8"), scales(64, 32, 13), 32, weight(16))
     x = tensor(2, "M", 64, low=-1, high=1)
@@ -91,9 +91,9 @@ def test_dynamic_activations(bias: bool, target: Target) -> None:
     check_op(DYNAMIC, *arguments, live=LIVE_ROWS, target=target, tolerance=1e-3)
 
 
-@pytest.mark.parametrize("linear_order", [True, False])
-@pytest.mark.parametrize("group", [32, 64])
-@floats
+@each("linear_order", [True, False])
+@each("group", [32, 64])
+@each_float
 def test_embedding(linear_order: bool, group: int, dtype: str, target: Target) -> None:
     arguments = (
         weight(values=packed(131, 64), dtype="u8"),
@@ -118,9 +118,9 @@ def test_embedding_of_a_large_vocabulary() -> None:
     check_op(EMBEDDING, *arguments)
 
 
-@pytest.mark.parametrize("scales_shape", [(13,), (13, 1), (13, 2), (13, 7)])
-@pytest.mark.parametrize("zeros", [True, False])
-@floats
+@each("scales_shape", [(13,), (13, 1), (13, 2), (13, 7)])
+@each("zeros", [True, False])
+@each_float
 def test_embedding_4bit(scales_shape: tuple[int, ...], zeros: bool, dtype: str, target: Target) -> None:
     """Rows that are no whole words, groups that end within a byte."""
     bytes = np.random.default_rng(1).integers(0, 256, (13, 7)).astype(np.uint8)

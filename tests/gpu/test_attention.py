@@ -34,6 +34,7 @@ GROUPS = [(3, 3), (4, 2), (8, 2)]
 # With caches ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
 @pytest.mark.parametrize("width", [4, 7, 64, 65, 128])
 def test_prefill_and_decode(heads: int, key_heads: int, width: int, target: Target) -> None:

@@ -27,6 +27,7 @@ WIDTHS = [(keys, width) for keys in (500, 8192) for width in (6, 80, 128)]
 # Length -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("keys", "width"), LENGTHS + WIDTHS)
 def test_many_keys(keys: int, width: int, target: Target) -> None:
     q, k, v = tensor(1, 2, "S", width), tensor(1, 1, keys, width), tensor(1, 1, keys, width)

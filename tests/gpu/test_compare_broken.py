@@ -78,6 +78,7 @@ def test_half_floats_that_are_held_in_32_bits(models: Path, device: Device) -> N
     assert "et_vk.linear_q4gsw.default" in report.first.operators
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_broken_kernel_is_found_at_its_node(name: str, models: Path) -> None:
     change, node, operator = KERNELS[name]
@@ -136,6 +137,7 @@ def test_memory_that_is_written_over_is_found(models: Path, monkeypatch: pytest.
     assert report.first.reason == "its memory was overwritten after its node ran"
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("name", "each_node"), [("norm", True), ("attention", True), ("product", False)])
 def test_a_departure_is_saved_and_shown_again(
     name: str, each_node: bool, models: Path, tmp_path: Path

@@ -125,6 +125,7 @@ def test_quotients_are_rounded_as_ieee_wants_it(target: Target) -> None:
     np.testing.assert_array_equal(zero, zeros)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("invocations", [64, 256])
 @pytest.mark.parametrize("depth", [96, 1024, 2080, 4128])
 def test_norms_of_few_rows_and_of_many(depth: int, invocations: int, own_subgroups: Target) -> None:

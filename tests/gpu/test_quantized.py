@@ -17,6 +17,7 @@ pytestmark = pytest.mark.kernels
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("group", [32, 64, 128, 256])
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_linear(group: int, columns: int, target: Target) -> None:

@@ -84,6 +84,7 @@ def test_extremes(zero: int, target: Target) -> None:
         )
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_depthwise(window: Any, activation: str, target: Target) -> None:

@@ -62,6 +62,7 @@ def test_elements_refuse() -> None:
 # Linear -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", [LINEAR, GEMV])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (32, 67), (101, 130)])
 @pytest.mark.parametrize("activation", ["none", "relu"])

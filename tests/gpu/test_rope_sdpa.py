@@ -71,6 +71,7 @@ def test_every_form(form: str, key_heads: int, width: int, batch: int, dtype: st
     )
 
 
+@pytest.mark.long(every=3)
 @floats
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 128, 1)])

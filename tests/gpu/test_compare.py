@@ -192,10 +192,10 @@ def test_host_operators_are_named(programs: Path) -> None:
     assert {row.delegate for row in report.rows} == {0, 1}
 
 
-def test_progress_is_told(programs: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    pteron.compare(programs / "mlp.pte", each_node=True, progress=lambda *step: told.append(step))
-    assert told == [("comparing, step", index + 1, 5) for index in range(5)]
+def test_progress_is_reported(programs: Path) -> None:
+    steps: list[tuple[str, int, int]] = []
+    pteron.compare(programs / "mlp.pte", each_node=True, progress=lambda *step: steps.append(step))
+    assert steps == [("comparing, step", index + 1, 5) for index in range(5)]
 
 
 def test_programs_without_nodes_are_refused(programs: Path) -> None:

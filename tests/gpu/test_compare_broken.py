@@ -98,7 +98,7 @@ def test_a_broken_kernel_is_found_at_its_node(name: str, models: Path) -> None:
 
 @pytest.mark.rewrites
 @pytest.mark.parametrize("name", ["norm", "attention"])
-def test_it_is_told_from_the_nodes_that_run_with_it(
+def test_the_culprit_is_found_among_fused_nodes(
     name: str, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rewrites make one call of a whole block of attention."""

@@ -198,7 +198,7 @@ def test_the_packaged_library_is_used(monkeypatch: pytest.MonkeyPatch, library: 
 
 
 @pytest.mark.usefixtures("_chosen_anew")
-def test_a_library_that_was_asked_for_must_do(
+def test_a_requested_library_that_cannot_be_used_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path
 ) -> None:
     encode_by(monkeypatch, str(tmp_path / "missing.so"))

@@ -140,7 +140,7 @@ def test_a_window_whose_dilation_leaps_over_the_plane(target: Target) -> None:
     check_op(LARGEST, *arguments, oracle=lambda x, *_: torch.full((1, 1, 1, 6), -math.inf), target=target)
 
 
-def test_indices_that_nobody_takes(device: Device, target: Target) -> None:
+def test_indices_without_a_reader(device: Device, target: Target) -> None:
     x, out = Tensor(0, DType.F32, (2, 5, 7)), Tensor(1, DType.F32, (2, 2, 3))
     window = ((2, 2), (), (0, 0), (1, 1), False)
     node = Node(0, INDICES, (x, *window, ValueList(2, (out, None))))

@@ -77,9 +77,9 @@ def test_the_report_says_what_timestamps_cost(decoded: Profile) -> None:
     assert decoded.stamp_seconds * len(stamped) == pytest.approx(sum(stamped) - decoded.launch_seconds)
     assert sum(stamped) > (1 - APART_ON_CPU) * decoded.pass_seconds
     assert decoded.launch_seconds <= decoded.paired_seconds + 1e-12
-    told = replace(decoded, paired_seconds=decoded.launch_seconds + 2e-6 * len(stamped))
+    adjusted = replace(decoded, paired_seconds=decoded.launch_seconds + 2e-6 * len(stamped))
     begin = f"timestamps add {human_time(decoded.stamp_seconds)} per launch, which is subtracted"
-    assert f"{begin} (2 µs of it to match the time of the whole pass)" in notes(told)
+    assert f"{begin} (2 µs of it to match the time of the whole pass)" in notes(adjusted)
     assert begin in notes(replace(decoded, paired_seconds=decoded.launch_seconds))
     assert not [note for note in notes(replace(decoded, timing="wall")) if "stamps" in note]
 

@@ -51,7 +51,7 @@ def sliced(device: Device, divisor: int) -> Session:
 
 
 @pytest.mark.parametrize("runs", [1, 4, 18])
-def test_as_often_as_it_is_asked_for(runs: int, device: Device) -> None:
+def test_the_requested_number_of_runs(runs: int, device: Device) -> None:
     session = sliced(device, 1)
     states = session.states()
     seen: list[View] = []

@@ -207,7 +207,7 @@ def test_attention_of_too_many_launches(
     assert {"attention_windows", "attention_scores"} <= launched
 
 
-def test_what_lies_past_the_context_is_not_read(software: Target, launched: set[str]) -> None:
+def test_positions_past_the_context_are_not_read(software: Target, launched: set[str]) -> None:
     """Caches that hold no numbers where nothing has been written."""
     holes = [weight(values=np.full((1, 93, 2, 16), np.nan, np.float32)) for _ in "kv"]
     query, key, value, _, _, place = cached(4, 2, 16, capacity=93)

@@ -131,6 +131,9 @@ def test_a_dropped_program_ends_its_process(programs: Path) -> None:
     process = program._process.popen
     del program
     gc.collect()
+    deadline = time.monotonic() + 20  # the timer of the last call holds the program until its thread ends
+    while process.returncode is None and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert process.returncode is not None
 
 

@@ -130,7 +130,7 @@ def test_parts_that_differ(
     check((21, 5), 131, 320, 64, replace(hardware, workgroups_max=7))
 
 
-@each(("name", "tile"), TILES)
+@pytest.mark.parametrize(("name", "tile"), TILES)
 def test_a_tile_takes_the_workgroup_memory_that_it_says(name: str, tile: Tile) -> None:
     module = compose(kernel(name, **tile.declarations))
     arrays = re.findall(r"var<workgroup> \w+: array<vec4<\w+>, ([^>]+)>", module.source)

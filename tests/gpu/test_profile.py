@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import Counter
@@ -275,6 +276,7 @@ def test_states_of_others_stay_as_they_are(timing: str, programs: Path) -> None:
     inputs = [np.ones(spec.shape_max, spec.dtype.numpy) for spec in program["forward"].inputs if spec.dtype]
     for used in (program, untouched):
         used["forward"](*inputs)
+    gc.collect()  # programs that earlier tests left open
     before = program.device.buffer_bytes
     pteron.profile(program, runs=3, timing=timing)
     assert program.device.buffer_bytes == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard
 
@@ -84,8 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
-def pytest_collection_finish() -> None:
-    """Exclude imported modules from garbage collections, which many tests request and wait for."""
+@pytest.fixture(scope="module", autouse=True)
+def _modules_are_not_garbage() -> None:
+    """Keep what outlives a test module, such as PyTorch and the collected tests, out of later collections:
+    among a million objects, each `gc.collect()` of a test would take half a second."""
     gc.collect()
     gc.freeze()
 
@@ -120,7 +122,27 @@ def device() -> Device:
     return Device.open()
 
 
+def as_route(device: Device, route: str) -> Target:
+    return replace(device.target, is_cpu=route == "software", buffers_max=STORAGE_BUFFERS)
+
+
 @pytest.fixture(params=ROUTES)
 def target(request: pytest.FixtureRequest, device: Device) -> Target:
     """The device as if it were a CPU, and as if it were not: kernels of both kinds run on any adapter."""
-    return replace(device.target, is_cpu=request.param == "software", buffers_max=STORAGE_BUFFERS)
+    return as_route(device, request.param)
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The targets of a test that loops over its cases (`each` of tests/gpu/check.py)."""
+
+    targets: list[Target]
+    is_all: bool  # whether each case runs on both routes, or cases alternate between them
+
+    def of_case(self, index: int) -> list[dict[str, Target]]:
+        return [{"target": each} for each in (self.targets if self.is_all else [self.targets[index % 2]])]
+
+
+@pytest.fixture
+def routes(request: pytest.FixtureRequest, device: Device) -> Routes:
+    return Routes([as_route(device, route) for route in ROUTES], request.config.getoption("--all"))

@@ -54,8 +54,8 @@ class DawnCompiler:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(module.portable_source) + "\n")
             self._process.stdin.flush()
-            told = json.loads(self._read())
-            self._found[module.source] = tuple(f"{module.kernel}: {complaint}" for complaint in told)
+            complaints = json.loads(self._read())
+            self._found[module.source] = tuple(f"{module.kernel}: {complaint}" for complaint in complaints)
         return self._found[module.source]
 
     def _read(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +21,7 @@ from pteron.reference import find
 from pteron.reference.table import aten_reference
 
 Oracle: TypeAlias = Callable[..., Any]
+Test: TypeAlias = Callable[..., None]
 
 # Small, prime, one and the maximum, so that growing, shrinking and coming back are all met.
 LIVE: dict[str, tuple[int, ...]] = {"S": (7, 1, 11, 5, 1), "T": (3, 13, 1, 4, 2)}
@@ -27,10 +31,42 @@ FLOATS = ("f32", "f16")
 NUMBERS = ("f32", "f16", "i32", "i64")
 EVERY = (*NUMBERS, "bool")
 
+
+def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
+    """Run a test in a loop over cases of milliseconds, where `pytest.mark.parametrize` would make a test of
+    each; an error names its case. `target` of such a test comes from the fixture `routes`."""
+    wanted, values = [names] if isinstance(names, str) else names, list(cases)
+
+    def looped(test: Test) -> Test:
+        turns = itertools.count()  # loops around this one let it begin with the other route each time
+        parameters = dict(inspect.signature(test).parameters)
+        takes_target = parameters.pop("target", None) is not None
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            routes, turn = fixtures.pop("routes") if takes_target else None, next(turns)
+            for index, case in enumerate(values):
+                given = dict(zip(wanted, (case,) if isinstance(names, str) else case, strict=True))
+                targets = routes.of_case(index + turn) if routes else [{}]
+                for target in targets:
+                    try:
+                        test(**given, **fixtures, **target)
+                    except BaseException as error:
+                        error.add_note(f"with {given} {target}")
+                        raise
+
+        if takes_target:
+            parameters["routes"] = inspect.Parameter("routes", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        rest = [parameter for name, parameter in parameters.items() if name not in wanted]
+        run.__signature__ = inspect.Signature(rest)  # type: ignore[attr-defined]  # for pytest
+        return run
+
+    return looped
+
+
 # Decorators that run a test in every type of a kind.
 floats = pytest.mark.parametrize("dtype", FLOATS)
-numbers = pytest.mark.parametrize("dtype", NUMBERS)
-every_dtype = pytest.mark.parametrize("dtype", EVERY)
+each_float, numbers, every_dtype = (each("dtype", dtypes) for dtypes in (FLOATS, NUMBERS, EVERY))
 
 
 def check_op(

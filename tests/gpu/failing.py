@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import dis
-import itertools
-import sys
 from collections.abc import Callable
-from functools import cache
-from types import CodeType, FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -68,58 +64,3 @@ class Failing:
             return result
 
         return fail_once
-
-
-Trace = Callable[[FrameType, str, Any], Any]
-
-
-@cache
-def interruptible(code: CodeType) -> frozenset[int]:
-    """Bytecode offsets at which Python handles signals: after calls, and at the backward jumps of loops.
-
-    Python raises the interruption inside the call, which a trace function cannot do. If a `with` block ends
-    right after a call, the next instruction has another exception handler: such an offset is left out.
-    """
-    instructions = list(dis.get_instructions(code))
-    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # there is no public function
-
-    def handler(offset: int) -> int | None:
-        return next((entry.target for entry in entries if entry.start <= offset < entry.end), None)
-
-    after_calls = (
-        following.offset
-        for instruction, following in itertools.pairwise(instructions)
-        if instruction.opname.startswith("CALL") and handler(instruction.offset) == handler(following.offset)
-    )
-    jumps = (each.offset for each in instructions if each.opname.startswith("JUMP_BACKWARD"))
-    return frozenset([*after_calls, *jumps])
-
-
-class Interruption:
-    """Raises KeyboardInterrupt on this thread at the n-th point in some files where Ctrl-C can."""
-
-    def __init__(self, at: int, *files: str) -> None:
-        self.left = at
-        self._files = files
-        self.where = ""
-
-    def __enter__(self) -> Interruption:
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        sys.settrace(self._before)
-        self.is_raised = kind is KeyboardInterrupt
-
-    def _trace(self, frame: FrameType, event: str, argument: object) -> Trace | None:
-        if frame.f_code.co_filename not in self._files:
-            return None
-        frame.f_trace_opcodes = True
-        # Python also handles signals at the start of a function.
-        if event == "call" or (event == "opcode" and frame.f_lasti in interruptible(frame.f_code)):
-            self.left -= 1
-            if self.left == 0:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return self._trace

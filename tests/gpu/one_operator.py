@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Counters, Session
 
 POISON = b"\xff"  # a NaN in every float type, -1 in every integer
+
+
+@cache
+def shared_device() -> Device:
+    """Without listing the adapters again, which takes as long as a small operator."""
+    return Device.open()
 
 
 class OneOperator:
@@ -54,7 +61,7 @@ class OneOperator:
             outputs=tuple(self.outputs),
             is_internal=True,
         )
-        self.device = Device.open()
+        self.device = shared_device()
         self.counters = Counters()
         self.compiled = Compiled(prepare(graph), target or self.device.target)
         self.session = Session(self.compiled.executable, self.device, self.counters, self.compiled)

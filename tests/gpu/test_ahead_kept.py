@@ -8,10 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden import read_cases
 
 import pteron
-from pteron import Device
 from pteron.gpu import Commands
 from pteron.runtime import prerecord
 
@@ -37,18 +35,6 @@ def unsubmitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     monkeypatch.setattr(Commands, "record", noting_record)
     monkeypatch.setattr(Commands, "submit_locked", noting_submit)
     return lambda: count
-
-
-def test_calls_that_alternate(programs: Path, unsubmitted: Callable[[], int]) -> None:
-    cases = read_cases(programs / "mlp_dynamic.npz")
-    with pteron.load(programs / "mlp_dynamic.pte") as program:
-        method = program["forward"]
-        expected = [method(*case.inputs)[0] for case in cases]
-        for _ in range(20):
-            for index in (0, 0, 0, 1, 1, 0, 1, 1):
-                np.testing.assert_array_equal(method(*cases[index].inputs)[0], expected[index])
-        assert unsubmitted() <= 2  # one for each shape
-    assert unsubmitted() == 0
 
 
 def test_states_that_alternate(programs: Path, unsubmitted: Callable[[], int]) -> None:
@@ -80,27 +66,3 @@ def test_more_kinds_than_are_kept(programs: Path, unsubmitted: Callable[[], int]
                     np.testing.assert_array_equal(method(x[:rows])[0], expected[rows - 1])
             assert unsubmitted() <= prerecord._PARKED + 1
     assert unsubmitted() == 0
-
-
-@pytest.mark.parametrize("calls", [2, 3])
-def test_ends_of_every_kind(
-    programs: Path, device: Device, calls: int, unsubmitted: Callable[[], int]
-) -> None:
-    """A sequence's, a program's, a device's, and each twice."""
-    (case, *_) = read_cases(programs / "mutable_buffer.npz")
-    program = pteron.load(programs / "mutable_buffer.pte", device=device)
-    sequence = program.sequence()
-    for method in (program["forward"], sequence["forward"]):
-        for _ in range(calls):
-            method(*case.inputs)
-    for _ in range(2):
-        sequence.close()
-        assert unsubmitted() == 1
-    for _ in range(2):
-        program.close()
-        assert unsubmitted() == 0
-    own = Device(device.adapter)
-    with pteron.load(programs / "mutable_buffer.pte", device=own) as program:
-        for _ in range(calls):
-            program["forward"](*case.inputs)
-        own.close()

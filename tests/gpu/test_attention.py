@@ -20,7 +20,7 @@ from attention_cases import (
     CachedAttention,
     cached,
 )
-from check import NOTHING, check_op, draw_runs, floats, refuse_op
+from check import NOTHING, check_op, draw_runs, each, each_float, floats, refuse_op
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
@@ -34,6 +34,7 @@ GROUPS = [(3, 3), (4, 2), (8, 2)]
 # With caches ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
 @pytest.mark.parametrize("width", [4, 7, 64, 65, 128])
 def test_prefill_and_decode(heads: int, key_heads: int, width: int, target: Target) -> None:
@@ -53,7 +54,7 @@ def test_long_chunks_in_float_types(dtype: str, target: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CHUNKS, dtype=dtype, target=target)
 
 
-@floats
+@each_float
 def test_float_types(dtype: str, target: Target) -> None:
     arguments = (*cached(4, 2, 16, batch=2), 1, None, 0, True, 0.125)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, dtype=dtype, target=target)
@@ -64,7 +65,7 @@ def test_not_causal(target: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=target)
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@each("causal", [True, False])
 def test_cached_with_a_mask(causal: bool, target: Target) -> None:
     arguments = (*cached(4, 2, 16), 1, tensor("S", "C"), 0, causal, None)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=target)
@@ -105,9 +106,9 @@ def test_update_cache() -> None:
 # Without caches ---------------------------------------------------------------------------------
 
 
-@floats
-@pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
-@pytest.mark.parametrize("causal", [True, False])
+@each_float
+@each(("heads", "key_heads"), GROUPS)
+@each("causal", [True, False])
 def test_custom_sdpa(heads: int, key_heads: int, causal: bool, dtype: str, target: Target) -> None:
     keys = (tensor(2, CAPACITY, key_heads, 9), tensor(2, CAPACITY, key_heads, 9))
     arguments = (tensor(2, "S", heads, 9), *keys, Symbol("p"), None, 0, causal, None)
@@ -121,14 +122,14 @@ def test_custom_sdpa_with_a_mask(mask: tuple[int | str, ...], target: Target) ->
     check_op(CUSTOM, *arguments, live=DECODE, target=target)
 
 
-@pytest.mark.parametrize("width", [4, 7, 64, 65])
-@pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
+@each("width", [4, 7, 64, 65])
+@each(("heads", "key_heads"), GROUPS)
 def test_sdpa(heads: int, key_heads: int, width: int, target: Target) -> None:
     keys = (tensor(2, key_heads, "T", width), tensor(2, key_heads, "T", width))
     check_op(PLAIN, tensor(2, heads, "S", width), *keys, None, None, target=target)
 
 
-@pytest.mark.parametrize("mask", MASKS)
+@each("mask", MASKS)
 def test_sdpa_with_a_broadcast_mask(mask: tuple[int | str, ...], target: Target) -> None:
     arguments = (tensor(2, 3, "S", 5), tensor(2, 3, "T", 5), tensor(2, 3, "T", 5), tensor(*mask), 0.7)
     check_op(PLAIN, *arguments, target=target)
@@ -152,7 +153,7 @@ def test_no_queries(target: Target) -> None:
     check_op(PLAIN, *arguments, live=NOTHING, target=target)
 
 
-@pytest.mark.parametrize("mask_dtype", ["f32", "bool"])
+@each("mask_dtype", ["f32", "bool"])
 def test_sdpa_with_hidden_keys(mask_dtype: str, target: Target) -> None:
     shown = np.tril(np.ones((5, 7), bool), 1)
     values = shown if mask_dtype == "bool" else np.where(shown, 0.0, -np.inf)

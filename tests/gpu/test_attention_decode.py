@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
 from attention_cases import CACHED, DECODE, MASKS, PLAIN, CachedAttention, cached
-from check import check_op, floats
+from check import check_op, each, floats
 
 from pteron import Device
 from pteron.families.attention.layouts import Decode, Tiles
@@ -191,7 +191,7 @@ GPU = Target(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("context", "layout"),
     [
         (1, Decode(32, 16, 512, 4, 1)),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from arguments import Symbol, tensor, weight
 from attention_cases import CACHED, PLAIN, CachedAttention
-from check import check_op
+from check import check_op, each
 from kernel_files import kernel
 
 from pteron.ops import Target
@@ -27,13 +27,14 @@ WIDTHS = [(keys, width) for keys in (500, 8192) for width in (6, 80, 128)]
 # Length -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("keys", "width"), LENGTHS + WIDTHS)
 def test_many_keys(keys: int, width: int, target: Target) -> None:
     q, k, v = tensor(1, 2, "S", width), tensor(1, 1, keys, width), tensor(1, 1, keys, width)
     check_op(PLAIN, q, k, v, None, None, live={"S": (9, 1)}, target=target, tolerance=3e-5)
 
 
-@pytest.mark.parametrize(("steps", "width"), [(1, 64), (9, 64), (3, 6)])
+@each(("steps", "width"), [(1, 64), (9, 64), (3, 6)])
 def test_many_keys_with_a_mask(steps: int, width: int, target: Target) -> None:
     q, k, v = tensor(1, 2, steps, width), tensor(1, 1, 2048, width), tensor(1, 1, 2048, width)
     mask = tensor(steps, 2048, dtype="bool")
@@ -61,7 +62,7 @@ def test_more_keys_than_tiles_have_loops_for(target: Target) -> None:
     check_op(PLAIN, q, k, v, None, None, target=target, tolerance=3e-5)
 
 
-@pytest.mark.parametrize(("steps", "room"), [(33, 8192), (7, 2048)])
+@each(("steps", "room"), [(33, 8192), (7, 2048)])
 def test_more_queries_than_scratch_memory_holds_at_once(steps: int, room: int, target: Target) -> None:
     q, k, v = tensor(2, 4, steps, 8), tensor(2, 2, 70, 8), tensor(2, 2, 70, 8)
     target = replace(target, binding_bytes_max=room)
@@ -73,7 +74,7 @@ def test_no_keys(target: Target) -> None:
     check_op(PLAIN, q, k, v, None, None, target=target)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [f"attention_{part}" for part in ("decode", "merge", "scores", "split", "tiled", "values", "windows")],
 )
@@ -84,9 +85,9 @@ def test_every_access_is_proven(name: str) -> None:
 # Hidden keys ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", [1, 3, 9])  # in splits, in splits, in tiles
-@pytest.mark.parametrize("width", [6, 8])
-@pytest.mark.parametrize("mask_dtype", ["f32", "bool"])
+@each("steps", [1, 3, 9])  # in splits, in splits, in tiles
+@each("width", [6, 8])
+@each("mask_dtype", ["f32", "bool"])
 def test_masks_that_hide_whole_splits_and_rows(
     mask_dtype: str, width: int, steps: int, target: Target
 ) -> None:
@@ -101,9 +102,9 @@ def test_masks_that_hide_whole_splits_and_rows(
     check_op(PLAIN, *arguments, mask, None, target=target)
 
 
-@pytest.mark.parametrize("steps", [1, 9])
-@pytest.mark.parametrize("width", [6, 8])
-@pytest.mark.parametrize("lowest", [-1e9, -3.4028235e38])
+@each("steps", [1, 9])
+@each("width", [6, 8])
+@each("lowest", [-1e9, -3.4028235e38])
 def test_very_negative_masks_are_not_infinite(lowest: float, width: int, steps: int, target: Target) -> None:
     """Added everywhere they leave the mean of v, as in PyTorch's f32; beside other keys, nothing."""
     values = np.full((steps, 192), lowest)

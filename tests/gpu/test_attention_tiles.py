@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from arguments import tensor
 from attention_cases import CACHED, CHUNKS, PLAIN, CachedAttention, cached
-from check import check_op
+from check import check_op, each
 
 from pteron import Device
 from pteron.families.attention import kernels
@@ -53,7 +53,7 @@ def test_by_subgroups(
     check_op(PLAIN, *arguments, live=live, target=target)
 
 
-@pytest.mark.parametrize(
+@each(
     ("room", "head_width", "expected"),
     [
         (49152, 64, Tiles(64, 64)),

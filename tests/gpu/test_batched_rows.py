@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, floats, refuse_op
 from row_cases import (
     ANGLES,
     ATTEND,
@@ -51,14 +51,14 @@ def test_places_of_rows() -> None:
     check_op(PLACE, slots, tokens, positions, oracle=places_of, dtype="i32", live={})
 
 
-@floats
+@each_float
 def test_angles_of_rows(dtype: str) -> None:
     tables = weight(31, 6), weight(31, 6)
     check_op(ANGLES, *tables, tensor(values=PLACES, dtype="i32"), oracle=angles_of, dtype=dtype, live={})
 
 
-@floats
-@pytest.mark.parametrize(("form", "columns"), [("neighbours", 4), ("halves", 8), ("halves", 6)])
+@each_float
+@each(("form", "columns"), [("neighbours", 4), ("halves", 8), ("halves", 6)])
 def test_rows_are_turned(form: str, columns: int, dtype: str) -> None:
     q, k, _ = heads_of(6, 4, 2, 8)
     angles = tensor(6, 2 * columns, low=-1, high=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,8 @@ def test_ceilings_make_sense(device: Device) -> None:
         assert 1e7 < found.operations_per_second < 1e15
 
 
-def test_ceilings_by_the_kernel_of_hardware(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch that is far too short for a clock is repeated until it is not."""
-    monkeypatch.setattr(ceilings, "_MOVED_BYTES", 1 << 16)
-    assert 1e6 < ceilings._streamed(device) < 2e13
-
-
 def test_ceilings_leave_nothing_behind(device: Device) -> None:
+    gc.collect()  # programs that earlier tests left open
     before = device.buffer_bytes
     measure_ceilings(device)
     assert device.buffer_bytes == before

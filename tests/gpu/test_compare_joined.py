@@ -43,7 +43,7 @@ def test_what_joined_calls_leave_is_right(shows: bool, device: Device, gpu: Targ
     assert judge.rows[0].ran == "pteron.linear_q4 + pteron.linear_q4"
 
 
-def test_a_wrong_join_is_told_from_wrong_nodes(device: Device, gpu: Target) -> None:
+def test_a_wrong_join_is_distinguished_from_wrong_nodes(device: Device, gpu: Target) -> None:
     with broken("q4_merge_rows", "inverseSqrt(", "1.01 * inverseSqrt("):
         judge = judged(device, gpu, shows=False)
         assert judge.departure is not None

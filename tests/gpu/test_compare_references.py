@@ -7,11 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from affine_cases import DECOMPOSED, eager
 from arguments import Argument, substitute, tensor, weight
-from check import Oracle, draw_runs
+from check import Oracle, draw_runs, each
 from live_case import LIVE
 from live_cases import CASES
 from operator_table import read_table
@@ -46,7 +45,7 @@ def given_to(name: str) -> tuple[tuple[Argument, ...], dict[str, Any], Oracle | 
     return case.arguments, options["live"], oracle, "i32" if "bitwise" in name else dtype
 
 
-@pytest.mark.parametrize("name", [*CASES, *MORE])
+@each("name", [*CASES, *MORE])
 def test_a_reference_gives_what_another_oracle_does(name: str) -> None:
     arguments, live, oracle, dtype = given_to(name)
     reference = find(name)

@@ -143,13 +143,6 @@ def test_values_that_are_no_tensors_are_compared() -> None:
         compiled(x, "twice", None, 0.0)
 
 
-def test_gradients_are_no_matter_under_no_grad(mixed: tuple[nn.Module, CompiledModule]) -> None:
-    x = torch.ones(4, 7, requires_grad=True)
-    with torch.no_grad():
-        found = mixed[1]((x, torch.zeros(2, 3)), 3, more={"shift": torch.zeros(5)})
-    assert not found["pair"][0].requires_grad
-
-
 def test_report_and_saving(mixed: tuple[nn.Module, CompiledModule], tmp_path: Path) -> None:
     _, compiled = mixed
     lines = str(compiled).splitlines()
@@ -220,7 +213,7 @@ def test_bf16_becomes_f32() -> None:
     same(pteron.compile(Widened(), (x,))(x), x.float() * 2)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("is_decomposed", [False, True])
 def test_an_exported_program_stays_as_it_is(is_decomposed: bool) -> None:
     """Also one that writes to buffers and inputs, and one that returns a constant."""
@@ -277,6 +270,7 @@ def test_upsampling_with_dynamic_dims(mode: str) -> None:
             same(compiled(x), module(x))
 
 
+@pytest.mark.long
 def test_dynamic_dims_that_need_the_partitioners_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
     tried, write = list[bool](), lowering._write
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import tensor
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 
 from pteron.families.convolution.kernels import QUOTIENT_MAX
@@ -18,8 +18,8 @@ from pteron.ops import Target
 PLANES = {"S": (11, 5, 7, 4), "T": (13, 8, 5, 6), "N": (3, 1, 2, 1)}
 
 
-@pytest.mark.parametrize("window", [(1, 1), (3, 3), (1, 5), (4, 2)])
-@pytest.mark.parametrize(
+@each("window", [(1, 1), (3, 3), (1, 5), (4, 2)])
+@each(
     "options",
     [
         {},
@@ -33,26 +33,24 @@ def test_windows(window: tuple[int, int], options: dict[str, Any], target: Targe
     check_op(CONVOLUTION, *arguments, *numbers(**options), live=PLANES, target=target)
 
 
-@pytest.mark.parametrize(("channels", "filters"), [(1, 1), (3, 64), (4, 67), (17, 130), (64, 12)])
-@pytest.mark.parametrize("bias", [True, False])
+@each(("channels", "filters"), [(1, 1), (3, 64), (4, 67), (17, 130), (64, 12)])
+@each("bias", [True, False])
 def test_channels(channels: int, filters: int, bias: bool, target: Target) -> None:
     added = small(filters) if bias else None
     arguments = tensor("N", channels, "S", "T"), small(filters, channels, 3, 3), added
     check_op(CONVOLUTION, *arguments, *numbers(padding=1), live=PLANES, target=target, tolerance=5e-5)
 
 
-@pytest.mark.parametrize(
-    ("groups", "channels", "filters"), [(2, 3, 5), (3, 4, 24), (5, 1, 1), (3, 1, 4), (2, 17, 1)]
-)
-@pytest.mark.parametrize("stride", [1, 2])
+@each(("groups", "channels", "filters"), [(2, 3, 5), (3, 4, 24), (5, 1, 1), (3, 1, 4), (2, 17, 1)])
+@each("stride", [1, 2])
 def test_groups(groups: int, channels: int, filters: int, stride: int, target: Target) -> None:
     arguments = tensor("N", groups * channels, "S", "T"), small(groups * filters, channels, 3, 3)
     rest = numbers(groups=groups, stride=stride, padding=1)
     check_op(CONVOLUTION, *arguments, small(groups * filters), *rest, live=PLANES, target=target)
 
 
-@pytest.mark.parametrize("channels", [3, 16, 70])
-@pytest.mark.parametrize("filters", [3, 67])
+@each("channels", [3, 16, 70])
+@each("filters", [3, 67])
 def test_pointwise(channels: int, filters: int, target: Target) -> None:
     arguments = tensor("N", channels, "S", "T"), small(filters, channels, 1, 1), small(filters)
     check_op(CONVOLUTION, *arguments, *numbers(), live=PLANES, target=target, tolerance=5e-5)
@@ -70,7 +68,7 @@ def test_one_dim(target: Target) -> None:
         check_op(CONVOLUTION, *arguments, *rest, live=live, target=target)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"extra": 0},
@@ -79,7 +77,7 @@ def test_one_dim(target: Target) -> None:
         {"extra": 1, "stride": 1, "dilation": 2, "padding": 1},
     ],
 )
-@pytest.mark.parametrize(("groups", "channels", "filters"), [(1, 5, 13), (3, 2, 4), (4, 1, 1), (1, 20, 67)])
+@each(("groups", "channels", "filters"), [(1, 5, 13), (3, 2, 4), (4, 1, 1), (1, 20, 67)])
 def test_transposed(
     options: dict[str, Any], groups: int, channels: int, filters: int, target: Target
 ) -> None:
@@ -97,10 +95,8 @@ def test_transposed_in_one_dim(target: Target) -> None:
     check_op(CONVOLUTION, *arguments, *rest, live={"T": (9, 1, 4, 6), "N": (2, 1, 2, 1)}, target=target)
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.0, 1.797e308), (0.0, 6.0), (-1.5, None), (None, 2), (None, None)]
-)
-@pytest.mark.parametrize("channels", [1, 6])
+@each(("low", "high"), [(0.0, 1.797e308), (0.0, 6.0), (-1.5, None), (None, 2), (None, None)])
+@each("channels", [1, 6])
 def test_clamped(low: float | None, high: float | None, channels: int, target: Target) -> None:
     groups = 6 // channels
     arguments = tensor("N", 6, "S", "T"), small(12, channels, 3, 3), small(12)
@@ -108,8 +104,8 @@ def test_clamped(low: float | None, high: float | None, channels: int, target: T
     check_op(CLAMPED, *arguments, *rest, live=PLANES, target=target)
 
 
-@floats
-@pytest.mark.parametrize("groups", [1, 2, 12])
+@each_float
+@each("groups", [1, 2, 12])
 def test_float_types(dtype: str, groups: int, target: Target) -> None:
     x = tensor("N", 12, "S", "T", low=-1, high=1)
     arguments = x, small(24, 12 // groups, 3, 3), small(24)
@@ -154,7 +150,7 @@ def test_a_live_batch_of_nothing(target: Target) -> None:
         check_op(CONVOLUTION, *arguments, *numbers(), live={"N": (2, 0, 1)}, target=target, tolerance=5e-5)
 
 
-@pytest.mark.parametrize("channels", [1, 6])
+@each("channels", [1, 6])
 def test_nothing_but_padding(channels: int, target: Target) -> None:
     """Of no rows at all, which PyTorch refuses, every sum is zero."""
 
@@ -169,14 +165,14 @@ def test_nothing_but_padding(channels: int, target: Target) -> None:
         check_op(CONVOLUTION, *arguments, oracle=padded, live={"S": (3, 0, 1)}, target=target, tolerance=5e-5)
 
 
-@pytest.mark.parametrize("groups", [1, 3, 12])
+@each("groups", [1, 3, 12])
 def test_more_workgroups_than_an_axis_takes(groups: int, target: Target) -> None:
     narrow = replace(target, workgroups_max=37)
     arguments = tensor(1, 12, 67, 67), small(24, 12 // groups, 3, 3), None
     check_op(CONVOLUTION, *arguments, *numbers(groups=groups), target=narrow, tolerance=5e-5)
 
 
-@pytest.mark.parametrize(("channels", "taps"), [(2, 6000), (1, 9000), (7, 2500)])
+@each(("channels", "taps"), [(2, 6000), (1, 9000), (7, 2500)])
 def test_windows_of_many_taps(channels: int, taps: int, target: Target) -> None:
     arguments = tensor(1, channels, taps + 2, low=-1, high=1), small(3, channels, taps), None
     check_op(CONVOLUTION, *arguments, *numbers(1), target=target, tolerance=1e-3)
@@ -201,7 +197,7 @@ def test_infinities_and_nans_stay_in_their_window(target: Target) -> None:
         check_op(CONVOLUTION, *arguments, *numbers(padding=1, groups=groups), target=target)
 
 
-@pytest.mark.parametrize(
+@each(
     ("x", "weights", "bias", "options", "match"),
     [
         ((1, 3, 5, 5), (4, 2, 3, 3), None, {}, "the weight takes 2 channels"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 import torch
 from arguments import Symbol, tensor, weight
-from check import check_op, every_dtype, refuse_op
+from check import check_op, each, every_dtype, refuse_op
 
 OPTIONS = (None,) * 4
 LIKE_OPTIONS = (None,) * 5
@@ -23,8 +22,8 @@ TORCH = {
 
 
 @every_dtype
-@pytest.mark.parametrize("value", [0, 1, -2.75, True])
-@pytest.mark.parametrize("size", [[], [7], [3, 5], [0, 3]])
+@each("value", [0, 1, -2.75, True])
+@each("size", [[], [7], [3, 5], [0, 3]])
 def test_full(size: list[int], value: float, dtype: str) -> None:
     def oracle(size: list[int], value: float, *_: Any) -> Any:
         return torch.full(size, value, dtype=TORCH[dtype])
@@ -32,9 +31,7 @@ def test_full(size: list[int], value: float, dtype: str) -> None:
     check_op("aten.full.default", size, value, *OPTIONS, oracle=oracle, out=dtype)
 
 
-@pytest.mark.parametrize(
-    "value", [math.inf, -math.inf, math.nan, -3.4028234e38, 1e10, 16777217, 2**31, -(2**31)]
-)
+@each("value", [math.inf, -math.inf, math.nan, -3.4028234e38, 1e10, 16777217, 2**31, -(2**31)])
 def test_full_of_any_float(value: float) -> None:
     check_op(
         "aten.full.default",
@@ -45,7 +42,7 @@ def test_full_of_any_float(value: float) -> None:
     )
 
 
-@pytest.mark.parametrize("value", [16777217, 2**31 - 1, -(2**31)])
+@each("value", [16777217, 2**31 - 1, -(2**31)])
 def test_integers_are_exact(value: int) -> None:
     check_op("aten.full.default", [5], value, *OPTIONS, out="i32")
 
@@ -66,7 +63,7 @@ def test_full_like(dtype: str) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("name", ["ones", "zeros"])
+@each("name", ["ones", "zeros"])
 def test_ones_and_zeros(name: str, dtype: str) -> None:
     check_op(f"aten.{name}.default", [3, Symbol("S")], *OPTIONS, out=dtype)
     check_op(f"aten.{name}.default", [5, 3], *OPTIONS, out=dtype)
@@ -74,21 +71,19 @@ def test_ones_and_zeros(name: str, dtype: str) -> None:
     check_op(f"aten.{name}_like.default", weight(5, 3), *LIKE_OPTIONS, dtype=dtype, out=dtype)
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
+@each("dtype", NUMBERS)
 def test_scalar_tensor(dtype: str) -> None:
     check_op("aten.scalar_tensor.default", 7, *OPTIONS, out=dtype)
     check_op("aten.scalar_tensor.default", Symbol("p"), *OPTIONS, live={"p": (7, -7)}, out=dtype)
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize(
-    ("start", "end", "step"), [(0, 7, 1), (3, 20, 5), (5, -6, -2), (4, 4, 1), (2.0, 9.0, 1.0)]
-)
+@each("dtype", NUMBERS)
+@each(("start", "end", "step"), [(0, 7, 1), (3, 20, 5), (5, -6, -2), (4, 4, 1), (2.0, 9.0, 1.0)])
 def test_arange(start: float, end: float, step: float, dtype: str) -> None:
     check_op("aten.arange.start_step", start, end, step, *OPTIONS, out=dtype)
 
 
-@pytest.mark.parametrize(("start", "end", "step"), [(0, 1, 0.25), (-1.5, 2.5, 0.3), (1.0, -1.0, -0.125)])
+@each(("start", "end", "step"), [(0, 1, 0.25), (-1.5, 2.5, 0.3), (1.0, -1.0, -0.125)])
 def test_arange_by_fractions(start: float, end: float, step: float) -> None:
     def oracle(*_: Any) -> Any:
         return torch.arange(start, end, step, dtype=torch.float64)
@@ -96,7 +91,7 @@ def test_arange_by_fractions(start: float, end: float, step: float) -> None:
     check_op("aten.arange.start_step", start, end, step, *OPTIONS, oracle=oracle)
 
 
-@pytest.mark.parametrize("out", ["i64", "f32"])
+@each("out", ["i64", "f32"])
 def test_arange_of_live_bounds(out: str) -> None:
     check_op(
         "aten.arange.start_step",
@@ -113,7 +108,7 @@ def test_arange_of_live_bounds(out: str) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("pad", [[1, 2], [0, 0], [0, 0, 2, 0], [-1, 2], [1, -2, -1, 3], [-2, -1], []])
+@each("pad", [[1, 2], [0, 0], [0, 0, 2, 0], [-1, 2], [1, -2, -1, 3], [-2, -1], []])
 def test_pad(pad: list[int], dtype: str) -> None:
     check_op("aten.constant_pad_nd.default", tensor("S", 4, 5), pad, 1, dtype=dtype)
 

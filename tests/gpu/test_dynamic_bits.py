@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Array, tensor, weight
-from check import draw_runs
+from check import draw_runs, each
 from dynamic_cases import FUSED
 from one_operator import OneOperator
 from quantized_cases import DYNAMIC
@@ -99,8 +99,8 @@ def check(x: Array, target: Target) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("count", [3, 7])
+@each("depth", DEPTHS)
+@each("count", [3, 7])
 def test_every_route(depth: int, count: int, target: Target) -> None:
     check(rows_of(depth, count), target)
 
@@ -125,6 +125,7 @@ def test_quotients_are_rounded_as_ieee_wants_it(target: Target) -> None:
     np.testing.assert_array_equal(zero, zeros)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("invocations", [64, 256])
 @pytest.mark.parametrize("depth", [96, 1024, 2080, 4128])
 def test_norms_of_few_rows_and_of_many(depth: int, invocations: int, own_subgroups: Target) -> None:

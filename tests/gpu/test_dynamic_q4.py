@@ -53,11 +53,13 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
 
 
+@pytest.mark.long(every=3)
 @cases
 def test_fused(sizes: tuple[int, ...], options: dict[str, Any], target: Target) -> None:
     check(target, *sizes, **options)
 
 
+@pytest.mark.long(every=2)
 @cases
 def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:
     check(few, *sizes, **options)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 import torch
 from arguments import tensor, weight
-from check import NOTHING, check_op, every_dtype, floats, numbers, refuse_op
+from check import NOTHING, check_op, each, each_float, every_dtype, numbers, refuse_op
 
 NAN, INF = math.nan, math.inf
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 88.0, -88.0, 1e30, -1e30, INF, -INF, NAN)
@@ -19,26 +18,24 @@ SCALAR_COMPARISONS = (*TENSOR_COMPARISONS, "ne")
 # One tensor -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["abs", "cos", "exp", "hardswish", "neg", "relu", "round", "sigmoid", "sin", "tanh"]
-)
-@floats
+@each("name", ["abs", "cos", "exp", "hardswish", "neg", "relu", "round", "sigmoid", "sin", "tanh"])
+@each_float
 def test_unary(name: str, dtype: str) -> None:
     check_op(f"aten.{name}.default", tensor("S", 5, "T"), dtype=dtype)
 
 
-@pytest.mark.parametrize("name", ["log10", "rsqrt", "sqrt"])
-@floats
+@each("name", ["log10", "rsqrt", "sqrt"])
+@each_float
 def test_unary_of_positives(name: str, dtype: str) -> None:
     check_op(f"aten.{name}.default", tensor("S", 5, low=0.01, high=9), dtype=dtype)
 
 
-@pytest.mark.parametrize("name", ["bitwise_not", "logical_not"])
+@each("name", ["bitwise_not", "logical_not"])
 def test_not(name: str) -> None:
     check_op(f"aten.{name}.default", tensor("S", 5), dtype="bool")
 
 
-@pytest.mark.parametrize("name", ["abs", "hardswish", "neg", "relu", "round", "sigmoid", "sqrt", "tanh"])
+@each("name", ["abs", "hardswish", "neg", "relu", "round", "sigmoid", "sqrt", "tanh"])
 def test_unary_edges(name: str) -> None:
     check_op(f"aten.{name}.default", tensor(values=EDGES))
 
@@ -51,7 +48,7 @@ def test_relu_has_no_negative_result() -> None:
     check_op("aten.relu.default", tensor(values=(-1e-38, -1.0, -INF, NAN, 1e-38)))
 
 
-@pytest.mark.parametrize("shape", [(), (0,), ("S", 0, 3), (2, 1, 3, 1, 2, "T")])
+@each("shape", [(), (0,), ("S", 0, 3), (2, 1, 3, 1, 2, "T")])
 def test_unary_of_any_rank(shape: tuple[int | str, ...]) -> None:
     check_op("aten.neg.default", tensor(*shape))
 
@@ -69,85 +66,85 @@ def test_a_grid_beyond_one_axis_is_folded() -> None:
 # One tensor and scalars -------------------------------------------------------------------------
 
 
-@floats
+@each_float
 def test_hardshrink(dtype: str) -> None:
     check_op("aten.hardshrink.default", tensor("S", 5), 0.75, dtype=dtype)
     check_op("aten.hardshrink.default", tensor(values=(0.5, -0.5, 0.50001, INF, -INF, 0.0)), 0.5, dtype="f32")
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.5), (0, 6), (-INF, 0.25)])
-@floats
+@each(("low", "high"), [(-1.0, 1.5), (0, 6), (-INF, 0.25)])
+@each_float
 def test_hardtanh(low: float, high: float, dtype: str) -> None:
     check_op("aten.hardtanh.default", tensor("S", 5), low, high, dtype=dtype)
     check_op("aten.hardtanh.default", tensor(values=EDGES), low, high)
 
 
-@floats
+@each_float
 def test_leaky_relu(dtype: str) -> None:
     check_op("aten.leaky_relu.default", tensor("S", 5), 0.01, dtype=dtype)
     check_op("aten.leaky_relu.default", tensor(values=EDGES), 0.25)
 
 
-@pytest.mark.parametrize("word", SCALAR_COMPARISONS)
+@each("word", SCALAR_COMPARISONS)
 @numbers
 def test_compare_with_scalar(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Scalar", tensor("S", 5, low=-2, high=2), 1, dtype=dtype)
 
 
-@pytest.mark.parametrize("word", SCALAR_COMPARISONS)
-@pytest.mark.parametrize("other", [0.5, -1.5, INF, -INF, NAN])
+@each("word", SCALAR_COMPARISONS)
+@each("other", [0.5, -1.5, INF, -INF, NAN])
 def test_compare_integers_with_fractions(word: str, other: float) -> None:
     check_op(f"aten.{word}.Scalar", tensor(values=(-2, -1, 0, 1, 2)), other, dtype="i32")
 
 
-@pytest.mark.parametrize("word", SCALAR_COMPARISONS)
+@each("word", SCALAR_COMPARISONS)
 def test_compare_edges_with_scalar(word: str) -> None:
     check_op(f"aten.{word}.Scalar", tensor(values=EDGES), 0.0)
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1, 2), (None, 1), (0, None), (2, -2), (-INF, INF)])
+@each(("low", "high"), [(-1, 2), (None, 1), (0, None), (2, -2), (-INF, INF)])
 @numbers
 def test_clamp(low: float | None, high: float | None, dtype: str) -> None:
     if dtype.startswith("f") or not any(bound in (INF, -INF) for bound in (low, high)):
         check_op("aten.clamp.default", tensor("S", 5), low, high, dtype=dtype)
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 2.0), (None, 1.0), (0.0, None)])
+@each(("low", "high"), [(-1.0, 2.0), (None, 1.0), (0.0, None)])
 def test_clamp_edges(low: float | None, high: float | None) -> None:
     check_op("aten.clamp.default", tensor(values=EDGES), low, high)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 2**31 - 1), (-(2**31), 5), (-(2**63), 2**63 - 1)])
+@each(("low", "high"), [(0, 2**31 - 1), (-(2**31), 5), (-(2**63), 2**63 - 1)])
 def test_clamp_integers_to_their_limits(low: int, high: int) -> None:
     check_op("aten.clamp.default", tensor(values=(-(2**31), -7, 0, 7, 2**31 - 1)), low, high, dtype="i64")
 
 
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-@floats
+@each("approximate", ["none", "tanh"])
+@each_float
 def test_gelu(approximate: str, dtype: str) -> None:
     check_op("aten.gelu.default", tensor("S", 5, "T", low=-6, high=6), approximate, dtype=dtype)
 
 
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@each("approximate", ["none", "tanh"])
 def test_gelu_edges(approximate: str) -> None:
     check_op(
         "aten.gelu.default", tensor(values=(0.0, -0.0, 1e-20, 30.0, -30.0, 1e12, -1e12, NAN)), approximate
     )
 
 
-@pytest.mark.parametrize("exponent", [-2, -1.0, -0.5, 0, 0.5, 1, 1.75, 2.0, 3, 4, 7])
-@floats
+@each("exponent", [-2, -1.0, -0.5, 0, 0.5, 1, 1.75, 2.0, 3, 4, 7])
+@each_float
 def test_pow_by_scalar(exponent: float, dtype: str) -> None:
     check_op("aten.pow.Tensor_Scalar", tensor("S", 5, low=0.5, high=2), exponent, dtype=dtype)
 
 
-@pytest.mark.parametrize("exponent", [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 5.0, 0.5])
+@each("exponent", [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 5.0, 0.5])
 def test_pow_edges(exponent: float) -> None:
     values = (0.0, 1.0, -1.0, 0.5, -2.5, 1e3, -1e3, INF, -INF, NAN)
     check_op("aten.pow.Tensor_Scalar", tensor(values=values), exponent)
 
 
-@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 5])
+@each("exponent", [0, 1, 2, 3, 5])
 def test_pow_of_integers(exponent: int) -> None:
     check_op("aten.pow.Tensor_Scalar", tensor(values=(-7, -1, 0, 1, 7)), exponent, dtype="i32")
 
@@ -178,7 +175,7 @@ BROADCASTS = [
 ]
 
 
-@pytest.mark.parametrize(("a", "b"), BROADCASTS)
+@each(("a", "b"), BROADCASTS)
 def test_broadcast(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> None:
     check_op("aten.sub.Tensor", tensor(*a), tensor(*b), 1)
 
@@ -196,7 +193,7 @@ def test_multiply_and_take_the_smaller(dtype: str) -> None:
     check_op("aten.minimum.default", tensor("S", 5), tensor("S", 1), dtype=dtype)
 
 
-@pytest.mark.parametrize("name", ["aten.add.Tensor", "aten.mul.Tensor", "aten.minimum.default"])
+@each("name", ["aten.add.Tensor", "aten.mul.Tensor", "aten.minimum.default"])
 def test_integers_and_floats_meet(name: str) -> None:
     rest = (1,) if "add" in name else ()
     check_op(name, tensor("S", 5, dtype="i32"), tensor(5, dtype="f32"), *rest)
@@ -210,7 +207,7 @@ def test_minimum_edges() -> None:
     check_op("aten.minimum.default", tensor(values=[[edge] for edge in EDGES]), tensor(values=EDGES))
 
 
-@floats
+@each_float
 def test_divide(dtype: str) -> None:
     check_op("aten.div.Tensor", tensor("S", 5), tensor("S", 5, low=0.5, high=3), dtype=dtype)
 
@@ -223,8 +220,8 @@ def test_divide_by_zero() -> None:
     check_op("aten.div.Tensor", tensor(values=(1.0, -1.0, 0.0, INF)), tensor(values=0.0))
 
 
-@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
-@floats
+@each("mode", [None, "trunc", "floor"])
+@each_float
 def test_divide_floats_by_mode(mode: str | None, dtype: str) -> None:
     check_op(
         "aten.div.Tensor_mode",
@@ -235,8 +232,8 @@ def test_divide_floats_by_mode(mode: str | None, dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["trunc", "floor"])
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@each("mode", ["trunc", "floor"])
+@each("dtype", ["i32", "i64"])
 def test_divide_integers_by_mode(mode: str, dtype: str) -> None:
     numerators = [[n] for n in range(-9, 10)]
     check_op(
@@ -248,30 +245,28 @@ def test_divide_integers_by_mode(mode: str, dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("word", TENSOR_COMPARISONS)
+@each("word", TENSOR_COMPARISONS)
 @numbers
 def test_compare(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Tensor", tensor("S", 5, low=-1, high=1), tensor(5, low=-1, high=1), dtype=dtype)
 
 
-@pytest.mark.parametrize("word", TENSOR_COMPARISONS)
+@each("word", TENSOR_COMPARISONS)
 def test_compare_edges(word: str) -> None:
     check_op(f"aten.{word}.Tensor", tensor(values=[[edge] for edge in EDGES]), tensor(values=EDGES))
 
 
-@pytest.mark.parametrize(
-    "name", ["bitwise_and.Tensor", "bitwise_or.Tensor", "logical_and.default", "logical_or.default"]
-)
+@each("name", ["bitwise_and.Tensor", "bitwise_or.Tensor", "logical_and.default", "logical_or.default"])
 def test_boolean(name: str) -> None:
     check_op(f"aten.{name}", tensor("S", 5), tensor("S", 1), dtype="bool")
 
 
-@floats
+@each_float
 def test_pow_by_tensor(dtype: str) -> None:
     check_op("aten.pow.Tensor_Tensor", tensor("S", 5, low=0.5, high=2), tensor(5), dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@each("dtype", ["i32", "i64"])
 def test_pow_of_integers_by_tensor(dtype: str) -> None:
     check_op("aten.pow.Tensor_Tensor", tensor("S", 5, low=-4, high=4), tensor(5, low=0, high=5), dtype=dtype)
 
@@ -285,7 +280,7 @@ def test_pow_by_tensor_edges() -> None:
 # Three tensors ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "a", "b"),
     [
         (("S", 5), ("S", 5), ("S", 5)),
@@ -345,7 +340,7 @@ def test_integers_take_no_negative_power() -> None:
     refuse_op("aten.pow.Tensor_Scalar", tensor(3), -1, dtype="i32", out=((3,),), match="power of -1")
 
 
-@floats
+@each_float
 def test_a_gated_unit_in_one(dtype: str) -> None:
     def silu_mul(x: Any, y: Any) -> Any:
         return torch.nn.functional.silu(x) * y

@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from arguments import tensor
-from check import check_op, numbers, refuse_op
+from check import check_op, each, numbers, refuse_op
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
@@ -18,7 +17,7 @@ from pteron.ops.operand import Slot
 NAN, INF = math.nan, math.inf
 NARROW = {"u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
 VALUES = {dtype: (0, 1, 5, 127) if dtype == "u8" else (0, 1, 5, -3, 127, -128) for dtype in NARROW}
-every_width = pytest.mark.parametrize("dtype", sorted(NARROW))
+every_width = each("dtype", sorted(NARROW))
 
 
 def in_its_own_type(name: str, dtype: str) -> Any:
@@ -58,7 +57,7 @@ def test_not_of_booleans_is_not_of_integers() -> None:
 # Integers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["abs", "neg", "relu", "round"])
+@each("name", ["abs", "neg", "relu", "round"])
 @every_width
 def test_operators_that_keep_integers(name: str, dtype: str) -> None:
     oracle = in_its_own_type(name, dtype)
@@ -73,8 +72,8 @@ def test_hardtanh_and_clamp_of_integers(dtype: str) -> None:
     check_op("aten.clamp.default", x, 1, 100, oracle=clamp, dtype=dtype, out=dtype)
 
 
-@pytest.mark.parametrize("name", ["cos", "exp", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "log10"])
-@pytest.mark.parametrize("dtype", ["u8", "i8", "i32", "i64", "bool"])
+@each("name", ["cos", "exp", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "log10"])
+@each("dtype", ["u8", "i8", "i32", "i64", "bool"])
 def test_operators_that_make_floats_of_integers(name: str, dtype: str) -> None:
     def oracle(x: Any) -> Any:
         return getattr(torch.ops.aten, name)(x.double())
@@ -82,7 +81,7 @@ def test_operators_that_make_floats_of_integers(name: str, dtype: str) -> None:
     check_op(f"aten.{name}.default", tensor(values=(1, 2, 5)), oracle=oracle, dtype=dtype, out="f32")
 
 
-@pytest.mark.parametrize("exponent", [0.5, -0.5, 1.5])
+@each("exponent", [0.5, -0.5, 1.5])
 def test_fractional_powers_of_integers_are_floats(exponent: float) -> None:
     def oracle(x: Any, power: float) -> Any:
         return x.double() ** power
@@ -92,7 +91,7 @@ def test_fractional_powers_of_integers_are_floats(exponent: float) -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["eq", "lt", "le", "gt", "ge", "ne"])
+@each("word", ["eq", "lt", "le", "gt", "ge", "ne"])
 @every_width
 def test_compare_integers_of_every_width(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Scalar", tensor(values=VALUES[dtype]), 1, dtype=dtype)
@@ -111,7 +110,7 @@ def stored(name: str, arguments: list[Any], values: list[Any], dtype: str) -> li
     return [int(word) for word in np.frombuffer(data, np.int32)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("dtype", "a", "b", "total"),
     [
         ("u8", [1, 4, 128, 255], [127, 2, 128, 255], [128, 6, 0, 254]),
@@ -153,8 +152,8 @@ def test_nan_is_true() -> None:
     check_op("aten._to_copy.default", a, *[None] * 6, oracle=lambda x, *_: x.bool())
 
 
-@pytest.mark.parametrize("alpha", [3, -1, 2**24 + 1, -(2**31)])
-@pytest.mark.parametrize("name", ["add", "sub"])
+@each("alpha", [3, -1, 2**24 + 1, -(2**31)])
+@each("name", ["add", "sub"])
 def test_alpha_is_exact(name: str, alpha: int) -> None:
     a, b = tensor(values=(1, 2, -3)), tensor(values=(1, 0, -1))
     check_op(f"aten.{name}.Tensor", a, b, alpha, dtype="i32")

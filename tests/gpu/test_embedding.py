@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import tensor, weight
-from check import NOTHING, check_op, every_dtype, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, every_dtype, refuse_op
 from plane_cases import embedding
 
 from pteron.dtypes import DType
@@ -35,9 +35,9 @@ def only_the_gpu_sees(monkeypatch: pytest.MonkeyPatch) -> None:
 unseen = pytest.mark.usefixtures("only_the_gpu_sees")
 
 
-@floats
-@pytest.mark.parametrize("index_dtype", ["i32", "i64"])
-@pytest.mark.parametrize("shape", [("S",), (2, "S"), (), (2, "S", 3), (0,)])
+@each_float
+@each("index_dtype", ["i32", "i64"])
+@each("shape", [("S",), (2, "S"), (), (2, "S", 3), (0,)])
 def test_embedding(shape: tuple[int | str, ...], index_dtype: str, dtype: str) -> None:
     indices = tensor(*shape, dtype=index_dtype, low=0, high=12)
     check_op(EMBEDDING, weight(13, 5), indices, -1, False, False, oracle=embedding, dtype=dtype)
@@ -75,7 +75,7 @@ def test_embedding_in_a_table_from_the_call() -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("dim", [0, 1, -1])
+@each("dim", [0, 1, -1])
 def test_index_select(dim: int, dtype: str) -> None:
     check_op(SELECT, tensor(4, "S", 3), dim, tensor("T", dtype="i64", low=0, high=0), dtype=dtype)
     check_op(SELECT, tensor(4, 5, 4), dim, tensor("T", dtype="i32", low=0, high=3), dtype=dtype)
@@ -96,8 +96,8 @@ def test_integers_out_of_range_are_zero() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "i32", "i64"])
-@pytest.mark.parametrize("dim", [0, 1, 2])
+@each("dtype", ["f32", "f16", "i32", "i64"])
+@each("dim", [0, 1, 2])
 def test_index(dim: int, dtype: str) -> None:
     indices = [None] * dim + [tensor("S", dtype="i64", low=-4, high=3)]
     check_op(INDEX, tensor(4, 5, "T", 4) if dim < 2 else tensor("T", 5, 4), indices, dtype=dtype)
@@ -131,15 +131,13 @@ def test_index_by_several_dims_at_once() -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("dim", [0, 1, -1])
+@each("dim", [0, 1, -1])
 def test_gather(dim: int, dtype: str) -> None:
     index = tensor(2, "S", 3, dtype="i64", low=0, high=1)
     check_op(GATHER, tensor(2, 11, 3), dim, index, False, dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    ("x", "index", "dim"), [((), (), 0), ((5,), (9,), 0), ((3, 0), (0, 0), 1), ((2, 3), (2, 7), 1)]
-)
+@each(("x", "index", "dim"), [((), (), 0), ((5,), (9,), 0), ((3, 0), (0, 0), 1), ((2, 3), (2, 7), 1)])
 def test_gather_shapes(x: tuple[int, ...], index: tuple[int, ...], dim: int) -> None:
     check_op(GATHER, tensor(*x), dim, tensor(*index, dtype="i64", low=0, high=0), False)
 
@@ -171,7 +169,7 @@ def test_refusals() -> None:
 # What the host sees -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", [-1, 5, 1 << 30])
+@each("wrong", [-1, 5, 1 << 30])
 def test_an_input_out_of_range_is_refused(wrong: int) -> None:
     """Not even a view or a conversion in between hides it."""
     indices, narrowed = Tensor(0, DType.I64, (3,)), Tensor(1, DType.I32, (3,))

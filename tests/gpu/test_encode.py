@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from encoder_fixtures import encode_by
-from golden import assert_outputs, read_cases
+from golden import read_cases
 
 import pteron
 from pteron import Device
@@ -170,37 +169,6 @@ def test_a_closed_device(device: Device, encoding: str) -> None:
             run()
 
 
-def test_threads(programs: Path, encoding: str) -> None:
-    """Each at shapes of its own; an error of one is not raised in another."""
-    cases = read_cases(programs / "mlp_dynamic.npz")
-    failures: list[BaseException] = []
-    with pteron.load(programs / "mlp_dynamic.pte") as program:
-        method = program["forward"]
-        assert method.device is not None
-        bench = Bench(method.device)
-
-        def call(first: int) -> None:
-            try:
-                for step in range(16):
-                    case = cases[(first + step // 4) % len(cases)]
-                    assert_outputs(method(*case.inputs), case.outputs)
-            except BaseException as error:
-                failures.append(error)
-
-        def fail() -> None:
-            for _ in range(50):
-                with pytest.raises(pteron.DeviceError):
-                    record(bench.device, [bench.mismatched()])
-
-        threads = [threading.Thread(target=call, args=(first,)) for first in range(3)]
-        threads.append(threading.Thread(target=fail))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-    assert not failures
-
-
 # Which way is taken --------------------------------------------------------------------------------------
 
 
@@ -230,7 +198,7 @@ def test_the_packaged_library_is_used(monkeypatch: pytest.MonkeyPatch, library: 
 
 
 @pytest.mark.usefixtures("_chosen_anew")
-def test_a_library_that_was_asked_for_must_do(
+def test_a_requested_library_that_cannot_be_used_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path
 ) -> None:
     encode_by(monkeypatch, str(tmp_path / "missing.so"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from arguments import tensor
-from check import check_op
+from check import check_op, each
 from live_cases import BINARY, COMPARISONS, MOVED, UNARY
 
 from pteron.ops import Target
@@ -60,22 +60,22 @@ def test_elements_that_move(shape: Shape, dtype: str) -> None:
         moved("aten.constant_pad_nd.default", x, [1, 2] * rank, 1, dtype=dtype)
 
 
-@pytest.mark.parametrize("keepdim", [True, False])
-@pytest.mark.parametrize("dim", [[0, 2, 4, 6], [-1, -3, -5, -7], [0, 2, 5, 7], [3], []])
-@pytest.mark.parametrize("name", ["sum.dim_IntList", "amax.default"])
+@each("keepdim", [True, False])
+@each("dim", [[0, 2, 4, 6], [-1, -3, -5, -7], [0, 2, 5, 7], [3], []])
+@each("name", ["sum.dim_IntList", "amax.default"])
 def test_reductions_at_rank_eight(name: str, dim: list[int], keepdim: bool, target: Target) -> None:
     rest = (None,) if name == "sum.dim_IntList" else ()
     check_op(f"aten.{name}", tensor(2, 3, 2, 3, 1, 2, 3, 2), dim, keepdim, *rest, target=target)
 
 
-@pytest.mark.parametrize("name", ["sum.dim_IntList", "mean.dim", "amax.default", "amin.default"])
+@each("name", ["sum.dim_IntList", "mean.dim", "amax.default", "amin.default"])
 def test_reductions_of_a_scalar(name: str, target: Target) -> None:
     rest = (None,) if name in ("sum.dim_IntList", "mean.dim") else ()
     for dim in ([], [0], [-1]):
         check_op(f"aten.{name}", tensor(), dim, False, *rest, target=target)
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@each("name", ["argmax", "argmin"])
 def test_indices_at_rank_eight_and_zero(name: str, target: Target) -> None:
     check_op(f"aten.{name}.default", tensor(2, 3, 2, 3, 1, 2, 3, 2), -7, False, target=target)
     check_op(f"aten.{name}.default", tensor(), 0, False, target=target)

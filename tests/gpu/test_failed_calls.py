@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from failing import STEPS, Failing
+from failing import Failing
 from golden import Array, read_cases
 
 import pteron
-from pteron import Device, DeviceError, Method, OutOfMemory, StateLost
+from pteron import Device, Method, OutOfMemory, StateLost
 
 STATEFUL = ["programs/mutable_buffer", "programs/attention_cache", "models/tiny_llama_q4"]
 CALLS = 3
@@ -101,58 +101,7 @@ def test_a_call_that_fails_at_any_step(
     assert lost
 
 
-def test_a_call_at_new_shapes_that_fails(programs: Path, device: Device) -> None:
-    """It plans and compiles: whatever fails there, the next call is right."""
-    (inputs, *_) = (case.inputs for case in reversed(read_cases(programs / "attention_cache.npz")))
-    with pteron.load(programs / "attention_cache.pte", device=device) as program:
-        (expected,) = program["forward"](*inputs)
-    at = 0
-    while True:
-        at += 1
-        with pteron.load(programs / "attention_cache.pte", device=device) as program:
-            method = program["forward"]
-            device._pipelines.clear()
-            failing = Failing(at, DeviceError("refused"), after=False)
-            with suppress(DeviceError), failing:
-                method(*inputs)
-            method.reset()
-            (found,) = method(*inputs)
-            np.testing.assert_array_equal(found, expected)
-        if failing.left > 0:
-            break
-    assert at > 8
-
-
-def test_a_reset_that_fails_is_no_reset(case: tuple[Method, list[list[Array]]]) -> None:
-    method, calls = case
-    expected = answers(method, calls)
-    at = 0
-    while True:
-        at += 1
-        method(*calls[0])
-        failing = Failing(at, DeviceError("refused"), after=False)
-        with suppress(DeviceError), failing:
-            method.reset()
-        if failing.left > 0:
-            break
-        with pytest.raises(StateLost, match=r"reset\(\)"):
-            method(*calls[0])
-        assert answers(method, calls) == expected
-    assert at > 1
-
-
-def test_what_is_refused_leaves_the_states(case: tuple[Method, list[list[Array]]]) -> None:
-    method, calls = case
-    expected = answers(method, calls)
-    method.reset()
-    for inputs in calls[:-1]:
-        method(*inputs)
-    with pytest.raises(pteron.InputError):
-        method(*[np.zeros((2, 3, 4, 5, 6, 7), np.float32) for _ in calls[-1]])
-    assert [np.asarray(output).tobytes() for output in method(*calls[-1])] == expected[-1]
-
-
-@pytest.mark.long(every=10)
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("name", "step"),
@@ -189,7 +138,7 @@ def test_a_load_that_fails_leaves_nothing(
     assert at > 1, "loading does without this step"
 
 
-def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
+def test_a_caller_that_tracks_positions_goes_on(models: Path, device: Device) -> None:
     """A cache is good up to the position that a failed call wrote to, and that is written again."""
     calls = [[np.array([[5, 9, 17]]), np.array([0])], [np.array([[3]]), np.array([3])]]
     with pteron.load(models / "tiny_llama_q4.pte", device=device) as program:
@@ -203,10 +152,6 @@ def test_whoever_keeps_account_goes_on(models: Path, device: Device) -> None:
             method(*calls[1])
         method.accept_states()
         assert [np.asarray(output).tobytes() for output in method(*calls[1])] == expected[1]
-
-
-def test_steps_are_those_that_there_are() -> None:
-    assert all(callable(getattr(owner, name)) for owner, name in STEPS)
 
 
 def test_a_call_without_outputs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from pteron.gpu import Copy, PassTimer, record, submit
 from pteron.gpu.readback import wait_for_all
 device = Device.open()
 a, b = device.create_buffer(64, "first"), device.create_buffer(64, "second")
-def lose():  # as a driver would: nobody is told
+def lose():  # as a driver would, without a callback
     device.handle.destroy()
 """
 
@@ -91,8 +91,11 @@ def test_nothing_that_is_wrong_ends_the_process() -> None:
     """)
 
 
-def test_a_lost_device_says_so_whatever_is_asked_of_it() -> None:
+def test_every_use_of_a_lost_device_is_an_error() -> None:
     run(f"""
+        device.close()
+        shared = Device.open()
+        assert shared is not device and not shared.is_closed, "the shared device is opened again"
         for name, code in {list(LOST.items())!r}:
             device = Device(device.adapter)
             a, b = device.create_buffer(64, "first"), device.create_buffer(64, "second")
@@ -140,8 +143,9 @@ def test_memory_that_the_adapter_does_not_give(device: Device) -> None:
     assert "for a large one on" in printed
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("way", ["os.fork", "multiprocessing"])
-def test_a_forked_child_is_told(way: str, programs: Path) -> None:
+def test_a_forked_child_gets_errors(way: str, programs: Path) -> None:
     """Whatever it tries, and while another thread of the parent is in a call; then it ends as any process."""
     printed = run(f"""
         import ctypes, gc, multiprocessing, os, sys, threading

@@ -26,11 +26,13 @@ OURS = {"linear_several", "gated_linear", "norm_linear", "linear_add"}
 cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
 
 
+@pytest.mark.long(every=3)
 @cases
 def test_fused(sizes: tuple[int, ...], options: dict[str, Any], target: Target) -> None:
     check(target, *sizes, **options)
 
 
+@pytest.mark.long(every=2)
 @cases
 def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:
     check(few, *sizes, **options)
@@ -63,6 +65,7 @@ def test_a_residual_of_int8_activations(
     check_op(DYNAMIC_ADD, *arguments, oracle=dynamic_add, live=live, target=chosen, tolerance=1e-4)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"])
 def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Target) -> None:
     """With all rewrites, and without ours: the same logits, in fewer launches."""
@@ -74,11 +77,11 @@ def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Targ
         np.testing.assert_allclose(a, b, atol=1e-5 if name != "tiny_llama_q4_fp16" else 1e-2)
 
 
-@pytest.mark.parametrize("off", sorted(OURS))
-def test_without_one_of_them(off: str, models: Path, device: Device, few: Target) -> None:
+def test_without_one_of_them(models: Path, device: Device, few: Target) -> None:
     path = models / "tiny_llama_q4.pte"
     with_it, fewer = run(list(REWRITES), path, device, few)
-    without, more = run([other for other in REWRITES if other != off], path, device, few)
-    assert fewer < more
-    for a, b in zip(with_it, without, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    for off in sorted(OURS):
+        without, more = run([other for other in REWRITES if other != off], path, device, few)
+        assert fewer < more, off
+        for a, b in zip(with_it, without, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5, err_msg=off)

@@ -97,11 +97,10 @@ def test_a_load(models: Path, device: Device) -> None:
         with pteron.load(path, device=device) as program:
             program["forward"]
 
-    load()
     gc.collect()
     before = device.buffer_bytes, len(device.uploads)
     interrupted = 0
-    for seconds in moments(load, 12):
+    for seconds in moments(load, 3):
         with pteron.load(path, device=device) as program:
             interrupted += is_interrupted(lambda program=program: program["forward"], seconds)  # type: ignore[misc]
             assert program["forward"]

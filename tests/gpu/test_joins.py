@@ -69,6 +69,7 @@ def check_same(graph: Graph, calls: Calls, device: Device, target: Target, rtol:
 # Merges and rows --------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("columns", [256, 288, 1024, 2080])
 @pytest.mark.parametrize("shows", [False, True])
 def test_a_norm(columns: int, shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
@@ -148,6 +149,7 @@ def test_what_is_not_joined(
     assert ("q4_merge_rows" in names(launches)) == (columns == 264)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("columns", "hidden"), [(64, 256), (256, 96), (288, 2080)])
 def test_int8(columns: int, hidden: int, device: Device, gpu: Target, launches: list[Launch]) -> None:
     check_same(*feed_forward(columns, hidden), device, gpu)
@@ -281,6 +283,7 @@ def test_a_device_of_few_buffers(
     assert "rope" in names(launches)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_rotations_in_float_types(

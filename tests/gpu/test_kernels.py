@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from check import each
 from kernel_files import FILES, kernel
 
 from pteron.gpu import Device
 from pteron.wgsl import compose
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
+@each("name", sorted(FILES))
 def test_a_kernel_compiles(name: str) -> None:
     Device.open().pipeline(compose(kernel(name)))

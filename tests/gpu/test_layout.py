@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from arguments import Symbol, tensor, weight
-from check import EVERY, NOTHING, check_op, every_dtype, refuse_op
+from check import EVERY, NOTHING, check_op, each, every_dtype, refuse_op
 
 Shape = tuple[int | str, ...]
 TO_END = 2**63 - 1
@@ -32,7 +31,7 @@ def test_view(dtype: str) -> None:
     check_op("aten.view_copy.default", tensor("S", 6), [-1, 2, 3], dtype=dtype)
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "size"),
     [
         ((2, "S", 3), [-1]),
@@ -85,9 +84,9 @@ def test_copies(dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default"])
-@pytest.mark.parametrize("source", EVERY)
-@pytest.mark.parametrize("result", EVERY)
+@each("name", ["aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default"])
+@each("source", EVERY)
+@each("result", EVERY)
 def test_conversions(name: str, source: str, result: str) -> None:
     check_op(
         name,
@@ -120,12 +119,12 @@ def test_prepack(dtype: str) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("name", ["aten.permute.default", "aten.permute_copy.default"])
+@each("name", ["aten.permute.default", "aten.permute_copy.default"])
 def test_permute(name: str, dtype: str) -> None:
     check_op(name, tensor("S", 2, "T"), [2, 0, 1], dtype=dtype)
 
 
-@pytest.mark.parametrize("dims", [[4, 0, 3, 1, 2], [-1, -2, -3, -4, -5], [0, 1, 2, 3, 4], [1, 0, 2, 4, 3]])
+@each("dims", [[4, 0, 3, 1, 2], [-1, -2, -3, -4, -5], [0, 1, 2, 3, 4], [1, 0, 2, 4, 3]])
 def test_permute_of_rank_five(dims: list[int]) -> None:
     check_op("aten.permute_copy.default", tensor(2, "S", 3, "T", 2), dims)
 
@@ -142,7 +141,7 @@ def test_transpose(dtype: str) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("dims", [[0], [-1], [0, 2], [0, 1, 2], []])
+@each("dims", [[0], [-1], [0, 2], [0, 1, 2], []])
 def test_flip(dims: list[int], dtype: str) -> None:
     check_op("aten.flip.default", tensor("S", 2, "T"), dims, dtype=dtype)
 
@@ -152,7 +151,7 @@ def test_expand(dtype: str) -> None:
     check_op("aten.expand_copy.default", tensor("S", 1, 3), [2, -1, 4, -1], False, dtype=dtype)
 
 
-@pytest.mark.parametrize(("shape", "size"), [((), [3, 2]), ((1,), [5]), ((1, 3), [0, 3]), ((2, 1), [-1, -1])])
+@each(("shape", "size"), [((), [3, 2]), ((1,), [5]), ((1, 3), [0, 3]), ((2, 1), [-1, -1])])
 def test_expand_shapes(shape: Shape, size: list[int]) -> None:
     check_op("aten.expand_copy.default", tensor(*shape), size, False)
 
@@ -162,7 +161,7 @@ def test_expand_to_live_sizes() -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("repeats", [[2, 3], [1, 1], [2, 1, 3], [3, 1, 2, 2], [0, 2]])
+@each("repeats", [[2, 3], [1, 1], [2, 1, 3], [3, 1, 2, 2], [0, 2]])
 def test_repeat(repeats: list[int], dtype: str) -> None:
     check_op("aten.repeat.default", tensor("S", 3), repeats, dtype=dtype)
 
@@ -172,10 +171,8 @@ def test_repeat_of_a_scalar_and_of_four_dims() -> None:
     check_op("aten.repeat.default", tensor(2, 3, "S", 2), [2, 3, 2, 2])
 
 
-@pytest.mark.parametrize(
-    ("dimension", "size", "step"), [(0, 1, 1), (1, 3, 2), (-1, 2, 1), (1, 5, 3), (-2, 0, 1)]
-)
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@each(("dimension", "size", "step"), [(0, 1, 1), (1, 3, 2), (-1, 2, 1), (1, 5, 3), (-2, 0, 1)])
+@each("dtype", ["f32", "f16"])
 def test_unfold(dimension: int, size: int, step: int, dtype: str) -> None:
     check_op("aten.unfold_copy.default", tensor("S", 7, 3), dimension, size, step, dtype=dtype)
 
@@ -193,7 +190,7 @@ def test_unfold_of_a_scalar() -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize(
+@each(
     ("dim", "start", "end", "step"),
     [(1, 1, 4, 1), (-1, 0, TO_END, 2), (1, -3, -1, 1), (1, None, None, 3), (0, 0, 1, 1), (1, 4, 2, 1)],
 )
@@ -201,7 +198,7 @@ def test_slice(dim: int, start: int | None, end: int | None, step: int, dtype: s
     check_op("aten.slice_copy.Tensor", tensor("S", 5, 3), dim, start, end, step, dtype=dtype)
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, TO_END), (-2, TO_END), (-100, 3), (1, 100), (3, 3)])
+@each(("start", "end"), [(0, TO_END), (-2, TO_END), (-100, 3), (1, 100), (3, 3)])
 def test_slice_of_a_live_dim(start: int, end: int) -> None:
     check_op("aten.slice_copy.Tensor", tensor("S", 3), 0, start, end, 1)
 
@@ -211,7 +208,7 @@ def test_slice_from_a_live_start() -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("index", [0, 4, -1, -5])
+@each("index", [0, 4, -1, -5])
 def test_select(index: int, dtype: str) -> None:
     check_op("aten.select_copy.int", tensor("S", 5, 3), 1, index, dtype=dtype)
     check_op("aten.select_copy.int", tensor("S", 5, 3), -2, index, dtype=dtype)
@@ -231,8 +228,8 @@ def test_select_at_a_live_index_takes_one_plan_per_sign() -> None:
 # Joining and parting ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "i32", "i64", "bool"])
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@each("dtype", ["f32", "f16", "i32", "i64", "bool"])
+@each("count", [1, 2, 3, 5])
 def test_cat(count: int, dtype: str) -> None:
     parts = [tensor("S", size, 2) for size in range(1, count + 1)]
     check_op("aten.cat.default", parts, 1, dtype=dtype)
@@ -260,7 +257,7 @@ def test_cat_converts() -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize(("sizes", "dim"), [([2, 3], 1), ([5], 1), ([1, 0, 4], -2), ([1, 1, 1, 1, 1], 1)])
+@each(("sizes", "dim"), [([2, 3], 1), ([5], 1), ([1, 0, 4], -2), ([1, 1, 1, 1, 1], 1)])
 def test_split(sizes: list[int], dim: int, dtype: str) -> None:
     check_op("aten.split_with_sizes_copy.default", tensor("S", 5, 3), sizes, dim, dtype=dtype)
 

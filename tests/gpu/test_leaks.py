@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from wgpu.backends.wgpu_native._helpers import generate_report
 
 import pteron
@@ -64,6 +65,7 @@ for number in range(rounds):
 """
 
 
+@pytest.mark.long
 def test_memory_stays_level(models: Path) -> None:
     rounds = 16
     command = [sys.executable, "-c", ROUNDS, str(models.parent), str(rounds)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from arguments import tensor, weight
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, floats, refuse_op
 
 from pteron.ops import Target
 
@@ -16,19 +16,19 @@ LINEAR, MM, BMM, ADDMM = (f"aten.{name}.default" for name in ("linear", "mm", "b
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
-@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 8), (67, 31), (131, 68)])
-@pytest.mark.parametrize("bias", [True, False])
+@each(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 8), (67, 31), (131, 68)])
+@each("bias", [True, False])
 def test_linear(columns: int, depth: int, bias: bool, target: Target) -> None:
     added = weight(columns) if bias else None
     check_op(LINEAR, tensor("M", depth), weight(columns, depth), added, live=LIVE_ROWS, target=target)
 
 
-@pytest.mark.parametrize("shape", [(7,), (1, 7), (2, "S", 7), (2, 3, "S", 7), (0, 7)])
+@each("shape", [(7,), (1, 7), (2, "S", 7), (2, 3, "S", 7), (0, 7)])
 def test_linear_of_any_rank(shape: tuple[int | str, ...], target: Target) -> None:
     check_op(LINEAR, tensor(*shape), weight(5, 7), weight(5), target=target)
 
 
-@floats
+@each_float
 def test_linear_in_float_types(dtype: str, target: Target) -> None:
     arguments = (tensor("M", 31, low=-1, high=1), weight(13, 31, low=-1, high=1), weight(13))
     check_op(LINEAR, *arguments, live=LIVE_ROWS, dtype=dtype, target=target)
@@ -56,8 +56,8 @@ def test_a_weight_larger_than_a_binding(rows: int | str, room: int, depth: int, 
     check_op(ADDMM, added, x, matrix, 0.5, -2, live=live, target=small, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (13, 7), (67, 65)])
+@each("rows", ROWS)
+@each(("columns", "depth"), [(1, 1), (13, 7), (67, 65)])
 def test_mm(rows: int, columns: int, depth: int, target: Target) -> None:
     check_op(MM, tensor(rows, depth), tensor(depth, columns), target=target)
 
@@ -73,8 +73,8 @@ def test_bmm(dtype: str, target: Target) -> None:
     check_op(BMM, tensor(3, "S", 7), tensor(3, 7, 5), dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("bias", [(5,), (1, 5), ("S", 1), ("S", 5), (), (1,)])
-@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (0.5, -2)])
+@each("bias", [(5,), (1, 5), ("S", 1), ("S", 5), (), (1,)])
+@each(("beta", "alpha"), [(1, 1), (0.5, -2)])
 def test_addmm(bias: tuple[int | str, ...], beta: float, alpha: float, target: Target) -> None:
     check_op(ADDMM, tensor(*bias), tensor("S", 7), tensor(7, 5), beta, alpha, target=target)
 
@@ -84,7 +84,7 @@ def test_addmm_does_not_read_a_bias_times_zero(target: Target) -> None:
     check_op(ADDMM, *arguments, target=target)
 
 
-@pytest.mark.parametrize("shape", [(11, 5, 3, 67), (1, 67, 3, 131), (3, 1, 5, 2)])
+@each("shape", [(11, 5, 3, 67), (1, 67, 3, 131), (3, 1, 5, 2)])
 def test_more_workgroups_than_an_axis_takes(shape: tuple[int, ...], target: Target) -> None:
     batch, rows, depth, columns = shape
     narrow = replace(target, workgroups_max=5)

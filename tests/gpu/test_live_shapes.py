@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from arguments import Symbol, TensorArgument, leaves
-from check import check_op
+from check import check_op, each
 from live_case import Case
 from live_cases import CASES
 from operator_table import read_table
@@ -50,17 +49,12 @@ def dtypes(name: str, case: Case) -> tuple[str, ...]:
     return (*(case.dtypes or ROWS[name][column].split(";")[0].split("/")), *case.more)
 
 
-def runs() -> Iterator[Any]:
-    """Every case in every type; operators that suit themselves to the device on both kinds of it, once."""
-    for name, case in CASES.items():
-        if name not in OPERATORS:
-            continue
-        types = dtypes(name, case)
-        for dtype in types:
-            yield pytest.param(name, dtype, True, id=f"{name}-{dtype}")
-        if OPERATORS[name].takes_target:
-            dtype = "f32" if "f32" in types else types[0]
-            yield pytest.param(name, dtype, False, id=f"{name}-{dtype}-hardware")
+def runs(name: str) -> Iterator[tuple[str, bool]]:
+    """Every type; an operator that suits itself to the device runs on both kinds of it, once."""
+    types = dtypes(name, CASES[name])
+    yield from ((dtype, True) for dtype in types)
+    if OPERATORS[name].takes_target:
+        yield "f32" if "f32" in types else types[0], False
 
 
 def test_every_resizable_operator_has_a_case() -> None:
@@ -68,7 +62,7 @@ def test_every_resizable_operator_has_a_case() -> None:
     assert not set(CASES) & ALONE
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_a_case_has_three_shapes_below_its_maximum(name: str) -> None:
     case = CASES[name]
     named = {
@@ -80,16 +74,19 @@ def test_a_case_has_three_shapes_below_its_maximum(name: str) -> None:
     assert any(len({value for value in of_one if value < max(of_one)}) >= 3 for of_one in values)
 
 
-@pytest.mark.parametrize(("name", "dtype", "is_cpu"), list(runs()))
-def test_live_shapes(name: str, dtype: str, is_cpu: bool, device: Device) -> None:
-    options = CASES[name].again()
-    if dtype in ("i8", "u8", "f64"):
-        options = {"out": dtype, "tolerance": 1e-5, **options}
-    if dtype == "f32":
-        options["tolerance"] = min(options.get("tolerance", 1e-5), 1e-4)
-    check_op(
-        name, *CASES[name].arguments, dtype=dtype, target=replace(device.target, is_cpu=is_cpu), **options
-    )
+@pytest.mark.parametrize("name", [name for name in CASES if name in OPERATORS])
+def test_live_shapes(name: str, device: Device) -> None:
+    @each(("dtype", "is_cpu"), runs(name))
+    def check(dtype: str, is_cpu: bool) -> None:
+        options = CASES[name].again()
+        if dtype in ("i8", "u8", "f64"):
+            options = {"out": dtype, "tolerance": 1e-5, **options}
+        if dtype == "f32":
+            options["tolerance"] = min(options.get("tolerance", 1e-5), 1e-4)
+        target = replace(device.target, is_cpu=is_cpu)
+        check_op(name, *CASES[name].arguments, dtype=dtype, target=target, **options)
+
+    check()
 
 
 # Live integers and constants --------------------------------------------------------------------
@@ -97,14 +94,19 @@ def test_live_shapes(name: str, dtype: str, is_cpu: bool, device: Device) -> Non
 A, B, OUT = SymInt(0), SymInt(1), SymInt(2)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each("name", NUMBERS)
 def test_live_integers(name: str) -> None:
-    session = open_session((name, A, B, OUT), inputs=(A, B), outputs=(OUT,))
-    for a, b in [(7, 2), (3, 5), (-9, 4), (4, 4)]:
-        assert session.run([a, b], [None]) == [NUMBERS[name](a, b)]
+    both = open_session((name, A, B, OUT), inputs=(A, B), outputs=(OUT,))
+    first = open_session((name, A, -3, OUT), inputs=(A,), outputs=(OUT,))
+    second = open_session((name, 7, B, OUT), inputs=(B,), outputs=(OUT,))
+    for a, b in [(7, 2), (2, 7), (-7, 2), (7, -2), (-7, -2), (3, 3), (2, 2), (0, 5), (-3, 7), (100, 1)]:
+        assert both.run([a, b], [None]) == [NUMBERS[name](a, b)]
+        assert first.run([a], [None]) == [NUMBERS[name](a, -3)]
+        assert second.run([b], [None]) == [NUMBERS[name](7, b)]
+    assert both.counters.plans <= 3  # of a comparison: below, at and above equality
 
 
-@pytest.mark.parametrize("dtype", EVERY)
+@each("dtype", EVERY)
 def test_a_live_size(dtype: str) -> None:
     x = Tensor(3, DType(dtype), (2, 7))
     session = open_session((SIZE, x, -1, A), inputs=(x,), outputs=(A,))
@@ -112,7 +114,7 @@ def test_a_live_size(dtype: str) -> None:
         assert session.run([np.zeros((2, count), x.dtype.numpy)], [None]) == [count]
 
 
-@pytest.mark.parametrize("dtype", ["i64", "i32", "i8", "u8", "bool"])
+@each("dtype", ["i64", "i32", "i8", "u8", "bool"])
 def test_an_element_of_a_live_input(dtype: str) -> None:
     x = Tensor(3, DType(dtype), (7,))
     session = open_session((ELEMENT, x, 0, -1, A), inputs=(x,), outputs=(A,))
@@ -121,7 +123,7 @@ def test_an_element_of_a_live_input(dtype: str) -> None:
         assert session.run([values], [None]) == [values[-1]]
 
 
-@pytest.mark.parametrize("dtype", EVERY)
+@each("dtype", EVERY)
 def test_live_rows_of_a_constant(dtype: str) -> None:
     kind = DType(dtype)
     values = np.arange(14).reshape(7, 2).astype(kind.numpy)
@@ -139,7 +141,7 @@ def test_live_rows_of_a_constant(dtype: str) -> None:
         np.testing.assert_array_equal(result.numpy(), values[:count])
 
 
-@pytest.mark.parametrize("dtype", ["f16", "f32"])
+@each("dtype", ["f16", "f32"])
 def test_live_rows_of_a_cache(dtype: str) -> None:
     kind = DType(dtype)
     rows = np.arange(7 * 6).reshape(1, 7, 2, 3).astype(kind.numpy)

@@ -101,20 +101,12 @@ def test_quantized_models(models: Path, quantized: str, tolerance: float) -> Non
         np.testing.assert_allclose(result, golden, rtol=0, atol=tolerance, err_msg=f"step {step}")
 
 
-def test_every_prompt_length(method: pteron.Method, lengths: dict[str, Array]) -> None:
-    for length in LENGTHS:
-        run_prompt(method, lengths, length)
-
-
-def test_every_prompt_length_backwards(method: pteron.Method, lengths: dict[str, Array]) -> None:
-    for length in reversed(LENGTHS):
-        run_prompt(method, lengths, length)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_shuffled_prompt_lengths(method: pteron.Method, lengths: dict[str, Array], seed: int) -> None:
-    shuffled = Random(seed).sample(LENGTHS, len(LENGTHS))
-    for length in [31, 7, 1, 16, 2, *shuffled]:
+@pytest.mark.long(every=4)
+@pytest.mark.parametrize("order", ["shuffled", "forwards", "backwards", "shuffled again"])
+def test_every_prompt_length(method: pteron.Method, lengths: dict[str, Array], order: str) -> None:
+    shuffled = [31, 7, 1, 16, 2, *Random(order).sample(LENGTHS, len(LENGTHS))]
+    orders = {"forwards": list(LENGTHS), "backwards": list(reversed(LENGTHS))}
+    for length in orders.get(order, shuffled):
         run_prompt(method, lengths, length)
 
 
@@ -140,24 +132,20 @@ def test_logits_kept_on_the_gpu(method: pteron.Method, lengths: dict[str, Array]
     assert_close(found.numpy().reshape(-1), lengths["logits_prefill"][4], "prompt of 5")
 
 
-@pytest.mark.parametrize(
-    ("count", "position"), [(1, CONTEXT), (2, CONTEXT - 1), (31, 40), (1, -1), (1, 1000)]
-)
-def test_positions_beyond_the_context(
-    method: pteron.Method, lengths: dict[str, Array], count: int, position: int
-) -> None:
+def test_positions_beyond_the_context(method: pteron.Method, lengths: dict[str, Array]) -> None:
     stream = lengths["stream"]
-    run_prompt(method, lengths, 7)
-    before = method.counters
-    with pytest.raises(ShapeError, match=str(position)) as caught:
-        logits(method, stream[:count], position)
-    assert "node" in str(caught.value)
-    after = method.counters
-    assert after.dispatches == before.dispatches
-    assert after.bytes_uploaded == before.bytes_uploaded
-    # The caches still hold what the prompt and the three tokens after it left there.
-    found = logits(method, stream[9:10], 9)
-    assert_close(found, lengths["logits_decode"][6, 2], "after the error")
+    for count, position in ((1, CONTEXT), (2, CONTEXT - 1), (31, 40), (1, -1), (1, 1000)):
+        run_prompt(method, lengths, 7)
+        before = method.counters
+        with pytest.raises(ShapeError, match=str(position)) as caught:
+            logits(method, stream[:count], position)
+        assert "node" in str(caught.value)
+        after = method.counters
+        assert after.dispatches == before.dispatches
+        assert after.bytes_uploaded == before.bytes_uploaded
+        # The caches still hold what the prompt and the three tokens after it left there.
+        found = logits(method, stream[9:10], 9)
+        assert_close(found, lengths["logits_decode"][6, 2], f"after the error at {position}")
     run_prompt(method, lengths, 11)
 
 

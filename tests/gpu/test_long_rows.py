@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Argument, Symbol, tensor, weight
-from check import check_op
+from check import check_op, each
 from plane_cases import GROUP, LAYER, RMS
 from quantized_cases import AFFINE as QPARAMS
 from quantized_cases import DYNAMIC, packed, scales
@@ -26,8 +26,8 @@ def test_a_sum_of_ones_counts_them(size: int, target: Target) -> None:
     check_op("aten.sum.dim_IntList", ones, [0], False, None, dtype="i32", out="i32", target=target)
 
 
-@pytest.mark.parametrize("name", ["aten.mean.dim", "aten.amax.default", "aten.amin.default"])
-@pytest.mark.parametrize(
+@each("name", ["aten.mean.dim", "aten.amax.default", "aten.amin.default"])
+@each(
     ("shape", "dims"),
     [((3, 100_003), [1]), ((70_001, 3), [0]), ((7, 3, 20_011), [0, 2]), ((5, 2, 7, 3, 4_001), [0, 2, 4])],
 )
@@ -42,8 +42,8 @@ def test_rows_grow_and_shrink(target: Target) -> None:
     check_op("aten.mean.dim", tensor(2, "T"), [1], False, None, live=live, target=target)
 
 
-@pytest.mark.parametrize("name", ["aten.amax.default", "aten.amin.default"])
-@pytest.mark.parametrize("at", [0, 50_000, VOCABULARY - 1])
+@each("name", ["aten.amax.default", "aten.amin.default"])
+@each("at", [0, 50_000, VOCABULARY - 1])
 def test_a_nan_in_a_part(name: str, at: int, target: Target) -> None:
     values = np.arange(VOCABULARY, dtype=np.float32)
     values[at] = math.nan
@@ -57,8 +57,8 @@ def test_indices(name: str, target: Target) -> None:
     check_op(name, tensor(1031, 1033), None, False, target=target)
 
 
-@pytest.mark.parametrize("best", [(0,), (128_000,), (70_000, 5, 100_000), (127_999, 128_255)])
-@pytest.mark.parametrize("value", [1.0, math.nan, math.inf])
+@each("best", [(0,), (128_000,), (70_000, 5, 100_000), (127_999, 128_255)])
+@each("value", [1.0, math.nan, math.inf])
 def test_the_first_of_equals(best: tuple[int, ...], value: float, target: Target) -> None:
     values = np.zeros((1, VOCABULARY), np.float32)
     values[0, list(best)] = value
@@ -126,7 +126,7 @@ def test_products(target: Target) -> None:
     check_op(ADDMM, tensor(3), small(5, 13_001), small(13_001, 3), 2, 0.5, target=target, tolerance=1e-3)
 
 
-@pytest.mark.parametrize("group", [32, 96, 136])  # 4, 12 and 17 words
+@each("group", [32, 96, 136])  # 4, 12 and 17 words
 def test_products_with_4_bit_weights(group: int, target: Target) -> None:
     depth = 131_076  # ends within a word and within a group
     arguments: tuple[Argument, ...] = (weight(values=packed(3, depth), dtype="u8"), scales(depth, group, 3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 from io import BytesIO
 from pathlib import Path
@@ -57,10 +56,6 @@ def test_options_of_loading(programs: Path) -> None:
         assert_outputs(program.load_method("forward").execute(case.inputs), case.outputs)
 
 
-def test_one_runtime() -> None:
-    assert Runtime.get() is Runtime.get()
-
-
 def test_one_method_for_one_name(programs: Path) -> None:
     """load_method returns the same method each time: its state continues from call to call."""
     program = Runtime.get().load_program(programs / "mutable_buffer.pte")
@@ -82,14 +77,6 @@ def test_metadata(programs: Path) -> None:
                 metadata.output_tensor_meta(index)
             with pytest.raises(IndexError):  # what executorch raises
                 metadata.output_tensor_meta(index)
-
-
-def test_metadata_takes_no_memory(programs: Path, device: pteron.Device) -> None:
-    gc.collect()  # what earlier tests left is not to be freed in between
-    before = device.buffer_bytes
-    program = Runtime.get().load_program(programs / "mlp_dynamic.pte")
-    assert program.metadata("forward").input_tensor_meta(0).sizes() == (17, 7)
-    assert device.buffer_bytes == before
 
 
 def test_unknown_methods(programs: Path) -> None:

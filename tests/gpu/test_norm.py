@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from arguments import Argument, Symbol, tensor, weight
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, floats, refuse_op
 from plane_cases import BATCH, GROUP, LAYER, RMS
 
 from pteron.ops import Target
@@ -15,18 +15,18 @@ from pteron.ops import Target
 pytestmark = pytest.mark.kernels
 
 
-@pytest.mark.parametrize("shape", [("S", 5), ("S", "T", 13), (2, "S", "T", 7), (5,), (0, 5)])
+@each("shape", [("S", 5), ("S", "T", 13), (2, "S", "T", 7), (5,), (0, 5)])
 def test_rms_norm(shape: tuple[int | str, ...], target: Target) -> None:
     arguments = (tensor(*shape), weight(int(shape[-1])), 1e-5)
     check_op(RMS, *arguments, target=target)
 
 
-@floats
+@each_float
 def test_rms_norm_in_float_types(dtype: str, target: Target) -> None:
     check_op(RMS, tensor("S", 7), weight(7), 1e-6, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("length", [1, 64, 65, 256, 257, 264, 1009, 2048, 2056, 32768, 32776])
+@each("length", [1, 64, 65, 256, 257, 264, 1009, 2048, 2056, 32768, 32776])
 def test_rms_norm_of_long_rows(length: int, target: Target) -> None:
     arguments = (tensor("S", length), weight(length), 1e-5)
     check_op(RMS, *arguments, live={"S": (3, 1)}, target=target)
@@ -39,7 +39,7 @@ def test_rms_norm_by_eights(dtype: str, own_subgroups: Target) -> None:
         check_op(RMS, *arguments, live={"S": (5, 1)}, dtype=dtype, target=own_subgroups)
 
 
-@pytest.mark.parametrize("eps", [0.0, 1.0, 5.0, 1e30])
+@each("eps", [0.0, 1.0, 5.0, 1e30])
 def test_rms_norm_of_any_eps(eps: float, target: Target) -> None:
     check_op(RMS, tensor("S", 256), weight(256), eps, live={"S": (3, 1)}, target=target)
 
@@ -59,7 +59,7 @@ def test_rms_norm_of_zeros(target: Target) -> None:
     check_op(RMS, tensor(values=[[0.0] * 5]), weight(5), 1e-5, target=target)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(True, True), (True, False), (False, True), (False, False)])
+@each(("scale", "shift"), [(True, True), (True, False), (False, True), (False, False)])
 def test_layer_norm(scale: bool, shift: bool, target: Target) -> None:
     parameters: list[Argument] = [weight(13) if given else None for given in (scale, shift)]
     check_op(LAYER, tensor("S", "T", 13), [13], *parameters, 1e-5, target=target)
@@ -69,12 +69,12 @@ def test_layer_norm_over_two_dims(target: Target) -> None:
     check_op(LAYER, tensor("S", 3, 5), [3, 5], weight(3, 5), weight(3, 5), 1e-5, target=target)
 
 
-@floats
+@each_float
 def test_layer_norm_in_float_types(dtype: str, target: Target) -> None:
     check_op(LAYER, tensor("S", 7), [7], weight(7), weight(7), 1e-5, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("length", [1, 64, 65, 257, 1009])
+@each("length", [1, 64, 65, 257, 1009])
 def test_layer_norm_of_long_rows(length: int, target: Target) -> None:
     check_op(
         LAYER, tensor(3, length, low=2, high=6), [length], None, None, 1e-3, target=target, tolerance=5e-5
@@ -99,7 +99,7 @@ def test_group_norm(groups: int, scale: bool, shift: bool, target: Target) -> No
     check_op(GROUP, tensor(2, 6, 5, 7), *given, 2, 6, 35, groups, 1e-5, target=target)
 
 
-@floats
+@each_float
 def test_group_norm_of_live_batches(dtype: str, target: Target) -> None:
     arguments = (tensor("N", 6, 5, 7), weight(6), weight(6), Symbol("N"), 6, 35, 3, 1e-5)
     check_op(GROUP, *arguments, live={"N": (3, 0, 1, 2)}, dtype=dtype, target=target)
@@ -110,7 +110,7 @@ def test_group_norm_of_live_planes(target: Target) -> None:
     check_op(GROUP, *arguments, live={"P": (35, 1, 7, 0, 131)}, target=target)
 
 
-@pytest.mark.parametrize("shape", [(3, 6), (3, 6, 1), (1, 6, 31, 37), (2, 6, 3, 5, 7), (2, 6, 0, 5)])
+@each("shape", [(3, 6), (3, 6, 1), (1, 6, 31, 37), (2, 6, 3, 5, 7), (2, 6, 0, 5)])
 def test_group_norm_of_every_rank(shape: tuple[int, ...], target: Target) -> None:
     plane = math.prod(shape[2:])
     given = (weight(6), weight(6), shape[0], 6, plane, 2, 1e-5)
@@ -125,8 +125,8 @@ def test_batch_norm(scale: bool, shift: bool, target: Target) -> None:
     check_op(BATCH, *arguments, live={"N": (3, 1, 2, 0), "S": (5, 11, 1, 0)}, target=target)
 
 
-@pytest.mark.parametrize("planes", [(), ("S",), (3, "S"), (2, "S", 3), (2, 1, "S", 3)])
-@floats
+@each("planes", [(), ("S",), (3, "S"), (2, "S", 3), (2, 1, "S", 3)])
+@each_float
 def test_batch_norm_of_every_rank(planes: tuple[int | str, ...], dtype: str) -> None:
     statistics = (weight(3, dtype="f32"), weight(3, low=0.1, high=4, dtype="f32"))
     arguments = (tensor("T", 3, *planes), weight(3), weight(3), *statistics, 0.1, 1e-3)

@@ -63,11 +63,3 @@ def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch
         assert_outputs(program["forward"](*case.inputs), case.outputs)
         assert program.device is not failed
         failed.close()
-
-
-def test_closing_waits_for_the_opening(device: Device) -> None:
-    own = Device(device.adapter)
-    own.close()
-    own.close()
-    with pytest.raises(pteron.DeviceError, match="closed"):
-        own.check_open()

@@ -144,6 +144,7 @@ def drawn(device: Device, path: Path, sampling: Sampling, count: int = 50) -> tu
     return found, from_peaks
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.rewrites
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_q4_fp16"])
 def test_the_tokens_of_a_model(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import Argument, tensor
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from plane_cases import AVERAGE, INDICES, LARGEST
 
 from pteron import Device
@@ -42,28 +42,28 @@ def test_average(window: Pairs, counted: bool, ceil: bool) -> None:
     check_op(AVERAGE, tensor(2, 3, "S", "T"), *window, ceil, counted, None, live=PLANES)
 
 
-@pytest.mark.parametrize("divisor", [1, 7, -3])
+@each("divisor", [1, 7, -3])
 def test_average_by_a_divisor(divisor: int, target: Target) -> None:
     window: Pairs = [3, 3], [2, 1], [1, 1]
     check_op(AVERAGE, tensor(3, "S", "T"), *window, True, False, divisor, live=PLANES, target=target)
     check_op(AVERAGE, tensor(2, 3, 5, 7), [5, 7], [], [0, 0], False, True, divisor, target=target)
 
 
-@floats
+@each_float
 def test_average_in_float_types(dtype: str, target: Target) -> None:
     arguments = (tensor("N", 3, "S", 7), [3, 3], [2, 2], [1, 1], True, True, None)
     check_op(AVERAGE, *arguments, live={"N": (3, 1, 2, 0), "S": (5, 11, 7)}, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("plane", [(1, 1), (7, 7), (5, 13), (1, 1009), (131, 67)])
-@floats
+@each("plane", [(1, 1), (7, 7), (5, 13), (1, 1009), (131, 67)])
+@each_float
 def test_average_of_whole_planes(plane: tuple[int, int], dtype: str, target: Target) -> None:
     arguments = (tensor("S", 5, *plane), list(plane), [1, 1], [0, 0], False, True, None)
     check_op(AVERAGE, *arguments, live={"S": (3, 0, 1)}, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize(
+@each("counted", [False, True])
+@each(
     ("plane", "window"),
     [
         ((300, 300), ([300, 300], [], [0, 0])),
@@ -97,7 +97,7 @@ def test_largest(window: Pairs, dilation: list[int], ceil: bool) -> None:
     check_op(INDICES, *arguments, live=live)
 
 
-@floats
+@each_float
 def test_largest_in_float_types(dtype: str, target: Target) -> None:
     arguments = (tensor("N", 3, "S", 7), [3, 3], [2, 2], [1, 1], [1, 1], False)
     live = {"N": (3, 1, 2, 0), "S": (5, 11, 7)}
@@ -106,7 +106,7 @@ def test_largest_in_float_types(dtype: str, target: Target) -> None:
     check_op(INDICES, tensor("S", 5, 7), [2, 2], [], [0, 0], [1, 1], True, live=live, dtype=dtype)
 
 
-@pytest.mark.parametrize(
+@each(
     ("plane", "window", "dilation"),
     [
         ((300, 300), ([300, 300], [], [0, 0]), [1, 1]),
@@ -123,7 +123,7 @@ def test_maxima_of_large_windows(
     check_op(INDICES, *arguments, target=target)
 
 
-@pytest.mark.parametrize("size", [3, 17])
+@each("size", [3, 17])
 def test_the_first_of_equals_and_the_last_nan(size: int, target: Target) -> None:
     random = np.random.default_rng(0)
     chosen = random.choice(
@@ -140,7 +140,7 @@ def test_a_window_whose_dilation_leaps_over_the_plane(target: Target) -> None:
     check_op(LARGEST, *arguments, oracle=lambda x, *_: torch.full((1, 1, 1, 6), -math.inf), target=target)
 
 
-def test_indices_that_nobody_takes(device: Device, target: Target) -> None:
+def test_indices_without_a_reader(device: Device, target: Target) -> None:
     x, out = Tensor(0, DType.F32, (2, 5, 7)), Tensor(1, DType.F32, (2, 2, 3))
     window = ((2, 2), (), (0, 0), (1, 1), False)
     node = Node(0, INDICES, (x, *window, ValueList(2, (out, None))))

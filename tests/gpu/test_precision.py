@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check import each
 
 import pteron
 from pteron import Device
@@ -66,7 +67,7 @@ def test_the_variable_holds_where_nothing_is_said(monkeypatch: pytest.MonkeyPatc
     assert pteron.load(MODEL, digits=3).digits == 3
 
 
-@pytest.mark.parametrize("wrong", [0, 1, 4, -2, True])
+@each("wrong", [0, 1, 4, -2, True])
 def test_others_are_refused(wrong: int) -> None:
     with pytest.raises(InputError, match=f"digits={wrong}: activations are split into 2 or 3 digits"):
         pteron.load(MODEL, digits=wrong)

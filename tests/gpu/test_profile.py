@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import Counter
@@ -20,7 +21,6 @@ from pteron.cli import main
 from pteron.cli.profile import GROUPINGS, TIMINGS
 from pteron.families.quantized import peaks
 from pteron.graph import Tensor
-from pteron.llm.model import LanguageModel
 from pteron.ops import Target, Weight
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
@@ -29,7 +29,7 @@ from pteron.tools.profile.text import notes
 from pteron.tools.profile.timing import STAGES, CallTimes, Timing
 from pteron.tools.run import Selection
 from pteron.tools.text import human_time
-from pteron.tools.workload import Decode, Prefill, Workload
+from pteron.tools.workload import Decode, Prefill
 
 # Of the launches' sum beside the pass, on a software adapter whose cores others use: 1 to 17 % were measured
 # on Mesa's llvmpipe, undisturbed. A GPU has to keep to a tenth.
@@ -55,33 +55,22 @@ def seen(programs: Path) -> Profile:
     return pteron.profile(programs / "vision.pte", runs=5)
 
 
-def closest(path: Path, work: Workload, timing: str) -> float:
-    """How far launches are from adding up to their pass before anything makes them, in the best of some
-    profiles: others use the machine too, and disturb now one and now the other."""
-    found = []
-    with pteron.load(path) as program:
-        for _ in range(12):
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("timing", ["stamps", "passes", "wall"])
+@pytest.mark.parametrize("name", ["programs/vision", "models/tiny_llama_q4"])
+def test_launches_add_up(name: str, timing: str, models: Path, device: Device) -> None:
+    """To the time of their pass, in the best of some profiles: other processes use the machine too."""
+    work, found = Decode(20) if "llama" in name else Selection(), list[float]()
+    bound = APART_ON_CPU if device.target.is_cpu else APART
+    with pteron.load(models.parent / f"{name}.pte") as program:
+        while len(found) < 12 and min(found, default=1.0) >= bound:
             profile = pteron.profile(program, work, runs=7, timing=timing, ceilings=False)
             assert timing == "wall" or profile.launch_seconds <= profile.pass_seconds * (1 + 1e-9)
             found.append(abs(profile.paired_seconds / profile.pass_seconds - 1))
-            if found[-1] < APART:
-                break
-    return min(found)
+    assert min(found) < bound
 
 
-@pytest.mark.parametrize("timing", ["stamps", "passes", "wall"])
-def test_launches_of_a_language_model_add_up(timing: str, models: Path, device: Device) -> None:
-    apart = closest(models / "tiny_llama_q4.pte", Decode(20), timing)
-    assert apart < (APART_ON_CPU if device.target.is_cpu else APART)
-
-
-@pytest.mark.parametrize("timing", ["stamps", "passes", "wall"])
-def test_launches_of_a_vision_network_add_up(timing: str, programs: Path, device: Device) -> None:
-    apart = closest(programs / "vision.pte", Selection(), timing)
-    assert apart < (APART_ON_CPU if device.target.is_cpu else APART)
-
-
-def test_what_stamps_cost_is_told(decoded: Profile) -> None:
+def test_the_report_says_what_timestamps_cost(decoded: Profile) -> None:
     """Times as they were measured stay in the profile: none is less than what is left of it, and the pass is
     no longer than all of them, as it would be were a launch missing."""
     stamped = [launch.stamped_seconds for launch in decoded.launches]
@@ -89,9 +78,9 @@ def test_what_stamps_cost_is_told(decoded: Profile) -> None:
     assert decoded.stamp_seconds * len(stamped) == pytest.approx(sum(stamped) - decoded.launch_seconds)
     assert sum(stamped) > (1 - APART_ON_CPU) * decoded.pass_seconds
     assert decoded.launch_seconds <= decoded.paired_seconds + 1e-12
-    told = replace(decoded, paired_seconds=decoded.launch_seconds + 2e-6 * len(stamped))
+    adjusted = replace(decoded, paired_seconds=decoded.launch_seconds + 2e-6 * len(stamped))
     begin = f"timestamps add {human_time(decoded.stamp_seconds)} per launch, which is subtracted"
-    assert f"{begin} (2 µs of it to match the time of the whole pass)" in notes(told)
+    assert f"{begin} (2 µs of it to match the time of the whole pass)" in notes(adjusted)
     assert begin in notes(replace(decoded, paired_seconds=decoded.launch_seconds))
     assert not [note for note in notes(replace(decoded, timing="wall")) if "stamps" in note]
 
@@ -140,13 +129,6 @@ def test_a_decode_step_draws_a_token(decoded: Profile, models: Path) -> None:
     assert all(launch.delegate == 0 for launch in read.launches)
 
 
-def test_a_token_that_goes_through_the_host(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LanguageModel, "is_resident", False)
-    profile = pteron.profile(models / "tiny_llama_q4.pte", Decode(3), runs=1, ceilings=False)
-    assert profile.what == "decode at context 3, without sampling, which runs on the host"
-    assert all(launch.delegate == 0 for launch in profile.launches)
-
-
 @pytest.mark.rewrites
 def test_kernels_for_other_adapters(
     models: Path, device: Device, own_subgroups: Target, monkeypatch: pytest.MonkeyPatch
@@ -181,15 +163,14 @@ def test_layers(decoded: Profile, seen: Profile) -> None:
     assert seen.layers == 0
 
 
-@pytest.mark.parametrize("by", ["launch", "node", "operator", "family", "layer", "kernel"])
-def test_rows_hold_every_launch_once(by: str, decoded: Profile) -> None:
-    rows = group_launches(decoded, by)
-    assert sorted(launch.index for row in rows for launch in row.launches) == list(
-        range(len(decoded.launches))
-    )
-    assert sum(row.seconds for row in rows) == pytest.approx(decoded.launch_seconds)
-    assert sum(row.share for row in rows) == pytest.approx(1)
-    assert sum(row.bytes for row in rows) == sum(launch.bytes for launch in decoded.launches)
+def test_rows_hold_every_launch_once(decoded: Profile) -> None:
+    for by in GROUPINGS:
+        rows = group_launches(decoded, by)
+        indices = sorted(launch.index for row in rows for launch in row.launches)
+        assert indices == list(range(len(decoded.launches))), by
+        assert sum(row.seconds for row in rows) == pytest.approx(decoded.launch_seconds), by
+        assert sum(row.share for row in rows) == pytest.approx(1), by
+        assert sum(row.bytes for row in rows) == sum(launch.bytes for launch in decoded.launches), by
 
 
 # Bytes and operations ---------------------------------------------------------------------------
@@ -270,17 +251,6 @@ def test_caches_count_as_far_as_they_are_filled(models: Path) -> None:
     assert len(written) == 1
 
 
-def test_models_of_one_architecture_take_the_same_operations(models: Path) -> None:
-    found = {
-        sum(
-            launch.operations or 0
-            for launch in pteron.profile(models / f"{name}.pte", Prefill(7), runs=1, ceilings=False).launches
-        )
-        for name in ("tiny_llama_fp32", "tiny_llama_q4", "tiny_llama_8da4w")
-    }
-    assert len(found) == 1
-
-
 # Calls, states, stages --------------------------------------------------------------------------
 
 
@@ -306,6 +276,7 @@ def test_states_of_others_stay_as_they_are(timing: str, programs: Path) -> None:
     inputs = [np.ones(spec.shape_max, spec.dtype.numpy) for spec in program["forward"].inputs if spec.dtype]
     for used in (program, untouched):
         used["forward"](*inputs)
+    gc.collect()  # programs that earlier tests left open
     before = program.device.buffer_bytes
     pteron.profile(program, runs=3, timing=timing)
     assert program.device.buffer_bytes == before

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check import each
 from golden import Case, assert_outputs, read_cases
 
 import pteron
@@ -34,7 +35,7 @@ def test_every_program_has_its_answers() -> None:
     assert sorted(path.stem for path in PROGRAMS.glob("*.pte")) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_numpy(name: str) -> None:
     with load(name) as program:
         for case in cases_of(name):
@@ -43,7 +44,7 @@ def test_numpy(name: str) -> None:
             assert_outputs(outputs, case.outputs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_torch(name: str) -> None:
     torch: Any = pytest.importorskip("torch")
     with load(name) as program:
@@ -59,7 +60,7 @@ def test_torch(name: str) -> None:
             assert_outputs(arrays, case.outputs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_outputs_kept_on_the_gpu(name: str) -> None:
     with load(name) as program:
         for case in cases_of(name):
@@ -67,7 +68,7 @@ def test_outputs_kept_on_the_gpu(name: str) -> None:
             assert_outputs(outputs, case.outputs)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@each("kind", [bytes, bytearray, memoryview])
 def test_program_as_bytes(kind: type) -> None:
     with pteron.load(kind((PROGRAMS / "mlp.pte").read_bytes())) as program:
         run_cases(program, cases_of("mlp"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check import each
 from golden import assert_outputs, read_cases
 
 import pteron
@@ -87,7 +88,7 @@ def tree(arguments: list[Any], named: dict[str, Any]) -> str:
     return json.dumps([1, node("builtins.tuple", [node("builtins.tuple", arguments), by_name])])
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "count", "names"),
     [
         (tree([LEAF], {"mask": LEAF}), 2, ["input_0", "mask"]),

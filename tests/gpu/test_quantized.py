@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from arguments import tensor, weight
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from quantized_cases import DYNAMIC, EMBEDDING, EMBEDDING_4BIT, LINEAR, packed, scales, sums
 
+from pteron.families.quantized.linear_q4 import BLOCK_WORDS, thread_cut
 from pteron.ops import Target
 
 pytestmark = pytest.mark.kernels
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.kernels
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("group", [32, 64, 128, 256])
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_linear(group: int, columns: int, target: Target) -> None:
@@ -34,7 +36,7 @@ def test_rows_that_end_within_a_word(depth: int, target: Target) -> None:
     check_op(LINEAR, x, *arguments, live=LIVE_ROWS, target=target, tolerance=1e-4)
 
 
-@floats
+@each_float
 def test_linear_in_float_types(dtype: str, target: Target) -> None:
     arguments = (weight(values=packed(13, 64), dtype="u8"), scales(64, 32, 13), 32, weight(16))
     x = tensor(2, "M", 64, low=-1, high=1)
@@ -91,9 +93,9 @@ def test_dynamic_activations(bias: bool, target: Target) -> None:
     check_op(DYNAMIC, *arguments, live=LIVE_ROWS, target=target, tolerance=1e-3)
 
 
-@pytest.mark.parametrize("linear_order", [True, False])
-@pytest.mark.parametrize("group", [32, 64])
-@floats
+@each("linear_order", [True, False])
+@each("group", [32, 64])
+@each_float
 def test_embedding(linear_order: bool, group: int, dtype: str, target: Target) -> None:
     arguments = (
         weight(values=packed(131, 64), dtype="u8"),
@@ -118,9 +120,9 @@ def test_embedding_of_a_large_vocabulary() -> None:
     check_op(EMBEDDING, *arguments)
 
 
-@pytest.mark.parametrize("scales_shape", [(13,), (13, 1), (13, 2), (13, 7)])
-@pytest.mark.parametrize("zeros", [True, False])
-@floats
+@each("scales_shape", [(13,), (13, 1), (13, 2), (13, 7)])
+@each("zeros", [True, False])
+@each_float
 def test_embedding_4bit(scales_shape: tuple[int, ...], zeros: bool, dtype: str, target: Target) -> None:
     """Rows that are no whole words, groups that end within a byte."""
     bytes = np.random.default_rng(1).integers(0, 256, (13, 7)).astype(np.uint8)
@@ -148,3 +150,30 @@ def test_embedding_4bit_refuses() -> None:
     refuse_op(EMBEDDING_4BIT, weights, good, weight(3), -8, 7, indices, None, match=match, out=out)
     flat = weight(12, dtype="u8", low=0, high=255)
     refuse_op(EMBEDDING_4BIT, flat, good, None, -8, 7, indices, None, match="width / 2", out=out)
+
+
+# Strips of columns, and groups of any whole words -------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [8, 16, 24, 40, 32])
+def test_groups_of_any_whole_words(group: int, target: Target) -> None:
+    """Four consecutive words may span several groups, and the last block of four may be partial."""
+    depth = 3 * group
+    arguments = (weight(values=packed(37, depth), dtype="u8"), scales(depth, group, 37))
+    x = tensor("M", depth, low=-1, high=1)
+    check_op(LINEAR, x, *arguments, group, None, live={"M": (5, 1, 3)}, target=target)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 129, 1031])
+def test_strips_cover_all_columns(columns: int, target: Target) -> None:
+    arguments = (weight(values=packed(columns, 32), dtype="u8"), scales(32, 32, columns))
+    x = tensor("M", 32, low=-1, high=1)
+    check_op(LINEAR, x, *arguments, 32, None, live={"M": (9, 1, 2)}, target=target)
+
+
+def test_an_invocation_stays_below_the_limit_of_loops() -> None:
+    for rows in (1, 2, 3, 4, 67):
+        declarations, words = thread_cut(rows, 1 << 20)
+        tile, wide = declarations["TILE"], declarations["WIDE"]
+        assert words % BLOCK_WORDS == 0
+        assert words // BLOCK_WORDS * (8 + wide) * (1 + tile) + tile * (1 + wide) < 65535

@@ -16,7 +16,7 @@ from affine_cases import (
     quantize_affine,
 )
 from arguments import tensor, weight
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, refuse_op
 
 from pteron.ops import Target
 
@@ -51,7 +51,7 @@ def test_quantize_per_tensor(kind: str, scale: float, zero: int, target: Target)
     check_op(name, tensor(values=ties(scale)), *arguments, **options)
 
 
-@floats
+@each_float
 def test_quantize_per_tensor_in_float_types(dtype: str, target: Target) -> None:
     check_op(
         f"{DECOMPOSED}quantize_per_tensor.default",
@@ -172,7 +172,7 @@ def test_per_channel(kind: str, axis: int, channels: int, target: Target) -> Non
         )
 
 
-@pytest.mark.parametrize("scale", [0.0173, 0.1, 3.7])
+@each("scale", [0.0173, 0.1, 3.7])
 def test_ties_per_channel(scale: float, target: Target) -> None:
     """Reciprocals are rounded as in PyTorch, so values half-way between two integers stay half-way."""
     x = np.stack([ties(scale), ties(scale)])
@@ -186,7 +186,7 @@ def test_ties_per_channel(scale: float, target: Target) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["i8", "u8", "i16"])
+@each("kind", ["i8", "u8", "i16"])
 def test_per_token(kind: str, target: Target) -> None:
     low, high = RANGES[kind]
     scales, zeros = tensor(2, "S", 1, low=0.01, high=0.1), tensor(2, "S", 1, dtype="i32", low=-9, high=9)
@@ -234,8 +234,8 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "block"), BLOCKS)
-@pytest.mark.parametrize("kind", ["i8", "u8"])
+@each(("shape", "block"), BLOCKS)
+@each("kind", ["i8", "u8"])
 def test_affine(shape: tuple[int, ...], block: list[int], kind: str, target: Target) -> None:
     counts = [size // along for size, along in zip(shape, block, strict=True)]
     scale, zero = tensor(*counts, low=0.01, high=0.1), tensor(*counts, dtype="i32", low=0, high=9)
@@ -257,7 +257,7 @@ def test_affine(shape: tuple[int, ...], block: list[int], kind: str, target: Tar
         )
 
 
-@floats
+@each_float
 def test_affine_of_live_rows(dtype: str, target: Target) -> None:
     scale, zero = tensor("S", 2, dtype="f32", low=0.01, high=0.1), tensor("S", 2, dtype="i32", low=0, high=9)
     check_op(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import tensor, weight
-from check import check_op, refuse_op
+from check import check_op, each, refuse_op
 from int8 import FULL, bias_of, padded, parameters, random_int8
 from int8_planes import CONV, DEPTHWISE, OUT, SCALES, depthwise, regular
 
@@ -34,8 +34,8 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("channels", [(8, 8), (3, 6), (5, 67)])
+@each("window", WINDOWS)
+@each("channels", [(8, 8), (3, 6), (5, 67)])
 def test_conv2d(window: Any, channels: tuple[int, int], target: Target) -> None:
     check_regular(CONV, tensor("S", channels[0], "T", 11, **FULL), channels, window, target=target)
 
@@ -46,8 +46,8 @@ def test_groups(channels: tuple[int, int], groups: int, target: Target) -> None:
     check_regular(CONV, x, channels, WINDOWS[0], groups, target=target)
 
 
-@pytest.mark.parametrize("activation", ["none", "relu"])
-@pytest.mark.parametrize("channels", [(4, 8), (33, 5), (7, 131)])
+@each("activation", ["none", "relu"])
+@each("channels", [(4, 8), (33, 5), (7, 131)])
 def test_pointwise(channels: tuple[int, int], activation: str, target: Target) -> None:
     window = ([1, 1], [1, 1], [0, 0], [1, 1])
     x = tensor("S", channels[0], 5, "T", **FULL)
@@ -69,7 +69,7 @@ def test_tall_tiles(target: Target) -> None:
     check_regular(CONV, tensor(1, 3, 133, 131, **FULL), (3, 130), WINDOWS[0], target=target)
 
 
-@pytest.mark.parametrize("zero", [-128, 127])
+@each("zero", [-128, 127])
 def test_extremes(zero: int, target: Target) -> None:
     for value in (-128, 127):
         weights = np.full((5, 4, 3, 3), value)
@@ -84,6 +84,7 @@ def test_extremes(zero: int, target: Target) -> None:
         )
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_depthwise(window: Any, activation: str, target: Target) -> None:
@@ -99,10 +100,8 @@ TRANSPOSED_WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("window", TRANSPOSED_WINDOWS)
-@pytest.mark.parametrize(
-    ("channels", "groups"), [((8, 8), 1), ((3, 6), 1), ((6, 16), 2), ((4, 4), 4), ((5, 67), 1)]
-)
+@each("window", TRANSPOSED_WINDOWS)
+@each(("channels", "groups"), [((8, 8), 1), ((3, 6), 1), ((6, 16), 2), ((4, 4), 4), ((5, 67), 1)])
 def test_transposed(window: Any, channels: tuple[int, int], groups: int, target: Target) -> None:
     inputs, outputs = channels
     size, *rest = window

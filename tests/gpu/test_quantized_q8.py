@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, floats, refuse_op
 from int8 import ADD, FULL, LINEAR, RELU, SHUFFLE, bias_of, factors, parameters
 
 from pteron.ops import Target
@@ -23,8 +23,8 @@ EVERY = np.arange(-128, 128)
 
 
 # With the second set of scales some sums are half-way between two int8 steps.
-@pytest.mark.parametrize("scales", [(0.031, 5, 0.047, -4, 0.06, 7), (0.5, 0, 0.25, 3, 0.5, -1)])
-@pytest.mark.parametrize("alpha", [1.0, 2.0, 0.3, -1.0])
+@each("scales", [(0.031, 5, 0.047, -4, 0.06, 7), (0.5, 0, 0.25, 3, 0.5, -1)])
+@each("alpha", [1.0, 2.0, 0.3, -1.0])
 def test_add(scales: Any, alpha: float, target: Target) -> None:
     options: dict[str, Any] = {"out": "i8", "target": target}
     check_op(ADD, tensor(3, "S", 5, **FULL), tensor("S", 1, **FULL), *scales, alpha, **options)
@@ -32,7 +32,7 @@ def test_add(scales: Any, alpha: float, target: Target) -> None:
     check_op(ADD, *every, *scales, alpha, **options)
 
 
-@pytest.mark.parametrize("scales", [(0.031, 5, 0.047, -4), (0.25, -128, 0.5, 127), (0.1, 10, 0.1, -20)])
+@each("scales", [(0.031, 5, 0.047, -4), (0.25, -128, 0.5, 127), (0.1, 10, 0.1, -20)])
 def test_relu(scales: Any, target: Target) -> None:
     options: dict[str, Any] = {"out": "i8", "target": target}
     check_op(RELU, tensor("S", 3, "T", **FULL), *scales, **options)
@@ -40,8 +40,8 @@ def test_relu(scales: Any, target: Target) -> None:
     check_op(RELU, tensor("S", 3, "T", **FULL), *scales, **options, live=NOTHING)
 
 
-@pytest.mark.parametrize("factor", [1, 2, 3])
-@pytest.mark.parametrize("scales", [(0.031, 5, 1 / 0.031, 5), (0.031, 5, 1 / 0.047, -4)])
+@each("factor", [1, 2, 3])
+@each("scales", [(0.031, 5, 1 / 0.031, 5), (0.031, 5, 1 / 0.047, -4)])
 def test_pixel_shuffle(factor: int, scales: Any, target: Target) -> None:
     for shape in (("S", 2 * factor * factor, 3, "T"), (factor * factor, "S", "T")):
         x = tensor(*shape, **FULL)
@@ -62,6 +62,7 @@ def test_elements_refuse() -> None:
 # Linear -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", [LINEAR, GEMV])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (32, 67), (101, 130)])
 @pytest.mark.parametrize("activation", ["none", "relu"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from arguments import tensor
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from quantized_cases import AFFINE, PER_TENSOR, PER_TOKEN, per_tensor, per_token
 
 from pteron.ops import Target
@@ -26,8 +26,8 @@ EDGES = np.array(
 )
 
 
-@pytest.mark.parametrize("length", [1, 7, 64, 300])
-@pytest.mark.parametrize("mapping", ["ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"])
+@each("length", [1, 7, 64, 300])
+@each("mapping", ["ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"])
 def test_rows(length: int, mapping: str, target: Target) -> None:
     x = tensor(1, "S", length, low=-2, high=3)
     for rest in ((None, -128, 127, None), (None, -8, 7, 1e-3), (None, None, None, None)):
@@ -35,8 +35,8 @@ def test_rows(length: int, mapping: str, target: Target) -> None:
         check_op(AFFINE, *arguments, target=target, tolerance=EXACT)
 
 
-@pytest.mark.parametrize("keepdim", [True, False])
-@pytest.mark.parametrize("block", [[1, 4, 10], [1, 1, 5], [6, 8, 10], [1, 1, 1], [1, 8, 10], [3, 8, 10]])
+@each("keepdim", [True, False])
+@each("block", [[1, 4, 10], [1, 1, 5], [6, 8, 10], [1, 1, 1], [1, 8, 10], [3, 8, 10]])
 def test_blocks(block: list[int], keepdim: bool, target: Target) -> None:
     rest = (None, -128, 127, None, None, None, keepdim)
     check_op(
@@ -86,13 +86,13 @@ def test_per_tensor_of_many(target: Target) -> None:
     check_op(PER_TENSOR, x, *arguments, oracle=per_tensor, live=live, target=target, tolerance=EXACT)
 
 
-@pytest.mark.parametrize("length", [1, 13, 300])
+@each("length", [1, 13, 300])
 def test_per_token(length: int, target: Target) -> None:
     check_op(PER_TOKEN, tensor(2, "S", length), None, oracle=per_token, target=target, tolerance=EXACT)
     check_op(PER_TOKEN, tensor(values=EDGES), None, oracle=per_token, target=target, tolerance=EXACT)
 
 
-@floats
+@each_float
 def test_float_types(dtype: str, target: Target) -> None:
     x = tensor(2, "S", 13)
     check_op(PER_TOKEN, x, None, oracle=per_token, dtype=dtype, target=target)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
-from check import check_op
+from check import check_op, each
 from fused_cases import CASES
 from fused_cases import check as check_fused
 from quantized_cases import LINEAR, packed
@@ -112,7 +112,7 @@ def words(columns: int, depth: int, group: int = 64, library: str = "words") -> 
 GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152, invocations_max=1024)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rows", "columns", "depth", "found"),
     [
         (5, 16384, 2048, (Strip(8, 4), 1)),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
-from check import check_op
+from check import check_op, each
 from fused_cases import check as check_fused
 from kernel_files import kernel
 from quantized_cases import DYNAMIC, LINEAR, packed, sums
@@ -156,7 +156,7 @@ def test_depths_that_are_no_steps(group: int, depth: int, hardware: Target) -> N
     check_floats((33, 7), 67, depth, group, hardware)
 
 
-@pytest.mark.parametrize("group", [32, 64, 96, 128, 256])
+@each("group", [32, 64, 96, 128, 256])
 def test_int8_is_exact(group: int, target: Target) -> None:
     check_int8((33, 20), 67, 2 * group, group, target, exact=True)
 

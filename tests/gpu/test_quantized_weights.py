@@ -19,6 +19,7 @@ LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 DEPTHS = [1, 2, 6, 8, 36, 101, 324]  # with words and vec4s that are whole, and that are not
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_four_bits(depth: int, columns: int, target: Target) -> None:
@@ -34,6 +35,7 @@ def test_four_bits_in_strips(depth: int, own_subgroups: Target) -> None:
     check_op(QCS4W, *arguments, live={"M": (32, 5, 17)}, target=own_subgroups)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_eight_bits(depth: int, columns: int, target: Target) -> None:

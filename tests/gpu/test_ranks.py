@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from arguments import Argument, tensor
-from check import check_op
+from check import check_op, each
 
 Shape = tuple[int | str, ...]
 
@@ -78,7 +78,7 @@ def test_gather() -> None:
     check_op("aten.gather.default", tensor(*EIGHT), 4, index, False, live=LIVE)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@each("dtype", ["f32", "i32"])
 def test_broadcasts(dtype: str) -> None:
     a, b = tensor(*ALTERNATING), tensor(*COMPLEMENT)
     check_op("aten.add.Tensor", a, b, 2, dtype=dtype, live=LIVE)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from arguments import tensor
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, refuse_op
 
 from pteron.ops import Target
 
@@ -17,41 +16,41 @@ DIMS: list[list[int] | None] = [[0], [1], [-1], [0, 1], [2, 0], [-1, -3], [0, 1,
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize("name", SUMS)
-@pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("keepdim", [True, False])
+@each("name", SUMS)
+@each("dim", DIMS)
+@each("keepdim", [True, False])
 def test_sums(name: str, dim: list[int] | None, keepdim: bool, target: Target) -> None:
     check_op(name, tensor("S", 5, "T"), dim, keepdim, None, target=target)
 
 
-@pytest.mark.parametrize("name", EXTREMES)
-@pytest.mark.parametrize("dim", [dim for dim in DIMS if dim is not None])
-@pytest.mark.parametrize("keepdim", [True, False])
+@each("name", EXTREMES)
+@each("dim", [dim for dim in DIMS if dim is not None])
+@each("keepdim", [True, False])
 def test_extremes(name: str, dim: list[int], keepdim: bool, target: Target) -> None:
     check_op(name, tensor("S", 5, "T"), dim, keepdim, target=target)
 
 
-@pytest.mark.parametrize("name", INDICES)
-@pytest.mark.parametrize("dim", [0, 1, -1, None])
-@pytest.mark.parametrize("keepdim", [True, False])
-@pytest.mark.parametrize("out", ["i32", "i64"])
+@each("name", INDICES)
+@each("dim", [0, 1, -1, None])
+@each("keepdim", [True, False])
+@each("out", ["i32", "i64"])
 def test_indices(name: str, dim: int | None, keepdim: bool, out: str) -> None:
     check_op(name, tensor("S", 5, "T"), dim, keepdim, out=out)
 
 
-@floats
-@pytest.mark.parametrize("name", SUMS)
+@each_float
+@each("name", SUMS)
 def test_float_types(name: str, dtype: str) -> None:
     check_op(name, tensor("S", 7), [-1], True, None, dtype=dtype)
 
 
-@floats
-@pytest.mark.parametrize("name", EXTREMES)
+@each_float
+@each("name", EXTREMES)
 def test_float_types_of_extremes(name: str, dtype: str) -> None:
     check_op(name, tensor("S", 7), [0], False, dtype=dtype)
 
 
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 257, 1009])
+@each("length", [1, 63, 64, 65, 257, 1009])
 def test_long_rows(length: int, target: Target) -> None:
     check_op("aten.sum.dim_IntList", tensor("S", length), [1], False, None, target=target, tolerance=1e-4)
     check_op("aten.amax.default", tensor("S", length), [1], False, target=target)
@@ -65,7 +64,7 @@ def test_dims_far_apart(target: Target) -> None:
     check_op("aten.sum.dim_IntList", tensor(2, 3, "S", 2, 3, 2), [1, 3, 5], False, None, target=target)
 
 
-@pytest.mark.parametrize("name", [*SUMS, *EXTREMES])
+@each("name", [*SUMS, *EXTREMES])
 def test_a_scalar(name: str, target: Target) -> None:
     rest = (None,) if name in SUMS else ()
     check_op(name, tensor(), [0], False, *rest, target=target)
@@ -77,7 +76,7 @@ def test_index_in_a_scalar() -> None:
     check_op("aten.argmax.default", tensor(), 0, False)
 
 
-@pytest.mark.parametrize("name", [*SUMS, *EXTREMES])
+@each("name", [*SUMS, *EXTREMES])
 def test_nan_and_infinity(name: str, target: Target) -> None:
     rows = (
         (1.0, NAN, 2.0),
@@ -91,7 +90,7 @@ def test_nan_and_infinity(name: str, target: Target) -> None:
     check_op(name, tensor(values=rows), [1], False, *rest, target=target)
 
 
-@pytest.mark.parametrize("name", INDICES)
+@each("name", INDICES)
 def test_index_of_nan_and_of_equals(name: str) -> None:
     rows = (
         (1.0, NAN, 2.0, NAN),
@@ -103,7 +102,7 @@ def test_index_of_nan_and_of_equals(name: str) -> None:
     check_op(name, tensor(values=rows), 1, False)
 
 
-@pytest.mark.parametrize("name", SUMS)
+@each("name", SUMS)
 def test_no_elements(name: str, target: Target) -> None:
     check_op(name, tensor("S", 0), [1], True, None, target=target)
     check_op(name, tensor(0, 3), None, False, None, target=target)
@@ -111,7 +110,7 @@ def test_no_elements(name: str, target: Target) -> None:
     check_op(name, tensor("S", 3, "T"), [0], False, None, live=NOTHING, target=target)
 
 
-@pytest.mark.parametrize("name", EXTREMES)
+@each("name", EXTREMES)
 def test_no_rows(name: str, target: Target) -> None:
     check_op(name, tensor(0, 3), [1], False, target=target)
 
@@ -129,7 +128,7 @@ def test_integers_are_compared_exactly(target: Target) -> None:
     check_op("aten.argmax.default", tensor(values=values), 1, False, dtype="i32")
 
 
-@pytest.mark.parametrize("name", EXTREMES)
+@each("name", EXTREMES)
 def test_the_extremes_of_integers(name: str, target: Target) -> None:
     """The least has no negative."""
     values = ((-(2**31), 5), (2**31 - 1, -(2**31)), (-(2**31), -(2**31)))

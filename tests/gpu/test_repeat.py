@@ -11,14 +11,13 @@ from row_cases import WORDS, added
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.errors import DtypeError, ShapeError
+from pteron.errors import DtypeError
 from pteron.families.layout.copy import copy_elements
-from pteron.gpu import Copy, Replay, WordIncrements, recording, submit
+from pteron.gpu import Copy, Replay, WordIncrements, submit
 from pteron.gpu.recording import increment_replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.host.tensors import View
 from pteron.ops import Dispatch, Operand, Target, op
-from pteron.plan import Compiled, Plan, Shapes
 from pteron.plan.advance import ADVANCE
 from pteron.runtime import multi_step as repeating
 from pteron.runtime.multi_step import repeat
@@ -52,7 +51,7 @@ def sliced(device: Device, divisor: int) -> Session:
 
 
 @pytest.mark.parametrize("runs", [1, 4, 18])
-def test_as_often_as_it_is_asked_for(runs: int, device: Device) -> None:
+def test_the_requested_number_of_runs(runs: int, device: Device) -> None:
     session = sliced(device, 1)
     states = session.states()
     seen: list[View] = []
@@ -105,23 +104,6 @@ def test_over_the_bounds_of_plans(device: Device, monkeypatch: pytest.MonkeyPatc
     session.close()
 
 
-def test_ends_where_no_plan_goes_on(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = sliced(device, 1)
-    states = session.states()
-    plan = Compiled.plan
-
-    def only_two_rows(compiled: Compiled, shapes: Shapes, values: dict[int, int]) -> Plan:
-        if values[0] > 21:
-            raise ShapeError("no more rows")
-        return plan(compiled, shapes, values)
-
-    monkeypatch.setattr(Compiled, "plan", only_two_rows)
-    assert repeat(session, [20], states, {0: 1}, 5, lambda *_: [], ())[1] == 2
-    with pytest.raises(ShapeError, match="no more rows"):
-        repeat(session, [22], states, {0: 1}, 5, lambda *_: [], ())
-    session.close()
-
-
 def test_growth_by_commands_of_the_step(device: Device) -> None:
     """What grows is given to those that let it grow, and no dispatch does it a second time."""
     session = sliced(device, 1)
@@ -138,25 +120,6 @@ def test_growth_by_commands_of_the_step(device: Device) -> None:
 
     _, count = repeat(session, [4], states, {0: 1}, 5, each, (), each_incrementing=each_incrementing)
     assert count == 5
-    last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
-    np.testing.assert_array_equal(last, TABLE[8:10])
-    session.close()
-
-
-def test_more_growth_than_kernels_take_along(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "GROWTHS", 0)
-    session = sliced(device, 1)
-
-    def each_incrementing(*_: object) -> list[Replay]:
-        raise AssertionError("it has no room")
-
-    views: list[View] = []
-
-    def each(_: object, outputs: object) -> list[Replay]:
-        views.extend(outputs)  # type: ignore[arg-type]
-        return []
-
-    repeat(session, [4], session.states(), {0: 1}, 5, each, (), each_incrementing=each_incrementing)
     last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[8:10])
     session.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import Argument, Symbol, tensor
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from plane_cases import BILINEAR, NEAREST, PRIORS, SAMPLER, SHUFFLE
 
 from pteron.ops import Target
@@ -32,18 +32,18 @@ SIZES: list[tuple[list[int] | None, list[float] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("size", "factors"), SIZES)
+@each(("size", "factors"), SIZES)
 def test_nearest(size: list[int] | None, factors: list[float] | None) -> None:
     check_op(NEAREST, tensor("N", 3, "S", "T"), size, factors, oracle=nearest, live=LIVE)
 
 
-@pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize(("size", "factors"), SIZES)
+@each("align", [False, True])
+@each(("size", "factors"), SIZES)
 def test_bilinear(size: list[int] | None, factors: list[float] | None, align: bool) -> None:
     check_op(BILINEAR, tensor("N", 3, "S", "T"), size, align, factors, live=LIVE)
 
 
-@floats
+@each_float
 def test_upsampling_in_float_types(dtype: str, target: Target) -> None:
     x = tensor("N", 2, "S", 7)
     check_op(NEAREST, x, None, [2.0, 1.5], oracle=nearest, live=LIVE, dtype=dtype, target=target)
@@ -58,7 +58,7 @@ def test_upsampling_to_live_sizes(target: Target) -> None:
     check_op(BILINEAR, tensor(1, 2, 6, 7), size, False, None, live=live, target=target)
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.7, 1.3, 1 / 3, 2.3, 3.3])
+@each("factor", [0.3, 0.7, 1.3, 1 / 3, 2.3, 3.3])
 def test_the_nearest_of_many(factor: float) -> None:
     check_op(NEAREST, tensor(1, 1, 59, 97), None, [factor, factor], oracle=nearest)
     check_op(NEAREST, tensor(1, 1, 59, 97), [int(59 * factor), 131], None, oracle=nearest)
@@ -69,7 +69,7 @@ INFINITE = np.random.default_rng(0).choice(
 )
 
 
-@pytest.mark.parametrize("align", [False, True])
+@each("align", [False, True])
 def test_infinities_and_nans(align: bool, target: Target) -> None:
     x = tensor(values=INFINITE)
     check_op(NEAREST, x, [11, 17], None, oracle=nearest, target=target)
@@ -87,8 +87,8 @@ def test_more_workgroups_than_an_axis_takes(target: Target) -> None:
     check_op(SAMPLER, tensor(1, 3, 16, 16), tensor(1, 31, 37, 2), 0, 0, False, target=narrow, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("factor", [1, 2, 3])
-@floats
+@each("factor", [1, 2, 3])
+@each_float
 def test_pixel_shuffle(factor: int, dtype: str, target: Target) -> None:
     channels = 2 * factor**2
     for lead in ((), ("N",), (2, "N", 3)):
@@ -114,7 +114,7 @@ def test_grid_sampler(mode: int, padding: int, align: bool) -> None:
     check_op(SAMPLER, tensor("N", 3, "S", 7), grid, mode, padding, align, live=LIVE, tolerance=1e-4)
 
 
-@floats
+@each_float
 def test_grid_sampler_in_float_types(dtype: str, target: Target) -> None:
     # Places that half floats hold, so that both sides sample the same ones.
     places = np.random.default_rng(0).integers(-20, 21, (2, 5, 3, 2)) / 16
@@ -131,7 +131,7 @@ def test_places_far_away(mode: int, padding: int, align: bool) -> None:
     check_op(SAMPLER, tensor(1, 2, 1, 5), tensor(values=places), mode, padding, align, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("padding", [0, 1, 2])
+@each("padding", [0, 1, 2])
 def test_places_that_are_no_numbers(padding: int) -> None:
     """PyTorch's answer depends on the processor: here they are NaN, or the nearest element to the first."""
     places = torch.tensor([[[[math.nan, 0.0], [0.5, -0.25], [0.0, math.nan]]]])
@@ -155,8 +155,8 @@ def test_grid_sampler_without_channels_or_places() -> None:
     check_op(SAMPLER, tensor(1, 2, 3, 4), tensor(1, 0, 2, 2), 0, 0, True)
 
 
-@pytest.mark.parametrize(("stride", "offset"), [(8, 0.5), (16, 0.0), (3, -1.25)])
-@floats
+@each(("stride", "offset"), [(8, 0.5), (16, 0.0), (3, -1.25)])
+@each_float
 def test_grid_priors(stride: int, offset: float, dtype: str, target: Target) -> None:
     live = {"S": (5, 11, 1, 7), "T": (13, 3, 0, 2)}
     for lead in ((), (1, 3)):
@@ -167,7 +167,7 @@ def test_grid_priors(stride: int, offset: float, dtype: str, target: Target) -> 
 # Refusals ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [NEAREST, BILINEAR])
+@each("name", [NEAREST, BILINEAR])
 def test_refused_sizes(name: str) -> None:
     def refuse(x: Argument, size: Argument, factors: Argument, match: str) -> None:
         align = () if name == NEAREST else (False,)

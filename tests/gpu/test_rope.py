@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from arguments import Symbol, tensor, weight
 from attention_cases import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 
 from pteron.reference.attention import rope
 
 ROPE_SLICE = "pteron.rope_slice"
 
 
-@floats
-@pytest.mark.parametrize("width", [2, 6, 64])
-@pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (6, 2)])
+@each_float
+@each("width", [2, 6, 64])
+@each(("heads", "key_heads"), [(1, 1), (6, 2)])
 def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
     tables = (tensor("S", width // 2, low=-1, high=1), tensor("S", width // 2, low=-1, high=1))
     check_op(
@@ -28,8 +28,8 @@ def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
     )
 
 
-@floats
-@pytest.mark.parametrize(("width", "rotary"), [(6, 6), (10, 6), (7, 4), (64, 64), (5, 0)])
+@each_float
+@each(("width", "rotary"), [(6, 6), (10, 6), (7, 4), (64, 64), (5, 0)])
 def test_rope_hf(width: int, rotary: int, dtype: str) -> None:
     tables = (weight(23, rotary, low=-1, high=1), weight(23, rotary, low=-1, high=1))
     arguments = (tensor(2, "S", 4, width), tensor(2, "S", 2, width), *tables, Symbol("p"))
@@ -43,8 +43,8 @@ def test_a_moving_start_takes_no_new_plan() -> None:
     check_op(ROPE_HF, *arguments, live=live, plans=0)
 
 
-@floats
-@pytest.mark.parametrize("shape", [("S", 6), (2, "S", 8), (2, 3, "S", 4)])
+@each_float
+@each("shape", [("S", 6), (2, "S", 8), (2, 3, "S", 4)])
 def test_rope_interleaved(shape: tuple[int | str, ...], dtype: str) -> None:
     table = tensor(*shape[-2:], low=-1, high=1)
     check_op(ROPE_INTERLEAVED, tensor(*shape), table, dtype=dtype)

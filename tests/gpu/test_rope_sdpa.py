@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
 from attention_cases import CAPACITY, DECODE, TurnedAttention
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, floats, refuse_op
 from small_graphs import run
 
 from pteron.gpu import Device
@@ -54,9 +54,9 @@ LIVE = {
 HALF = {"f16": 8e-3}  # keys are rounded once they are turned, before they are multiplied
 
 
-@floats
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 16, 2)])
+@each_float
+@each("form", FORMS)
+@each(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 16, 2)])
 def test_every_form(form: str, key_heads: int, width: int, batch: int, dtype: str, target: Target) -> None:
     heads = key_heads if form == "pairs" else 4
     case = arguments(form, heads, key_heads, width, batch)
@@ -71,6 +71,7 @@ def test_every_form(form: str, key_heads: int, width: int, batch: int, dtype: st
     )
 
 
+@pytest.mark.long(every=3)
 @floats
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 128, 1)])

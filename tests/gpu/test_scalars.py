@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from check import each
 from small_graphs import END, HALF, SUM, P, Q, open_session
 
 from pteron.dtypes import DType
@@ -31,25 +31,6 @@ def fetch(session: Delegate, *inputs: Any) -> np.ndarray[Any, Any]:
     return result.numpy()
 
 
-@pytest.mark.parametrize(
-    ("name", "compute"),
-    [
-        ("add", lambda a, b: a + b),
-        ("sub", lambda a, b: a - b),
-        ("mul", lambda a, b: a * b),
-        ("floordiv", lambda a, b: a // b),
-    ],
-)
-def test_arithmetic(name: str, compute: Callable[[int, int], int]) -> None:
-    two_live = open_session((name, P, Q, SUM), inputs=(P, Q), outputs=(SUM,))
-    one_live = open_session((name, P, -3, SUM), inputs=(P,), outputs=(SUM,))
-    other_live = open_session((name, 7, Q, SUM), inputs=(Q,), outputs=(SUM,))
-    for a, b in [(7, 2), (-7, 2), (7, -2), (-7, -2), (0, 5), (100, 1)]:
-        assert two_live.run([a, b], [None]) == [compute(a, b)]
-        assert one_live.run([a], [None]) == [compute(a, -3)]
-        assert other_live.run([b], [None]) == [compute(7, b)]
-
-
 def test_a_chain_of_arithmetic() -> None:
     """(p + 3) * (p - q) // 2"""
     session = open_session(
@@ -71,7 +52,7 @@ def test_division_by_zero() -> None:
         session.run([5, 0], [None])
 
 
-@pytest.mark.parametrize(("dim", "index", "value"), [(0, 0, 3), (0, -1, 9), (-1, 2, 7)])
+@each(("dim", "index", "value"), [(0, 0, 3), (0, -1, 9), (-1, 2, 7)])
 def test_an_integer_from_an_input(dim: int, index: int, value: int) -> None:
     session = open_session(
         ("et_vk.select_as_symint.default", POSITIONS, dim, index, P), inputs=(POSITIONS,), outputs=(P,)

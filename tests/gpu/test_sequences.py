@@ -11,7 +11,7 @@ import pytest
 import pteron
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.graph import Constant, Graph, Node, SymInt, Tensor
+from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.host.tensors import HostResult
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
@@ -122,27 +122,3 @@ def test_graphs_share_what_is_equal(device: Device, bytes_alike: bool, uploads: 
         (result,) = delegate.run([np.full(6, 2, np.float32)], [Wanted(DType.F32, on_gpu=False)])
         assert isinstance(result, HostResult)
         np.testing.assert_array_equal(result.numpy(), 2 * values)
-
-
-def test_parameters_whose_write_was_interrupted_are_written_again(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The buffer's content is unknown after the interruption, so even equal values are written again."""
-    p, x, out = SymInt(0), Tensor(1, DType.F32, (5, 2)), Tensor(2, DType.F32, (2,))
-    graph = Graph("row", (Node(0, "aten.select_copy.int", (x, 0, p, out)),), (p, x), (out,))
-    delegate = Delegate(Session.of(graph, device))
-    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
-    wanted = [Wanted(DType.F32, on_gpu=False)]
-    delegate.run([1, rows], wanted)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for row in (3, 1):  # 1 is what was written last, for all that is known
-        monkeypatch.setattr(Device, "write", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            delegate.run([3, rows], wanted)
-        monkeypatch.undo()
-        (result,) = delegate.run([row, rows], wanted)
-        assert isinstance(result, HostResult)
-        np.testing.assert_array_equal(result.numpy(), rows[row])

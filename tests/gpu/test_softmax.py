@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from arguments import tensor
-from check import NOTHING, check_op, floats, refuse_op
+from check import NOTHING, check_op, each, each_float, refuse_op
 
 from pteron.ops import Target
 
@@ -14,25 +13,25 @@ NAMES = ("aten._softmax.default", "aten._log_softmax.default")
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
+@each("name", NAMES)
+@each("dim", [0, 1, 2, -1, -3])
 def test_every_dim(name: str, dim: int, target: Target) -> None:
     check_op(name, tensor("S", 5, "T"), dim, False, target=target)
 
 
-@floats
-@pytest.mark.parametrize("name", NAMES)
+@each_float
+@each("name", NAMES)
 def test_float_types(name: str, dtype: str, target: Target) -> None:
     check_op(name, tensor("S", 7), -1, False, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("length", [1, 2, 64, 67, 257, 1009])
+@each("name", NAMES)
+@each("length", [1, 2, 64, 67, 257, 1009])
 def test_long_rows(name: str, length: int, target: Target) -> None:
     check_op(name, tensor("S", length), -1, False, live={"S": (3, 1, 2)}, target=target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_large_magnitudes(name: str, target: Target) -> None:
     rows = (
         (1e4, 1e4, -1e4),
@@ -44,13 +43,13 @@ def test_large_magnitudes(name: str, target: Target) -> None:
     check_op(name, tensor(values=rows), -1, False, target=target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_rows_without_an_answer(name: str, target: Target) -> None:
     rows = ((-INF, -INF, -INF), (INF, 0.0, 1.0), (0.0, NAN, 1.0), (NAN, 0.0, 1.0))
     check_op(name, tensor(values=rows), -1, False, target=target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_few_elements(name: str, target: Target) -> None:
     check_op(name, tensor(), 0, False, target=target)
     check_op(name, tensor("S", 0), 1, False, target=target)
@@ -58,6 +57,6 @@ def test_few_elements(name: str, target: Target) -> None:
     check_op(name, tensor("S", 3, "T"), 0, False, live=NOTHING, target=target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_refusals(name: str) -> None:
     refuse_op(name, tensor(3, 5), 2, False, out=((3, 5),), match="dim 2 is out of range for rank 2")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import Leaf, tensor, weight
-from check import check_op, floats, refuse_op
+from check import check_op, each, each_float, refuse_op
 from one_operator import OneOperator
 from quantized_cases import packed
 from training_cases import INPUT_GRADIENT, LOSS, RATES, REQUANTIZE, STEP, WEIGHT_GRADIENT
@@ -24,14 +24,14 @@ INF = float("inf")
 # Cross entropy ----------------------------------------------------------------------------------
 
 
-@floats
-@pytest.mark.parametrize("classes", [1, 2, 13, 131])
+@each_float
+@each("classes", [1, 2, 13, 131])
 def test_loss(classes: int, dtype: str, target: Target) -> None:
     arguments = tensor("S", classes), tensor("S", dtype="i64", low=-2, high=classes - 1), 3.0
     check_op(LOSS, *arguments, dtype=dtype, target=target)
 
 
-@pytest.mark.parametrize("labels", ["i32", "i64"])
+@each("labels", ["i32", "i64"])
 def test_the_loss_of_long_rows(labels: str, target: Target) -> None:
     """More classes than one invocation walks."""
     arguments = tensor(3, 20_011), tensor(values=(20_010, -1, 0), dtype=labels), 2.0
@@ -84,8 +84,8 @@ def test_the_loss_refuses() -> None:
 # Gradients --------------------------------------------------------------------------------------
 
 
-@floats
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (13, 7), (67, 131)])
+@each_float
+@each(("rows", "columns"), [(1, 1), (13, 7), (67, 131)])
 def test_weight_gradient(rows: int, columns: int, dtype: str, target: Target) -> None:
     d_out, x = tensor("S", rows, low=-1, high=1), tensor("S", columns, low=-1, high=1)
     check_op(WEIGHT_GRADIENT, d_out, x, dtype=dtype, target=target)
@@ -125,7 +125,7 @@ def test_input_gradient(given: Any, depth: int, columns: int, group: int, target
     check_op(INPUT_GRADIENT, *arguments, live=live, target=target, tolerance=1e-4)
 
 
-@floats
+@each_float
 def test_input_gradient_in_float_types(dtype: str, target: Target) -> None:
     arguments = (
         tensor(2, "S", 13, low=-1, high=1),
@@ -158,8 +158,8 @@ def test_gradients_refuse() -> None:
 # An optimiser's step ----------------------------------------------------------------------------
 
 
-@floats
-@pytest.mark.parametrize("name", [STEP, "adamw_step.default"])
+@each_float
+@each("name", [STEP, "adamw_step.default"])
 def test_step(name: str, dtype: str, target: Target) -> None:
     given = tensor("S", 5), tensor("S", 5), tensor("S", 5, low=0, high=2), tensor("S", 5)
     check_op(name, *given, *RATES, dtype=dtype, target=target, live={"S": (7, 0, 1, 11)})
@@ -199,8 +199,8 @@ def test_the_step_refuses() -> None:
 # 4-bit weights anew -----------------------------------------------------------------------------
 
 
-@floats
-@pytest.mark.parametrize(("columns", "group"), [(1, 32), (2, 1), (129, 64), (67, 7)])
+@each_float
+@each(("columns", "group"), [(1, 32), (2, 1), (129, 64), (67, 7)])
 def test_requantize(columns: int, group: int, dtype: str) -> None:
     arguments = tensor("S", columns), tensor(-(-columns // group), 12, low=0.05, high=0.9), group
     check_op(REQUANTIZE, *arguments, dtype=dtype, out="u8", live={"S": (7, 0, 1, 11)})

@@ -1,4 +1,4 @@
-"""RequestQueue for everything that was submitted, asleep or awake."""
+"""`Device.wait` returns once all submitted work is done, whether it sleeps or polls."""
 
 from __future__ import annotations
 

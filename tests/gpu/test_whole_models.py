@@ -139,7 +139,7 @@ def quantized(model: nn.Module, inputs: Inputs, quantizer: Any) -> nn.Module:
     return convert_pt2e(prepared)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize("is_dynamic", [False, True], ids=["weights", "activations"])
 def test_linear_layers_in_int8(is_dynamic: bool) -> None:
     from executorch.backends.vulkan.quantizer import vulkan_quantizer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from attention_cases import CACHED, CachedAttention, cached
-from check import check_op
+from check import check_op, each
 from fused_cases import FUSED, factors, fused
 from quantized_cases import INT8, LINEAR, QCS4W, bytes_of, packed, random_nibbles, scales, scales_of
 
@@ -129,7 +129,7 @@ def test_a_grid_that_is_folded(software: Target, launched: set[str]) -> None:
     assert "q4_windows" in launched
 
 
-@pytest.mark.parametrize(("columns", "bytes"), [(1000, 1 << 12), (7, 1 << 16), (4096, 1 << 16), (129, 720)])
+@each(("columns", "bytes"), [(1000, 1 << 12), (7, 1 << 16), (4096, 1 << 16), (129, 720)])
 def test_windows_hold_every_column_once(columns: int, bytes: int) -> None:
     """Words and scales of all windows are those of the matrix, in blocks of four columns."""
     random = np.random.default_rng(0)
@@ -207,7 +207,7 @@ def test_attention_of_too_many_launches(
     assert {"attention_windows", "attention_scores"} <= launched
 
 
-def test_what_lies_past_the_context_is_not_read(software: Target, launched: set[str]) -> None:
+def test_positions_past_the_context_are_not_read(software: Target, launched: set[str]) -> None:
     """Caches that hold no numbers where nothing has been written."""
     holes = [weight(values=np.full((1, 93, 2, 16), np.nan, np.float32)) for _ in "kv"]
     query, key, value, _, _, place = cached(4, 2, 16, capacity=93)
@@ -224,9 +224,7 @@ def test_a_window_has_what_follows_its_first_element() -> None:
     assert window.start == 128
 
 
-@pytest.mark.parametrize(
-    "change", [{"broadcasts": False}, {"uniform_bytes_max": 1 << 14}, {"uniform_alignment": 64}]
-)
+@each("change", [{"broadcasts": False}, {"uniform_bytes_max": 1 << 14}, {"uniform_alignment": 64}])
 def test_a_device_without_what_windows_need(change: dict[str, Any]) -> None:
     planned = Target(broadcasts=True, uniform_alignment=16)
     planned.check_runs_on(planned)

@@ -12,6 +12,7 @@ import pteron
 from pteron import Device, DeviceError, OutOfMemory
 from pteron.gpu import memory
 from pteron.runtime.delegate import Delegate
+from pteron.tools.inspect.page import program_details
 
 
 def test_a_machine_without_room_for_a_program(
@@ -70,3 +71,27 @@ def test_a_buffer_above_the_limits_is_named(device: Device) -> None:
     limit = device.adapter.limits["max-storage-buffer-binding-size"]
     with pytest.raises(DeviceError, match=rf"a tensor needs .*{limit:,} \(max-storage-buffer-binding-size\)"):
         device.create_buffer(limit + 16, "a tensor")
+
+
+# The memory that the inspect page shows -----------------------------------------------------------
+
+
+ROUNDING = 16  # bytes, by which each buffer may be larger
+
+
+@pytest.mark.parametrize("name", ["models/tiny_llama_q4.pte", "programs/mlp.pte"])
+def test_bytes_on_the_device(name: str, device: Device) -> None:
+    path = Path(__file__).parents[1] / "fixtures" / name
+    inside = program_details(path, adapter=device.adapter.name, method="forward")
+    (delegate,) = inside.methods[0].delegates
+    memory = delegate.plans[0].memory
+    assert memory is not None
+    with pteron.load(path, device=device) as program:
+        held = program["forward"].gpu_bytes
+    for kind, bytes, buffers in (
+        ("weights", memory.weights, len(delegate.constants)),
+        ("states", memory.states, len(delegate.values)),
+        ("activations", memory.activations_reserved, len(delegate.values)),
+        ("scratch", memory.scratch_reserved, len(delegate.values)),
+    ):
+        assert bytes <= held[kind] <= bytes + ROUNDING * buffers, kind

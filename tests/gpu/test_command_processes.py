@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a command: it ends with 130 and without a word, or is done before."""
+"""Commands as processes: Ctrl-C, a full disk, a stream that is not finished, a locale that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TIMES = 2  # that each command is interrupted
 
 
 @pytest.fixture(autouse=True)
-def _heeded() -> Iterator[None]:
-    """Where tests run in the background, shells let them and what they start ignore Ctrl-C."""
+def _sigint_is_not_ignored() -> Iterator[None]:
+    """Shells let background jobs, and the processes that they start, ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -71,15 +71,14 @@ def _interrupted(arguments: list[str], delay: float | None) -> tuple[float, int,
     return time.monotonic() - began, process.returncode, said
 
 
-@pytest.mark.parametrize("error", ["ImportError", "TypeError"])
-def test_ctrl_c_that_a_library_swallows(error: str) -> None:
+def test_ctrl_c_that_a_library_swallows() -> None:
     """As NumPy does while it is imported."""
     code = (
         "import signal, pteron.__main__ as command, pteron.cli as process\n"
         "def swallowed():\n"
         "    try: signal.raise_signal(signal.SIGINT)\n"
         "    except KeyboardInterrupt: pass\n"
-        f"    raise {error}('could not import module datetime')\n"
+        "    raise ImportError('could not import module datetime')\n"
         "process.run_process = swallowed\n"
         "raise SystemExit(command.main())"
     )
@@ -112,3 +111,41 @@ print(next(stream).text)
 def test_an_unfinished_stream_at_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b" upon\n", b"")
+
+
+# A locale that is not UTF-8, as on Windows in the West --------------------------------------------
+
+
+# Reading or writing text without naming its encoding is an error in Pteron's own modules.
+STRICT = """
+import warnings
+warnings.filterwarnings("error", category=EncodingWarning, module=r"pteron(\\.|$)")
+from pteron.__main__ import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.long(every=5)
+@pytest.mark.parametrize(
+    ("command", "encoding"),
+    [("inspect", "cp1252"), ("info", "cp1252"), ("run", "cp1252"), ("demo", "cp1252"), ("run", "latin-1")],
+)
+def test_a_command_in_a_foreign_locale(command: str, encoding: str, programs: Path) -> None:
+    program = str(programs / "mlp_dynamic.pte")
+    arguments = {
+        "info": ["info"],
+        "inspect": ["inspect", program, "--graph"],
+        "run": ["run", program, "--repeat", "1"],
+        "demo": ["demo", "--max-new-tokens", "4"],
+    }[command]
+    foreign = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [sys.executable, "-X", "warn_default_encoding", "-c", STRICT, *arguments],
+        capture_output=True,
+        env={**os.environ, **foreign},
+    )
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode(encoding)
+    sign = {"info": "pteron ", "inspect": "f32[<=17, 7]", "run": "f32[<=17, 7]", "demo": "Once upon a time"}
+    assert sign[command] in text
+    assert "\\u" not in text

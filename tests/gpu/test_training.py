@@ -78,7 +78,7 @@ def test_the_loss_refuses() -> None:
     refuse_op(LOSS, tensor(2, 3, 1), labels, 1.0, match="rows, classes", out=shapes)
     refuse_op(LOSS, tensor(2, 3), tensor(3, dtype="i64"), 1.0, match="one label per row", out=shapes)
     refuse_op(LOSS, tensor(2, 3), tensor(2), 1.0, match="labels must be integers", out=shapes)
-    refuse_op(LOSS, tensor(2, 0), labels, 1.0, match="needs a class", out=[(), (2, 0)])
+    refuse_op(LOSS, tensor(2, 0), labels, 1.0, match="at least one class", out=[(), (2, 0)])
 
 
 # Gradients --------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_input_gradient_over_many_outputs(target: Target) -> None:
 
 
 def test_gradients_refuse() -> None:
-    refuse_op(WEIGHT_GRADIENT, tensor(3, 5), tensor(4, 7), match="as many rows", out=[(5, 7)])
+    refuse_op(WEIGHT_GRADIENT, tensor(3, 5), tensor(4, 7), match="same number of rows", out=[(5, 7)])
     weights, scales = weight(values=packed(5, 32), dtype="u8"), weight(1, 5)
     out = [(3, 32)]
     refuse_op(INPUT_GRADIENT, tensor(3, 4), weights, scales, 32, match="one column per row", out=out)

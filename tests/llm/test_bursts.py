@@ -169,7 +169,7 @@ def test_without_the_host_only_where_parameters_allow_it(
 ) -> None:
     """If parameters cannot advance on the GPU, the host submits every step, with the same tokens."""
     expected = drawn(model, SEEDED, 20)
-    monkeypatch.setattr(Recording, "advancing", lambda *_: None)
+    monkeypatch.setattr(Recording, "advance", lambda *_: None)
     counters = LoopCounters()
     assert drawn(model, SEEDED, 20, counters=counters) == expected
     assert counters.submissions == 20

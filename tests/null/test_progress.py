@@ -156,7 +156,7 @@ with export_progress() as tell:
     tell("tiny: 1 million parameters")
     for line in STAGES:
         tell(line)
-        time.sleep(0.3)
+        time.sleep(0.5)
     tell("written in 2 s")
 """
 

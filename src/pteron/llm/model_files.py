@@ -27,7 +27,8 @@ MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
 GENERATION = "generation_config.json"
 CONFIGURATIONS = (MANIFEST, GENERATION, "tokenizer_config.json", "special_tokens_map.json", "config.json")
 
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_ALWAYS = ("repetition_penalty",)
+_IF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 
 
 @dataclass
@@ -59,7 +60,7 @@ def read_sampling(folder: Path) -> dict[str, Any]:
     """The sampling that the model's authors recommend, as arguments of `Sampling`. Without `do_sample` only
     the repetition penalty applies."""
     content = read_json(folder / GENERATION)
-    names = DRAWING if content.get("do_sample") is True else DRAWING[-1:]
+    names = (*_IF_SAMPLING, *_ALWAYS) if content.get("do_sample") is True else _ALWAYS
     return {name: content[name] for name in names if content.get(name) is not None}
 
 

@@ -133,7 +133,7 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class UniformSlice:
     """A tensor from element `first` on, for a kernel that takes it as a uniform array."""
 
     of: Operand

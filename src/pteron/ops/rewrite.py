@@ -32,7 +32,7 @@ from typing import TypeAlias, TypeVar
 from pteron.graph import Graph, SymInt, Tensor, Value
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Bound, Dispatch, elements
-from pteron.ops.operand import BufferRef, Operand, Scratch, Window
+from pteron.ops.operand import BufferRef, Operand, Scratch, UniformSlice
 
 _VIEWS = ("aten.view_copy.default", "aten.clone.default")
 
@@ -125,7 +125,7 @@ def orders(call: Call) -> Iterator[tuple[Value, ...]]:
 
 def memory_of(bound: Bound) -> BufferRef | Scratch:
     """The buffer of a binding; two scratch buffers are never equal."""
-    bound = bound.of if isinstance(bound, Window) else bound
+    bound = bound.of if isinstance(bound, UniformSlice) else bound
     return bound.buffer if isinstance(bound, Operand) else bound
 
 

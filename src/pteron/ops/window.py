@@ -13,7 +13,7 @@ _COUNT_MAX = 1 << 31  # kernels count in 32 bits; positions before a plane wrap 
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """The place (y, x) of a window covers the elements y · stride + i · dilation - padding, i < size."""
 
     size: Pair
@@ -28,7 +28,7 @@ class Window:
         stride: Sequence[int] = (),
         padding: Sequence[int] = (0, 0),
         dilation: Sequence[int] = (1, 1),
-    ) -> Window:
+    ) -> SlidingWindow:
         """A window by an operator's lists: one number is for both dims, no stride means the size."""
         window = cls(
             _pair("a window", size),

@@ -10,14 +10,14 @@ import numpy as np
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Operand, require
 from pteron.ops.operand import HostArray, packing
-from pteron.ops.window import Pair, Window
+from pteron.ops.window import Pair, SlidingWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """A convolution over planes; one over a single dim has planes of height 1."""
 
-    window: Window
+    window: SlidingWindow
     transposed: bool
     batch: int
     groups: int
@@ -98,7 +98,7 @@ def geometry(
     require(groups > 0 and weight.shape[0] % groups == 0, f"weight must have {groups} groups", weight)
     inputs = weight.shape[0] if transposed else weight.shape[1] * groups
     require(x.shape[1] == inputs, f"the weight takes {inputs} channels", x, weight)
-    window = Window.of(
+    window = SlidingWindow.of(
         _lift(weight.shape[2:], 1, flat),
         _lift(stride, 1, flat),
         _lift(padding, 0, flat),

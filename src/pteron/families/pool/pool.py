@@ -13,7 +13,7 @@ from pteron.families.reduce.fold import LARGEST, SUM, Rows, fold, strided_rows
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import Dispatch, Operand, Scratch, Target, define, op, require
-from pteron.ops.window import Window
+from pteron.ops.window import SlidingWindow
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -23,7 +23,7 @@ kernel = Kernels(__name__)
 WINDOW_MAX = 128
 
 
-def _pooled_shape(x: Operand, window: Window, ceil_mode: bool) -> Shape:
+def _pooled_shape(x: Operand, window: SlidingWindow, ceil_mode: bool) -> Shape:
     require(x.rank in (3, 4) and x.dtype.is_float, "pools take three or four dims of floats", x)
     require(0 not in x.shape[-3:], "pools take planes and channels that are not empty", x)
     half = all(2 * padding <= reach for padding, reach in zip(window.padding, window.reach, strict=True))
@@ -31,23 +31,23 @@ def _pooled_shape(x: Operand, window: Window, ceil_mode: bool) -> Shape:
     return (*x.shape[:-2], *window.places(x.shape[-2:], ceil=ceil_mode))
 
 
-def _planes(x: Operand, window: Window) -> Rows | None:
+def _planes(x: Operand, window: SlidingWindow) -> Rows | None:
     """All planes as rows, if one window is exactly a plane."""
     covers = window.padding == (0, 0) and window.dilation == (1, 1) and window.size == x.shape[-2:]
     return strided_rows(x, numel(x.shape[:-2]), numel(x.shape[-2:])) if covers else None
 
 
-def _split(window: Window) -> tuple[Window, Window] | None:
+def _split(window: SlidingWindow) -> tuple[SlidingWindow, SlidingWindow] | None:
     """A window along the width and one along the height, if the window is too large for one invocation."""
     if numel(window.size) <= WINDOW_MAX or min(window.size) == 1:
         return None
     (height, width), (down, right) = window.size, window.stride
     (above, left), (rows, columns) = window.padding, window.dilation
-    along_width = Window((1, width), (1, right), (0, left), (1, columns))
-    return along_width, Window((height, 1), (down, 1), (above, 0), (rows, 1))
+    along_width = SlidingWindow((1, width), (1, right), (0, left), (1, columns))
+    return along_width, SlidingWindow((height, 1), (down, 1), (above, 0), (rows, 1))
 
 
-def _parameters(shape: Shape, out_shape: Shape, window: Window) -> dict[str, Any]:
+def _parameters(shape: Shape, out_shape: Shape, window: SlidingWindow) -> dict[str, Any]:
     """Planes and window as members of a kernel's Params."""
     return {
         **window.parameters,
@@ -67,7 +67,7 @@ def _parameters(shape: Shape, out_shape: Shape, window: Window) -> dict[str, Any
     "self kernel_size:ints stride:ints padding:ints ceil_mode:bool count_include_pad:bool "
     "divisor_override:int? -> out",
     shape=lambda x, size, stride, padding, ceil_mode, *_: _pooled_shape(
-        x, Window.of(size, stride, padding), ceil_mode
+        x, SlidingWindow.of(size, stride, padding), ceil_mode
     ),
 )
 def average_pool(
@@ -82,7 +82,7 @@ def average_pool(
     *,
     target: Target,
 ) -> Iterator[Dispatch]:
-    window = Window.of(kernel_size, stride, padding)
+    window = SlidingWindow.of(kernel_size, stride, padding)
     require(divisor_override != 0, "divisor_override must not be zero", x)
     divisor = None if divisor_override is None else float(divisor_override)
     if planes := _planes(x, window):
@@ -107,7 +107,7 @@ def _averages(
     shape: Shape,
     out: Operand | Scratch,
     out_shape: Shape,
-    window: Window,
+    window: SlidingWindow,
     counted: str,
     divisor: float | None,
 ) -> Dispatch:
@@ -129,7 +129,7 @@ def _averages(
 
 def _largest_shape(x: Operand, *arguments: Sequence[int]) -> Shape:
     *window, ceil_mode = arguments
-    return _pooled_shape(x, Window.of(*window), bool(ceil_mode))
+    return _pooled_shape(x, SlidingWindow.of(*window), bool(ceil_mode))
 
 
 def largest_pool(
@@ -147,7 +147,7 @@ def largest_pool(
     """The maximum of each window, and its index in the plane where the graph takes it."""
     whole = indices is None or indices.storage is Storage.I32
     require(whole, "indices are integers of 32 or 64 bits", x, indices)
-    window = Window.of(kernel_size, stride, padding, dilation)
+    window = SlidingWindow.of(kernel_size, stride, padding, dilation)
     planes = _planes(x, window)
     if indices is None and planes:
         yield from fold(planes, out, target, LARGEST)
@@ -171,7 +171,7 @@ def _maxima(
     out: Operand | Scratch,
     out_shape: Shape,
     indices: Operand | Scratch | None,
-    window: Window,
+    window: SlidingWindow,
 ) -> Dispatch:
     """The maximum of each window. `plane_indices` has the index of each element of x in its plane, if that is
     not the element's own."""

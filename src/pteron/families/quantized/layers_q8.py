@@ -26,7 +26,7 @@ from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
 from pteron.ops.operand import HostArray, packing
-from pteron.ops.window import Window
+from pteron.ops.window import SlidingWindow
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -68,7 +68,9 @@ def _planes(
 ) -> Geometry:
     """The sizes of a convolution of one or several images; of a transposed one, if it has an
     `output_padding`."""
-    window = Window.of(*([int(size) for size in sizes] for sizes in (kernel_size, stride, padding, dilation)))
+    window = SlidingWindow.of(
+        *([int(size) for size in sizes] for sizes in (kernel_size, stride, padding, dilation))
+    )
     groups = int(groups)
     fits = x.rank in (3, 4) and min(x.shape[-2:]) > 0
     require(fits, "x must be [image, channel, height, width], or one image, with places", x)
@@ -179,7 +181,7 @@ def _rows(x: Operand, weights: Operand, out: Operand) -> Geometry:
     """Rows as images of one pixel."""
     columns = weights.shape[0]
     rows = out.numel // columns if columns else 0
-    return Geometry(Window.of((1, 1)), False, rows, 1, x.shape[-1], columns, (1, 1), (1, 1))
+    return Geometry(SlidingWindow.of((1, 1)), False, rows, 1, x.shape[-1], columns, (1, 1), (1, 1))
 
 
 def q8ta_linear(*arguments: Any, target: Target) -> Iterator[Dispatch]:

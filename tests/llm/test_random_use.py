@@ -35,6 +35,5 @@ def test_random_use(
     use.run(100)
     del use
     gc.collect()
-    assert device.buffer_bytes <= before + (
-        1 << 16
-    )  # an interrupt inside a finalizer may keep a small buffer
+    kept_max = 1 << 16  # an interrupt inside a finalizer may keep a small buffer
+    assert device.buffer_bytes <= before + kept_max

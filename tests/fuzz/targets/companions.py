@@ -172,7 +172,7 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.bin"),
         seeds=lambda: iter([_llama2c()]),
         mutate=havoc,
-        watched=("llm/tokenizers/llama2c.py", "llm/tokenizers/bpe.py", "llm/output.py"),
+        watched=("llm/tokenizers/llama2c.py", "llm/output.py"),
         suffix=".bin",
     ),
     Target(

@@ -77,6 +77,7 @@ def check_op(
     dtype: str = "f32",
     out: str | None = None,
     tolerance: float | None = None,
+    atol: float | None = None,
     target: Target | None = None,
     plans: int | None = None,
 ) -> None:
@@ -84,7 +85,8 @@ def check_op(
 
     The oracle gets the arguments as PyTorch tensors, floats in float64 and integers in int64. By default it
     is PyTorch's own operator, or the reference of an operator that PyTorch does not have. `out` is the
-    element type of the outputs where the oracle's does not determine it, `plans` how many plans the runs may
+    element type of the outputs where the oracle's does not determine it, `tolerance` is relative and, unless
+    `atol` is given, absolute, `plans` how many plans the runs may
     take beyond the one at the maximum.
     """
     oracle = oracle or aten_reference(name) or find(name)
@@ -101,7 +103,7 @@ def check_op(
     try:
         for run, results in zip(runs, expected, strict=True):
             for (_, kind), array, result in zip(outputs, operator.run(run), results, strict=True):
-                _compare(array, result, kind, tolerance)
+                _compare(array, result, kind, tolerance, atol)
     finally:
         operator.close()
     assert plans is None or operator.counters.plans - planned <= plans
@@ -193,11 +195,19 @@ def _dtype(result: torch.Tensor, dtype: str, out: str | None) -> DType:
     return DType(dtype if dtype in ("i32", "i64") else "i64")
 
 
-def _compare(array: Array, result: torch.Tensor, dtype: DType, tolerance: float | None) -> None:
+def _compare(
+    array: Array, result: torch.Tensor, dtype: DType, tolerance: float | None, atol: float | None = None
+) -> None:
     assert array.shape == tuple(result.shape)
     expected = result.numpy().astype(np.float64 if dtype.is_float else dtype.numpy)
     if dtype.is_float:
         bound = tolerance or TOLERANCE[str(dtype)]
-        np.testing.assert_allclose(array.astype(np.float64), expected, rtol=bound, atol=bound, equal_nan=True)
+        np.testing.assert_allclose(
+            array.astype(np.float64),
+            expected,
+            rtol=bound,
+            atol=bound if atol is None else atol,
+            equal_nan=True,
+        )
     else:
         np.testing.assert_array_equal(array, expected.astype(array.dtype))

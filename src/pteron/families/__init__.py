@@ -13,6 +13,7 @@ from pteron.families import (
     layout,
     linear,
     norm,
+    order,
     pool,
     quantized,
     reduce,

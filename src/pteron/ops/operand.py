@@ -185,6 +185,10 @@ class Operand:
         shape = self.shape if shape is None else shape
         return replace(self, shape=shape, buffer=Scratch(numel(shape), self.storage))
 
+    def reshaped(self, shape: Shape) -> Operand:
+        """The same elements in another shape."""
+        return replace(self, shape=shape)
+
     def packed(self, layout: str, *arguments: int | str, count: int, storage: Storage) -> Weight:
         """This constant at its live shape, packed as `count` elements in a layout of its operator."""
         if not isinstance(self.buffer, Weight):

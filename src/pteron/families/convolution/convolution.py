@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pteron.families.convolution.geometry import geometry, out_shape
+from pteron.families.convolution.geometry import geometry, out_shape, volume_shape
 from pteron.families.convolution.kernels import Convolution
+from pteron.families.create.fill import fill
 from pteron.families.elementwise.binary import apply_binary
+from pteron.families.layout.copy import copy_strided
 from pteron.graph import Shape
 from pteron.ops import OPERATORS, Dispatch, Operand, Target, define, op, require
 from pteron.ops.shapes import broadcast
@@ -19,6 +21,8 @@ _ARGUMENTS = (
 
 
 def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
+    if x.rank == 5:
+        return volume_shape(x, weight, *rest[:6])
     return out_shape(geometry(x, weight, *rest[:6]), x.rank)
 
 
@@ -71,7 +75,73 @@ def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:
 
 def _plain(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     *inputs, out = arguments
+    if inputs[0].rank == 5:
+        yield from _over_volumes(*inputs, out, target)
+        return
     yield from finished_convolution(*inputs, None, None, None, "none", out, target=target)
+
+
+def _over_volumes(
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    out: Operand,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """A convolution over planes whose channels are all depths that a window reaches."""
+    batch, channels, depth = x.shape[:3]
+    area, taps, depths = math.prod(x.shape[3:]), weight.shape[2], out.shape[2]
+    unfolded = x.scratch((batch * depths, channels * taps, *x.shape[3:]))
+    yield fill(unfolded, 0)
+    for tap in range(taps):
+        shift = tap * dilation[0] - padding[0]
+        # Depths `at` of the input, and `to` of the output, that meet at this tap.
+        if transposed:
+            pairs = [(at, at * stride[0] + shift) for at in range(depth)]
+            steps = (1, stride[0])
+        else:
+            pairs = [(to * stride[0] + shift, to) for to in range(depths)]
+            steps = (stride[0], 1)
+        inside = [(at, to) for at, to in pairs if 0 <= at < depth and 0 <= to < depths]
+        if inside and x.numel:
+            at, to = inside[0]
+            image = channels * taps * area
+            yield copy_strided(
+                x,
+                unfolded,
+                (batch, len(inside), channels, area),
+                (channels * depth * area, steps[0] * area, depth * area, 1),
+                (depths * image, steps[1] * image, taps * area, 1),
+                x_offset=at * area,
+                out_offset=(to * channels * taps + tap) * area,
+            )
+    if transposed:
+        order = (0, 2, 1, 3, 4)
+        moved = weight.scratch(tuple(weight.shape[d] for d in order))
+        strides = tuple(weight.strides[d] for d in order)
+        yield copy_strided(weight, moved, moved.shape, strides, moved.strides)
+        flat = moved.reshaped((channels * taps, weight.shape[1], *weight.shape[3:]))
+    else:
+        flat = weight.reshaped((weight.shape[0], weight.shape[1] * taps, *weight.shape[3:]))
+    numbers = (stride[1:], padding[1:], dilation[1:], transposed, output_padding[1:], groups)
+    planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
+    yield from finished_convolution(
+        unfolded, flat, bias, *numbers, None, None, None, "none", planes, target=target
+    )
+    filters, out_area = out.shape[1], math.prod(out.shape[3:])
+    yield copy_strided(
+        planes,
+        out,
+        (batch, filters, depths, out_area),
+        (depths * filters * out_area, out_area, filters * out_area, 1),
+        (filters * depths * out_area, depths * out_area, out_area, 1),
+    )
 
 
 define(

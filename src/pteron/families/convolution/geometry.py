@@ -123,6 +123,31 @@ def out_shape(sizes: Geometry, rank: int) -> Shape:
     return (sizes.batch, sizes.rows, *sizes.out_plane[4 - rank :])
 
 
+def volume_shape(
+    x: Operand,
+    weight: Operand,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: AnyInt,
+) -> Shape:
+    """The output's shape of a convolution over [n, c, d, h, w]."""
+    require(weight.rank == 5, "input and weight must have the same rank", x, weight)
+
+    def without(dim: int) -> Shape:
+        """The output's shape of the convolution over the planes that the other two dims are."""
+        axes = [axis for axis in range(3) if axis != dim]
+        kept = [0, 1, *(axis + 2 for axis in axes)]
+        numbers = ([int(numbers[axis]) for axis in axes] for numbers in (stride, padding, dilation))
+        extra = [int(output_padding[axis]) for axis in axes]
+        image, filters = (operand.reshaped(tuple(operand.shape[d] for d in kept)) for operand in (x, weight))
+        return out_shape(geometry(image, filters, *numbers, transposed, extra, groups), 4)
+
+    return (*without(2)[:3], *without(0)[2:])
+
+
 def _lift(numbers: Sequence[int], neutral: int, flat: bool) -> tuple[int, ...]:
     """Numbers of a convolution over one dim as those of one over planes."""
     return (neutral, *numbers) if flat else tuple(numbers)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from pteron.families.elementwise.unary import element
-from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, require
+from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, using
+from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.rewrite import Flow, Replacement, orders, rewrite
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
@@ -19,11 +19,11 @@ kernel = Kernels(__name__)
 
 
 def apply_binary(
-    expression: str, a: Operand, b: Operand, out: Operand, alpha: float = 1.0
+    expression: str, a: Operand, b: Operand, out: Operand, alpha: float = 1.0, *, library: str = "math"
 ) -> Iterator[Dispatch]:
     """out = expression(a, b), broadcast."""
     compute = compute_type(a, b, out)
-    declarations = {"T": compute, "combine": element(expression, compute, out)}
+    declarations = {"T": compute, "combine": element(expression, compute, out), **using(library)}
     if a.shape == b.shape == out.shape:
         alike = kernel("binary_alike", **declarations)
         yield Dispatch(alike, a=a, b=b, out=out, count=out.numel, alpha=alpha, threads=out.numel)
@@ -56,8 +56,13 @@ def binary(name: str, expression: str) -> None:
 binary("aten.logical_and.default", "!(a == T(0)) && !(b == T(0))")
 binary("aten.logical_or.default", "!(a == T(0) && b == T(0))")
 binary("aten.div.Tensor", "a / b")
-binary("aten.minimum.default", "select(select(b, a, a < b), a, is_nan(f32(a)))")
+_MINIMUM = "select(select(b, a, a < b), a, is_nan(f32(a)))"
+_MAXIMUM = "select(select(b, a, a > b), a, is_nan(f32(a)))"
+binary("aten.minimum.default", _MINIMUM)
+binary("aten.maximum.default", _MAXIMUM)
 binary("aten.mul.Tensor", "a * b")
+binary("aten.ne.Tensor", "!(a == b)")
+binary("aten.logical_xor.default", "(a == T(0)) != (b == T(0))")
 for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]:
     binary(f"aten.{_word}.Tensor", f"a {_sign} b")
 
@@ -75,6 +80,13 @@ def bitwise(name: str, expression: str) -> None:
 
 bitwise("aten.bitwise_and.Tensor", "a & b")
 bitwise("aten.bitwise_or.Tensor", "a | b")
+bitwise("aten.bitwise_xor.Tensor", "a ^ b")
+define(
+    "aten.atan2.default",
+    "self other -> out",
+    shape=broadcast_shape,
+    compute=partial(apply_binary, "atan2_of(a, b)", library="special"),
+)
 
 
 def scaled(name: str, expression: str) -> None:
@@ -91,6 +103,14 @@ def scaled(name: str, expression: str) -> None:
 
 scaled("aten.add.Tensor", "a + T(params.alpha) * b")
 scaled("aten.sub.Tensor", "a - T(params.alpha) * b")
+
+
+def _by_type(expressions: dict[str, str], a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
+    return apply_binary(expressions[compute_type(a, b, out)], a, b, out)
+
+
+for _name, _expressions in (("aten.fmod.Tensor", FMOD), ("aten.remainder.Tensor", REMAINDER)):
+    define(_name, "self other -> out", shape=broadcast_shape, compute=partial(_by_type, _expressions))
 
 # Vulkan leaves the remainder of negative numbers open, so it is computed from the quotient.
 _FLOORED = "a / b - select(0, 1, a / b * b != a && (a < 0) != (b < 0))"
@@ -123,10 +143,54 @@ def _pow_tensor(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
 define("aten.pow.Tensor_Tensor", "self exponent -> out", shape=broadcast_shape, compute=_pow_tensor)
 
 
+# A tensor and a number ---------------------------------------------------------------------------
+
+
+def _with_number(expression: str, x: Operand, number: float, out: Operand) -> Iterator[Dispatch]:
+    whole = compute_type(x, out) == "i32"
+    require(not whole or number == int(number), f"integers and {number}: the output must hold floats", x, out)
+    return apply_unary(expression, x, out, float(number))
+
+
+for _word, _expression in (("mul", "x * {p}"), ("div", "x / {p}")):
+    define(
+        f"aten.{_word}.Scalar",
+        "self other:number -> out",
+        shape=same_shape,
+        compute=partial(_with_number, _expression),
+    )
+for _word, _expression in (("add", "x + {p}"), ("sub", "x - {p}")):
+
+    def _scaled_number(
+        x: Operand, number: float, alpha: float, out: Operand, *, expression: str = _expression
+    ) -> Iterator[Dispatch]:
+        return _with_number(expression, x, number * alpha, out)
+
+    define(
+        f"aten.{_word}.Scalar",
+        "self other:number alpha:number -> out",
+        shape=same_shape,
+        compute=_scaled_number,
+    )
+
+
 # Three tensors ----------------------------------------------------------------------------------
 
 
-def _where(condition: Operand, a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
+def _clamp(x: Operand, low: Operand | None, high: Operand | None, out: Operand) -> Iterator[Dispatch]:
+    require(low is not None or high is not None, "clamp needs a minimum or a maximum", x)
+    if low is not None:
+        lifted = out if high is None else out.scratch()
+        yield from apply_binary(_MAXIMUM, x, low, lifted)
+        x = lifted
+    if high is not None:
+        yield from apply_binary(_MINIMUM, x, high, out)
+
+
+define("aten.clamp.Tensor", "self min? max? -> out", shape=broadcast_shape, compute=_clamp)
+
+
+def apply_where(condition: Operand, a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
     walks = [broadcast_strides(operand.shape, out.shape) for operand in (condition, a, b)]
     shape, (condition_strides, a_strides, b_strides) = collapse(out.shape, *walks)
     yield Dispatch(
@@ -145,7 +209,7 @@ def _where(condition: Operand, a: Operand, b: Operand, out: Operand) -> Iterator
     )
 
 
-define("aten.where.self", "condition self other -> out", shape=broadcast_shape, compute=_where)
+define("aten.where.self", "condition self other -> out", shape=broadcast_shape, compute=apply_where)
 
 
 # Rounded as the parts round it: where int8 is made of the result, one bit more or less may be one step of it.

@@ -7,7 +7,9 @@ floats takes integers too, where its output is of floats.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 from pteron.dtypes import DType
@@ -27,16 +29,24 @@ def _saturate(number: float) -> int:
 
 
 def apply_unary(
-    expression: str, x: Operand, out: Operand, first: float = 0.0, second: float = 0.0
+    expression: str,
+    x: Operand,
+    out: Operand,
+    first: float = 0.0,
+    second: float = 0.0,
+    *,
+    library: str = "math",
 ) -> Iterator[Dispatch]:
     """out = expression(x); the scalars are `params.first` and `params.second`.
 
-    `{p}` in the expression is the first scalar in the type that x is computed in.
+    `{p}` in the expression is the first scalar in the type that x is computed in. `library` has the functions
+    that the expression calls.
     """
     is_integer = compute_type(x, out) == "i32" and first == _saturate(first)
     compute, scalar = ("i32", "params.integer") if is_integer else ("f32", "params.first")
+    apply = element(expression.replace("{p}", scalar), compute, out)
     yield Dispatch(
-        kernel("unary", T=compute, apply=element(expression.replace("{p}", scalar), compute, out)),
+        kernel("unary", T=compute, apply=apply, **using(library)),
         x=x,
         out=out,
         count=x.numel,
@@ -47,12 +57,17 @@ def apply_unary(
     )
 
 
-def unary(name: str, expression: str, whole: str | None = None) -> None:
+def using(library: str) -> dict[str, str]:
+    """The declaration that makes a kernel include this library in place of `math`."""
+    return {} if library == "math" else {"use_math": library}
+
+
+def unary(name: str, expression: str, whole: str | None = None, *, library: str = "math") -> None:
     """An operator of one tensor `x`; `whole` is the expression of one element that is an integer."""
 
     def dispatches(x: Operand, out: Operand) -> Iterator[Dispatch]:
         if compute_type(x, out) == "f32":
-            return apply_unary(expression, x, out)
+            return apply_unary(expression, x, out, library=library)
         require(whole is not None, "the operator computes floats: its output must hold them", x, out)
         return apply_unary(whole or expression, x, out)
 
@@ -73,6 +88,30 @@ unary("aten.sigmoid.default", "1.0 / (1.0 + exp(-x))")
 unary("aten.sin.default", "sin(x)")
 unary("aten.sqrt.default", "sqrt(x)")
 unary("aten.tanh.default", "tanh_safe(x)")
+unary("aten.ceil.default", "ceil(x)", "x")
+unary("aten.floor.default", "floor(x)", "x")
+unary("aten.trunc.default", "trunc(x)", "x")
+unary("aten.isinf.default", "!(is_nan(x) || is_finite(x))", "0")
+unary("aten.isnan.default", "is_nan(x)", "0")
+unary("aten.reciprocal.default", "1.0 / x")
+unary("aten.sign.default", "select(sign(x), 0.0, is_nan(x))", "sign(x)")
+unary("aten.tan.default", "sin(x) / cos(x)")
+for _word in [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cosh",
+    "erf",
+    "expm1",
+    "log",
+    "log1p",
+    "sinh",
+]:
+    unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")
+unary("aten.log2.default", "log_of(x) * 1.4426950408889634", library="special")
 
 
 def _bitwise_not(x: Operand, out: Operand) -> Iterator[Dispatch]:
@@ -157,6 +196,47 @@ def _pow_scalar(x: Operand, exponent: float, out: Operand) -> Iterator[Dispatch]
 
 define("aten.pow.Tensor_Scalar", "self exponent:number -> out", shape=same_shape, compute=_pow_scalar)
 
+
+define(
+    "aten.pow.Scalar",
+    "self:number exponent -> out",
+    shape=lambda base, x: x.shape,
+    compute=lambda base, x, out: apply_unary(
+        "integer_power({p}, x)" if compute_type(x, out) == "i32" else "power({p}, x)", x, out, float(base)
+    ),
+)
+
+
+def _elu(x: Operand, alpha: float, scale: float, input_scale: float, out: Operand) -> Iterator[Dispatch]:
+    require(x.dtype.is_float, "the operator takes floats", x)
+    expression = f"select(x * {float(scale)}, params.first * expm1_of(params.second * x), x <= 0.0)"
+    return apply_unary(expression, x, out, alpha * scale, float(input_scale), library="special")
+
+
+define(
+    "aten.elu.default",
+    "self alpha:number scale:number input_scale:number -> out",
+    shape=same_shape,
+    compute=_elu,
+)
+
+
+# Vulkan leaves the remainder of negative integers open, so it is computed from the quotient.
+FMOD = {"f32": "fmod(a, b)", "i32": "a - a / b * b"}
+REMAINDER = {
+    "f32": "modulo(a, b)",
+    "i32": "a - a / b * b + select(0, b, a / b * b != a && (a < 0) != (b < 0))",
+}
+
+
+def _with_number(expressions: dict[str, str], x: Operand, number: float, out: Operand) -> Iterator[Dispatch]:
+    require(number != 0 or compute_type(x, out) == "f32", "the remainder of a division by zero", x)
+    expression = re.sub(r"\bb\b", "{p}", re.sub(r"\ba\b", "x", expressions[compute_type(x, out)]))
+    return apply_unary(expression, x, out, float(number))
+
+
+for _name, _expressions in (("aten.fmod.Scalar", FMOD), ("aten.remainder.Scalar", REMAINDER)):
+    define(_name, "self other:number -> out", shape=same_shape, compute=partial(_with_number, _expressions))
 
 _BITS = {DType.I8: 8, DType.I16: 16}
 

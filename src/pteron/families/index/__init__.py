@@ -1,3 +1,3 @@
-"""Slices and elements picked by index."""
+"""Slices and elements picked, written and added by index."""
 
-from pteron.families.index import gather
+from pteron.families.index import gather, scatter

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pteron.dtypes import DType
+from pteron.families.index.scatter import Picks, gather_many
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import Dispatch, Indices, Operand, op, require
@@ -66,22 +66,17 @@ def index_select(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator
     return _gather(x, axis(dim, max(x.rank, 1)), index, out)
 
 
-def _only_index(x: Operand, indices: Sequence[Operand | None]) -> tuple[int, Operand]:
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    require(len(given) == 1 and len(indices) <= x.rank, "exactly one dim must be indexed", x, *indices)
-    require(given[0][1].dtype is not DType.BOOL, "indexing by booleans has no fixed shape", x, *indices)
-    return given[0]
-
-
 def _index_shape(x: Operand, indices: Sequence[Operand | None]) -> Shape:
-    dim, index = _only_index(x, indices)
-    return (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    return Picks.of(x, indices).shape_of(x)
 
 
 @op("aten.index.Tensor", "self indices:tensors -> out", shape=_index_shape)
 def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterator[Dispatch | Indices]:
-    dim, picks = _only_index(x, indices)
-    return _gather(x, dim, picks, out, from_end=True)
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(given) == 1:
+        dim, picks = given[0]
+        return _gather(x, dim, picks, out, from_end=True)
+    return gather_many(x, indices, out)
 
 
 def _gather_shape(x: Operand, dim: int, index: Operand) -> Shape:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pteron.families.create.fill import fill
-from pteron.families.layout.copy import copy_strided
+from pteron.families.layout.copy import copy_elements, copy_strided
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, define, op, require, same_shape
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.shapes import axes, axis, broadcast_strides
+from pteron.wgsl import Kernels
 
+kernel = Kernels(__name__)
 TO_END = (1 << 63) - 1  # how the exporter writes an absent end of a slice
 
 
@@ -252,3 +254,107 @@ def shuffled_walk(x: Operand, out: Operand, upscale_factor: AnyInt) -> tuple[Sha
 def _pixel_shuffle(x: Operand, upscale_factor: AnyInt, out: Operand) -> Iterator[Dispatch]:
     sizes, strides = shuffled_walk(x, out, upscale_factor)
     yield copy_strided(x, out, sizes, strides, contiguous_strides(sizes))
+
+
+# Parts of a tensor written over ---------------------------------------------------------------------
+
+
+@op("aten.slice_scatter.default", "self src dim:int start:int? end:int? step:int -> out", shape=same_shape)
+def _slice_scatter(
+    x: Operand,
+    src: Operand,
+    dim: int,
+    start: AnyInt | None,
+    end: AnyInt | None,
+    step: int,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    expected = tuple(map(int, _slice_shape(x, dim, start, end, step)))
+    require(src.shape == expected, f"src must have the slice's shape {list(expected)}", x, src)
+    at = axis(dim, x.rank)
+    first, _ = slice_bounds(x.shape[at], start, end)
+    strides = tuple(s * step if d == at else s for d, s in enumerate(out.strides))
+    yield copy_elements(x, out)
+    yield copy_strided(src, out, src.shape, src.strides, strides, out_offset=first * out.strides[at])
+
+
+@op("aten.select_scatter.default", "self src dim:int index:int -> out", shape=same_shape)
+def _select_scatter(x: Operand, src: Operand, dim: int, index: AnyInt, out: Operand) -> Iterator[Dispatch]:
+    expected = _select_shape(x, dim, index)
+    require(src.shape == expected, f"src must have the shape {list(expected)}", x, src)
+    at = axis(dim, x.rank)
+    position = index + x.shape[at] if index < 0 else index
+    strides = out.strides[:at] + out.strides[at + 1 :]
+    yield copy_elements(x, out)
+    yield copy_strided(src, out, src.shape, src.strides, strides, out_offset=position * out.strides[at])
+
+
+# Walks given by strides ------------------------------------------------------------------------------
+
+
+def _strided_shape(x: Operand, size: Sequence[AnyInt], *_: object) -> Shape:
+    return tuple(map(int, size))
+
+
+@op(
+    "aten.as_strided_copy.default",
+    "self size:ints stride:ints storage_offset:int? -> out",
+    shape=_strided_shape,
+)
+def _as_strided(
+    x: Operand, size: Sequence[AnyInt], stride: Sequence[AnyInt], offset: AnyInt | None, out: Operand
+) -> Iterator[Dispatch]:
+    strides, first = tuple(map(int, stride)), 0 if offset is None else int(offset)
+    last = first + sum((length - 1) * step for length, step in zip(out.shape, strides, strict=True))
+    require(out.numel == 0 or 0 <= first <= last < x.numel, "as_strided leaves the elements of its input", x)
+    yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=first)
+
+
+def _diagonal_shape(x: Operand, offset: int, dim1: int, dim2: int) -> Shape:
+    first, second = axis(dim1, x.rank), axis(dim2, x.rank)
+    require(first != second, "a diagonal runs through two dims", x)
+    rows, columns = x.shape[first], x.shape[second]
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    return (*(size for d, size in enumerate(x.shape) if d not in (first, second)), length)
+
+
+@op("aten.diagonal_copy.default", "self offset:int dim1:int dim2:int -> out", shape=_diagonal_shape)
+def _diagonal(x: Operand, offset: int, dim1: int, dim2: int, out: Operand) -> Iterator[Dispatch]:
+    first, second = axis(dim1, x.rank), axis(dim2, x.rank)
+    others = tuple(step for d, step in enumerate(x.strides) if d not in (first, second))
+    start = offset * x.strides[second] if offset >= 0 else -offset * x.strides[first]
+    along = x.strides[first] + x.strides[second]
+    yield copy_strided(x, out, out.shape, (*others, along), out.strides, x_offset=start)
+
+
+# Borders that repeat what is inside ------------------------------------------------------------------
+
+
+def border(name: str, source: str) -> None:
+    """An operator that pads the last dims, with the element at `source` of a position before 0 or from
+    `size` on."""
+
+    def shape(x: Operand, padding: Sequence[AnyInt]) -> Shape:
+        return tuple(b + size + a for size, (b, a) in zip(x.shape, _borders(x, padding), strict=True))
+
+    def dispatches(x: Operand, padding: Sequence[AnyInt], out: Operand) -> Iterator[Dispatch]:
+        before = tuple(b for b, _ in _borders(x, padding))
+        yield Dispatch(
+            kernel("border", source=source),
+            x=x,
+            out=out,
+            count=out.numel,
+            rank=out.rank,
+            shape=out.shape,
+            x_shape=x.shape,
+            x_strides=x.strides,
+            before=before,
+            threads=out.numel,
+        )
+
+    define(name, "self padding:ints -> out", shape=shape, compute=dispatches)
+
+
+for _rank in (1, 2, 3):
+    border(f"aten.reflection_pad{_rank}d.default", "size - 1 - abs(size - 1 - abs(position))")
+    border(f"aten.replication_pad{_rank}d.default", "clamp(position, 0, size - 1)")

@@ -1,3 +1,3 @@
-"""Pooling: planes under sliding windows."""
+"""Pooling: planes and volumes under sliding windows."""
 
-from pteron.families.pool import pool
+from pteron.families.pool import pool, volumes

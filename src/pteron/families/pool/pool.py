@@ -23,7 +23,7 @@ kernel = Kernels(__name__)
 WINDOW_MAX = 128
 
 
-def _pooled_shape(x: Operand, window: SlidingWindow, ceil_mode: bool) -> Shape:
+def pooled_shape(x: Operand, window: SlidingWindow, ceil_mode: bool) -> Shape:
     require(x.rank in (3, 4) and x.dtype.is_float, "pools take three or four dims of floats", x)
     require(0 not in x.shape[-3:], "pools take planes and channels that are not empty", x)
     half = all(2 * padding <= reach for padding, reach in zip(window.padding, window.reach, strict=True))
@@ -66,7 +66,7 @@ def _parameters(shape: Shape, out_shape: Shape, window: SlidingWindow) -> dict[s
     "aten.avg_pool2d.default",
     "self kernel_size:ints stride:ints padding:ints ceil_mode:bool count_include_pad:bool "
     "divisor_override:int? -> out",
-    shape=lambda x, size, stride, padding, ceil_mode, *_: _pooled_shape(
+    shape=lambda x, size, stride, padding, ceil_mode, *_: pooled_shape(
         x, SlidingWindow.of(size, stride, padding), ceil_mode
     ),
 )
@@ -92,17 +92,17 @@ def average_pool(
     counted = "padded" if count_include_pad else "inside"
     halves = _split(window)
     if halves is None:
-        yield _averages(x, x.shape, out, out.shape, window, counted, divisor)
+        yield averages(x, x.shape, out, out.shape, window, counted, divisor)
         return
     # The count of a window is the product of its counts along both dims, so averages can be taken in turn.
     along_width, along_height = halves
     shape = (*x.shape[:-1], out.shape[-1])
     rows = Scratch(numel(shape))
-    yield _averages(x, x.shape, rows, shape, along_width, counted, None if divisor is None else 1.0)
-    yield _averages(rows, shape, out, out.shape, along_height, counted, divisor)
+    yield averages(x, x.shape, rows, shape, along_width, counted, None if divisor is None else 1.0)
+    yield averages(rows, shape, out, out.shape, along_height, counted, divisor)
 
 
-def _averages(
+def averages(
     x: Operand | Scratch,
     shape: Shape,
     out: Operand | Scratch,
@@ -129,7 +129,7 @@ def _averages(
 
 def _largest_shape(x: Operand, *arguments: Sequence[int]) -> Shape:
     *window, ceil_mode = arguments
-    return _pooled_shape(x, SlidingWindow.of(*window), bool(ceil_mode))
+    return pooled_shape(x, SlidingWindow.of(*window), bool(ceil_mode))
 
 
 def largest_pool(
@@ -154,17 +154,17 @@ def largest_pool(
         return
     halves = _split(window)
     if halves is None:
-        yield _maxima(x, x.shape, None, out, out.shape, indices, window)
+        yield maxima(x, x.shape, None, out, out.shape, indices, window)
         return
     along_width, along_height = halves
     shape = (*x.shape[:-1], out.shape[-1])
     rows = Scratch(numel(shape))
     plane_indices = Scratch(numel(shape), Storage.I32) if indices is not None else None
-    yield _maxima(x, x.shape, None, rows, shape, plane_indices, along_width)
-    yield _maxima(rows, shape, plane_indices, out, out.shape, indices, along_height)
+    yield maxima(x, x.shape, None, rows, shape, plane_indices, along_width)
+    yield maxima(rows, shape, plane_indices, out, out.shape, indices, along_height)
 
 
-def _maxima(
+def maxima(
     x: Operand | Scratch,
     shape: Shape,
     plane_indices: Scratch | None,
@@ -172,12 +172,14 @@ def _maxima(
     out_shape: Shape,
     indices: Operand | Scratch | None,
     window: SlidingWindow,
+    plane: int = 0,
 ) -> Dispatch:
     """The maximum of each window. `plane_indices` has the index of each element of x in its plane, if that is
-    not the element's own."""
+    not the element's own. If each row of x is itself a plane, that has `plane` elements."""
     declarations = {} if indices is not None else {"note": "return;"}
     if plane_indices is not None:
-        declarations["index_in_plane"] = "plane_indices[element]"
+        above = f" + I((element - base) / params.width) * {plane}" if plane else ""
+        declarations["index_in_plane"] = f"plane_indices[element]{above}"
     return Dispatch(
         kernel("largest_pool", **declarations),
         x=x,

@@ -27,6 +27,12 @@ LARGEST = {
     "carry": "vec2(larger(sums.x, block))",
     "merge_lanes": "row_max(value, local)",
 }
+PRODUCT = {
+    "start": "Lane(1)",
+    "merge": "a * b",
+    "carry": "vec2(sums.x * block, Lane(1))",
+    "merge_lanes": "row_product(value, local)",
+}
 
 
 @dataclass(frozen=True, slots=True)

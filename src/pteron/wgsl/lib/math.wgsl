@@ -73,6 +73,18 @@ fn remainder(x: f32, y: f32) -> f32 {
 // The 24 bits whose product with a power of two is a number without its sign.
 fn significand(bits: u32) -> u32 { return (bits & 0x7fffffu) | select(0x800000u, 0u, bits < 0x800000u); }
 
+// C's fmod: the remainder of any x / y with the sign of x.
+fn fmod(x: f32, y: f32) -> f32 {
+  if (y == 0.0 || is_nan(y) || !is_finite(x)) { return nan(); }
+  return remainder(x, y);
+}
+
+// Python's x % y, with the sign of y.
+fn modulo(x: f32, y: f32) -> f32 {
+  let rest = fmod(x, y);
+  return select(rest, rest + y, rest != 0.0 && (y < 0.0) != (rest < 0.0));
+}
+
 // The largest whole number that is not above x / y, found from the remainder as PyTorch finds it: a quotient
 // that rounds up to a whole number does not count as one, and that of an infinity is NaN.
 fn floor_quotient(x: f32, y: f32) -> f32 {

@@ -43,3 +43,17 @@ fn row_max(value: Lane, local: u32) -> Lane {
 }
 
 fn larger(a: Lane, b: Lane) -> Lane { return select(select(b, a, a > b), a, is_nan(f32(a))); }
+
+// The product of `value` over a row's lanes, given to all of them.
+fn row_product(value: Lane, local: u32) -> Lane {
+  if (LANES == 1u) { return value; }
+  row_values[local] = value;
+  for (var step = LANES / 2u; step > 0u; step /= 2u) {
+    workgroupBarrier();
+    if (local % LANES < step) { row_values[local] *= row_values[local + step]; }
+  }
+  workgroupBarrier();
+  let total = row_values[local - local % LANES];
+  workgroupBarrier();
+  return total;
+}

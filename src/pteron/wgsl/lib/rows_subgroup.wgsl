@@ -42,3 +42,16 @@ fn row_max(value: Lane, local: u32) -> Lane {
 }
 
 fn larger(a: Lane, b: Lane) -> Lane { return select(select(b, a, a > b), a, is_nan(f32(a))); }
+
+// The product of `value` over a row's lanes, given to all of them.
+fn row_product(value: Lane, local: u32) -> Lane {
+  let part = subgroupMul(value);
+  if (SUBGROUPS == 1u) { return part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
+  workgroupBarrier();
+  let first = local / LANES * SUBGROUPS;
+  var total = row_values[first];
+  for (var i = 1u; i < SUBGROUPS; i++) { total *= row_values[first + i]; }
+  workgroupBarrier();
+  return total;
+}

@@ -1,0 +1,263 @@
+"""Which operators of an edge program run on the GPU: those that Pteron's planner can plan.
+
+`Partitioner` asks the planner about each node, by planning a graph of that node alone. The planner's error is
+the reason why a node stays on the host.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from executorch.backends.transforms.addmm_mm_to_linear import AddmmToLinearTransform
+from executorch.backends.transforms.fuse_view_copy import FuseViewCopyTransform
+from executorch.backends.vulkan import patterns
+from executorch.backends.vulkan._passes import (
+    FoldQDQPass,
+    FuseQuantizedOpsTransform,
+    RemoveRedundantOpsTransform,
+    insert_prepack_nodes,
+)
+from executorch.backends.vulkan._passes.fuse_patterns import FusePatternsPass
+from executorch.backends.vulkan._passes.remove_asserts import RemoveAssertsTransform
+from executorch.backends.vulkan.serialization.vulkan_graph_builder import VkGraphBuilder
+from executorch.backends.vulkan.serialization.vulkan_graph_serialize import serialize_vulkan_graph
+from executorch.backends.vulkan.vulkan_preprocess import FuseClampPass, apply_passes, parse_compile_spec
+from executorch.backends.xnnpack._passes import FuseBatchNormPass
+from executorch.exir.backend import partitioner as exir
+from executorch.exir.backend.backend_details import BackendDetails, CompileSpec, PreprocessResult
+from executorch.exir.backend.utils import DelegateMappingBuilder, tag_constant_data, tag_mutated_buffer
+from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy
+from executorch.exir.passes import MemoryPlanningPass, SpecPropPass
+from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
+from torch.export import ExportedProgram
+from torch.export._remove_auto_functionalized_pass import unsafe_remove_auto_functionalized_pass
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import bound_sympy
+
+from pteron.dtypes import DType
+from pteron.errors import PteronError, UnsupportedError
+from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
+from pteron.ops import Target
+from pteron.passes import prepare
+from pteron.passes.resolve import is_available
+from pteron.plan.compiled import Compiled
+
+# 64-bit types become 32-bit types, as in VulkanBackend.
+_DTYPES = {
+    torch.bool: DType.BOOL,
+    torch.uint8: DType.U8,
+    torch.int8: DType.I8,
+    torch.int16: DType.I16,
+    torch.int32: DType.I32,
+    torch.int64: DType.I32,
+    torch.float16: DType.F16,
+    torch.float32: DType.F32,
+    torch.float64: DType.F32,
+}
+# A large device: whether a tensor fits the user's is found when the program is loaded.
+_TARGET = Target(shader_f16=True, is_cpu=False, binding_bytes_max=(1 << 32) - 4)
+_KEPT = (
+    torch.ops.aten.hardswish.default,
+    torch.ops.aten.upsample_nearest2d.vec,
+    torch.ops.aten.pixel_shuffle.default,
+)
+
+
+class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped
+    """Writes a delegate as VulkanBackend does, without what only Vulkan's textures need."""
+
+    @classmethod
+    def preprocess(cls, program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:
+        options = parse_compile_spec(specs)
+        program = unsafe_remove_auto_functionalized_pass(program)
+        program = apply_passes(
+            program,
+            [
+                AddmmToLinearTransform(),
+                FuseBatchNormPass(program),
+                AddmmToLinearTransform(),
+                FusePatternsPass(),
+                FuseClampPass(),
+                RemoveRedundantOpsTransform(),
+                FuseQuantizedOpsTransform(),
+                FoldQDQPass(),
+                FuseViewCopyTransform(),
+                SpecPropPass(),
+                RemoveAssertsTransform(),
+                insert_prepack_nodes,
+                ConstraintBasedSymShapeEvalPass(),
+            ],
+        )
+        program.graph_module.encounter_to_out_var_failure = True  # plans memory without out variants
+        suite = MemoryPlanningAlgorithmSuite([partial(greedy, allow_overlapping_allocations=False)])
+        program = apply_passes(program, [MemoryPlanningPass(memory_planning_algo=suite)])
+        mapping = DelegateMappingBuilder(generated_identifiers=True)
+        builder = VkGraphBuilder(program, mapping, force_fp16=options.get("force_fp16", False))
+        graph = builder.build_graph()
+        return PreprocessResult(
+            processed_bytes=serialize_vulkan_graph(graph, builder.const_tensors, []),
+            debug_handle_map=mapping.get_delegate_mapping(),
+            data_store_output=builder.named_data_store.get_named_data_store_output(),
+        )
+
+
+class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
+    """Delegates every operator that Pteron can run. After `partition`, `reasons` has the name of each other
+    node, and why it stays on the host."""
+
+    def __init__(self, *, force_fp16: bool = False) -> None:
+        spec = CompileSpec("force_fp16", force_fp16.to_bytes(1, "little"))
+        self.delegation_spec = exir.DelegationSpec(PteronBackend.__name__, [spec])
+        self.reasons: dict[str, str] = {}
+
+    def ops_to_not_decompose(
+        self, exported: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[torch.fx.Node], bool] | None]:
+        return list(_KEPT), None
+
+    def partition(self, exported_program: ExportedProgram) -> exir.PartitionResult:
+        module = exported_program.graph_module
+        support = _Support(module)
+        tags = {}
+        for part in CapabilityBasedPartitioner(
+            module, support, allows_single_node_partition=True
+        ).propose_partitions():
+            if _returns_tensors(part.nodes):
+                tag = f"tag{part.id}"
+                tags[tag] = self.delegation_spec
+                for node in part.nodes:
+                    node.meta["delegation_tag"] = tag
+        tag_constant_data(exported_program)
+        tag_mutated_buffer(exported_program)
+        self.reasons = {
+            node.name: reason for node in module.graph.nodes if (reason := support.reason(node)) is not None
+        }
+        return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+
+
+class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        matches = patterns.get_all_fusable_subgraphs(module)
+        self._fused = {node for match in matches for node in match.all_nodes}
+        self._reasons: dict[torch.fx.Node, str | None] = {}
+        self._of_calls: dict[str, str | None] = {}  # layers repeat calls of equal shapes
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
+        return node.op == "call_function" and self.reason(node) is None
+
+    def reason(self, node: torch.fx.Node) -> str | None:
+        """Why a node cannot run on the GPU; None if it can, or calls nothing."""
+        if node.op != "call_function":
+            return None
+        if node not in self._reasons:
+            self._reasons[node] = self._why(node)
+        return self._reasons[node]
+
+    def _why(self, node: torch.fx.Node) -> str | None:
+        if node in self._fused:
+            return None
+        if node.target is operator.getitem:
+            return self.reason(node.args[0])
+        call = _described(node)
+        if call not in self._of_calls:
+            try:
+                _plan(node)
+                self._of_calls[call] = None
+            except PteronError as error:
+                self._of_calls[call] = str(error)
+        return self._of_calls[call]
+
+
+def _described(node: torch.fx.Node) -> str:
+    """A call with the types and shapes of its arguments and results, in place of their names."""
+
+    def value(of: Any) -> object:
+        if isinstance(of, torch.Tensor):
+            return of.dtype, of.shape
+        return tuple(map(value, of)) if isinstance(of, (list, tuple)) else of
+
+    arguments = torch.fx.map_arg((node.args, node.kwargs), lambda each: value(each.meta.get("val")))
+    return f"{node.target} {arguments} {value(node.meta.get('val'))}"
+
+
+def _returns_tensors(nodes: Any) -> bool:
+    """Whether a delegate of these nodes returns a tensor: ExecuTorch cannot write one that returns only
+    integers."""
+    return any(
+        isinstance(node.meta.get("val"), torch.Tensor) and any(user not in nodes for user in node.users)
+        for node in nodes
+    )
+
+
+def _plan(node: torch.fx.Node) -> None:
+    """Plan a node, as a graph of its own, at its maximum shapes. Raises the planner's error."""
+    name = node.target.__name__
+    if not is_available(name):
+        raise UnsupportedError(f"Pteron has no operator {name}")
+    values = _Values()
+    outputs = tuple(values.of(each) for each in _leaves(node.meta["val"]))
+    if not any(isinstance(output, Tensor) for output in outputs):
+        return  # live integers are computed on the host
+    arguments = tuple(values.of(argument) for argument in _arguments(node))
+    written = outputs[0] if isinstance(node.meta["val"], torch.Tensor) else values.list(outputs)
+    graph = Graph(name, (Node(0, name, (*arguments, written)),), tuple(values.inputs.values()), outputs)
+    Compiled(prepare(graph), _TARGET).plan_at_maximum()
+
+
+def _leaves(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _arguments(node: torch.fx.Node) -> Iterator[Any]:
+    """A node's arguments by position, defaults included, as ExecuTorch writes them."""
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args) and not argument.kwarg_only:
+            yield node.args[position]
+        else:
+            yield node.kwargs.get(argument.name, argument.default_value)
+
+
+class _Values:
+    """Makes the values of a graph of one node."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[torch.fx.Node, Any] = {}
+        self._count = 0
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            if value not in self.inputs:
+                self.inputs[value] = self.of(value.meta["val"])
+            return self.inputs[value]
+        if isinstance(value, torch.Tensor):
+            if value.dtype not in _DTYPES:
+                raise UnsupportedError(f"a tensor of {value.dtype}")
+            return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(_largest, value.shape)))
+        if isinstance(value, torch.SymInt):
+            return SymInt(self._id())
+        if isinstance(value, (list, tuple)):
+            return self.list(tuple(map(self.of, value)))
+        return value if isinstance(value, (bool, int, float, str)) else None  # dtypes, devices and layouts
+
+    def list(self, items: tuple[Any, ...]) -> Value:
+        is_plain = all(isinstance(item, (bool, int, float)) for item in items)
+        return items if is_plain else ValueList(self._id(), items)
+
+    def _id(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def _largest(size: int | torch.SymInt) -> int:
+    if isinstance(size, int):
+        return size
+    bounds = bound_sympy(size.node.expr, size.node.shape_env.var_to_range)
+    if bounds.upper >= int_oo:
+        raise UnsupportedError(f"a dim, {size}, without a maximum")
+    return int(bounds.upper)

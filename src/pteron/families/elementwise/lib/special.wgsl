@@ -1,0 +1,167 @@
+//! use nan
+// Functions whose WGSL namesakes are too coarse, or missing. Each is within a few units in the last place: a
+// polynomial near zero, and an identity elsewhere.
+const LN_2 = 0.6931471805599453;
+const HALF_PI = 1.5707963267948966;
+
+fn infinity() -> f32 { return -minus_infinity(); }
+
+// log(1 + x) for x from sqrt(1/2) - 1 to sqrt(2) - 1.
+fn log_near_one(x: f32) -> f32 {
+  var p = -0.062015001;
+  p = p * x + 0.10530864;
+  p = p * x - 0.10646192;
+  p = p * x + 0.11037783;
+  p = p * x - 0.12450743;
+  p = p * x + 0.14286524;
+  p = p * x - 0.16668001;
+  p = p * x + 0.20000011;
+  p = p * x - 0.24999990;
+  p = p * x + 0.33333334;
+  return x + x * x * (x * p - 0.5);
+}
+
+fn log_of(x: f32) -> f32 {
+  if (is_nan(x) || x < 0.0) { return nan(); }
+  if (x == 0.0) { return minus_infinity(); }
+  if (!is_finite(x)) { return x; }
+  let is_small = bitcast<u32>(x) < 0x800000u; // subnormal: its exponent is in its leading zeros
+  let bits = bitcast<u32>(select(x, x * 8388608.0, is_small));
+  var exponent = f32(i32(bits >> 23u) - 127) - select(0.0, 23.0, is_small);
+  var significand = bitcast<f32>((bits & 0x7fffffu) | 0x3f800000u); // from 1 to 2
+  if (significand > 1.4142135) {
+    significand *= 0.5;
+    exponent += 1.0;
+  }
+  // ln 2 in two parts, the first of few bits, so that its products with exponents are exact.
+  return exponent * 0.693359375 + (log_near_one(significand - 1.0) - exponent * 2.1219444e-4);
+}
+
+fn log1p_of(x: f32) -> f32 {
+  if (x > -0.29289 && x < 0.41421) { return log_near_one(x); }
+  return log_of(1.0 + x);
+}
+
+fn expm1_of(x: f32) -> f32 {
+  if (abs(x) > 0.5) { return exp(x) - 1.0; }
+  let p = ((((2.4905148e-5 * x + 1.9944874e-4) * x + 1.3888791e-3) * x + 8.3332360e-3) * x + 0.041666668) * x;
+  return x + x * x * (x * (p + 0.16666667) + 0.5);
+}
+
+fn sinh_of(x: f32) -> f32 {
+  let z = x * x;
+  if (abs(x) > 1.0) {
+    let half = exp(0.5 * abs(x)); // its square would overflow too early
+    return select(0.5, -0.5, x < 0.0) * half * half - 0.5 * select(1.0, -1.0, x < 0.0) / (half * half);
+  }
+  return x + x * z * (((2.8062852e-6 * z + 1.9838101e-4) * z + 8.3333394e-3) * z + 0.16666667);
+}
+
+fn cosh_of(x: f32) -> f32 {
+  let half = exp(0.5 * abs(x));
+  return 0.5 * half * half + 0.5 / (half * half);
+}
+
+// atan for x from 0 to tan(pi / 8).
+fn atan_small(x: f32) -> f32 {
+  let z = x * x;
+  let p = (((-0.064519152 * z + 0.10743727) * z - 0.14263955) * z + 0.19999540) * z - 0.33333331;
+  return x + x * z * p;
+}
+
+fn atan_of(x: f32) -> f32 {
+  let a = abs(x);
+  var angle = 0.0;
+  if (is_nan(x)) { return x; }
+  if (a > 2.4142136) {
+    angle = HALF_PI - atan_small(1.0 / a);
+  } else if (a > 0.41421356) {
+    angle = 0.78539816 + select(atan_small(abs((a - 1.0) / (a + 1.0))), -atan_small((1.0 - a) / (a + 1.0)), a < 1.0);
+  } else {
+    return select(atan_small(a), -atan_small(a), x < 0.0);
+  }
+  return select(angle, -angle, x < 0.0);
+}
+
+// The angle of the point (x, y), with the signs of zeros and the limits of C's atan2.
+fn atan2_of(y: f32, x: f32) -> f32 {
+  if (is_nan(x) || is_nan(y)) { return nan(); }
+  let is_below = (bitcast<u32>(y) >> 31u) == 1u;
+  let is_left = (bitcast<u32>(x) >> 31u) == 1u;
+  let far = max(abs(x), abs(y));
+  let near = min(abs(x), abs(y));
+  // Both infinite, or both zero: as if the two were equal, or x were not zero.
+  var ratio = select(near / far, 0.0, far == 0.0);
+  if (!is_finite(far)) { ratio = select(0.0, 1.0, !is_finite(near)); }
+  var angle = atan_of(ratio);
+  if (abs(y) > abs(x)) { angle = HALF_PI - angle; }
+  if (is_left) { angle = 3.1415927 - angle; }
+  return select(angle, -angle, is_below);
+}
+
+// asin for x from 0 to 1/2.
+fn asin_small(x: f32) -> f32 {
+  let z = x * x;
+  let p = ((((0.033690933 * z + 0.017149178) * z + 0.031100677) * z + 0.044599399) * z + 0.075000949) * z;
+  return x + x * z * (p + 0.16666666);
+}
+
+fn asin_of(x: f32) -> f32 {
+  let a = abs(x);
+  if (!(a <= 1.0)) { return nan(); }
+  if (a <= 0.5) { return select(asin_small(a), -asin_small(a), x < 0.0); }
+  let angle = HALF_PI - 2.0 * asin_small(sqrt(0.5 - 0.5 * a));
+  return select(angle, -angle, x < 0.0);
+}
+
+fn acos_of(x: f32) -> f32 {
+  if (!(abs(x) <= 1.0)) { return nan(); }
+  if (x > 0.5) { return 2.0 * asin_small(sqrt(0.5 - 0.5 * x)); }
+  if (x < -0.5) { return 3.1415927 - 2.0 * asin_small(sqrt(0.5 + 0.5 * x)); }
+  return HALF_PI - asin_of(x);
+}
+
+fn asinh_of(x: f32) -> f32 {
+  let a = abs(x);
+  if (is_nan(x)) { return x; }
+  var value = 0.0;
+  if (a > 1e9) { value = log_of(a) + LN_2; } else { value = log1p_of(a + a * a / (1.0 + sqrt(1.0 + a * a))); }
+  return select(value, -value, x < 0.0);
+}
+
+fn acosh_of(x: f32) -> f32 {
+  if (!(x >= 1.0)) { return nan(); }
+  if (x > 1e9) { return log_of(x) + LN_2; }
+  let above = x - 1.0;
+  return log1p_of(above + sqrt(2.0 * above + above * above));
+}
+
+fn atanh_of(x: f32) -> f32 {
+  let a = abs(x);
+  if (!(a <= 1.0)) { return nan(); }
+  if (a == 1.0) { return select(infinity(), minus_infinity(), x < 0.0); }
+  let value = 0.5 * log1p_of(2.0 * a / (1.0 - a));
+  return select(value, -value, x < 0.0);
+}
+
+// The error function: relative error below 2e-7 near zero, absolute error below 2e-7 elsewhere
+// (Abramowitz and Stegun 7.1.26).
+fn erf_of(x: f32) -> f32 {
+  let a = abs(x);
+  if (is_nan(x)) { return x; }
+  if (a <= 1.0) {
+    let z = x * x;
+    var p = -9.6670437e-6;
+    p = p * z + 1.1265959e-4;
+    p = p * z - 8.4840803e-4;
+    p = p * z + 5.2210316e-3;
+    p = p * z - 0.026865430;
+    p = p * z + 0.11283782;
+    p = p * z - 0.37612638;
+    return x * (p * z + 1.1283792);
+  }
+  let t = 1.0 / (1.0 + 0.3275911 * a);
+  let p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
+  let value = 1.0 - p * exp(-a * a);
+  return select(value, -value, x < 0.0);
+}

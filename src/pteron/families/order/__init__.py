@@ -1,0 +1,3 @@
+"""Running sums and products, sorted values."""
+
+from pteron.families.order import scan, sort

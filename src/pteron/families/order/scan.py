@@ -1,0 +1,63 @@
+"""Running sums and products along a dim.
+
+A row that the invocations which share it can walk is one dispatch. A longer one is cut into parts: their
+totals come first, then what the parts before each come to, then the parts themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pteron.dtypes import Storage
+from pteron.families.elementwise.unary import element
+from pteron.ops import Dispatch, Operand, Scratch, Target, define, same_shape
+from pteron.ops.operand import compute_type
+from pteron.ops.row_layout import row_groups, row_layout, row_parts
+from pteron.ops.shapes import axis
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+
+def scan(
+    x: Operand, dim: int, out: Operand, target: Target, combine: str = "a + b", neutral: str = "Lane()"
+) -> Iterator[Dispatch]:
+    """out[.., k, ..] = x[.., 0, ..] combined with all up to x[.., k, ..]."""
+    at = axis(dim, max(x.rank, 1))
+    if x.numel == 0:
+        return
+    length, stride = (x.shape[at], x.strides[at]) if x.rank else (1, 1)
+    rows = x.numel // length
+    lane = compute_type(x, out)
+    by = {"Lane": lane, "combine": combine, "neutral": neutral}
+    layout = row_layout(target, rows, length)
+    parts, span = row_parts(layout, length)
+    sizes = {"rows": rows, "parts": parts, "length": length, "span": span, "stride": stride}
+    carried: Scratch | None = None
+    if parts > 1:
+        totals, carried = (Scratch(rows * parts, Storage(lane)) for _ in range(2))
+        yield Dispatch(kernel("part_totals", **by), x=x, totals=totals, **sizes, threads=rows * parts)
+        yield Dispatch(
+            kernel("scan_totals", **by), totals=totals, carried=carried, rows=rows, parts=parts, threads=rows
+        )
+    start = {} if carried else {"start": "neutral()"}
+    yield Dispatch(
+        kernel("scan", **by, **start, **layout, stored=element("value", lane, out).replace("T(", "Lane(")),
+        x=x,
+        carried=carried,
+        out=out,
+        **sizes,
+        groups=row_groups(target, layout, rows * parts),
+    )
+
+
+def _cumsum(x: Operand, dim: int, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+    return scan(x, dim, out, target)
+
+
+def _cumprod(x: Operand, dim: int, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+    return scan(x, dim, out, target, "a * b", "Lane(1)")
+
+
+define("aten.cumsum.default", "self dim:int dtype:ignored -> out", shape=same_shape, compute=_cumsum)
+define("aten.cumprod.default", "self dim:int dtype:ignored -> out", shape=same_shape, compute=_cumprod)

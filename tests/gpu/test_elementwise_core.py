@@ -1,0 +1,93 @@
+"""Elementwise operators of Core ATen that only Pteron's partitioner delegates."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from arguments import tensor
+from check import check_op, floats, numbers
+
+NAN, INF = math.nan, math.inf
+EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 87.0, -87.0, 1e30, -1e30, INF, -INF, NAN)
+ANY = (
+    "asinh",
+    "atan",
+    "ceil",
+    "cosh",
+    "erf",
+    "expm1",
+    "floor",
+    "isinf",
+    "isnan",
+    "sign",
+    "sinh",
+    "tan",
+    "trunc",
+)
+DOMAINS = {
+    "acos": (-1, 1),
+    "acosh": (1, 9),
+    "asin": (-1, 1),
+    "atanh": (-0.99, 0.99),
+    "log": (0.01, 9),
+    "log1p": (-0.9, 9),
+    "log2": (0.01, 9),
+    "reciprocal": (0.1, 9),
+}
+
+
+@floats
+def test_functions(dtype: str) -> None:
+    for name in ANY:
+        check_op(f"aten.{name}.default", tensor("S", 5, "T"), dtype=dtype)
+    for name, (low, high) in DOMAINS.items():
+        check_op(f"aten.{name}.default", tensor("S", 5, low=low, high=high), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", [name for name in (*ANY, *DOMAINS) if name != "tan"])
+def test_edges(name: str) -> None:
+    check_op(f"aten.{name}.default", tensor(values=EDGES))
+
+
+@pytest.mark.parametrize("name", ["asinh", "atan", "erf", "expm1", "log1p", "sinh", "asin", "atanh"])
+def test_near_zero_errors_are_relative(name: str) -> None:
+    values = [sign * 10.0**exponent for exponent in range(-30, 0) for sign in (1, -1)]
+    check_op(f"aten.{name}.default", tensor(values=tuple(values)), tolerance=2e-6, atol=0)
+
+
+def test_logarithms_near_one() -> None:
+    values = tuple(1 + sign * 2.0**-exponent for exponent in range(1, 24) for sign in (1, -1))
+    for name in ("log", "log2"):
+        check_op(f"aten.{name}.default", tensor(values=values), tolerance=2e-6, atol=0)
+
+
+@numbers
+def test_maximum_and_ne(dtype: str) -> None:
+    for name in ("aten.maximum.default", "aten.ne.Tensor", "aten.logical_xor.default"):
+        check_op(name, tensor("S", 5, low=-2, high=2), tensor(3, 1, 5, low=-2, high=2), dtype=dtype)
+
+
+def test_maximum_of_edges() -> None:
+    for name in ("aten.maximum.default", "aten.atan2.default", "aten.fmod.Tensor", "aten.remainder.Tensor"):
+        check_op(name, tensor(values=EDGES * len(EDGES)), tensor(values=[b for b in EDGES for _ in EDGES]))
+
+
+@numbers
+def test_numbers(dtype: str) -> None:
+    x = tensor("S", 5, low=1, high=9)
+    for name in ("add", "sub"):
+        check_op(f"aten.{name}.Scalar", x, 3, 2, dtype=dtype)
+    check_op("aten.mul.Scalar", x, -3, dtype=dtype)
+    for name in ("fmod", "remainder"):
+        check_op(f"aten.{name}.Scalar", tensor("S", 5, low=-9, high=9), -4, dtype=dtype)
+        check_op(f"aten.{name}.Tensor", tensor("S", 5, low=-9, high=9), x, dtype=dtype)
+
+
+@floats
+def test_more_numbers(dtype: str) -> None:
+    check_op("aten.div.Scalar", tensor("S", 5), 3, dtype=dtype)
+    check_op("aten.pow.Scalar", 2, tensor("S", 5), dtype=dtype)
+    check_op("aten.elu.default", tensor("S", 5), 1.5, 1.1, 0.7, dtype=dtype)
+    check_op("aten.clamp.Tensor", tensor("S", 5), tensor(5), tensor("S", 1), dtype=dtype)
+    check_op("aten.clamp.Tensor", tensor("S", 5), None, tensor("S", 1), dtype=dtype)

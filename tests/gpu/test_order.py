@@ -1,0 +1,78 @@
+"""Running sums, sorted values, and their order: every dim, long rows, NaNs, equal values, live shapes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from arguments import tensor
+from check import NOTHING, check_op, numbers
+
+from pteron.ops import Target
+
+NAN, INF = math.nan, math.inf
+
+
+@numbers
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_cumsum(dim: int, dtype: str, target: Target) -> None:
+    check_op("aten.cumsum.default", tensor("S", 5, "T"), dim, None, dtype=dtype, target=target)
+
+
+def test_cumsum_of_booleans(target: Target) -> None:
+    check_op("aten.cumsum.default", tensor("S", "T", dtype="bool"), 1, None, out="i64", target=target)
+
+
+def test_cumprod(target: Target) -> None:
+    check_op("aten.cumprod.default", tensor("S", 7, "T", low=0.5, high=1.5), 1, None, target=target)
+
+
+@pytest.mark.parametrize("length", [1, 63, 257, 4097, 70_001])
+def test_long_rows(length: int, target: Target) -> None:
+    values = torch.rand(2, length, dtype=torch.float32).numpy()
+    check_op("aten.cumsum.default", tensor(values=values), 1, None, target=target)
+    check_op("aten.cumsum.default", tensor(values=values.T), 0, None, target=target)
+
+
+def test_scans_of_nothing() -> None:
+    check_op("aten.cumsum.default", tensor("S", "T"), 1, None, live=NOTHING)
+    check_op("aten.cumsum.default", tensor(), 0, None)
+
+
+def _stable(x: torch.Tensor, dim: int, descending: bool) -> Any:
+    return torch.sort(x, dim=dim, descending=descending, stable=True)
+
+
+@numbers
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort(dim: int, descending: bool, dtype: str) -> None:
+    check_op("aten.sort.default", tensor("S", 5, "T"), dim, descending, oracle=_stable, dtype=dtype)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_edges(descending: bool) -> None:
+    values = [0.0, NAN, 1.0, -INF, INF, 1.0, NAN, -0.0, -1.0]
+    check_op("aten.sort.default", tensor(values=values), 0, descending, oracle=_stable)
+    check_op("aten.sort.default", tensor(), -1, descending, oracle=_stable)
+    check_op("aten.sort.default", tensor("S", "T"), 1, descending, oracle=_stable, live=NOTHING)
+
+
+@pytest.mark.parametrize("length", [512, 513, 1000, 4099])
+def test_sort_of_long_rows(length: int) -> None:
+    values = torch.randint(-50, 50, (3, length)).numpy()
+    check_op("aten.sort.default", tensor(values=values), 1, False, oracle=_stable, dtype="i32")
+    check_op("aten.sort.default", tensor(values=values.T.copy()), 0, True, oracle=_stable, dtype="f32")
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_topk(largest: bool) -> None:
+    def expected(x: torch.Tensor, k: int, dim: int, largest: bool, sorted: bool) -> Any:
+        values, indices = torch.sort(x, dim=dim, descending=largest, stable=True)
+        return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
+
+    check_op("aten.topk.default", tensor("S", 9, "T"), 3, 1, largest, True, oracle=expected)
+    check_op("aten.topk.default", tensor(2, 3001), 50, -1, largest, True, oracle=expected)
+    check_op("aten.topk.default", tensor(2, 5), 0, -1, largest, True, oracle=expected)

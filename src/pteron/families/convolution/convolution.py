@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pteron.families.convolution.geometry import geometry, out_shape, volume_shape
@@ -44,6 +44,14 @@ def finished_convolution(
 ) -> Iterator[Dispatch]:
     """A convolution and what follows it: an addend, bounds, an activation."""
     *window, output_min, output_max, addend, activation, out = arguments
+    if x.rank == 5 and addend is None:
+        yield from _over_volumes(x, weight, bias, *window, output_min, output_max, activation, out, target)
+        return
+    if x.rank == 5:
+        made = out.scratch(_shape(x, weight, bias, *window))
+        yield from _over_volumes(x, weight, bias, *window, None, None, "none", made, target)
+        yield from _follow(made, addend, output_min, output_max, activation, out)
+        return
     sizes = geometry(x, weight, *window)
     fits = bias is None or bias.numel == sizes.rows
     require(fits, f"bias must have one value for each of the {sizes.rows} channels", weight, bias)
@@ -57,6 +65,18 @@ def finished_convolution(
     # At this call the addend is larger: the convolution broadcasts along it.
     made = out.scratch(shape)
     yield from Convolution(sizes, x, weight, bias, made, -math.inf, math.inf).dispatches(target)
+    yield from _follow(made, addend, output_min, output_max, activation, out)
+
+
+def _follow(
+    made: Operand,
+    addend: Operand,
+    output_min: float | None,
+    output_max: float | None,
+    activation: str,
+    out: Operand,
+) -> Iterator[Dispatch]:
+    """What follows a convolution, as dispatches of its own."""
     following: list[tuple[str, tuple[float | None, ...]]] = []
     if output_min is not None or output_max is not None:
         following.append(("aten.clamp.default", (output_min, output_max)))
@@ -75,9 +95,6 @@ def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:
 
 def _plain(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     *inputs, out = arguments
-    if inputs[0].rank == 5:
-        yield from _over_volumes(*inputs, out, target)
-        return
     yield from finished_convolution(*inputs, None, None, None, "none", out, target=target)
 
 
@@ -91,6 +108,9 @@ def _over_volumes(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
+    output_min: float | None,
+    output_max: float | None,
+    activation: str,
     out: Operand,
     target: Target,
 ) -> Iterator[Dispatch]:
@@ -132,7 +152,7 @@ def _over_volumes(
     numbers = (stride[1:], padding[1:], dilation[1:], transposed, output_padding[1:], groups)
     planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
     yield from finished_convolution(
-        unfolded, flat, bias, *numbers, None, None, None, "none", planes, target=target
+        unfolded, flat, bias, *numbers, output_min, output_max, None, activation, planes, target=target
     )
     filters, out_area = out.shape[1], math.prod(out.shape[3:])
     yield copy_strided(

@@ -26,9 +26,9 @@ def lowerings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each program that is lowered from now on."""
     seen: list[object] = []
 
-    def counted(exported: Any, force_fp16: bool) -> bytes:
+    def counted(exported: Any, *options: Any) -> bytes:
         seen.append(exported)
-        return lower(exported, force_fp16)
+        return lower(exported, *options)
 
     monkeypatch.setattr(compiling, "lower", counted)
     return seen

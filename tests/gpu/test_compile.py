@@ -306,7 +306,7 @@ def test_channels_last() -> None:
 @pytest.mark.parametrize("kind", ["none", "bool", "float"])
 def test_attention_is_written_out(kind: str) -> None:
     """Rows whose keys are all hidden are zero, as in PyTorch. The lowered operators are run as they are."""
-    from pteron.export.graph_passes import decompose_attention
+    from pteron.export.graph_passes import decompose
 
     class Attend(nn.Module):
         def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -318,6 +318,6 @@ def test_attention_is_written_out(kind: str) -> None:
         mask[0, 0, 2] = False
         if kind == "float":
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-    exported = decompose_attention(torch.export.export(Attend(), (x, mask)))
+    exported = decompose(torch.export.export(Attend(), (x, mask)))
     assert "scaled_dot_product_attention" not in str(exported.graph)
     same(exported.module()(x, mask), Attend()(x, mask))

@@ -15,6 +15,7 @@ import pytest
 from http_fixtures import NAME, Running, error, openai_client, running
 from letters import letters_mean, letters_table
 
+import pteron
 from pteron import DType, UnsupportedError, ValueSpec
 from pteron.llm.models import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
@@ -162,15 +163,13 @@ def test_a_program_of_minilm(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from models import minilm
 
-    from pteron.export.lowering import lower
-
     torch.manual_seed(0)
     sizes = {"vocabulary": 101, "positions": 64, "width": WIDTH, "heads": 3, "wide": 40, "layers": 2}
     model = minilm.MiniLM(**sizes).eval()
     length = torch.export.Dim("length", min=2, max=TOKENS_MAX)
     example = (torch.zeros(TOKENS_MAX, dtype=torch.long),)
     exported = torch.export.export(model, example, dynamic_shapes={"tokens": {0: length}}, strict=True)
-    (tmp_path / "model.pte").write_bytes(lower(exported))
+    pteron.compile(exported, use_cache=False).save(tmp_path / "model.pte")
     words = {
         word: number for number, word in enumerate(["[CLS]", "[SEP]", "[UNK]", "cat", "dog", "the", "sat"])
     }

@@ -7,6 +7,7 @@ checksum of its content detects damage. Above BYTES_MAX the least recently used 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import os
@@ -17,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.export import lowering
+from pteron.export.lowering import Options
 from pteron.folders import cache_folder
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def content_key(exported: ExportedProgram, force_fp16: bool) -> str:
+def content_key(exported: ExportedProgram, options: Options) -> str:
     """A hash of the graph, all weights, the options, and the versions of the libraries that lower it."""
     digest = hashlib.sha256()
-    for line in _description(exported, force_fp16):
+    for line in _description(exported, options):
         digest.update(line.encode() + b"\n")
     for name, value in sorted({**exported.state_dict, **exported.constants}.items()):
         digest.update(f"{name} ".encode())
@@ -103,13 +104,24 @@ def content_key(exported: ExportedProgram, force_fp16: bool) -> str:
     return digest.hexdigest()[:_KEY_DIGITS]
 
 
-def _description(exported: ExportedProgram, force_fp16: bool) -> Iterator[str]:
+@functools.cache
+def _own_code() -> str:
+    """A hash of Pteron's part of the lowering, and of the operators that it delegates."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent.parent
+    for folder in ("export", "families", "ops", "passes"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _description(exported: ExportedProgram, options: Options) -> Iterator[str]:
     import torch
     from torch.fx import GraphModule
 
     yield f"torch {torch.__version__}, executorch {version('executorch')}, torchao {version('torchao')}"
-    yield Path(lowering.__file__).read_text("utf-8")  # Pteron's part of the lowering
-    yield f"force_fp16 {force_fp16}"
+    yield f"pteron {_own_code()}"
+    yield str(options)
     yield str(exported.graph_signature)
     yield repr(sorted((str(symbol), str(range)) for symbol, range in exported.range_constraints.items()))
     for name, module in exported.graph_module.named_modules():

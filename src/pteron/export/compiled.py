@@ -14,7 +14,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.export.signature import Signature
-from pteron.format.records import KernelCall, MethodRecord
+from pteron.format.records import KernelCall, MethodRecord, ProgramFile
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
@@ -42,8 +42,7 @@ class CompiledModule:
         name: str,
         source: Path | bytes,
         signature: Signature,
-        states: Mapping[str, torch.Tensor],
-        written: Sequence[int],
+        values: Mapping[str, torch.Tensor],
         device: Device | str | None,
         *,
         was_cached: bool,
@@ -54,10 +53,11 @@ class CompiledModule:
         self.signature = signature
         self.program: Program = load(source, device=device)
         self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
-        self._written = tuple(written)
-        self._initial = list(states.values())
+        metadata = self.program.file.metadata
+        self._written = tuple(metadata["written"])
+        self._initial = [values[name].detach().clone() for name in metadata["states"]]
         self._states: list[Any] = list(self._initial)
-        self._lock = new_lock() if states else contextlib.nullcontext()
+        self._lock = new_lock() if self._initial else contextlib.nullcontext()
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         import torch
@@ -109,7 +109,7 @@ class CompiledModule:
     def __str__(self) -> str:
         kept = "not cached" if self.cache_file is None else str(self.cache_file)
         how = "from the cache" if self.was_cached else "lowered now"
-        lines = [repr(self), *report_lines(self.program.file.methods, self.program.graphs(METHOD))]
+        lines = [repr(self), *report_lines(self.program.file, self.program.graphs(METHOD))]
         return "\n".join([*lines, f"  program      {len(self._bytes) / 1e6:,.1f} MB, {kept} ({how})"])
 
 
@@ -135,10 +135,10 @@ def _write(target: Any, value: torch.Tensor) -> None:
 _NO_WORK = {"et_vk.prepack.default"}  # uploads a weight
 
 
-def report_lines(methods: Sequence[MethodRecord], delegates: Sequence[Graph]) -> Iterator[str]:
-    """Lines that show how many operators run on the GPU and how many on the host."""
+def report_lines(file: ProgramFile, delegates: Sequence[Graph]) -> Iterator[str]:
+    """Lines that show how many operators run on the GPU, how many on the host, and why."""
     on_gpu = [gpu_operators(graph) for graph in delegates]
-    on_host = host_operators(methods)
+    on_host = host_operators(file.methods)
     hosted, delegated = on_host.total(), sum(uses.total() for uses in on_gpu)
     total = max(1, hosted + delegated)
     share, parts = f"{delegated / total:.0%}", _counted(len(on_gpu), "delegate")
@@ -147,6 +147,8 @@ def report_lines(methods: Sequence[MethodRecord], delegates: Sequence[Graph]) ->
         yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
     names = f": {_listed(on_host)}" if hosted else ""
     yield f"  on the host  {_counted(hosted, 'operator')}, {hosted / total:.0%}{names}"
+    for call in file.metadata.get("host", ()):
+        yield f"    {call['count']} {call['operator']}: {call['reason']}"
 
 
 def gpu_operators(graph: Graph) -> Counter[str]:

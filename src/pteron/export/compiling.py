@@ -11,8 +11,8 @@ from pteron.errors import FormatError, InputError, LoweringError, UnsupportedErr
 from pteron.export import cache
 from pteron.export.cache import content_key
 from pteron.export.compiled import CompiledModule
-from pteron.export.graph_passes import decompose_attention, make_functional
-from pteron.export.lowering import check_bounds, check_inference, exporting, lower
+from pteron.export.graph_passes import decompose, fold_constants, make_functional
+from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower, quiet
 from pteron.export.signature import Signature
 from pteron.extras import check_installed
 from pteron.gpu import Device
@@ -29,6 +29,7 @@ def compile(
     *,
     dynamic_shapes: Any = None,
     force_fp16: bool = False,
+    partitioner: str = "pteron",
     device: Device | str | None = None,
     use_cache: bool = True,
 ) -> CompiledModule:
@@ -38,6 +39,10 @@ def compile(
     torch.export's; each dynamic dim needs a maximum. An ExportedProgram is used as it is. `force_fp16`
     computes in f16, with f32 inputs and outputs. `device` is as in `pteron.load`. The lowered program is
     cached on disk by content, unless `use_cache` is false.
+
+    `partitioner` chooses the operators that run on the GPU: "pteron" takes all that Pteron can run; "vulkan"
+    and "webgpu" keep to what ExecuTorch's partitioners of that name take, so that ExecuTorch's own runtimes
+    can run the program too.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     from torch.export import ExportedProgram
@@ -49,7 +54,7 @@ def compile(
     else:
         exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
         name = type(module).__name__
-    return compile_exported(exported, name, force_fp16, device, use_cache)
+    return compile_exported(exported, name, Options(partitioner, force_fp16), device, use_cache)
 
 
 def export(
@@ -69,33 +74,37 @@ def export(
 
 
 def compile_exported(
-    exported: ExportedProgram, name: str, force_fp16: bool, device: Device | str | None, use_cache: bool
+    exported: ExportedProgram, name: str, options: Options, device: Device | str | None, use_cache: bool
 ) -> CompiledModule:
     """Lower an exported program, or load it from the cache."""
     check_inference(exported)
     check_bounds(exported)
     signature = Signature(exported)
+    values = {**exported.state_dict, **exported.constants}
     with exporting():
-        functional = make_functional(decompose_attention(exported))
-        states, written = functional.states, functional.written
-        key = content_key(functional.exported, force_fp16) if use_cache else ""
+        key = content_key(exported, options) if use_cache else ""
         found = cache.find(key) if use_cache else None
         if found is not None:
             try:
-                return CompiledModule(name, found, signature, states, written, device, was_cached=True)
+                return CompiledModule(name, found, signature, values, device, was_cached=True)
             except UnsupportedError:
                 raise
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
-        program = _lower(functional.exported, name, force_fp16)
+        program = _lower(exported, name, options)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
-        return CompiledModule(name, source, signature, states, written, device, was_cached=False)
+        return CompiledModule(name, source, signature, values, device, was_cached=False)
 
 
-def _lower(exported: ExportedProgram, name: str, force_fp16: bool) -> bytes:
+def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
     """Lower; an error names the module and the cause."""
     try:
-        return lower(exported, force_fp16)
+        with quiet():
+            decomposed = decompose(exported)
+            fold_constants(decomposed)
+            functional = make_functional(decomposed)
+            metadata = {"states": functional.states, "written": functional.written}
+            return lower(functional.exported, options, metadata)
     except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # ExecuTorch's passes wrap exceptions

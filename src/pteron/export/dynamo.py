@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -24,8 +24,8 @@ from torch.utils._sympy.numbers import int_oo
 from pteron.errors import InputError, ShapeError
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
-from pteron.export.graph_passes import make_functional
-from pteron.export.lowering import exporting
+from pteron.export.graph_passes import written_buffers
+from pteron.export.lowering import Options, exporting
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 
@@ -38,15 +38,18 @@ def backend(
 ) -> Callable[..., Any]:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
-    `options` of `torch.compile` are `force_fp16`, `device` and `use_cache`, as in `pteron.compile`.
+    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device` and `use_cache`, as in
+    `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     chosen = dict(options or {})
-    force_fp16, device = chosen.pop("force_fp16", False), chosen.pop("device", None)
-    use_cache = chosen.pop("use_cache", True)
-    if chosen:
-        raise InputError(f"unknown options: {', '.join(chosen)}; known are force_fp16, device and use_cache")
-    return CapturedGraph(Capture(graph_module), force_fp16, device, use_cache)
+    device, use_cache = chosen.pop("device", None), chosen.pop("use_cache", True)
+    known = [field.name for field in fields(Options)]
+    if unknown := [name for name in chosen if name not in known]:
+        raise InputError(
+            f"unknown options: {', '.join(unknown)}; known are {', '.join(known)}, device and use_cache"
+        )
+    return CapturedGraph(Capture(graph_module), Options(**chosen), device, use_cache)
 
 
 @dataclass
@@ -54,7 +57,7 @@ class CapturedGraph:
     """One graph of Dynamo, with its lowered programs: for the current weights, one per set of shapes."""
 
     capture: Capture
-    force_fp16: bool
+    options: Options
     device: Any
     use_cache: bool
     _lock: threading.RLock = field(default_factory=new_lock)
@@ -95,12 +98,12 @@ class CapturedGraph:
             if is_parameter or self._changes[position] < _CHANGES_MAX
         ]
         exported, live = self._export(inputs, constants)
-        written = {buffer_position(name) for name in make_functional(exported).states}
+        written = set(map(buffer_position, written_buffers(exported)))
         if written:  # their values belong to the caller's module
             constants = [position for position in constants if position not in written]
             exported, live = self._export(inputs, constants)
         self._constants = [_Seen.of(position, inputs[position]) for position in constants]
-        compiled = compile_exported(exported, self.capture.name, self.force_fp16, self.device, self.use_cache)
+        compiled = compile_exported(exported, self.capture.name, self.options, self.device, self.use_cache)
         if not compiled.signature.fits([inputs[position] for position in live]):
             raise ShapeError(f"{self.capture.name}: torch.export specialised it to other shapes")
         lowered = _Lowered(compiled, live, self.capture.free_numbers(inputs))

@@ -1,4 +1,4 @@
-"""Exported program -> exported program, before lowering: without writes, and with attention decomposed.
+"""Exported program -> exported program, before lowering: decomposed, constants folded, without writes.
 
 A program that writes to buffers or inputs becomes one that takes their old values and returns the new ones:
 ExecuTorch supports a written buffer only if all its users are in one delegate. As inputs and outputs, buffers
@@ -8,6 +8,7 @@ still stay on the GPU between calls.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,33 +23,33 @@ class Functional:
     states, then the new values of written inputs, then the original outputs."""
 
     exported: ExportedProgram
-    states: dict[str, torch.Tensor]  # current values by buffer name
+    states: tuple[str, ...]  # names of buffers
     written: tuple[int, ...]  # positions of written inputs
 
 
-def make_functional(exported: ExportedProgram) -> Functional:
-    """The program with its writes as outputs, and with copies of returned constants. Returns the same program
-    if it has neither; never changes its argument."""
+def make_functional(decomposed: ExportedProgram) -> Functional:
+    """The program with its writes as outputs, and with copies of returned constants. Changes its argument."""
     from torch.export.graph_signature import InputKind, OutputKind
 
-    if not _is_written(exported) and not _returned_constants(exported):
-        return Functional(exported, {}, ())
-    functional = exported.run_decompositions({})
-    signature = functional.graph_signature
+    signature = decomposed.graph_signature
     inputs = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     written = tuple(inputs.index(name) for name in signature.user_inputs_to_mutate.values())
     names = list(signature.buffers_to_mutate.values())
-    states = {}
-    for name in names:
-        values = functional.state_dict if name in functional.state_dict else functional.constants
-        states[name] = values.pop(name).detach().clone()
-    _make_inputs(functional, names)
-    for output in signature.output_specs:
-        if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-            output.kind, output.target = OutputKind.USER_OUTPUT, None
-    _describe_flat(functional, len(states) + len(inputs), len(signature.output_specs))
-    _copy_returned_constants(functional)
-    return Functional(functional, states, written)
+    if names or written:
+        _make_inputs(decomposed, names)
+        for output in signature.output_specs:
+            if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                output.kind, output.target = OutputKind.USER_OUTPUT, None
+        _describe_flat(decomposed, len(names) + len(inputs), len(signature.output_specs))
+    _copy_returned_constants(decomposed)
+    return Functional(decomposed, tuple(names), written)
+
+
+def written_buffers(exported: ExportedProgram) -> list[str]:
+    """The names of buffers that a program writes to."""
+    if not _is_written(exported):
+        return []
+    return list(exported.run_decompositions({}).graph_signature.buffers_to_mutate.values())
 
 
 def _make_inputs(functional: ExportedProgram, names: list[str]) -> None:
@@ -99,15 +100,53 @@ def _writes(node: Any) -> bool:
     return schema is not None and bool(schema.is_mutable)
 
 
-def decompose_attention(exported: ExportedProgram) -> ExportedProgram:
-    """The program with scaled_dot_product_attention in operators that the GPU delegate supports; PyTorch's
-    own decomposition leaves some to the host. Returns the same program if it has none."""
+def decompose(exported: ExportedProgram) -> ExportedProgram:
+    """The program without writes, in Core ATen operators and a few others that Pteron has."""
+    import torch
+    from executorch.exir.tracer import _default_decomposition_table
+
+    aten = torch.ops.aten
+    table = _default_decomposition_table()
+    for operator in _kept():
+        table.pop(operator, None)
+    table[aten.scaled_dot_product_attention.default] = _attention
+    table[aten.matmul.default] = _matmul
+    return exported.run_decompositions(table)
+
+
+def _kept() -> tuple[Any, ...]:
+    """Operators that are not decomposed, because Pteron has them."""
     import torch
 
-    operator = torch.ops.aten.scaled_dot_product_attention.default
-    if not any(node.target is operator for node in exported.graph.nodes):
-        return exported
-    return exported.run_decompositions({operator: _attention})
+    aten = torch.ops.aten
+    return (
+        aten.hardshrink.default,
+        aten.hardswish.default,
+        aten.linear.default,
+        aten.pixel_shuffle.default,
+        aten.reflection_pad1d.default,
+        aten.reflection_pad2d.default,
+        aten.reflection_pad3d.default,
+        aten.replication_pad1d.default,
+        aten.replication_pad2d.default,
+        aten.replication_pad3d.default,
+        aten.upsample_nearest2d.vec,
+    )
+
+
+def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own decomposition copies a matrix for each batch of a strided input."""
+    import torch
+
+    if b.ndim == 1:
+        return _matmul(a, b[:, None]).squeeze(-1)
+    if a.ndim == 1:
+        return _matmul(a[None], b).squeeze(-2)
+    if b.ndim == 2:
+        return torch.mm(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = (each.expand(*batch, *each.shape[-2:]).reshape(-1, *each.shape[-2:]) for each in (a, b))
+    return torch.bmm(left, right).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
 def _attention(
@@ -121,11 +160,17 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """softmax(scale · query · keyᵀ + mask) · value; a row with all keys masked gives zeros."""
+    """softmax(scale · query · keyᵀ + mask) · value; a row with all keys masked gives zeros. PyTorch's own
+    decomposition leaves operators to the host."""
     import torch
 
-    if is_causal or enable_gqa or dropout_p:
+    if dropout_p:
         return NotImplemented
+    if enable_gqa:
+        key, value = (_repeated(each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+    if is_causal:
+        shape = query.shape[-2], key.shape[-2]
+        attn_mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1)
     if attn_mask is None:
@@ -134,9 +179,98 @@ def _attention(
         scores = torch.where(attn_mask, scores, torch.full_like(scores, -math.inf))
     else:
         scores = scores + attn_mask
-    is_masked = scores.amax(-1, keepdim=True) == -math.inf
     weights = torch.softmax(scores, -1)
-    return torch.where(is_masked, torch.zeros_like(weights), weights) @ value
+    if not is_causal:  # a causal mask leaves each row one key
+        is_masked = scores.amax(-1, keepdim=True) == -math.inf
+        weights = torch.where(is_masked, torch.zeros_like(weights), weights)
+    return weights @ value
+
+
+def _repeated(heads: torch.Tensor, times: int) -> torch.Tensor:
+    """Each head of keys or values, as often as query heads share it."""
+    return heads if times == 1 else heads.repeat_interleave(times, -3)
+
+
+_FOLDED_BYTES_MAX = 1 << 20  # a larger result is folded only if it is not larger than its operands
+
+
+def fold_constants(decomposed: ExportedProgram) -> None:
+    """Compute what depends on constants alone, such as tables of positions, and make it a constant. Changes
+    its argument. ExecuTorch cannot write a delegate without inputs."""
+    import torch
+    from torch._export.utils import get_buffer, get_lifted_tensor_constant, get_param
+
+    graph, signature = decomposed.graph, decomposed.graph_signature
+    values: dict[Any, Any] = {}
+    for node in graph.find_nodes(op="placeholder"):
+        value = get_param(decomposed, node)
+        if value is None and node.name not in signature.buffers_to_mutate:
+            value = get_buffer(decomposed, node)
+        if value is None:
+            value = get_lifted_tensor_constant(decomposed, node)
+        if type(value) in (torch.Tensor, torch.nn.Parameter) and _is_unwritten(signature, node):
+            values[node] = value.detach()
+    computed = {}
+    with torch.no_grad():
+        for node in graph.nodes:
+            if node.op == "call_function" and _is_folded(node, values):
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = computed[node] = node.target(*args, **kwargs)
+    _replace_folded(decomposed, computed)
+
+
+def _is_unwritten(signature: Any, placeholder: Any) -> bool:
+    return signature.inputs_to_buffers.get(placeholder.name) not in signature.buffers_to_mutate.values()
+
+
+def _is_folded(node: Any, values: Mapping[Any, Any]) -> bool:
+    """Whether to compute a node now: its operands are known, and the result is worth storing."""
+    import torch
+
+    result = node.meta.get("val")
+    known = all(operand in values for operand in node.all_input_nodes)
+    if not known or node.is_impure() or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags or node.target.namespace != "aten":
+        return False
+    if not isinstance(result, torch.Tensor) or any(isinstance(size, torch.SymInt) for size in result.shape):
+        return False
+    if any(operand.op == "placeholder" and _is_layout(node.target) for operand in node.all_input_nodes):
+        return False  # fusions expect a weight and its transposition
+    read = sum(values[operand].nbytes for operand in node.all_input_nodes)
+    return result.nbytes <= max(read, _FOLDED_BYTES_MAX)
+
+
+def _is_layout(target: Any) -> bool:
+    import torch
+
+    aten = torch.ops.aten
+    return target in (aten.t.default, aten.transpose.int, aten.permute.default)
+
+
+def _replace_folded(decomposed: ExportedProgram, computed: Mapping[Any, Any]) -> None:
+    """Make constants of computed nodes that others use."""
+    import torch
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    graph, specs = decomposed.graph, decomposed.graph_signature.input_specs
+    fake = torch._guards.detect_fake_mode([node.meta.get("val") for node in graph.nodes])
+    for node, value in computed.items():
+        if all(user in computed for user in node.users):
+            continue
+        name = f"folded_{node.name}"
+        decomposed.constants[name] = value.clone(memory_format=torch.contiguous_format)
+        with graph.inserting_before(next(iter(graph.nodes))):
+            constant = graph.placeholder(name)
+        constant.meta = {**node.meta, "val": fake.from_tensor(decomposed.constants[name], static_shapes=True)}
+        node.replace_all_uses_with(constant)
+        argument = TensorArgument(name=constant.name)
+        specs.insert(0, InputSpec(InputKind.CONSTANT_TENSOR, argument, name, persistent=True))
+        for output in decomposed.graph_signature.output_specs:
+            if output.arg.name == node.name:
+                output.arg.name = constant.name
+    graph.eliminate_dead_code()
+    decomposed.graph_module.recompile()
 
 
 def _returned_constants(exported: ExportedProgram) -> list[int]:

@@ -1,20 +1,25 @@
-"""An exported program -> the bytes of a .pte, with GPU delegates that VulkanPartitioner chose."""
+"""An exported program -> the bytes of a .pte, with GPU delegates that a partitioner chose."""
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pteron.errors import InputError
+from pteron.format.program import METADATA_KEY
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+PARTITIONERS = ("pteron", "vulkan", "webgpu")
 _DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
 # The position of the argument `train`.
 _TRAINING_ARGUMENTS = {**{f"aten.{name}.default": 2 for name in _DROPOUTS}, "aten.batch_norm.default": 5}
@@ -28,30 +33,77 @@ def exporting() -> AbstractContextManager[object]:
     return cast("AbstractContextManager[object]", compile_lock)
 
 
-def lower(exported: ExportedProgram, force_fp16: bool = False) -> bytes:
-    """Partition and write the program; leaves `exported` unchanged. `force_fp16`: f32 tensors inside
-    delegates are f16; inputs and outputs stay f32.
+@dataclass(frozen=True)
+class Options:
+    """How a program is lowered."""
 
-    Pteron can resize every operator. If ExecuTorch fails to write a program with dynamic dims that way, only
-    the operators that ExecuTorch's own runtime can resize are delegated.
-    """
-    with exporting(), _quiet():
+    partitioner: str = "pteron"
+    force_fp16: bool = False  # f32 tensors inside delegates are f16; inputs and outputs stay f32
+
+    def __post_init__(self) -> None:
+        if self.partitioner not in PARTITIONERS:
+            raise InputError(f"partitioner={self.partitioner!r}: expected one of {', '.join(PARTITIONERS)}")
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """Uses of an operator that runs on the host, and why."""
+
+    operator: str
+    count: int
+    reason: str
+
+
+def lower(functional: ExportedProgram, options: Options, metadata: Mapping[str, Any]) -> bytes:
+    """Partition and write a program without writes, with `metadata` in it. Changes the program."""
+    with exporting(), quiet():
         cache_patterns()
-        chosen = {"force_fp16": force_fp16}
-        try:
-            return _write(exported, chosen)
-        except Exception:
-            if exported.range_constraints:
-                with suppress(Exception):
-                    return _write(exported, {**chosen, "require_dynamic_shapes": True})
-            raise
+        if options.partitioner == "pteron":
+            edge, partitioner = _for_pteron(functional, options)
+        else:
+            edge, partitioner = _for_executorch(functional, options)
+        host = [asdict(call) for call in _host_calls(partitioner.reasons)]
+        kept = {**metadata, "partitioner": options.partitioner, "host": host}
+        edge._named_data_store.add_named_data(METADATA_KEY, json.dumps(kept).encode())
+        return cast(bytes, edge.to_executorch().buffer)
 
 
-def _write(exported: ExportedProgram, chosen: dict[str, bool]) -> bytes:
+def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
+    """ExecuTorch's conversion to its edge dialect, without a second decomposition."""
+    from executorch.exir import EdgeCompileConfig, EdgeProgramManager
+    from executorch.exir.program._program import _generate_edge_program
+
+    from pteron.export.partitioner import Partitioner
+
+    config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
+    edge = EdgeProgramManager(_generate_edge_program(config, functional), None, config)
+    partitioner = Partitioner(force_fp16=options.force_fp16)
+    return edge.to_backend(partitioner), partitioner
+
+
+def _for_executorch(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
+    """A program that ExecuTorch's own runtime takes. Pteron can resize every operator. If ExecuTorch fails to
+    write a program with dynamic dims that way, only the operators that ExecuTorch's own runtime can resize
+    are delegated."""
     from executorch.exir import to_edge_transform_and_lower
 
-    edge = to_edge_transform_and_lower(exported, partitioner=[_partitioner(chosen)])
-    return cast(bytes, edge.to_executorch().buffer)
+    chosen = {"force_fp16": options.force_fp16}
+    attempts = [chosen]
+    if functional.range_constraints:
+        attempts.append({**chosen, "require_dynamic_shapes": True})
+    failures = []
+    for attempt in attempts:
+        partitioner = _executorch_partitioner(options.partitioner, attempt)
+        try:
+            return to_edge_transform_and_lower(functional, partitioner=[partitioner]), partitioner
+        except Exception as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _host_calls(reasons: Mapping[Any, str]) -> list[HostCall]:
+    counts = Counter((str(node.target), reason) for node, reason in reasons.items())
+    return [HostCall(operator, count, reason) for (operator, reason), count in counts.most_common()]
 
 
 def check_inference(exported: ExportedProgram) -> None:
@@ -79,7 +131,7 @@ def check_bounds(exported: ExportedProgram) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence ExecuTorch, which logs each operator and warns about its own code."""
     level = logging.root.level
     import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # its import sets the level
@@ -118,24 +170,50 @@ def _without_dynamo_reset(make_patterns: Callable[[], Any]) -> Callable[[], Any]
     return make
 
 
-def _partitioner(chosen: dict[str, bool]) -> Any:
-    """VulkanPartitioner without delegates that only return integers, which ExecuTorch cannot write."""
-    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+def _executorch_partitioner(name: str, chosen: dict[str, bool]) -> Any:
+    """VulkanPartitioner, or WebGPUPartitioner around it, without delegates that only return integers, which
+    ExecuTorch cannot write. `reasons` has the reason of each node that stays on the host."""
+    from executorch.backends.vulkan.partitioner import vulkan_partitioner
+    from executorch.backends.webgpu.partitioner import WebGPUPartitioner
+    from executorch.exir.backend.partitioner import Partitioner
 
-    class TensorPartitioner(VulkanPartitioner):  # type: ignore[misc]  # untyped
-        def partition(self, exported_program: ExportedProgram) -> Any:
-            result = super().partition(exported_program)
-            nodes = result.tagged_exported_program.graph.nodes
-            returns_tensors = {tag for node in nodes for tag in _returned_by(node)}
-            for node in nodes:
-                if node.meta.get("delegation_tag", None) not in {*returns_tensors, None}:
-                    del node.meta["delegation_tag"]
-            result.partition_tags = {
-                tag: spec for tag, spec in result.partition_tags.items() if tag in returns_tensors
-            }
-            return result
+    class TensorPartitioner(Partitioner):  # type: ignore[misc]  # untyped
+        def __init__(self) -> None:
+            made = {"vulkan": vulkan_partitioner.VulkanPartitioner, "webgpu": WebGPUPartitioner}[name]
+            self.inner, self.reasons = made(chosen), {}
 
-    return TensorPartitioner(chosen)
+        def ops_to_not_decompose(self, program: ExportedProgram) -> Any:
+            return self.inner.ops_to_not_decompose(program)
+
+        def partition(self, program: ExportedProgram) -> Any:
+            reasons: dict[Node, str] = {}
+
+            def log_skip(_: object, node: Node, reason: str) -> None:
+                if node.op == "call_function":
+                    reasons[node] = f"{name} partitioner: {reason}"
+
+            support = vulkan_partitioner.VulkanSupportedOperators
+            logged, support.log_skip = support.log_skip, log_skip
+            try:
+                result = self.inner.partition(program)
+            finally:
+                support.log_skip = logged
+            self.reasons = reasons
+            return _without_integers(result)
+
+    return TensorPartitioner()
+
+
+def _without_integers(result: Any) -> Any:
+    nodes = result.tagged_exported_program.graph.nodes
+    returns_tensors = {tag for node in nodes for tag in _returned_by(node)}
+    for node in nodes:
+        if node.meta.get("delegation_tag", None) not in {*returns_tensors, None}:
+            del node.meta["delegation_tag"]
+    result.partition_tags = {
+        tag: spec for tag, spec in result.partition_tags.items() if tag in returns_tensors
+    }
+    return result
 
 
 def _returned_by(node: Node) -> set[str]:

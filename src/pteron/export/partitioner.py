@@ -7,7 +7,7 @@ the reason why a node stays on the host.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -62,11 +62,6 @@ _DTYPES = {
 }
 # A large device: whether a tensor fits the user's is found when the program is loaded.
 _TARGET = Target(shader_f16=True, is_cpu=False, binding_bytes_max=(1 << 32) - 4)
-_KEPT = (
-    torch.ops.aten.hardswish.default,
-    torch.ops.aten.upsample_nearest2d.vec,
-    torch.ops.aten.pixel_shuffle.default,
-)
 
 
 class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped
@@ -108,18 +103,13 @@ class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped
 
 
 class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
-    """Delegates every operator that Pteron can run. After `partition`, `reasons` has the name of each other
-    node, and why it stays on the host."""
+    """Delegates every operator that Pteron can run. After `partition`, `reasons` has each other node, and why
+    it stays on the host."""
 
     def __init__(self, *, force_fp16: bool = False) -> None:
         spec = CompileSpec("force_fp16", force_fp16.to_bytes(1, "little"))
         self.delegation_spec = exir.DelegationSpec(PteronBackend.__name__, [spec])
-        self.reasons: dict[str, str] = {}
-
-    def ops_to_not_decompose(
-        self, exported: ExportedProgram
-    ) -> tuple[list[torch._ops.OpOverload], Callable[[torch.fx.Node], bool] | None]:
-        return list(_KEPT), None
+        self.reasons: dict[torch.fx.Node, str] = {}
 
     def partition(self, exported_program: ExportedProgram) -> exir.PartitionResult:
         module = exported_program.graph_module
@@ -136,7 +126,7 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
         tag_constant_data(exported_program)
         tag_mutated_buffer(exported_program)
         self.reasons = {
-            node.name: reason for node in module.graph.nodes if (reason := support.reason(node)) is not None
+            node: reason for node in module.graph.nodes if (reason := support.reason(node)) is not None
         }
         return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 

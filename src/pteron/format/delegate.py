@@ -1,4 +1,4 @@
-"""A "VulkanBackend" blob enters; the graph it holds leaves, as records with checked ids.
+"""A "VulkanBackend" or "PteronBackend" blob enters; the graph it holds leaves, as records with checked ids.
 
 The blob is a header (VH00), a flatbuffer (VK00) and an area of inline constants, empty where
 constants are named data of the program or of a weight file.
@@ -25,7 +25,9 @@ from pteron.format.records import (
 from pteron.format.source import contents
 from pteron.format.tensor_layout import check_sizes
 
-BACKEND = "VulkanBackend"  # the id of these blobs in a program
+# The ids of these blobs in a program: ExecuTorch's, and that of programs for Pteron alone, whose graphs have
+# operators and shapes that ExecuTorch's runtime does not take.
+BACKENDS = ("VulkanBackend", "PteronBackend")
 # Four unused bytes, magic, header size, flatbuffer offset and size, constants offset and size.
 _HEADER = Struct("<4x4sHIIIQ")
 _NAMED = (1 << 64) - 1

@@ -6,7 +6,9 @@ after the flatbuffer's first 8 bytes, says where the flatbuffer ends and the seg
 
 from __future__ import annotations
 
+import json
 from struct import Struct
+from typing import Any
 
 from pteron.errors import FormatError
 from pteron.format.flatbuffer import UINT32, open_root
@@ -15,6 +17,7 @@ from pteron.format.records import ProgramFile
 from pteron.format.source import FileBytes, Source, contents, open_bytes
 from pteron.format.stored import read_named_data, read_segments, read_stored_data
 
+METADATA_KEY = "pteron.json"  # of named data
 _HEADER_AT = 8
 _HEADER = Struct("<4sIQQ")
 _HEADER_MAGIC = b"eh00"
@@ -43,13 +46,27 @@ def read_program(source: Source, name: str | None = None) -> ProgramFile:
     delegated = sum(len(delegate.blob) for method in methods for delegate in method.delegates)
     if delegated > _DELEGATED_ALWAYS_ALLOWED + _DELEGATED_PER_BYTE * len(file.view):
         raise FormatError(f"{file.name}: the same delegates are used too many times")
+    named_data = read_named_data(program.tables(7, "named_data"), segments)
     return ProgramFile(
         name=file.name,
         version=program.integer(0, "version", UINT32),
         methods=methods,
-        named_data=read_named_data(program.tables(7, "named_data"), segments),
+        metadata=_metadata(file.name, named_data.pop(METADATA_KEY, None)),
+        named_data=named_data,
         size=len(file.view),
     )
+
+
+def _metadata(name: str, text: memoryview | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(bytes(contents(text)))
+    except ValueError as error:
+        raise FormatError(f"{name}: {METADATA_KEY} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise FormatError(f"{name}: {METADATA_KEY} is not a JSON object")
+    return found
 
 
 def _split(file: FileBytes) -> tuple[memoryview, memoryview]:

@@ -7,8 +7,8 @@ Indices are checked when the records are made: every index into `values`, `opera
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from pteron.dtypes import DType
 
@@ -127,6 +127,8 @@ class ProgramFile:
     methods: tuple[MethodRecord, ...]
     named_data: Mapping[str, memoryview]
     size: int
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What `pteron.compile` adds to a program, such as why operators run on the host; empty in others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pteron.errors import InputError, MethodError
-from pteron.format.delegate import BACKEND
+from pteron.format.delegate import BACKENDS
 from pteron.format.records import EValue, MethodRecord, TensorRecord
 from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
@@ -153,10 +153,10 @@ class BackendRegistry:
 
     @property
     def registered_backend_names(self) -> list[str]:
-        return [BACKEND]
+        return list(BACKENDS)
 
     def is_available(self, backend_name: str) -> bool:
-        return backend_name == BACKEND
+        return backend_name in BACKENDS
 
 
 class OperatorRegistry:

@@ -11,7 +11,7 @@ from pteron.errors import DeviceError, MethodError, UnsupportedError
 from pteron.extras import why_refused
 from pteron.families.exporter_removed import explained
 from pteron.format.bundled import BundledFile, is_bundled, read_bundled
-from pteron.format.delegate import BACKEND, read_delegate
+from pteron.format.delegate import BACKENDS, read_delegate
 from pteron.format.program import read_program
 from pteron.format.records import MethodRecord, ProgramFile
 from pteron.format.source import open_bytes
@@ -219,10 +219,11 @@ class Program(NotCopyable):
 
 def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]) -> list[Graph]:
     """The graphs of a method's delegates, by their order in the file."""
-    foreign = sorted({delegate.backend for delegate in record.delegates if delegate.backend != BACKEND})
+    foreign = sorted({delegate.backend for delegate in record.delegates if delegate.backend not in BACKENDS})
     if foreign:
         raise UnsupportedError(
-            f"{file.name}, method {record.name}: delegates for {', '.join(foreign)}; only {BACKEND} runs here"
+            f"{file.name}, method {record.name}: delegates for {', '.join(foreign)};"
+            f" only those for {' and '.join(BACKENDS)} run here"
         )
 
     def named(key: str) -> memoryview | None:

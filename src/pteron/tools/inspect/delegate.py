@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
 from pteron.families.exporter_removed import explained
-from pteron.format.delegate import BACKEND, read_delegate
+from pteron.format.delegate import BACKENDS, read_delegate
 from pteron.format.records import DelegateGraph, DelegateRecord
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
@@ -63,7 +63,7 @@ def inspect_delegate(
     delegate: DelegateRecord, name: str, weights: Mapping[str, memoryview], target: Target, with_graph: bool
 ) -> ExaminedDelegate:
     report = DelegateReport(delegate.backend, len(delegate.blob))
-    if delegate.backend != BACKEND:
+    if delegate.backend not in BACKENDS:
         return ExaminedDelegate(replace(report, problems=(f"{delegate.backend} programs are not supported",)))
     record = read_delegate(delegate.blob, name, weights.get)
     report = _of_record(report, record)

@@ -147,15 +147,32 @@ def test_report_and_saving(mixed: tuple[nn.Module, CompiledModule], tmp_path: Pa
     _, compiled = mixed
     lines = str(compiled).splitlines()
     assert lines[0] == "<pteron.CompiledModule Mixed>"
-    (host,) = (line for line in lines if "on the host" in line)
-    assert "1 aten::erf.out" in host
-    assert "1 aten::sort.values" in host
+    assert "  on the host  0 operators, 0%" in lines
     assert any("    delegate" in line and "1 aten.linear.default" in line for line in lines), lines
     assert "lowered now" in lines[-1]
     assert str(compiled.cache_file) in lines[-1]
     compiled.save(tmp_path / "model.pte")
     assert (tmp_path / "model.pte").read_bytes() == compiled.cache_file.read_bytes()  # type: ignore[union-attr]
     assert pteron.load(tmp_path / "model.pte").methods == compiled.program.methods == ("forward",)
+
+
+@pytest.mark.parametrize("partitioner", ["vulkan", "webgpu"])
+def test_partitioners_of_executorch(partitioner: str, compiled_folder: Path) -> None:
+    torch.manual_seed(0)
+    module, x = Mixed().eval(), torch.randn(11, 7)
+    args, kwargs = ((x, torch.randn(2, 3)), 3), {"more": {"shift": torch.randn(5)}}
+    compiled = pteron.compile(module, args, kwargs, partitioner=partitioner)
+    with torch.no_grad():
+        same(compiled(*args, **kwargs)["sorted"], module(*args, **kwargs)["sorted"])
+    text = str(compiled)
+    assert "on the host  2 operators" in text
+    assert f"1 aten.erf.default: {partitioner} partitioner: no operator implementation" in text
+    assert {delegate.backend for delegate in compiled.program.file.methods[0].delegates} == {"VulkanBackend"}
+
+
+def test_a_partitioner_that_does_not_exist() -> None:
+    with pytest.raises(InputError, match="partitioner='metal': expected one of pteron, vulkan, webgpu"):
+        pteron.compile(nn.ReLU(), (torch.randn(3),), partitioner="metal")
 
 
 def test_states_live_on_and_inputs_are_written() -> None:
@@ -270,25 +287,15 @@ def test_upsampling_with_dynamic_dims(mode: str) -> None:
             same(compiled(x), module(x))
 
 
-@pytest.mark.long
-def test_dynamic_dims_that_need_the_partitioners_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, write = list[bool](), lowering._write
+def test_errors_of_executorch_name_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no place for an output")
 
-    def refuse_first(exported: Any, chosen: dict[str, bool]) -> bytes:
-        tried.append("require_dynamic_shapes" in chosen)
-        if not tried[-1]:
-            raise RuntimeError("no place for an output")
-        return write(exported, chosen)
-
-    monkeypatch.setattr(lowering, "_write", refuse_first)
-    module, x = nn.Sequential(nn.ReLU(), nn.Sigmoid()), torch.randn(3, 5)
-    compiled = pteron.compile(module, (x,), dynamic_shapes=({0: Dim("rows", max=4)},))
-    same(compiled(x[:2]), module(x[:2]))
-    assert tried == [False, True]
+    monkeypatch.setattr(lowering, "_for_pteron", refuse)
     with pytest.raises(
-        LoweringError, match=r"cannot lower Sequential \(RuntimeError: no place for an output\)"
+        LoweringError, match=r"cannot lower ReLU \(RuntimeError: no place for an output\)"
     ) as raised:
-        pteron.compile(module, (x,))
+        pteron.compile(nn.ReLU(), (torch.randn(3, 5),), use_cache=False)
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 

@@ -238,7 +238,7 @@ def _is_folded(node: Any, values: Mapping[Any, Any]) -> bool:
     if any(operand.op == "placeholder" and _is_layout(node.target) for operand in node.all_input_nodes):
         return False  # fusions expect a weight and its transposition
     read = sum(values[operand].nbytes for operand in node.all_input_nodes)
-    return result.nbytes <= max(read, _FOLDED_BYTES_MAX)
+    return bool(result.nbytes <= max(read, _FOLDED_BYTES_MAX))
 
 
 def _is_layout(target: Any) -> bool:

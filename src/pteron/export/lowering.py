@@ -82,27 +82,17 @@ def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any
 
 
 def _for_executorch(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
-    """A program that ExecuTorch's own runtime takes. Pteron can resize every operator. If ExecuTorch fails to
-    write a program with dynamic dims that way, only the operators that ExecuTorch's own runtime can resize
-    are delegated."""
+    """A program that ExecuTorch's own runtime takes, which can resize some operators only."""
     from executorch.exir import to_edge_transform_and_lower
 
-    chosen = {"force_fp16": options.force_fp16}
-    attempts = [chosen]
-    if functional.range_constraints:
-        attempts.append({**chosen, "require_dynamic_shapes": True})
-    failures = []
-    for attempt in attempts:
-        partitioner = _executorch_partitioner(options.partitioner, attempt)
-        try:
-            return to_edge_transform_and_lower(functional, partitioner=[partitioner]), partitioner
-        except Exception as error:
-            failures.append(error)
-    raise failures[0]
+    is_dynamic = bool(functional.range_constraints)
+    chosen = {"force_fp16": options.force_fp16, "require_dynamic_shapes": is_dynamic}
+    partitioner = _executorch_partitioner(options.partitioner, chosen)
+    return to_edge_transform_and_lower(functional, partitioner=[partitioner]), partitioner
 
 
 def _host_calls(reasons: Mapping[Any, str]) -> list[HostCall]:
-    counts = Counter((str(node.target), reason) for node, reason in reasons.items())
+    counts = Counter((node.target.__name__, reason) for node, reason in reasons.items())
     return [HostCall(operator, count, reason) for (operator, reason), count in counts.most_common()]
 
 
@@ -180,7 +170,8 @@ def _executorch_partitioner(name: str, chosen: dict[str, bool]) -> Any:
     class TensorPartitioner(Partitioner):  # type: ignore[misc]  # untyped
         def __init__(self) -> None:
             made = {"vulkan": vulkan_partitioner.VulkanPartitioner, "webgpu": WebGPUPartitioner}[name]
-            self.inner, self.reasons = made(chosen), {}
+            self.inner = made(chosen)
+            self.reasons: dict[Node, str] = {}
 
         def ops_to_not_decompose(self, program: ExportedProgram) -> Any:
             return self.inner.ops_to_not_decompose(program)

@@ -45,11 +45,13 @@ def finished_convolution(
     """A convolution and what follows it: an addend, bounds, an activation."""
     *window, output_min, output_max, addend, activation, out = arguments
     if x.rank == 5 and addend is None:
-        yield from _over_volumes(x, weight, bias, *window, output_min, output_max, activation, out, target)
+        finished: list[Any] = [*window, output_min, output_max, activation, out, target]
+        yield from _over_volumes(x, weight, bias, *finished)
         return
     if x.rank == 5:
         made = out.scratch(_shape(x, weight, bias, *window))
-        yield from _over_volumes(x, weight, bias, *window, None, None, "none", made, target)
+        plain: list[Any] = [*window, None, None, "none", made, target]
+        yield from _over_volumes(x, weight, bias, *plain)
         yield from _follow(made, addend, output_min, output_max, activation, out)
         return
     sizes = geometry(x, weight, *window)

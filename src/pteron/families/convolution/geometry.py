@@ -140,10 +140,11 @@ def volume_shape(
         """The output's shape of the convolution over the planes that the other two dims are."""
         axes = [axis for axis in range(3) if axis != dim]
         kept = [0, 1, *(axis + 2 for axis in axes)]
-        numbers = ([int(numbers[axis]) for axis in axes] for numbers in (stride, padding, dilation))
-        extra = [int(output_padding[axis]) for axis in axes]
+        step, border, spread, extra = (
+            [int(numbers[axis]) for axis in axes] for numbers in (stride, padding, dilation, output_padding)
+        )
         image, filters = (operand.reshaped(tuple(operand.shape[d] for d in kept)) for operand in (x, weight))
-        return out_shape(geometry(image, filters, *numbers, transposed, extra, groups), 4)
+        return out_shape(geometry(image, filters, step, border, spread, transposed, extra, groups), 4)
 
     return (*without(2)[:3], *without(0)[2:])
 

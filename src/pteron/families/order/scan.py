@@ -7,6 +7,7 @@ totals come first, then what the parts before each come to, then the parts thems
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.elementwise.unary import element
@@ -32,7 +33,7 @@ def scan(
     by = {"Lane": lane, "combine": combine, "neutral": neutral}
     layout = row_layout(target, rows, length)
     parts, span = row_parts(layout, length)
-    sizes = {"rows": rows, "parts": parts, "length": length, "span": span, "stride": stride}
+    sizes: dict[str, Any] = {"rows": rows, "parts": parts, "length": length, "span": span, "stride": stride}
     carried: Scratch | None = None
     if parts > 1:
         totals, carried = (Scratch(rows * parts, Storage(lane)) for _ in range(2))

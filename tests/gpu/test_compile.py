@@ -16,6 +16,8 @@ import pytest
 import pteron
 from pteron import CompiledModule, DtypeError, InputError, LoweringError, ShapeError
 from pteron.export import lowering
+from pteron.tools.inspect import inspect
+from pteron.tools.inspect.report import inspect_lines
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -167,7 +169,11 @@ def test_partitioners_of_executorch(partitioner: str, compiled_folder: Path) -> 
     text = str(compiled)
     assert "on the host  2 operators" in text
     assert f"1 aten.erf.default: {partitioner} partitioner: no operator implementation" in text
-    assert {delegate.backend for delegate in compiled.program.file.methods[0].delegates} == {"VulkanBackend"}
+    report = compiled.report
+    assert (report.partitioner, report.host["aten::erf.out"], report.share) == (partitioner, 1, 0.75)
+    shown = "\n".join(inspect_lines(inspect(compiled.cache_file)))  # type: ignore[arg-type]
+    assert "made for   ExecuTorch's Vulkan and WebGPU runtimes, and Pteron" in shown
+    assert all(str(reason) in shown for reason in report.reasons)
 
 
 def test_a_partitioner_that_does_not_exist() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.export.signature import Signature
-from pteron.format.records import KernelCall, MethodRecord, ProgramFile
+from pteron.format.records import HostCall, KernelCall, ProgramFile
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
@@ -89,6 +90,11 @@ class CompiledModule:
         self._states = list(outputs[:count])
         return found
 
+    @property
+    def report(self) -> Report:
+        """Which operators run on the GPU, which on the host, and why."""
+        return make_report(self.program.file, self.program.graphs(METHOD))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as a .pte file for `pteron.load`, where inputs and outputs are flat."""
         Path(path).write_bytes(contents(self._bytes))
@@ -109,8 +115,8 @@ class CompiledModule:
     def __str__(self) -> str:
         kept = "not cached" if self.cache_file is None else str(self.cache_file)
         how = "from the cache" if self.was_cached else "lowered now"
-        lines = [repr(self), *report_lines(self.program.file, self.program.graphs(METHOD))]
-        return "\n".join([*lines, f"  program      {len(self._bytes) / 1e6:,.1f} MB, {kept} ({how})"])
+        size = f"  program      {len(self._bytes) / 1e6:,.1f} MB, {kept} ({how})"
+        return f"{self!r}\n{self.report}\n{size}"
 
 
 def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
@@ -135,35 +141,45 @@ def _write(target: Any, value: torch.Tensor) -> None:
 _NO_WORK = {"et_vk.prepack.default"}  # uploads a weight
 
 
-def report_lines(file: ProgramFile, delegates: Sequence[Graph]) -> Iterator[str]:
-    """Lines that show how many operators run on the GPU, how many on the host, and why."""
-    on_gpu = [gpu_operators(graph) for graph in delegates]
-    on_host = host_operators(file.methods)
-    hosted, delegated = on_host.total(), sum(uses.total() for uses in on_gpu)
-    total = max(1, hosted + delegated)
-    share, parts = f"{delegated / total:.0%}", _counted(len(on_gpu), "delegate")
-    yield f"  on the GPU   {_counted(delegated, 'operator')}, {share}, in {parts}"
-    for index, uses in enumerate(on_gpu):
-        yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
-    names = f": {_listed(on_host)}" if hosted else ""
-    yield f"  on the host  {_counted(hosted, 'operator')}, {hosted / total:.0%}{names}"
-    for call in file.metadata.get("host", ()):
-        yield f"    {call['count']} {call['operator']}: {call['reason']}"
+@dataclass(frozen=True)
+class Report:
+    """Which operators of a compiled module run on the GPU, which on the host, and why."""
+
+    partitioner: str
+    delegates: tuple[Counter[str], ...]  # uses of each operator
+    host: Counter[str]  # uses of each operator outside delegates
+    reasons: tuple[HostCall, ...]  # why these run on the host
+
+    @property
+    def share(self) -> float:
+        """The share of operators that run on the GPU, from 0 to 1."""
+        delegated = sum(uses.total() for uses in self.delegates)
+        return delegated / max(1, delegated + self.host.total())
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        delegated, hosted = sum(uses.total() for uses in self.delegates), self.host.total()
+        parts = _counted(len(self.delegates), "delegate")
+        yield f"  on the GPU   {_counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
+        for index, uses in enumerate(self.delegates):
+            yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
+        names = f": {_listed(self.host)}" if hosted else ""
+        share = hosted / max(1, hosted + delegated)
+        yield f"  on the host  {_counted(hosted, 'operator')}, {share:.0%}{names}"
+        yield from (f"    {reason}" for reason in self.reasons)
 
 
-def gpu_operators(graph: Graph) -> Counter[str]:
-    """Uses of each operator in a delegate."""
-    return Counter(node.name for node in graph.nodes if node.name not in _NO_WORK)
-
-
-def host_operators(methods: Sequence[MethodRecord]) -> Counter[str]:
-    """Uses of each operator outside delegates."""
-    return Counter(
+def make_report(file: ProgramFile, graphs: Sequence[Graph]) -> Report:
+    delegates = (Counter(node.name for node in graph.nodes if node.name not in _NO_WORK) for graph in graphs)
+    host = Counter(
         record.operators[call.operator]
-        for record in methods
+        for record in file.methods
         for call in record.instructions
         if isinstance(call, KernelCall)
     )
+    return Report(file.metadata["partitioner"], tuple(delegates), host, file.host_calls)
 
 
 def _counted(count: int, noun: str) -> str:

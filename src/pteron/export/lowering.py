@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pteron.errors import InputError
 from pteron.format.program import METADATA_KEY
+from pteron.format.records import HostCall
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -45,15 +46,6 @@ class Options:
             raise InputError(f"partitioner={self.partitioner!r}: expected one of {', '.join(PARTITIONERS)}")
 
 
-@dataclass(frozen=True)
-class HostCall:
-    """Uses of an operator that runs on the host, and why."""
-
-    operator: str
-    count: int
-    reason: str
-
-
 def lower(functional: ExportedProgram, options: Options, metadata: Mapping[str, Any]) -> bytes:
     """Partition and write a program without writes, with `metadata` in it. Changes the program."""
     with exporting(), quiet():
@@ -69,14 +61,12 @@ def lower(functional: ExportedProgram, options: Options, metadata: Mapping[str, 
 
 
 def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
-    """ExecuTorch's conversion to its edge dialect, without a second decomposition."""
-    from executorch.exir import EdgeCompileConfig, EdgeProgramManager
-    from executorch.exir.program._program import _generate_edge_program
+    from executorch.exir import EdgeProgramManager
 
+    from pteron.export.edge import CONFIG, to_edge
     from pteron.export.partitioner import Partitioner
 
-    config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
-    edge = EdgeProgramManager(_generate_edge_program(config, functional), None, config)
+    edge = EdgeProgramManager(to_edge(functional), None, CONFIG)
     partitioner = Partitioner(force_fp16=options.force_fp16)
     return edge.to_backend(partitioner), partitioner
 

@@ -31,12 +31,14 @@ from executorch.exir.backend import partitioner as exir
 from executorch.exir.backend.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from executorch.exir.backend.utils import DelegateMappingBuilder, tag_constant_data, tag_mutated_buffer
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy
-from executorch.exir.passes import MemoryPlanningPass, SpecPropPass
+from executorch.exir.passes import MemoryPlanningPass
+from executorch.exir.passes.spec_prop_pass import make_spec
 from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 from torch.export import ExportedProgram
 from torch.export._remove_auto_functionalized_pass import unsafe_remove_auto_functionalized_pass
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils._pytree import tree_map
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import bound_sympy
 
@@ -75,20 +77,17 @@ class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped
             program,
             [
                 AddmmToLinearTransform(),
-                FuseBatchNormPass(program),
-                AddmmToLinearTransform(),
+                *_batch_norm_passes(program),
                 FusePatternsPass(),
                 FuseClampPass(),
                 RemoveRedundantOpsTransform(),
-                FuseQuantizedOpsTransform(),
-                FoldQDQPass(),
+                *_quantization_passes(program),
                 FuseViewCopyTransform(),
-                SpecPropPass(),
                 RemoveAssertsTransform(),
-                insert_prepack_nodes,
-                ConstraintBasedSymShapeEvalPass(),
             ],
         )
+        _annotate(program.graph)
+        program = apply_passes(program, [insert_prepack_nodes, ConstraintBasedSymShapeEvalPass()])
         program.graph_module.encounter_to_out_var_failure = True  # plans memory without out variants
         suite = MemoryPlanningAlgorithmSuite([partial(greedy, allow_overlapping_allocations=False)])
         program = apply_passes(program, [MemoryPlanningPass(memory_planning_algo=suite)])
@@ -100,6 +99,28 @@ class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped
             debug_handle_map=mapping.get_delegate_mapping(),
             data_store_output=builder.named_data_store.get_named_data_store_output(),
         )
+
+
+def _batch_norm_passes(program: ExportedProgram) -> list[Any]:
+    """Passes trace a program anew, which takes long: they run if they have something to do."""
+    has = any("batch_norm" in str(node.target) for node in program.graph.nodes)
+    return [FuseBatchNormPass(program), AddmmToLinearTransform()] if has else []
+
+
+def _quantization_passes(program: ExportedProgram) -> list[Any]:
+    has = any("quant" in str(node.target) for node in program.graph.nodes)
+    return [FuseQuantizedOpsTransform(), FoldQDQPass()] if has else []
+
+
+def _annotate(graph: torch.fx.Graph) -> None:
+    """Give each node the description of its tensors that ExecuTorch's later passes use."""
+    for node in graph.nodes:
+        if node.op == "output":
+            node.meta["spec"] = tree_map(lambda each: getattr(each, "meta", {}).get("spec"), node.args[0])
+        elif node.target is operator.getitem:
+            node.meta["spec"] = node.args[0].meta["spec"][node.args[1]]
+        else:
+            node.meta["spec"] = tree_map(make_spec, node.meta.get("val"))
 
 
 class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped

@@ -119,6 +119,18 @@ class MethodRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HostCall:
+    """Uses of an operator that a partitioner left on the host, and why."""
+
+    operator: str
+    count: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.operator}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramFile:
     """A whole `.pte` file; all data are views into it."""
 
@@ -128,7 +140,12 @@ class ProgramFile:
     named_data: Mapping[str, memoryview]
     size: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What `pteron.compile` adds to a program, such as why operators run on the host; empty in others."""
+    """What `pteron.compile` adds to a program; empty in others."""
+
+    @property
+    def host_calls(self) -> tuple[HostCall, ...]:
+        """Why operators run on the host, if `pteron.compile` made the program."""
+        return tuple(HostCall(**call) for call in self.metadata.get("host", ()))
 
 
 @dataclass(frozen=True, slots=True)

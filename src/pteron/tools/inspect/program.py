@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pteron.errors import InputError, PteronError
 from pteron.format.bundled import is_bundled, read_bundled
+from pteron.format.delegate import BACKENDS
 from pteron.format.program import read_program
 from pteron.format.records import (
     DelegateCall,
@@ -112,8 +113,18 @@ def examine_program(
         test_cases={suite.method: len(suite.cases) for suite in bundle.suites} if bundle else {},
         problems=tuple(dict.fromkeys(problems)),
         adapter=local.adapter if needs_adapter else None,
+        made_for=_made_for(program),
+        host_reasons=tuple(map(str, program.host_calls)),
     )
     return ExaminedProgram(report, local, methods)
+
+
+def _made_for(program: ProgramFile) -> str | None:
+    backends = {delegate.backend for record in program.methods for delegate in record.delegates}
+    if not backends <= set(BACKENDS) or not backends:
+        return None
+    own = BACKENDS[1] in backends
+    return "Pteron" if own else "ExecuTorch's Vulkan and WebGPU runtimes, and Pteron"
 
 
 def _method(

@@ -55,6 +55,10 @@ class ProgramReport:
     test_cases: Mapping[str, int]
     problems: tuple[str, ...]
     adapter: str | None
+    made_for: str | None = None
+    """The runtimes that its delegates are for."""
+    host_reasons: tuple[str, ...] = ()
+    """Why operators run on the host, if `pteron.compile` made the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
     if report.named_data:
         size = human_bytes(report.named_data_bytes)
         rows.append(["named data", f"{counted(report.named_data, 'tensor')}, {size}"])
+    if report.made_for:
+        rows.append(["made for", report.made_for])
     rows += [["test cases", f"{method}: {count}"] for method, count in report.test_cases.items()]
     first, *rest = report.problems or (f"yes, on {report.adapter}" if report.adapter else "yes",)
     rows.append(["runs here ", f"{'no: ' if report.problems else ''}{first}"])
@@ -93,6 +99,9 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
         if not method.is_constant:
             yield ""
             yield from _method_lines(method)
+    if report.host_reasons:
+        yield from ("", "why operators are on the host")
+        yield from (f"  {reason}" for reason in report.host_reasons)
     constant = [method for method in report.methods if method.is_constant]
     if constant:
         yield from ("", "constant methods")

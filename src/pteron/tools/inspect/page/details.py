@@ -180,5 +180,7 @@ class ProgramDetails:
     adapter: str | None
     planned_for: str  # the device of the plans
     problems: tuple[str, ...]
+    made_for: str | None
+    host_reasons: tuple[str, ...]
     methods: tuple[MethodDetails, ...]
     kernels: tuple[KernelDetails, ...]

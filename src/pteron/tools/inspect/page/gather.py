@@ -77,6 +77,8 @@ def program_details(
         adapter=report.adapter,
         planned_for=planned_for,
         problems=report.problems,
+        made_for=report.made_for,
+        host_reasons=report.host_reasons,
         methods=tuple(map(gatherer.method, examined.methods)),
         kernels=gatherer.kernels.entries(),
     )

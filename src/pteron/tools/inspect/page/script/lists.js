@@ -88,7 +88,8 @@ function bars(histogram) {
 }
 
 function programPanel(page) {
-  const parts = [make("p", { class: "quiet" }, `${PROGRAM.kind}, ${humanBytes(PROGRAM.bytes)}`)];
+  const madeFor = PROGRAM.made_for ? `, made for ${PROGRAM.made_for}` : "";
+  const parts = [make("p", { class: "quiet" }, `${PROGRAM.kind}, ${humanBytes(PROGRAM.bytes)}${madeFor}`)];
   for (const problem of PROGRAM.problems) parts.push(make("p", { class: "bad" }, problem));
   const isConstant = (method) => !method.inputs.length && !method.instructions.length;
   for (const method of PROGRAM.methods.filter((each) => !isConstant(each))) {
@@ -98,6 +99,9 @@ function programPanel(page) {
       make("td", { class: "number" }, String(index)), make("td", { class: "name" }, each.kind),
       make("td", {}, each.delegate === null ? each.text : linkTo(each.text, () => page.chooseDelegate(
         DELEGATES.findIndex((delegate) => delegate.method === method && delegate.record === method.delegates[each.delegate]))))))));
+  }
+  if (PROGRAM.host_reasons.length) {
+    parts.push(make("h4", {}, "Why operators are on the host"), ...PROGRAM.host_reasons.map((reason) => make("p", {}, reason)));
   }
   const constant = PROGRAM.methods.filter(isConstant);
   if (constant.length) {

@@ -18,7 +18,7 @@ from pteron.format.records import HostCall
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-    from torch.fx import Node
+    from torch.fx import Graph, Node
 
 PARTITIONERS = ("pteron", "vulkan", "webgpu")
 _DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
@@ -68,7 +68,8 @@ def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any
 
     edge = EdgeProgramManager(to_edge(functional), None, CONFIG)
     partitioner = Partitioner(force_fp16=options.force_fp16)
-    return edge.to_backend(partitioner), partitioner
+    with _patterns_of(edge.exported_program().graph):
+        return edge.to_backend(partitioner), partitioner
 
 
 def _for_executorch(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
@@ -133,6 +134,27 @@ def cache_patterns() -> None:
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
             entry.get_graphs_fn = functools.cache(_without_dynamo_reset(entry.get_graphs_fn))
+
+
+@contextmanager
+def _patterns_of(graph: Graph) -> Iterator[None]:
+    """Leave out patterns that are exported from modules, which takes seconds, if the graph cannot have them:
+    all are rotary embeddings."""
+    from executorch.backends.vulkan.patterns import fusable_patterns
+
+    names = {node.target.__name__ for node in graph.nodes if node.op == "call_function"}
+    if "aten.cat.default" in names and names & {"aten.neg.default", "aten.sub.Tensor"}:
+        yield
+        return
+    entries = [entry for entry in fusable_patterns.values() if entry.get_graphs_fn is not None]
+    known = [entry.get_graphs_fn for entry in entries]
+    for entry in entries:
+        entry.get_graphs_fn = list
+    try:
+        yield
+    finally:
+        for entry, get_graphs in zip(entries, known, strict=True):
+            entry.get_graphs_fn = get_graphs
 
 
 def _without_dynamo_reset(make_patterns: Callable[[], Any]) -> Callable[[], Any]:

@@ -293,7 +293,7 @@ def ladder(count: int, name: str = "aten.add.Tensor") -> DelegateDetails:
 
 def program_of(delegate: DelegateDetails, name: str = "ladder") -> ProgramDetails:
     method = MethodDetails(name, (name,), (name,), (), (delegate,))
-    return ProgramDetails(name, name, 0, name, name, (name,), (method,), ())
+    return ProgramDetails(name, name, 0, name, name, (name,), name, (name,), (method,), ())
 
 
 def test_a_page_at_chosen_sizes(tmp_path: Path, open_page: Open, programs: Path) -> None:

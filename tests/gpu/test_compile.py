@@ -172,7 +172,7 @@ def test_partitioners_of_executorch(partitioner: str, compiled_folder: Path) -> 
     report = compiled.report
     assert (report.partitioner, report.host["aten::erf.out"], report.share) == (partitioner, 1, 0.75)
     shown = "\n".join(inspect_lines(inspect(compiled.cache_file)))  # type: ignore[arg-type]
-    assert "made for   ExecuTorch's Vulkan and WebGPU runtimes, and Pteron" in shown
+    assert "made for    ExecuTorch's Vulkan and WebGPU runtimes, and Pteron" in shown
     assert all(str(reason) in shown for reason in report.reasons)
 
 

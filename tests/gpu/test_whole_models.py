@@ -16,7 +16,6 @@ import pytest
 
 import pteron
 from pteron import CompiledModule
-from pteron.export.compiled import gpu_operators, host_operators
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -88,12 +87,6 @@ def check(compiled: CompiledModule, model: nn.Module, inputs: Inputs, tolerance:
         assert (ours - theirs).abs().max().item() <= tolerance * size
 
 
-def share_on_host(compiled: CompiledModule) -> float:
-    hosted = host_operators(compiled.program.file.methods).total()
-    delegated = sum(gpu_operators(graph).total() for graph in compiled.program.graphs("forward"))
-    return hosted / (hosted + delegated)
-
-
 def marked(name: str, is_heavy: bool) -> Any:
     return pytest.param(name, marks=pytest.mark.heavy) if is_heavy else name
 
@@ -105,7 +98,7 @@ def test_model(name: str) -> None:
     with pteron.compile(model, inputs(), use_cache=False) as compiled:
         for _ in range(2):
             check(compiled, model, inputs(), TOLERANCE)
-        assert share_on_host(compiled) <= 0.04, str(compiled)
+        assert 1 - compiled.report.share <= 0.04, str(compiled)
 
 
 @pytest.mark.long

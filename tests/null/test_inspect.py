@@ -28,6 +28,7 @@ FILES = sorted(path for kind in ("pte", "bpte", "ptd") for path in FIXTURES.glob
 MLP_DYNAMIC = """\
 mlp_dynamic.pte  3.2 kB, ExecuTorch program, with segments
   named data  3 tensors, 396 B
+  made for    ExecuTorch's Vulkan and WebGPU runtimes, and Pteron
   runs here   yes, on an adapter
 
 forward(f32[≤17, 7]) -> (f32[≤17, 11])

@@ -6,12 +6,13 @@ lowering. The changes are local, so this one edits the nodes.
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.passes.replace_aten_with_edge_pass import aten_to_edge, should_lower_to_edge
-from executorch.exir.program._program import _generate_edge_program
+from executorch.exir.program._program import _generate_edge_program, _get_updated_graph_signature
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
 from torch._export.passes.replace_view_ops_with_view_copy_ops_pass import get_view_copy_of_view_op
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
@@ -45,11 +46,15 @@ def to_edge(functional: ExportedProgram) -> ExportedProgram:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _convert(node, constants)
     functional.graph.eliminate_dead_code()
+    for node in functional.graph.nodes:
+        if hasattr(builtins, node.name):  # copies of a graph rename such nodes, but not the signature
+            node._rename(f"{node.name}_1")
     functional.graph_module.recompile()
+    signature = _get_updated_graph_signature(functional.graph_signature, functional.graph_module)
     return ExportedProgram(
         root=functional.graph_module,
         graph=functional.graph,
-        graph_signature=functional.graph_signature,
+        graph_signature=signature,
         state_dict=functional.state_dict,
         range_constraints=functional.range_constraints,
         module_call_graph=functional.module_call_graph,

@@ -28,16 +28,13 @@ from host_arguments import good_arguments, output_dtype
 
 from pteron.dtypes import DType
 from pteron.errors import PteronError
-from pteron.host.limits import Budget, Limits
 from pteron.host.lookup import find_operator
 from pteron.host.operator import HostOperator, Parameter
 from pteron.host.torch_table import TABLE
 from pteron.host.values import HostTensor, UnsetTensor
 
 SECONDS_PER_CALL = 20  # after that, it hangs: the process ends, showing where
-SECONDS_SLOW = 5
-LIMITS = Limits(bytes=1 << 27, work=1 << 32)
-MEMORY_MAX = 6 << 30
+MEMORY_MAX = 1 << 29  # beyond what the process has after the imports
 _EDGES = (
     -(1 << 63), -(1 << 31) - 1, -(1 << 31), -1000, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 64, 1000, 65536,
     (1 << 31) - 1, 1 << 31, (1 << 62), (1 << 63) - 1,
@@ -143,25 +140,14 @@ class Wild:
 
 def call(operator: HostOperator, arguments: list[Any]) -> str:
     """What the interpreter does with an operator; the outcome in a word."""
-    budget = Budget("wild", LIMITS)
     try:
-        cost = operator.prepare(arguments)
-        for place, shape in cost.shapes.items():
-            for each in shape if isinstance(shape, list) else [shape]:
-                budget.hold("wild", place, 8 * int(np.prod(each, dtype=object)))
-        budget.spend("wild", cost.work, cost.scratch)
-        written = cost.run()
+        operator.run(arguments)
     except PteronError as error:
         return type(error).__name__
     except MemoryError:
         return "MemoryError"
     except Exception as error:
         return f"foreign {type(error).__name__}"
-    for place, shape in cost.shapes.items():
-        value = written[place]
-        found = [each.array.shape for each in value] if isinstance(value, tuple) else value.array.shape  # type: ignore[attr-defined]
-        if found != shape:
-            return f"cost {shape}, wrote {found}"
     return "ran"
 
 
@@ -176,12 +162,14 @@ def shown(value: Any) -> str:
 
 def main() -> None:
     seconds, seed = float(sys.argv[1]), int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     names = sys.argv[3:] or list(TABLE)
     found = {name: find_operator(name) for name in names}
     relu = find_operator("aten::relu.out")
     assert relu is not None
-    call(relu, good_arguments("aten::relu.out", relu))  # the first brings PyTorch's shape functions
+    call(relu, good_arguments("aten::relu.out", relu))
+    status = Path("/proc/self/status").read_text("ascii")
+    data_bytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData")) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes + MEMORY_MAX, resource.RLIM_INFINITY))
     wild = Wild(seed)
     outcomes: Counter[str] = Counter()
     ran: Counter[str] = Counter()
@@ -197,14 +185,11 @@ def main() -> None:
         described = f"{name}({', '.join(map(shown, arguments))})"
         print(described, flush=True)
         faulthandler.dump_traceback_later(SECONDS_PER_CALL, exit=True)
-        began = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outcome = call(operator, arguments)
         faulthandler.cancel_dump_traceback_later()
-        if time.process_time() - began > SECONDS_SLOW:
-            outcome = "slow"
-        outcomes[outcome if not outcome.startswith("cost") else "cost"] += 1
+        outcomes[outcome] += 1
         ran[name] += outcome == "ran"
         if outcome not in ("ran", "HostError"):
             strange.setdefault(f"{name} {outcome}", described)

@@ -21,14 +21,6 @@ from fuzz.target import Fault, Target, judge
 from fuzz.targets import TARGETS
 from fuzz.worker import prepare_process
 
-# What a program may do on the host in one call: less than elsewhere, so that limits are reached at once.
-_HOST_LIMITS = {
-    "PTERON_HOST_BYTES": str(1 << 28),
-    "PTERON_HOST_WORK": str(1 << 30),
-    "PTERON_HOST_STEPS": "20000",
-    "PTERON_HOST_SECONDS": "1",
-}
-
 
 def replay(target: Target, file: Path) -> tuple[str, str]:
     """The outcome and no text, or a fault's key and its text."""
@@ -61,7 +53,7 @@ def replay_all(inputs: Sequence[tuple[Target, Path]]) -> dict[Path, tuple[str, s
 def environment() -> dict[str, str]:
     """The environment of a process that runs targets."""
     path = os.pathsep.join([str(ROOT / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    return {**_HOST_LIMITS, **os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
 
 
 def death(code: int, log: str, *, hung: bool = False) -> str:

@@ -65,7 +65,7 @@ from pteron.host.values import HostTensor, UnsetTensor
 half = HostTensor(np.ones(2, np.float16), pteron.DType.F16)
 mlp, *others = sys.argv[1:]
 for work in (
-    lambda: find_operator("aten::add.out").prepare([half, half, 1, UnsetTensor(pteron.DType.F16)]),
+    lambda: find_operator("aten::add.out").run([half, half, 1, UnsetTensor(pteron.DType.F16)]),
     lambda: pteron.compile(None),
     lambda: pteron.compare(mlp),
     *(lambda path=path: pteron.load(path) for path in others),

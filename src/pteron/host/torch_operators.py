@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from math import prod
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,11 +12,10 @@ import torch
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.graph import Shape
-from pteron.host.operator import SCALAR_TYPES, Arguments, HostCall, HostOperator, Parameter, check_kinds
+from pteron.host.operator import SCALAR_TYPES, Arguments, HostOperator, Parameter, check_kinds
 from pteron.host.tensors import from_torch, to_torch
 from pteron.host.torch_table import TABLE, Family
-from pteron.host.values import HostTensor, UnsetTensor
+from pteron.host.values import HostTensor
 
 # PyTorch warns once per process when a tensor is made of read-only memory. Constants (views of the file) and
 # inputs are read-only, and no operator writes to them: the warning is triggered here and discarded.
@@ -31,9 +28,7 @@ _DTYPES = {
 }
 _TYPE_NAMES = ("u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "bool", "bf16")
 _SCALAR_TYPES = {code: _DTYPES[name] for code, name in zip(SCALAR_TYPES, _TYPE_NAMES, strict=True)}
-_SHAPES_MAX = 64  # calls whose shapes an operator keeps
 Convert: TypeAlias = Callable[[Any, Parameter], torch.Tensor]
-Written: TypeAlias = Mapping[str, Shape | list[Shape]]  # by argument name
 
 
 def find_torch_operator(name: str) -> HostOperator | None:
@@ -56,7 +51,7 @@ def find_torch_operator(name: str) -> HostOperator | None:
     )
     named = frozenset(argument.name for argument in found._schema.arguments if argument.kwarg_only)
     call = _TorchCall(found, family, parameters, named)
-    return HostOperator(call.prepare, parameters)
+    return HostOperator(call.run, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +62,28 @@ class _TorchCall:
     family: Family
     parameters: tuple[Parameter, ...]
     named: frozenset[str]  # keyword-only parameters
-    shapes: dict[object, Written] = field(default_factory=dict)
 
-    def prepare(self, arguments: Arguments) -> HostCall:
+    def run(self, arguments: Arguments) -> Mapping[int, object]:
         arguments = arguments[: len(self.parameters)]
         check_kinds(arguments, self.parameters)
         named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=True)}
         for rule in self.family.rules:
             rule(named)
-        shapes = self.family.shapes(named) if self.family.shapes else self._shapes(arguments)
-        written = [
-            shape for each in shapes.values() for shape in (each if isinstance(each, list) else [each])
-        ]
-        read = [named[parameter.name] for parameter in self.parameters if parameter.is_read]
-        touched = sum(tensor.array.size for tensor in _tensors(read)) + sum(map(prod, written))
-        products = self.family.work(named, written) if self.family.work else 0
-        scratch = self.family.scratch(named, written) if self.family.scratch else 0
-        places = {parameter.name: place for place, parameter in enumerate(self.parameters)}
-        by_place = {places[name]: shape for name, shape in shapes.items()}
-        return HostCall(partial(self._run, arguments), by_place, touched, products, scratch)
-
-    def _shapes(self, arguments: Arguments) -> Written:
-        """The shapes that PyTorch's own shape functions give: the operator runs on tensors without memory."""
-        key = tuple(map(_key, arguments))
-        if key not in self.shapes:
-            if len(self.shapes) >= _SHAPES_MAX:
-                self.shapes.clear()
-            self.shapes[key] = {
-                name: _shape_of(value) for name, value in self._call(arguments, _meta).items()
-            }
-        return self.shapes[key]
-
-    def _run(self, arguments: Arguments) -> Mapping[int, object]:
-        written = self._call(arguments, _contiguous if self.family.is_dense else _in_memory)
-        return {
-            place: _from_torch(written[parameter.name])
-            for place, parameter in enumerate(self.parameters)
-            if parameter.is_written
-        }
-
-    def _call(self, arguments: Arguments, convert: Convert) -> dict[str, Any]:
-        """Call the overload, with tensors converted by `convert`; what it wrote, by name."""
+        convert = _contiguous if self.family.is_dense else _in_memory
         given = {
-            parameter.name: _to_torch(value, parameter.kind, parameter, convert)
-            for parameter, value in zip(self.parameters, arguments, strict=True)
+            parameter.name: _to_torch(named[parameter.name], parameter.kind, parameter, convert)
+            for parameter in self.parameters
         }
         by_place = [value for name, value in given.items() if name not in self.named]
         try:
             self.overload(*by_place, **{name: given[name] for name in self.named})
+            return {
+                place: _from_torch(given[parameter.name])
+                for place, parameter in enumerate(self.parameters)
+                if parameter.is_written
+            }
         except Exception as error:  # any complaint of PyTorch
             raise HostError((str(error).splitlines() or [type(error).__name__])[0]) from error
-        return {
-            parameter.name: given[parameter.name] for parameter in self.parameters if parameter.is_written
-        }
 
 
 # Conversions --------------------------------------------------------------------------------------
@@ -151,30 +115,6 @@ def _contiguous(value: Any, parameter: Parameter) -> torch.Tensor:
     if not parameter.is_read:
         return _in_memory(value, parameter)
     return to_torch(value.array.copy(order="C"), value.dtype)
-
-
-def _meta(value: Any, parameter: Parameter) -> torch.Tensor:
-    """A tensor of the value's shape without memory."""
-    shape = value.array.shape if parameter.is_read else (0,)
-    return torch.empty(shape, dtype=_DTYPES[str(value.dtype)], device="meta")
-
-
-def _key(value: object) -> object:
-    """The part of an argument that decides the shapes written."""
-    if isinstance(value, HostTensor):
-        return value.array.shape, value.dtype
-    if isinstance(value, tuple):
-        return tuple(map(_key, value))
-    return (type(value), value) if not isinstance(value, UnsetTensor) else value.dtype
-
-
-def _tensors(arguments: Arguments) -> list[HostTensor]:
-    flat = (item for value in arguments for item in (value if isinstance(value, tuple) else (value,)))
-    return [item for item in flat if isinstance(item, HostTensor)]
-
-
-def _shape_of(value: Any) -> Shape | list[Shape]:
-    return [tuple(item.shape) for item in value] if isinstance(value, list) else tuple(value.shape)
 
 
 def _from_torch(value: Any) -> object:

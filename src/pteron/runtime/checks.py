@@ -21,7 +21,7 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.graph import Graph, SymInt, Tensor
-from pteron.host.operator import NUMBERS, HostOperator
+from pteron.host.operator import SCALAR_KINDS, HostOperator
 
 
 def check_method(
@@ -41,8 +41,9 @@ def check_method(
                 kinds = {isinstance(record.values[id], TensorRecord) for id in (source, target)}
                 if len(kinds) > 1 and record.values[source] is not None and record.values[target] is not None:
                     problem = f"value %{source} is moved to %{target}, which is of another kind"
-            case JumpFalseCall():
-                problem = _jump(record, instruction, index)
+            case JumpFalseCall(condition, _):
+                if not isinstance(record.values[condition], (bool, int, TensorRecord, type(None))):
+                    problem = f"a jump on {describe_record(record.values[condition])}, not a boolean"
         if problem:
             raise GraphError(f"{where}, instruction {index}: {problem}")
 
@@ -79,7 +80,7 @@ def _is_kind(kind: str, value: EValue, record: MethodRecord) -> bool:
     return types is None or isinstance(value, types)
 
 
-_TYPES = {**NUMBERS, "Tensor": (TensorRecord,), "ScalarType": (int,), "MemoryFormat": (int,)}
+_TYPES = {**SCALAR_KINDS, "Tensor": (TensorRecord,), "ScalarType": (int,), "MemoryFormat": (int,)}
 
 
 def _tensors(value: EValue, record: MethodRecord) -> Iterator[TensorRecord]:
@@ -136,21 +137,6 @@ def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
     return None
 
 
-# Jumps ------------------------------------------------------------------------------------------
-
-
-def _jump(record: MethodRecord, jump: JumpFalseCall, index: int) -> str | None:
-    """Reject a backward jump if no instruction in the loop changes its condition: it would never end."""
-    if not isinstance(record.values[jump.condition], (bool, int, TensorRecord, type(None))):
-        return f"a jump on {describe_record(record.values[jump.condition])}, not a boolean"
-    if jump.destination > index:
-        return None
-    between = record.instructions[jump.destination : index]
-    if any(jump.condition in _touched(instruction) for instruction in between):
-        return None
-    return f"a jump back to instruction {jump.destination} whose condition never changes"
-
-
 def read_by(instruction: Instruction) -> tuple[int, ...]:
     """The values that an instruction reads."""
     match instruction:
@@ -161,9 +147,3 @@ def read_by(instruction: Instruction) -> tuple[int, ...]:
         case JumpFalseCall(condition, _):
             return (condition,)
     return ()
-
-
-def _touched(instruction: Instruction) -> tuple[int, ...]:
-    if isinstance(instruction, MoveCall):
-        return (instruction.target,)
-    return instruction.args if isinstance(instruction, (KernelCall, DelegateCall)) else ()

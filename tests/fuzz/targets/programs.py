@@ -16,13 +16,14 @@ from live_inputs import live_inputs
 import pteron
 from fuzz.executed import the_device
 from fuzz.mutation.hosted import random_program
-from fuzz.target import Target, Wrong, wrong_device
+from fuzz.target import Target, TooSlowError, Wrong, time_limit, wrong_device
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
 from pteron.errors import DeviceError, HostError, MisfitError
 
 _BYTES_MAX = 1 << 24  # of a call's inputs, and of what a program keeps on the device
 _SEED_BYTES = 24 << 10
+_HOSTED_SECONDS = 2
 
 
 def _run(data: bytes, device: pteron.Device | None) -> str:
@@ -73,7 +74,12 @@ def _run_programs(data: bytes) -> str:
 
 
 def _run_hosted(data: bytes) -> str:
-    return _run(data, None)
+    """A program may loop for as long as it likes: such an input is no finding."""
+    try:
+        with time_limit(_HOSTED_SECONDS):
+            return _run(data, None)
+    except TooSlowError:
+        return "still running"
 
 
 def _seeds() -> Iterator[bytes]:

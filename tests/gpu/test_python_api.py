@@ -73,7 +73,7 @@ def test_names_that_are_wrong(named: pteron.Method) -> None:
 
 
 def record(tree: str, inputs: int) -> MethodRecord:
-    return MethodRecord("forward", (None,) * inputs, tuple(range(inputs)), (), (), (), (), (0,), tree)
+    return MethodRecord("forward", (None,) * inputs, tuple(range(inputs)), (), (), (), (), tree)
 
 
 def node(kind: str | None, children: list[Any] = [], context: object = None) -> dict[str, Any]:  # noqa: B006

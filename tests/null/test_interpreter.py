@@ -130,7 +130,7 @@ def test_states_are_lost_where_a_call_failed_half_way(is_changed: bool) -> None:
     found = find_operator(operators[0])
     if found is None:
         pytest.skip("needs PyTorch")
-    record = MethodRecord("forward", values, (0,), (1,), calls, operators, (), (0, 1024))
+    record = MethodRecord("forward", values, (0,), (1,), calls, operators, ())
     delegate: Any = Stateful()
     interpreter = Interpreter("written.pte, method forward", record, [found], [delegate])
     with pytest.raises(HostError, match="has no dim"):

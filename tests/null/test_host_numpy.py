@@ -16,7 +16,7 @@ from pteron.errors import HostError
 from pteron.host.lookup import find_operator
 from pteron.host.numpy_operators import NUMPY, find_numpy_operator
 from pteron.host.operator import HostOperator, Parameter
-from pteron.host.tensors import numbers
+from pteron.host.tensors import widen_bf16
 from pteron.host.torch_operators import find_torch_operator
 from pteron.host.values import HostTensor, UnsetTensor
 
@@ -119,7 +119,7 @@ def outcome(operator: HostOperator, arguments: list[Any]) -> Any:
         return error
     assert isinstance(written, HostTensor)
     assert written.array.dtype == written.dtype.numpy
-    return numbers(written.array, written.dtype)
+    return widen_bf16(written.array, written.dtype)
 
 
 @pytest.mark.parametrize("name", NUMPY)

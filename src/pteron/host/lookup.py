@@ -16,7 +16,7 @@ from pteron.host import numpy_elementwise  # noqa: F401  # defines operators
 from pteron.host.numpy_layout import view_shape
 from pteron.host.numpy_operators import find_numpy_operator
 from pteron.host.operator import Arguments, HostOperator, Parameter, Run, check_integer, require
-from pteron.host.tensors import bf16_bits, numbers
+from pteron.host.tensors import bf16_bits, widen_bf16
 from pteron.host.values import GrowableRows, HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
@@ -56,7 +56,7 @@ def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
     return _define(run, f"{names} out")
 
 
-def _of_numbers(compute: Callable[..., Any]) -> Callable[..., Any]:
+def _of_widen_bf16(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that it rejects strings and lists, which Python adds and multiplies too."""
 
     def checked(*values: object) -> Any:
@@ -77,7 +77,7 @@ def _size(tensor: object, dim: object) -> int:
 def _item(tensor: Any) -> Any:
     array = _array(tensor)
     require(array.size == 1, f"a number is read from one element, not from {list(array.shape)}")
-    return numbers(array, tensor.dtype).item()
+    return widen_bf16(array, tensor.dtype).item()
 
 
 def _array(value: object) -> HostArray:
@@ -153,7 +153,7 @@ def _convert(arguments: Arguments) -> Mapping[int, object]:
     _check_order(dim_order, array.ndim)
     if dtype is source.dtype:
         return {3: HostTensor(array.copy(), dtype)}
-    values = numbers(array, source.dtype)
+    values = widen_bf16(array, source.dtype)
     with np.errstate(invalid="ignore"):  # a number that no integer can hold becomes any integer
         converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
     return {3: HostTensor(converted, dtype)}
@@ -162,7 +162,7 @@ def _convert(arguments: Arguments) -> Mapping[int, object]:
 _CONVERT = _define(_convert, "self non_blocking dim_order out")
 _EXECUTORCH: dict[str, HostOperator] = {
     **{
-        f"executorch_prim::{name}.{overload}": _scalar(_of_numbers(compute), names)
+        f"executorch_prim::{name}.{overload}": _scalar(_of_widen_bf16(compute), names)
         for functions, names in ((_BINARY, "a b"), (_UNARY, "a"))
         for name, compute in functions.items()
         for overload in ("Scalar", "int")

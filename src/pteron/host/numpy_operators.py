@@ -25,7 +25,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.host.operator import Arguments, HostOperator, Parameter, check_kinds
-from pteron.host.tensors import bf16_bits, numbers
+from pteron.host.tensors import bf16_bits, widen_bf16
 from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
@@ -97,7 +97,7 @@ def number_as(number: float, dtype: DType) -> HostArray:
         with np.errstate(over="ignore"):
             single = np.asarray(number, np.float64 if dtype is DType.F64 else np.float32)
             made = bf16_bits(single) if dtype is DType.BF16 else single.astype(dtype.numpy)
-            value = numbers(made, dtype)
+            value = widen_bf16(made, dtype)
             is_rounded = dtype in (DType.F16, DType.BF16) and value != number
         if is_rounded or (np.isinf(value) and not isinf(number)):
             raise NeedsTorch(f"the number {number} in {dtype}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from pteron.dtypes import SCALAR_TYPES
 from pteron.errors import HostError
 from pteron.host.values import HostTensor, UnsetTensor
 
@@ -41,7 +42,6 @@ _SCALAR_KINDS: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "str": (str,),
 }
-SCALAR_TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 11, 15)  # element types as programs number them
 MEMORY_FORMATS = range(4)  # contiguous, preserve, channels last, channels last in 3d
 
 

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pteron.dtypes import DType
+from pteron.dtypes import SCALAR_TYPES, DType
 from pteron.errors import HostError
-from pteron.host.operator import SCALAR_TYPES, Arguments, HostOperator, Parameter, check_kinds
+from pteron.host.operator import Arguments, HostOperator, Parameter, check_kinds
 from pteron.host.tensors import from_torch, to_torch
 from pteron.host.torch_table import TABLE, Family
 from pteron.host.values import HostTensor
@@ -24,10 +24,8 @@ with warnings.catch_warnings():
     torch.from_numpy(np.frombuffer(bytes(4), np.uint8))
 
 _DTYPES = {
-    str(dtype): torch.bfloat16 if dtype is DType.BF16 else getattr(torch, dtype.numpy.name) for dtype in DType
+    dtype: torch.bfloat16 if dtype is DType.BF16 else getattr(torch, dtype.numpy.name) for dtype in DType
 }
-_TYPE_NAMES = ("u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "bool", "bf16")
-_SCALAR_TYPES = {code: _DTYPES[name] for code, name in zip(SCALAR_TYPES, _TYPE_NAMES, strict=True)}
 Convert: TypeAlias = Callable[[Any, Parameter], torch.Tensor]
 
 
@@ -99,14 +97,14 @@ def _to_torch(value: Any, kind: str, parameter: Parameter, convert: Convert) -> 
         return [_to_torch(item, kind[len("List[") : -1], parameter, convert) for item in value]
     if kind == "Tensor":
         return convert(value, parameter)
-    return _SCALAR_TYPES[value] if kind == "ScalarType" else bool(value) if kind == "bool" else value
+    return _DTYPES[SCALAR_TYPES[value]] if kind == "ScalarType" else bool(value) if kind == "bool" else value
 
 
 def _in_memory(value: Any, parameter: Parameter) -> torch.Tensor:
     """A tensor over the value's memory, or over a copy if the operator writes memory that the call does not
     own. An output starts empty and operators resize it, so other references to the old value stay valid."""
     if not parameter.is_read:
-        return torch.empty(0, dtype=_DTYPES[str(value.dtype)])
+        return torch.empty(0, dtype=_DTYPES[value.dtype])
     is_copied = parameter.is_written and not value.array.flags.writeable
     return to_torch(value.array.copy() if is_copied else value.array, value.dtype)
 

@@ -25,7 +25,7 @@ from pteron.llm.sampling.sampler import RecentSessions
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
-from pteron.runtime.session import Then
+from pteron.runtime.session import OutputCommands
 
 Logits = npt.NDArray[np.float32]
 # (logits on the GPU, buffer for the next token, words that grow with every step) -> the commands of a draw
@@ -118,7 +118,7 @@ class LanguageModel(CachedSequence):
 
     # Submission without waiting ------------------------------------------------------------------
 
-    def launch(self, tokens: list[int], then: Then | None = None) -> int:
+    def launch(self, tokens: list[int], then: OutputCommands | None = None) -> int:
         """Submit tokens through the model, and then further commands; returns the submission's number."""
         assert self.delegate is not None
         self._before_write()
@@ -135,17 +135,15 @@ class LanguageModel(CachedSequence):
         assert self.delegate is not None
         self._before_write()
 
-        def each(
-            inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None = None
+        def sample(
+            inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None
         ) -> list[Command]:
             logits = outputs[0]
             assert isinstance(logits, View)
             return [draw(logits.last_row(), inputs[0], growing)]
 
         given = (token, np.array([self.position], np.int64))
-        submission, count = self.delegate.repeat(
-            given, {1: 1}, most, each, then, self.timer, each_incrementing=each
-        )
+        submission, count = self.delegate.repeat(given, {1: 1}, most, sample, then, self.timer)
         self.position += count
         return submission, count
 

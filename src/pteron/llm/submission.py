@@ -20,7 +20,7 @@ from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sampling.batch_sampler import BatchDrawing
 from pteron.runtime.outputs import Outputs
-from pteron.runtime.session import Then
+from pteron.runtime.session import OutputCommands
 
 # One sequence --------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class Submitter:
     sampler: Sampler
     user: object
 
-    def prefill(self, tokens: list[int], then: Then | None = None) -> int:
+    def prefill(self, tokens: list[int], then: OutputCommands | None = None) -> int:
         """Run tokens through the model, and then further commands; returns the submission's number."""
         model, device = self.model, self.model.device
         with device.lock, device_guard(device):

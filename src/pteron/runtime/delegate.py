@@ -9,10 +9,10 @@ from pteron.format.source import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.multi_step import Each, EachIncrementing, repeat
+from pteron.runtime.multi_step import StepCommands, repeat
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.prerecord import PrerecordedCalls
-from pteron.runtime.session import Counters, Session, Then
+from pteron.runtime.session import Counters, OutputCommands, Session
 from pteron.runtime.staging import Input
 
 
@@ -36,7 +36,7 @@ class Delegate:
         return self.session.run(inputs, wanted, self.states, self._ahead)
 
     def launch(
-        self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
+        self, inputs: Sequence[Input], then: OutputCommands | None = None, timer: PassTimer | None = None
     ) -> int:
         """Run the graph and further commands without waiting (`Session.launch`), for loops."""
         return self.session.launch(inputs, self.states, then, timer)
@@ -46,24 +46,12 @@ class Delegate:
         inputs: Sequence[Input],
         growth: Mapping[int, int],
         most: int,
-        each: Each,
+        commands_after: StepCommands,
         then: Sequence[Command],
         timer: PassTimer | None = None,
-        *,
-        each_incrementing: EachIncrementing | None = None,
     ) -> tuple[int, int]:
         """Run the graph several times in one submission (`multi_step.repeat`)."""
-        return repeat(
-            self.session,
-            inputs,
-            self.states,
-            growth,
-            most,
-            each,
-            then,
-            timer,
-            each_incrementing=each_incrementing,
-        )
+        return repeat(self.session, inputs, self.states, growth, most, commands_after, then, timer)
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay over this sequence's states, for tools."""

@@ -42,7 +42,7 @@ from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableCall
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
-Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
+OutputCommands: TypeAlias = Callable[[Outputs], Sequence[Command]]  # commands that use a call's outputs
 # A call is recorded ahead only if the host reads at most this many bytes: such a call holds a staging buffer,
 # and reading more takes longer than recording most calls.
 _AHEAD_BYTES = 1 << 22
@@ -111,7 +111,7 @@ class Session:
         self,
         inputs: Sequence[Input],
         states: States,
-        then: Then | None = None,
+        then: OutputCommands | None = None,
         timer: PassTimer | None = None,
     ) -> int:
         """Run the graph, then the commands that `then` makes from its outputs, without waiting. Returns the

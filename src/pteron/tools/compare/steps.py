@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pteron.gpu import Device, Recording, Replay, States, submit
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.graph.values import numel, tensors
-from pteron.host.tensors import numbers
+from pteron.host.tensors import widen_bf16
 from pteron.ops import Call, Kind, Operand
 from pteron.ops.call import mutated_ids
 from pteron.ops.live import affine
@@ -190,7 +190,7 @@ class StepRecord:
         constant = self.constants.get(tensor.id, tensor.constant)
         if constant is None:
             return None
-        array = numbers(constant.numpy(), constant.dtype)
+        array = widen_bf16(constant.numpy(), constant.dtype)
         return array.reshape(self.shapes.get(tensor.id, tensor.shape_max))
 
 

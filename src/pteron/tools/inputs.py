@@ -129,7 +129,7 @@ def _read_input(text: str) -> list[Input]:
                 f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
             ) from None
     try:
-        open_file(path).close()  # a clear message for missing files, folders and pipes
+        open_file(path).close()  # a clear message for missing files and folders
         if path.suffix == ".json":
             return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +53,8 @@ def test_a_model_over_rows(name: str, models: Path) -> None:
     assert logits.shape_max == (11, 512)
     prepared = prepare(made.graph)
     states = Compiled(prepared, Target()).placement.states
-    assert {states[id].tensor.shape_max for id in made.caches} == {(11, 64, *_heads(graph))}
-    assert all(states[id].tensor.shape_max == (11,) for id in (made.tokens, made.positions))
+    assert {states[id].bytes for id in made.caches} == {4 * math.prod((11, 64, *_heads(graph)))}
+    assert all(states[id].bytes == 4 * 11 for id in (made.tokens, made.positions))
     assert made.capacity == 64
     compiled = Compiled(prepared, Target(is_cpu=False, workgroup_bytes_max=49152))
     for rows in (1, 5, 11):

@@ -14,9 +14,9 @@ from pteron.graph import Constant
 from pteron.ops import Target, Weight
 from pteron.ops.operand import Slot, State
 from pteron.ops.terms import Affine, Guard, Product, Quotient, Symbol, Term
-from pteron.passes import Source
+from pteron.passes import Source, StateSpec
 from pteron.plan.archive.writer import MAGIC, PREFIX, VERSION, aligned
-from pteron.plan.executable import Executable, Port, StateSpec, SymbolPort, TensorPort
+from pteron.plan.executable import Executable, Port, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.wgsl import Binding, Kernel, Module
 

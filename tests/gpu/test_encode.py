@@ -159,16 +159,6 @@ def test_errors_are_raised_and_harm_nothing(bench: Bench) -> None:
     assert bench.value() == len(wrong)
 
 
-def test_a_closed_device(device: Device, encoding: str) -> None:
-    own = Device(device.adapter)
-    bench = Bench(own)
-    recorded = record(own, [bench.add()])
-    own.close()
-    for run in (recorded.submit, lambda: submit(own, [bench.add()])):
-        with pytest.raises(pteron.DeviceError, match="is closed"):
-            run()
-
-
 # Which way is taken --------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from arguments import tensor, weight
-from check import NOTHING, check_op, each, each_float, every_dtype, numbers, refuse_op
+from check import NOTHING, check_op, each, each_float, each_integer_and_float, every_dtype, refuse_op
 
 NAN, INF = math.nan, math.inf
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 88.0, -88.0, 1e30, -1e30, INF, -INF, NAN)
@@ -86,7 +86,7 @@ def test_leaky_relu(dtype: str) -> None:
 
 
 @each("word", SCALAR_COMPARISONS)
-@numbers
+@each_integer_and_float
 def test_compare_with_scalar(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Scalar", tensor("S", 5, low=-2, high=2), 1, dtype=dtype)
 
@@ -103,7 +103,7 @@ def test_compare_edges_with_scalar(word: str) -> None:
 
 
 @each(("low", "high"), [(-1, 2), (None, 1), (0, None), (2, -2), (-INF, INF)])
-@numbers
+@each_integer_and_float
 def test_clamp(low: float | None, high: float | None, dtype: str) -> None:
     if dtype.startswith("f") or not any(bound in (INF, -INF) for bound in (low, high)):
         check_op("aten.clamp.default", tensor("S", 5), low, high, dtype=dtype)
@@ -180,14 +180,14 @@ def test_broadcast(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> None:
     check_op("aten.sub.Tensor", tensor(*a), tensor(*b), 1)
 
 
-@numbers
+@each_integer_and_float
 def test_add_and_subtract(dtype: str) -> None:
     check_op("aten.add.Tensor", tensor("S", 5), tensor("S", 5), 1, dtype=dtype)
     check_op("aten.add.Tensor", tensor("S", 5), weight(5), 3, dtype=dtype)
     check_op("aten.sub.Tensor", weight(5), tensor("S", 5), 2, dtype=dtype)
 
 
-@numbers
+@each_integer_and_float
 def test_multiply_and_take_the_smaller(dtype: str) -> None:
     check_op("aten.mul.Tensor", tensor("S", 5), tensor("S", 1), dtype=dtype)
     check_op("aten.minimum.default", tensor("S", 5), tensor("S", 1), dtype=dtype)
@@ -246,7 +246,7 @@ def test_divide_integers_by_mode(mode: str, dtype: str) -> None:
 
 
 @each("word", TENSOR_COMPARISONS)
-@numbers
+@each_integer_and_float
 def test_compare(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Tensor", tensor("S", 5, low=-1, high=1), tensor(5, low=-1, high=1), dtype=dtype)
 

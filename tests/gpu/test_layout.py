@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from arguments import Symbol, tensor, weight
-from check import EVERY, NOTHING, check_op, each, every_dtype, refuse_op
+from check import EVERY_DTYPE, NOTHING, check_op, each, every_dtype, refuse_op
 
 Shape = tuple[int | str, ...]
 TO_END = 2**63 - 1
@@ -85,8 +85,8 @@ def test_copies(dtype: str) -> None:
 
 
 @each("name", ["aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default"])
-@each("source", EVERY)
-@each("result", EVERY)
+@each("source", EVERY_DTYPE)
+@each("result", EVERY_DTYPE)
 def test_conversions(name: str, source: str, result: str) -> None:
     check_op(
         name,

@@ -6,7 +6,17 @@ import re
 from struct import pack, pack_into
 
 import pytest
-from flatbuffer_writer import Fields, Numbers, Scalar, int8, int32, int32s, int64, uint32, write_flatbuffer
+from flatbuffer_writer import (
+    Fields,
+    Scalar,
+    ScalarVector,
+    int8,
+    int32,
+    int32s,
+    int64,
+    uint32,
+    write_flatbuffer,
+)
 
 from pteron.errors import FormatError
 from pteron.format.flatbuffer import INT8, INT64, UINT32, UINT64, Table, open_root
@@ -48,7 +58,7 @@ def test_scalars_and_their_defaults() -> None:
 
 def test_vectors_strings_and_tables() -> None:
     child = Fields({0: int32(7)})
-    numbers = {1: int32s(1, -2), 2: Numbers("d", (0.5,)), 3: Numbers("B", (0, 1, 2))}
+    numbers = {1: int32s(1, -2), 2: ScalarVector("d", (0.5,)), 3: ScalarVector("B", (0, 1, 2))}
     table = root_of(
         Fields({0: "gewürz", **numbers, 4: b"raw", 5: child, 6: [child, child], 7: int8(4), 8: child})
     )
@@ -152,4 +162,4 @@ def test_text_that_is_not_utf8() -> None:
 
 def test_an_integer_vector_keeps_64_bits() -> None:
     values = (2**64 - 1, 0)
-    assert root_of(Fields({0: Numbers("Q", values)})).integers(0, "x", UINT64) == values
+    assert root_of(Fields({0: ScalarVector("Q", values)})).integers(0, "x", UINT64) == values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from flatbuffer_writer import Field, Fields, Numbers, Scalar, int8, int32, int32s, int64, int64s, uint32
+from flatbuffer_writer import Field, Fields, Scalar, ScalarVector, int8, int32, int32s, int64, int64s, uint32
 from program_writer import call_of, chain_of, plan_of, program_bytes, value_of
 
 _PRIMS = [
@@ -112,7 +112,7 @@ class _Making:
             count *= size
         fields: dict[int, Field] = {
             0: int8(dtype),
-            2: Numbers("i", sizes),
+            2: ScalarVector("i", sizes),
             3: bytes(range(len(sizes))),
             8: int8(random.choice((0, 1, 1))),
         }

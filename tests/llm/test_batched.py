@@ -309,7 +309,7 @@ def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> 
     sequence.prefill([1, 2, 3])
     sequence.decode_one_token(4)
     batched.close()
-    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.launch([5]), sequence.reset):
+    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.submit([5]), sequence.reset):
         with pytest.raises(DeviceError, match="the batch memory of this sequence is closed"):
             call()
     sequence.close()

@@ -162,7 +162,7 @@ class TestLoop:
 
             monkeypatch.setattr(owner, name, noted)
 
-        noting(LanguageModel, "launch", "model")
+        noting(LanguageModel, "submit", "model")
         noting(Matcher, "mask", "mask")
         noting(submission, "submit", "draw")
         generated(llm, person, max_new_tokens=4)

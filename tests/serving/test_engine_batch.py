@@ -82,7 +82,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     turns = [((one, two), 3), ((one,), 2), ((two,), 1), ((one, two, three), 2), ((three,), 4), ((two,), 3)]
     turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]
     for part, most in turns:
-        in_flight.append(stepper.launch(part, most))
+        in_flight.append(stepper.step(part, most))
     for submission in in_flight:  # no wait before this point
         for track, drawn in submission.wait():
             found[track] += drawn
@@ -101,7 +101,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(draws: BatchSampler, *given: Any) -> BatchDrawing:
         found = drawing(draws, *given)
-        made.append(len(found.replay.steps))
+        made.append(len(found.replay.launches))
         return found
 
     monkeypatch.setattr(BatchSampler, "drawing", counting)

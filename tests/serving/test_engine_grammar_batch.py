@@ -133,7 +133,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
             know(track)
             if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
                 stepper.single.prefill_ahead(track)  # as for a sequence that steps alone
-        take(stepper.launch(part, 1))
+        take(stepper.step(part, 1))
     for track, pieces in zip(tracks, right, strict=True):
         assert len(found[track]) == track.step >= 3
         same(found[track], pieces[: track.step])

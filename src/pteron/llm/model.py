@@ -118,17 +118,17 @@ class LanguageModel(CachedSequence):
 
     # Submission without waiting ------------------------------------------------------------------
 
-    def launch(self, tokens: list[int], then: Then | None = None) -> int:
+    def submit(self, tokens: list[int], then: Then | None = None) -> int:
         """Submit tokens through the model, and then further commands; returns the submission's number."""
         assert self.delegate is not None
         self._before_write()
         # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
-        submission = self.delegate.launch(given, then, self.timer)
+        submission = self.delegate.submit(given, then, self.timer)
         self._advance(tokens)
         return submission
 
-    def launch_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
+    def submit_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
         """Submit up to `most` decode steps, then the commands of `then`. The first step reads a token on the
         GPU; each later step reads the token that `draw` drew from the logits before it. Returns the
         submission's number and the number of steps."""

@@ -57,7 +57,7 @@ class Submitter:
         model, device = self.model, self.model.device
         with device.lock, device_guard(device):
             model.check_user(self.user)
-            return model.launch(tokens, then)
+            return model.submit(tokens, then)
 
     def prefill_and_keep(self, tokens: list[int]) -> int:
         """Run tokens through the model and keep a copy of the logits for `draw_kept`, so that other
@@ -74,7 +74,7 @@ class Submitter:
             def draw(outputs: Outputs) -> list[Command]:
                 return [*sampler.commands(_last_row(outputs), step), copy]
 
-            return self._submitted(step, 1, readback, model.launch(tokens, draw))
+            return self._submitted(step, 1, readback, model.submit(tokens, draw))
 
     def decode(self, step: int, most: int, token: View | None = None) -> StepSubmission:
         """Draw up to `most` tokens from `step` on. The first step reads the token that was drawn last, or the
@@ -87,7 +87,7 @@ class Submitter:
             def draw(logits: View, token: Buffer, growing: WordIncrements | None) -> Replay:
                 return sampler.replay(logits, step, token, growing)
 
-            number, count = model.launch_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])
+            number, count = model.submit_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])
             return self._submitted(step, count, readback, number)
 
     def draw_kept(self, step: int) -> StepSubmission:

@@ -60,7 +60,7 @@ class Stepper(ABC):
       token, and `step` becomes 1, unless a grammar's mask is needed first.
     - `parts` groups the given requests that can step now: a part is one submission. Requests may join and
       leave from one call to the next, also while submissions for them are in flight.
-    - `launch` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
+    - `step` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
     - `prefill_ahead` submits the model's work on the last token while the next mask is being computed.
 
     Only HostStepper waits for the GPU. An error fails the given requests and no others.
@@ -73,7 +73,7 @@ class Stepper(ABC):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]: ...
 
     @abstractmethod
-    def launch(self, part: Part, most: int) -> Submission: ...
+    def step(self, part: Part, most: int) -> Submission: ...
 
     @abstractmethod
     def prefill_ahead(self, request: RunningRequest) -> None: ...
@@ -104,7 +104,7 @@ class SingleStepper(Stepper):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step]
 
-    def launch(self, part: Part, most: int) -> Submission:
+    def step(self, part: Part, most: int) -> Submission:
         return self.decode(part[0], most)
 
     def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
@@ -149,7 +149,7 @@ class HostStepper(Stepper):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step and request.step == len(request.drawn)]
 
-    def launch(self, part: Part, most: int) -> Submission:
+    def step(self, part: Part, most: int) -> Submission:
         (request,) = part
         logits = self._logits.pop(request, None)
         if logits is None:
@@ -210,9 +210,9 @@ class BatchedStepper(Stepper):
         late = [request.mask for request in stepping if request not in ready and request.step < request.count]
         return ready, not any(mask is None or mask.requested > since for mask in late)
 
-    def launch(self, part: Part, most: int) -> Submission:
+    def step(self, part: Part, most: int) -> Submission:
         if len(part) == 1:
-            return self._launch_single(part[0], most)
+            return self._step_single(part[0], most)
         count = min(most, *(request.count - request.step for request in part))
         if part[0].matcher:
             count = 1
@@ -234,7 +234,7 @@ class BatchedStepper(Stepper):
         if not self._are_several:
             self.single.prefill_ahead(request)
 
-    def _launch_single(self, request: RunningRequest, most: int) -> Submission:
+    def _step_single(self, request: RunningRequest, most: int) -> Submission:
         slot = self._batched.slot_of(request.model)
         token = None
         if slot is not None and request in self._in_batch:

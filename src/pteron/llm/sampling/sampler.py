@@ -178,7 +178,7 @@ class Sampler:
         """Draw the token of a step from host logits; returns the submission's number."""
         with self._session.device.lock:
             self._count(step)
-            submission = self._session.launch((logits.reshape(1, -1), *self._numbers), self._states)
+            submission = self._session.submit((logits.reshape(1, -1), *self._numbers), self._states)
             self.set_step(step + 1)
             return submission
 

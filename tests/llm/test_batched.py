@@ -13,10 +13,9 @@ import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
 from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.models import fetch
 from pteron.llm.sampling import RING
-from pteron.llm.submission import BatchRow
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
 

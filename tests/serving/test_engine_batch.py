@@ -24,13 +24,12 @@ from engine_fixtures import (
 from pteron.gpu import Command, Copy, Device
 from pteron.llm import LLM, Drawn, LanguageModel, Sampling, batched_model
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
 from pteron.llm.models import BUNDLED
 from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
-from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 # Each setting alone or combined; penalties are large, so that a wrong token count changes the result.

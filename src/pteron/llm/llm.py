@@ -18,7 +18,6 @@ from pteron.llm.engine.pipeline import decode_alone
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import stepper_for
 from pteron.llm.output import Completion, Piece
-from pteron.llm.reentrancy import device_guard, non_reentrant
 from pteron.llm.request import (
     Conversation,
     GenerateOptions,
@@ -152,7 +151,7 @@ class LLM(TextModel):
 
     def _submit(self, request: Request) -> Answer:
         """Run a request on the engine's thread."""
-        with non_reentrant(self._engine_lock):
+        with self._engine_lock:
             if self._is_closed:
                 raise DeviceError("the model is closed")
             if self.engine is None or not self.engine.is_alive:
@@ -160,8 +159,7 @@ class LLM(TextModel):
             return self.engine.submit(request)
 
     def close(self) -> None:
-        device_guard(self.model.device)  # raises in a re-entrant call, before anything is freed
-        with non_reentrant(self._engine_lock):
+        with self._engine_lock:
             self._is_closed = True
             engine, self.engine = self.engine, None
         if engine is not None:

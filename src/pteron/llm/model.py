@@ -19,7 +19,6 @@ from pteron.gpu import Buffer, Command, PassTimer, Replay, WordIncrements
 from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import RecentSessions
 from pteron.plan import TensorPort
@@ -84,7 +83,7 @@ class LanguageModel(CachedSequence):
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
-            with self.device.lock, device_guard(self.device):
+            with self.device.lock:
                 self.check_user(user)
                 self._before_write()
                 self._is_lost = True

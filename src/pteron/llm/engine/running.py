@@ -16,10 +16,8 @@ from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.output import Piece, RequestOutput
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
-from pteron.llm.submission import Submitter
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -46,7 +44,6 @@ class RunningRequest:
         self.model = model
         self.user = user
         self.sampler = sampler
-        self.submitter = Submitter(model, sampler, user)
         self.chunks = deque(model.chunks(prompt))
         self.start = start
         self.step = 0
@@ -128,7 +125,7 @@ class RunningRequest:
         """Record tokens in the KV cache from `index` on: all but the last, which the model may not have read
         yet."""
         device = self.model.device
-        with device.lock, device_guard(device):
+        with device.lock:
             self.model.check_user(self.user)
             for at in range(index, len(self.drawn) - 1):
                 self.model.record_token(self.start + at, self.drawn[at])

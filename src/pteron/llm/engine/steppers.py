@@ -18,15 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
+from pteron.gpu import Buffer, Copy, Replay, WordIncrements
+from pteron.gpu import submit as submit_commands
 from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.model import LanguageModel
-from pteron.llm.reentrancy import device_guard, non_reentrant
 from pteron.llm.sampling import Drawn
-from pteron.llm.submission import BatchRow
 from pteron.llm.text_model import TextModel
+from pteron.runtime.outputs import Outputs
+from pteron.runtime.session import Then
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
 Part: TypeAlias = tuple[RunningRequest, ...]
@@ -83,23 +85,17 @@ class SingleStepper(Stepper):
     """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
     def prefill(self, request: RunningRequest) -> Submission:
-        submitter, chunk = request.submitter, request.chunks.popleft()
+        chunk = request.chunks.popleft()
         if request.chunks:
-            return self._chunk(request, submitter.prefill(chunk))
+            return self._submit_chunk(request, chunk)
         if request.matcher:
-            return self._chunk(request, self._prefill_and_keep(request, chunk))
-        submitted = submitter.prefill_and_draw(chunk, request.step)
-        request.step += 1
-        return Submission((request,), 0, submitted.read, submitted.readback.is_ready)
+            return self._prefill_and_keep(request, chunk)
 
-    def _chunk(self, request: RunningRequest, number: int) -> Submission:
-        """A submitted chunk that draws nothing."""
+        def submit(copy: Copy) -> tuple[int, int]:
+            commands, step = request.sampler.commands, request.step
+            return request.model.submit(chunk, lambda outputs: [*commands(_last_row(outputs), step), copy]), 1
 
-        def wait() -> Sequence[list[Drawn]]:
-            request.model.device.poll(wait=True, submission=number)
-            return ()
-
-        return Submission((request,), 0, wait)
+        return self._submit_draws(request, submit, is_step=False)
 
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step]
@@ -109,26 +105,76 @@ class SingleStepper(Stepper):
 
     def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
         """Submit steps from the last drawn token on, or from the one at `token`."""
-        submitter, step = request.submitter, request.step
+        model, sampler, step = request.model, request.sampler, request.step
         most = min(most, request.count - step)
         if request.matcher:
-            request.sampler.allow(request.take_mask())
+            sampler.allow(request.take_mask())
             most = 1
-        if request.is_kept:
-            request.is_kept = False
-            submitted = submitter.draw_kept(step)
-        else:
-            submitted = submitter.decode(step, most, token)
-        request.step += submitted.count
-        return Submission((request,), submitted.count, submitted.read, submitted.readback.is_ready)
+
+        def draw(logits: View, token: Buffer, growing: WordIncrements | None) -> Replay:
+            return sampler.replay(logits, step, token, growing)
+
+        def submit(copy: Copy) -> tuple[int, int]:
+            if request.is_kept:
+                request.is_kept = False
+                return submit_commands(model.device, [*sampler.commands(sampler.kept, step), copy]), 1
+            return model.submit_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])
+
+        return self._submit_draws(request, submit)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
         self._prefill_and_keep(request, request.drawn[-1:])
 
-    def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> int:
-        number = request.submitter.prefill_and_keep(tokens)
+    def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> Submission:
+        """Submit tokens and keep a copy of their logits, so that other submissions may precede the draw."""
+        keep = request.sampler.keep
+        submission = self._submit_chunk(request, tokens, lambda outputs: [keep(_last_row(outputs))])
         request.is_kept = True
-        return number
+        return submission
+
+    def _submit_chunk(
+        self, request: RunningRequest, tokens: list[int], then: Then | None = None
+    ) -> Submission:
+        """Submit tokens, and then commands that draw nothing."""
+        device = request.model.device
+        with device.lock:
+            request.model.check_user(request.user)
+            number = request.model.submit(tokens, then)
+
+        def wait() -> Sequence[list[Drawn]]:
+            device.poll(wait=True, submission=number)
+            return ()
+
+        return Submission((request,), 0, wait)
+
+    def _submit_draws(
+        self, request: RunningRequest, submit: Callable[[Copy], tuple[int, int]], *, is_step: bool = True
+    ) -> Submission:
+        """Submit draws from the request's `step` on. `submit` gets the copy of the drawn tokens to a staging
+        buffer, and returns the submission's number and the number of draws."""
+        sampler, device, first = request.sampler, request.model.device, request.step
+        size = sampler.drawn_bytes
+        with device.lock:
+            request.model.check_user(request.user)
+            readback = device.readback(size)
+            number, count = submit(Copy(sampler.drawn, readback.staging, size))
+            sampler.set_step(first + count)
+            readback.begin()
+        request.step += count
+
+        def read() -> list[list[Drawn]]:
+            data = readback.peek(0, size, number)
+            readback.release()
+            return [[sampler.read(data, step) for step in range(first, first + count)]]
+
+        return Submission((request,), count if is_step else 0, read, readback.is_ready)
+
+
+def _last_row(outputs: Outputs) -> View:
+    """The logits after the last token of a call."""
+    logits = outputs[0]
+    assert isinstance(logits, View)
+    return logits.last_row()
 
 
 class HostStepper(Stepper):
@@ -163,7 +209,10 @@ class HostStepper(Stepper):
     def _draw(self, request: RunningRequest, logits: npt.NDArray[np.float32]) -> Drawn:
         if request.matcher:
             request.sampler.allow(request.take_mask())
-        drawn = request.submitter.draw(logits, request.step)
+        sampler, device = request.sampler, request.model.device
+        with device.lock:
+            sampler.draw(logits, request.step)
+            drawn = sampler.read(device.read(sampler.drawn, sampler.drawn_bytes), request.step)
         request.step += 1
         return drawn
 
@@ -216,14 +265,12 @@ class BatchedStepper(Stepper):
         count = min(most, *(request.count - request.step for request in part))
         if part[0].matcher:
             count = 1
-        device = self._batched.device
-        with device.lock:
-            with device_guard(device):
-                for request in part:
-                    request.model.check_user(request.user)
-                rows = [self._row(request) for request in part]
-                for request in part:
-                    request.model.record_steps(count)
+        with self._batched.device.lock:
+            for request in part:
+                request.model.check_user(request.user)
+            rows = [self._row(request) for request in part]
+            for request in part:
+                request.model.record_steps(count)
             submitted = self._batched.step(rows, count)
         for request in part:
             request.step += count
@@ -307,7 +354,7 @@ class StepperChoice:
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with `str(self)` once it is decided: now, or later in the engine's thread."""
-        with non_reentrant(self._lock):
+        with self._lock:
             if not self._is_decided:
                 self._listeners.append(listener)
                 return
@@ -319,7 +366,7 @@ class StepperChoice:
         self.slots = batched.slots.count
 
     def _decide(self, reason: str = "") -> None:
-        with non_reentrant(self._lock):
+        with self._lock:
             self.reason, self._is_decided = reason, True
             listeners, self._listeners = self._listeners, []
         for listener in listeners:

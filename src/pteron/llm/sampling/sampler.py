@@ -15,7 +15,6 @@ from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States, WordIncrements
 from pteron.graph import Graph
 from pteron.host.tensors import View
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import graphs
 from pteron.llm.sampling.form import RING, Drawn, Form, numbers, read_drawn
 from pteron.llm.sampling.settings import BIAS_MAX, Sampling
@@ -76,7 +75,7 @@ class Sampler:
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
         self._recent = RecentSessions() if recent is None else recent
-        with device.lock, device_guard(device):
+        with device.lock:
             self._session = self._find_session((device, vocabulary, form, dtype))
             self._states = self._session.states()
             if biases is not None:
@@ -209,7 +208,7 @@ class Sampler:
 
     def _write(self, id: int, words: npt.NDArray[np.uint32]) -> None:
         device = self._session.device
-        with device.lock, device_guard(device):
+        with device.lock:
             device.write(self._states[State(id)], words)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.sampler import RecentSessions
+from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
@@ -52,21 +52,26 @@ class LanguageModel(CachedSequence):
         self.eos_ids = _constants(program, "get_eos_ids")
         self.timer: PassTimer | None = None
         self.pace = Pace()
-        self.recent = RecentSessions()
+        self.sampler_sessions = SamplerSessions()
         self._method_name = method
         self._sequence = sequence
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence, with its own KV cache."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True)
-        other.pace, other.recent = self.pace, self.recent
+        other.pace, other.sampler_sessions = self.pace, self.sampler_sessions
         other._rows = (self.row_bytes,)
         return other
 
     def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
         """A sampler for this model's logits. Samplers that differ only in numbers share compiled kernels."""
         return Sampler(
-            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
+            self.device,
+            self.vocabulary,
+            sampling,
+            self.logits_dtype,
+            masked=masked,
+            sessions=self.sampler_sessions,
         )
 
     def close(self) -> None:

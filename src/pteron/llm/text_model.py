@@ -151,7 +151,7 @@ class TextModel:
     def close(self) -> None:
         """Free the GPU memory. Open generations end with an error."""
         self.pool.close()
-        self.model.recent.clear()
+        self.model.sampler_sessions.clear()
         self.program.close()
 
     def __enter__(self) -> Self:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -370,8 +369,4 @@ class StepperChoice:
             self.reason, self._is_decided = reason, True
             listeners, self._listeners = self._listeners, []
         for listener in listeners:
-            try:
-                listener(str(self))
-            except Exception as error:  # reported as an error of this thread, and fails no request
-                found = type(error), error, error.__traceback__, threading.current_thread()
-                threading.excepthook(threading.ExceptHookArgs(found))
+            listener(str(self))

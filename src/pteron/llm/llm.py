@@ -8,7 +8,7 @@ for piece in llm.generate("Once upon a time"):
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, ClassVar, Unpack, overload
+from typing import Any, ClassVar, Unpack
 
 from pteron.errors import DeviceError
 from pteron.gpu.fork import new_lock
@@ -84,20 +84,6 @@ class LLM(TextModel):
         rounding, because prefill uses different kernels for different numbers of tokens.
         """
         return self._run(text_request(self, prompt, **options))
-
-    @overload
-    def chat(
-        self,
-        messages: Conversation,
-        *,
-        tools: Sequence[object] | None = None,
-        **options: Unpack[GenerateOptions],
-    ) -> Generator[Piece, None, None]: ...
-
-    @overload
-    def chat(
-        self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any
-    ) -> Generator[Piece, None, None]: ...
 
     def chat(
         self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any

@@ -111,10 +111,8 @@ def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[s
 def locate_model(given: str | os.PathLike[str], fetched: Callable[[str], Path] | None = None) -> Path:
     """An existing path, or the folder of the model with this name; an existing path wins. `fetched` downloads
     a model by name and shows progress; by default progress is logged."""
-    from pteron.llm.model_files import file_exists  # imports NumPy, which `--help` need not
-
     path = path_of(given)
-    if isinstance(given, str) and given in names() and not file_exists(path):
+    if isinstance(given, str) and given in names() and not path.exists():
         return fetched(given) if fetched else fetch(given, logging.getLogger(__name__).info)
     try:
         return existing(path)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -179,13 +178,10 @@ def _last_row(outputs: Outputs) -> View:
 class HostStepper(Stepper):
     """Each sequence steps alone, and its logits pass through the host: works for every program."""
 
-    def __init__(self) -> None:
-        self._logits: WeakKeyDictionary[RunningRequest, npt.NDArray[np.float32]] = WeakKeyDictionary()
-
     def prefill(self, request: RunningRequest) -> Submission:
         logits = request.model.prefill_as(request.chunks.popleft(), request.user)
         if request.matcher and not request.chunks:
-            self._logits[request] = logits
+            request.host_logits = logits
         if request.matcher or request.chunks:
             return Submission((request,), 0, lambda: ())
         drawn = self._draw(request, logits)
@@ -196,7 +192,7 @@ class HostStepper(Stepper):
 
     def step(self, part: Part, most: int) -> Submission:
         (request,) = part
-        logits = self._logits.pop(request, None)
+        logits, request.host_logits = request.host_logits, None
         if logits is None:
             logits = request.model.prefill_as(request.drawn[-1:], request.user)
         drawn = self._draw(request, logits)
@@ -229,7 +225,6 @@ class BatchedStepper(Stepper):
     def __init__(self, batched: BatchedModel, single: SingleStepper) -> None:
         self.single = single
         self._batched = batched
-        self._in_batch: WeakSet[RunningRequest] = WeakSet()  # whose last token was drawn by a batch
         self._are_several = False  # requests with grammars
 
     def prefill(self, request: RunningRequest) -> Submission:
@@ -273,7 +268,7 @@ class BatchedStepper(Stepper):
             submitted = self._batched.step(rows, count)
         for request in part:
             request.step += count
-            self._in_batch.add(request)
+            request.is_in_batch = True
         return Submission(part, count, submitted.read, submitted.readback.is_ready)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
@@ -283,11 +278,11 @@ class BatchedStepper(Stepper):
     def _step_single(self, request: RunningRequest, most: int) -> Submission:
         slot = self._batched.slot_of(request.model)
         token = None
-        if slot is not None and request in self._in_batch:
+        if slot is not None and request.is_in_batch:
             token = self._batched.token_of(slot)
             self._batched.leave(slot, request.sampler)
         submission = self.single.decode(request, most, token)
-        self._in_batch.discard(request)
+        request.is_in_batch = False
         return submission
 
     def _can_join(self, request: RunningRequest) -> bool:
@@ -298,7 +293,7 @@ class BatchedStepper(Stepper):
     def _row(self, request: RunningRequest) -> BatchRow:
         slot = self._batched.slot_of(request.model)
         assert slot is not None
-        token = None if request in self._in_batch else request.sampler.drawn_at(request.step - 1)
+        token = None if request.is_in_batch else request.sampler.drawn_at(request.step - 1)
         sampler = None if request.sampler.form.is_plain else request.sampler
         mask = request.take_mask() if request.matcher else None
         return BatchRow(slot, request.model.position, token, sampler, request.step, mask)

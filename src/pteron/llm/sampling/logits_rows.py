@@ -127,7 +127,7 @@ class LogitsRows:
         return -(-self.vocabulary // BLOCK)
 
     def declares(self, name: str, is_top_k: bool | None = None) -> dict[str, object]:
-        """Declarations of a kernel for a batch; {} for one row. `is_top_k`: its search."""
+        """Declarations of a kernel for a batch; {} for one row. `is_top_k` as in `search_limit`."""
         if not self.batch:
             return {}
         found: dict[str, object] = {

@@ -61,7 +61,7 @@ def test_sources_of_keys(tmp_path: Path) -> None:
     found = read_api_keys(["argument"], file, {"PTERON_API_KEYS": "one, two,argument"})
     assert found == ("argument", "from-file", "spaced", "one", "two")
     assert read_api_keys([], None, {}) == ()
-    assert ApiKeys().allow(None)
+    assert not ApiKeys()
     file.write_text("# nothing\n")
     with pytest.raises(InputError, match="has no key"):
         read_api_keys([], file, {})

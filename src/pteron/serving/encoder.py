@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
+from pteron.extras import need
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import existing
@@ -33,12 +35,16 @@ class Embedder(ABC):
     program: Program
     vocabulary: int  # number of token ids
     pooling: Pooling
-    encode: Callable[[str], list[int]]  # the tokens of a text, with those that mark its beginning and end
+    _encode: Callable[[str], list[int]]
 
     @property
     @abstractmethod
     def tokens_max(self) -> int:
         """The maximum length of a text, in tokens."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with those that mark its beginning and end."""
+        return self._encode(text)
 
     @abstractmethod
     def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -84,9 +90,7 @@ class Encoder(Embedder):
                 f"{self.program.file.name}: forward is not an encoder: it takes "
                 f"({', '.join(map(str, self.method.inputs))}), not tokens [S] and optionally a mask"
             )
-        # Only `encode` is used: the tokens of an encoder need not become text again.
-        loaded = load_tokenizer(folder if tokenizer is None else tokenizer, decodes=False)
-        self.encode, self.vocabulary = loaded.encode_marked, loaded.vocab_size
+        self._encode, self.vocabulary = _load_encoding(folder if tokenizer is None else existing(tokenizer))
         self._lock = new_lock()  # a method runs one call at a time
 
     @property
@@ -121,3 +125,26 @@ def is_encoder(inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> boo
     is_whole = np.issubdtype(inputs[0].dtype.numpy, np.integer)
     is_real = np.issubdtype(outputs[0].dtype.numpy, np.floating)
     return bool(is_row and same_shapes and has_end and is_whole and is_real and 1 <= len(output_shape) <= 3)
+
+
+def _load_encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
+    """The function from text to tokens, and the size of the vocabulary. A tokenizer.json adds the special
+    tokens that its encoder was trained with."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.suffix != ".json" or not file.exists():
+        tokenizer = load_tokenizer(path)
+        return tokenizer.encode_marked, tokenizer.vocab_size
+    library = need("tokenizers", f"reading {file.name}", "serve")
+    from pteron.llm.model_files import as_format_error
+
+    with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
+        reader = library.Tokenizer.from_file(str(file))
+        reader.no_padding()
+        reader.no_truncation()
+        size = 1 + max(reader.get_vocab().values())
+
+    def encode(text: str) -> list[int]:
+        with as_format_error(f"{file.name} cannot encode this text"):
+            return list(reader.encode(text).ids)
+
+    return encode, size

@@ -46,7 +46,7 @@ class HiddenStates(Embedder):
         self._output = output
         self._width = method.method.outputs[output].shape_max[-1]
         self._new_sequence = new_sequence or (lambda: method)
-        self.encode = llm.tokenizer.encode_marked
+        self._encode = llm.tokenizer.encode_marked
         self._lock = new_lock()  # the cache holds one text at a time
         rows = int(np.prod(method.method.outputs[output].shape_max[:-1]))
         if self.pooling == "mean" and rows < method.steps_max:

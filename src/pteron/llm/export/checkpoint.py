@@ -86,6 +86,9 @@ def as_config_error(name: str) -> Iterator[None]:
             raise FormatError(f"{name}: its configuration lacks {error}") from error
 
 
+_ROTARY_MAX = 1 << 16
+
+
 def rope_parameters(config: dict[str, Any], head_dim: int, name: str) -> dict[str, Any]:
     """ExecuTorch's parameters for a Hugging Face configuration, in its older form (rope_theta, rope_scaling)
     or its newer one (rope_parameters).
@@ -100,6 +103,8 @@ def rope_parameters(config: dict[str, Any], head_dim: int, name: str) -> dict[st
     if partial != 1.0:
         parameters["partial_rotary_factor"] = partial
     rotary = int(head_dim * partial)
+    if not 0 < rotary <= _ROTARY_MAX:
+        raise FormatError(f"{name}: {rotary} rotary dimensions per head; must be 1 to {_ROTARY_MAX}")
     if kind == "linear":
         parameters["rope_scaling_short_factor"] = [float(rope["factor"])] * (rotary // 2)
     elif kind == "llama3":

@@ -16,6 +16,7 @@ from pteron.extras import need
 from pteron.llm.export.checkpoint import Vocabulary
 from pteron.llm.tokenizers.tiktoken_ranks import words
 
+_PIECE_MAX = 1024
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # of tokenizer.ggml.token_type
 
 
@@ -106,6 +107,9 @@ def _byte_level(library: Any, metadata: dict[str, Any], name: str) -> Any:
 
 def _scored(library: Any, metadata: dict[str, Any], name: str) -> Any:
     pieces: list[str] = metadata["tokens"]
+    longest = max(map(len, pieces), default=0)
+    if longest > _PIECE_MAX:  # all splits of a piece are tried
+        raise FormatError(f"{name}: a token of {longest} characters; the most is {_PIECE_MAX}")
     ids = {piece: id for id, piece in enumerate(pieces)}
     unknown = next((pieces[id] for id, type in enumerate(metadata["token_type"]) if type == UNKNOWN), None)
     scores = metadata["scores"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
-from pteron.format.source import read_file
+from pteron.format.source import open_file, read_file
 from pteron.llm.export.checkpoint import (
     EMBEDDING,
     OUTPUT,
@@ -127,6 +127,7 @@ def _stored_shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
     library = need("safetensors", "reading .safetensors", "export")
     shapes = {}
     for file in files:
+        open_file(file).close()  # raises for a pipe, on which the library would block
         try:
             with library.safe_open(str(file), framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 (not a mapping)

@@ -25,7 +25,7 @@ BYTE_OF = {chr(byte): byte for byte in PRINTABLE} | {chr(0x100 + i): byte for i,
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    def __init__(self, file: Path, *, decodes: bool = True) -> None:
+    def __init__(self, file: Path) -> None:
         library = need("tokenizers", f"reading {file.name}")
         self._lock = new_lock()
         content = read_utf8(file)
@@ -37,12 +37,12 @@ class HuggingFaceTokenizer(Tokenizer):
             self._tokenizer.no_truncation()
             if getattr(self._tokenizer.model, "dropout", None):
                 self._tokenizer.model.dropout = None
-            self._examine(description, file, decodes)
+            self._examine(description, file)
 
-    def _examine(self, description: dict[str, Any], file: Path, decodes: bool) -> None:
+    def _examine(self, description: dict[str, Any], file: Path) -> None:
         steps = list(_steps(description.get("decoder")))
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
-        if decodes and not self._byte_level and not any(_decodes_spaces(step) for step in steps):
+        if not self._byte_level and not any(_decodes_spaces(step) for step in steps):
             raise UnsupportedError(f"{file.name}: unknown decoder {steps}; known are ByteLevel and Metaspace")
         self.leading_space = any(_drops_space(step) for step in steps)
         self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())

@@ -26,18 +26,18 @@ FILE_NAMES = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin"
 RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 
 
-def load_tokenizer(path: str | os.PathLike[str], *, decodes: bool = True) -> Tokenizer:
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer in a file or folder.
 
     The format is recognised by content: Hugging Face's tokenizer.json, a SentencePiece model, tiktoken ranks
     or llama2.c's tokenizer.bin. Configuration files in the same folder give the ids that begin and end a text
-    and the chat template. With `decodes=False` a tokenizer.json may have a decoder that is not supported.
+    and the chat template.
     """
     path = existing(path)
     folder = path if path.is_dir() else path.parent
     config = read_tokenizer_config(folder)
     file = _find(folder, config.tokenizer) if path.is_dir() else path
-    tokenizer = _open(file, decodes)
+    tokenizer = _open(file)
     tokenizer.name = file.name
     tokenizer.apply(config)
     return tokenizer
@@ -52,11 +52,11 @@ def _find(folder: Path, named: str | None) -> Path:
     raise InputError(f"{folder} holds no tokenizer; looked for {named or ', '.join(FILE_NAMES)}")
 
 
-def _open(file: Path, decodes: bool) -> Tokenizer:
+def _open(file: Path) -> Tokenizer:
     with open_file(file) as opened:
         head = opened.read(4096)
     if head.lstrip()[:1] == b"{":
-        return HuggingFaceTokenizer(file, decodes=decodes)
+        return HuggingFaceTokenizer(file)
     if RANK_LINE.match(head):
         return TiktokenTokenizer(file)
     # A SentencePiece model is a protocol buffer whose first field has tag 10; llama2.c's file begins with

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import subprocess
 import sys
@@ -11,7 +12,14 @@ from pathlib import Path
 import pytest
 from terminal_fixtures import on_terminal, seen
 
-from pteron.cli.progress import ExportEta, extrapolate, format_remaining, show_progress
+from pteron.cli.progress import (
+    ExportEta,
+    extrapolate,
+    format_remaining,
+    load_slowness,
+    save_slowness,
+    show_progress,
+)
 from pteron.llm.export.cost import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, report_stages
 from pteron.llm.export.lowering import MILESTONES
 
@@ -105,6 +113,7 @@ def followed(eta: ExportEta, times: dict[str, float]) -> list[tuple[float, float
             assert left is not None
             seen.append((now + second, eta.share(now + second), left - (end - now - second)))
         now += took[name]
+    eta.leave(now)
     return seen
 
 
@@ -118,11 +127,23 @@ def test_the_estimate_on_a_usual_machine() -> None:
 
 def test_the_estimate_learns_the_pace_of_a_machine() -> None:
     """Three times as fast as usual, except for a slow first stage."""
+    eta = ExportEta()
     times = dict.fromkeys(STAGES, 1 / 3) | {READING: 10.0}
-    seen = followed(ExportEta(), times)
+    seen = followed(eta, times)
     end = seen[-1][0]
     assert all(abs(error) < 0.1 * end for passed, _, error in seen if passed > 0.65 * end)
     assert [share for _, share, _ in seen] == sorted(share for _, share, _ in seen)
+    assert all(abs(error) < 2 for _, _, error in followed(ExportEta(eta.slowness), times))  # the next one
+
+
+def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
+    assert load_slowness() == {}
+    save_slowness({READING: 2.0, LOADING: 0.0})
+    assert load_slowness() == {READING: 2.0, LOADING: 0.01}
+    for damaged in ("", "[1]", '{"a": []}'):
+        (tmp_path / "cache" / "export_stages.json").write_text(damaged, "utf-8")
+        assert load_slowness() == {}
 
 
 EXPORT = """
@@ -140,10 +161,11 @@ with export_progress() as tell:
 """
 
 
-def test_an_export_on_a_terminal() -> None:
+def test_an_export_on_a_terminal(tmp_path: Path) -> None:
     """One line with the current stage, then the notes."""
-    text = on_terminal(EXPORT, 100)
+    text = on_terminal(EXPORT, 100, PTERON_CACHE=str(tmp_path))
     for line in (LOADING, QUANTISING):
         assert line in text
     assert "left" in text.partition(LOADING)[0]  # in the first stage already
     assert seen(text.rpartition("\x1b[2K")[2]) == "tiny: 1 million parameters\nwritten in 2 s\n"
+    assert set(json.loads((tmp_path / "export_stages.json").read_text("utf-8"))) == set(STAGES)

@@ -3,11 +3,12 @@
 A terminal shows nothing for work of less than a second, other streams nothing for less than 30 seconds.
 
 The bar of an export estimates the time left from what each stage usually takes and the pace of the stages
-that are done.
+that are done. The cache folder keeps the pace of each stage for the next export on this machine.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.terminal import escape, print_note, supports_color
+from pteron.folders import cache_folder
 from pteron.tools import Progress
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ _LINE_DELAY = 30.0  # seconds before the first line where stderr is not a termin
 _LINE_INTERVAL = 60.0  # seconds between two such lines
 _PRIOR = 10.0  # weight of the usual pace, in seconds: a short first stage says little about the machine
 _OVERRUN = 0.5  # a stage that is late by t is expected to take another 0.5 t
+_SLOWNESS_MAX = 100.0  # more than this is not a pace: the machine slept
 _TICK = 0.25  # between two updates of the bar; stages report nothing for minutes
 
 
@@ -138,12 +141,14 @@ def format_remaining(seconds: float | None) -> str:
 
 
 class ExportEta:
-    """The time that an export still takes."""
+    """The time that an export still takes. `slowness` is the duration of each stage on this machine, as a
+    multiple of the usual one."""
 
-    def __init__(self) -> None:
+    def __init__(self, slowness: dict[str, float] | None = None) -> None:
+        self.slowness = dict(slowness or {})
         self._stage: Stage | None = None
         self._began = self._entered = 0.0
-        self._usual_done = 0.0  # usual seconds of the stages that are done
+        self._expected_done = self._took_done = 0.0  # sums over the stages that are done
         self._share = 0.0
 
     def enter(self, stage: Stage, now: float) -> None:
@@ -151,19 +156,28 @@ class ExportEta:
         if self._stage is None:
             self._began = now
         else:
-            self._usual_done += stage.usual[str(self._stage)]
+            self.leave(now)
         self._stage, self._entered = stage, now
+
+    def leave(self, now: float) -> None:
+        if self._stage is not None:
+            name, took = str(self._stage), now - self._entered
+            self._expected_done += self._expected(name)
+            self._took_done += took
+            self.slowness[name] = min(took / self._stage.usual[name], _SLOWNESS_MAX)
+            self._stage = None
 
     def remaining(self, now: float) -> float | None:
         """Seconds until the export is done; None before its first stage."""
         if self._stage is None:
             return None
-        usual, names = self._stage.usual[str(self._stage)], list(self._stage.usual)
-        pace = (self._entered - self._began + _PRIOR) / (self._usual_done + _PRIOR)
-        late = now - self._entered - pace * usual
+        name, elapsed = str(self._stage), now - self._entered
+        pace = (self._took_done + _PRIOR) / (self._expected_done + _PRIOR)
+        late = elapsed - pace * self._expected(name)
         if late > 0:  # the later stages will be slow as well
-            pace += late / (self._usual_done + usual + _PRIOR)
-        later = sum(self._stage.usual[name] for name in names[names.index(self._stage) + 1 :])
+            pace += late / (self._expected_done + self._expected(name) + _PRIOR)
+        names = list(self._stage.usual)
+        later = sum(map(self._expected, names[names.index(name) + 1 :]))
         return max(-late, _OVERRUN * late) + pace * later
 
     def share(self, now: float) -> float:
@@ -173,6 +187,28 @@ class ExportEta:
             elapsed = now - self._began
             self._share = max(self._share, elapsed / max(elapsed + remaining, 1e-3))
         return self._share
+
+    def _expected(self, name: str) -> float:
+        assert self._stage is not None
+        return self._stage.usual[name] * self.slowness.get(name, 1.0)
+
+
+def load_slowness() -> dict[str, float]:
+    """The slowness of each stage in the last export; empty without one, or where the file is damaged."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        found = json.loads(_slowness_file().read_text("utf-8"))
+        return {str(name): min(max(float(value), 0.01), _SLOWNESS_MAX) for name, value in found.items()}
+    return {}
+
+
+def save_slowness(slowness: dict[str, float]) -> None:
+    with suppress(OSError):
+        _slowness_file().parent.mkdir(parents=True, exist_ok=True)
+        _slowness_file().write_text(json.dumps(slowness), "utf-8")
+
+
+def _slowness_file() -> Path:
+    return cache_folder() / "export_stages.json"
 
 
 def fetch_model(name: str) -> Path:
@@ -201,7 +237,7 @@ def export_progress() -> Iterator[Callable[[str], None]]:
 def _show_bar() -> Iterator[Callable[[str], None]]:
     from pteron.llm.export.cost import Stage
 
-    eta, task = ExportEta(), "reading the checkpoint"
+    eta, task = ExportEta(load_slowness()), "reading the checkpoint"
     notes: list[str] = []
     is_done, lock = threading.Event(), threading.Lock()  # the lock is for `eta`, which two threads use
 
@@ -226,6 +262,9 @@ def _show_bar() -> Iterator[Callable[[str], None]]:
     ticking.start()
     try:
         yield report
+        with lock:
+            eta.leave(time.monotonic())
+        save_slowness(eta.slowness)
     finally:
         is_done.set()
         ticking.join()

@@ -24,7 +24,7 @@ PACKING, WRITTEN = "packing the weights", "program written"
 
 
 # Seconds of each stage: fixed, and per million parameters. Measured with executorch 1.5.1 on two busy cores:
-# 40 million parameters took 814 s. Only the ratios matter: cli/progress.py measures the pace.
+# 40 million parameters took 814 s. Only the ratios matter: cli/progress.py measures the machine.
 STAGES = {
     READING: (0.2, 0.02),
     LOADING: (28.0, 0.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from byte_tokenizer import FIRST_BYTE, ByteTokenizer
 
+import pteron.llm.grammar.grammar as compiling
 from pteron.errors import InputError, PteronError
 from pteron.llm import Grammar, Matcher, Tokenizer, load_tokenizer
-from pteron.llm.grammar.vocabulary import GRAMMARS_MAX, Vocabulary, vocabulary_of
+from pteron.llm.grammar.vocabulary import GRAMMARS_MAX, vocabulary_of
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
@@ -212,12 +213,12 @@ class TestWhatIsRefused:
         with pytest.raises(InputError, match=message):
             Grammar.json_schema(tokenizer, schema)
 
-    @pytest.mark.parametrize("pattern", ["((", "(?=a)b", r"\1", 5, "\ud800"])
+    @pytest.mark.parametrize("pattern", ["((", "(?=a)b", r"\1", 5, "a" * 20_000, "\ud800"])
     def test_patterns(self, pattern: Any, tokenizer: Tokenizer) -> None:
         with pytest.raises(InputError, match="regular expression"):
             Grammar.regex(tokenizer, pattern)
 
-    @pytest.mark.parametrize("text", ["", "x: y", "start: nothing", "start: (", None])
+    @pytest.mark.parametrize("text", ["", "x: y", "start: nothing", "start: (", None, "start: " + "(" * 9000])
     def test_rules(self, text: Any, tokenizer: Tokenizer) -> None:
         with pytest.raises(InputError, match="grammar"):
             Grammar.lark(tokenizer, text)
@@ -272,6 +273,12 @@ class TestHostile:
         with pytest.raises(InputError):
             Grammar.json_schema(stories, schema)
 
+    def test_a_chain_of_rules(self, stories: Tokenizer) -> None:
+        for name in "rR":
+            rules = "\n".join(f"{name}{i}: {name}{i + 1}" for i in range(4000))
+            with pytest.raises(InputError, match=r"bytes|rules"):
+                Grammar.lark(stories, f'start: {name}0\n{rules}\n{name}4000: "a"')
+
     @pytest.mark.parametrize(
         "pattern", ["((((a{1,100}){1,100}){1,100}){1,100}){1,100}", "(.*a.{500})|(.*b.{501})"]
     )
@@ -285,21 +292,32 @@ class TestHostile:
                     break
                 matcher.take(int(random.choice(choices)))
 
+    def test_a_compiler_that_does_not_come_back(
+        self, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go_on = threading.Event()
+        monkeypatch.setattr(compiling, "COMPILE_SECONDS", 0.05)
+        monkeypatch.setattr(compiling, "_compilers", threading.BoundedSemaphore(1))
+        with pytest.raises(InputError, match=r"the work takes more than 0.05 s to compile"):
+            compiling._in_time("the work", go_on.wait)
+        with pytest.raises(InputError, match="still compiling"):
+            compiling._in_time("the work", int)
+        go_on.set()
+        monkeypatch.setattr(compiling, "COMPILE_SECONDS", 30)
+        assert compiling._in_time("the work", lambda: 5) == 5
+
 
 class TestKept:
     def test_a_text_is_compiled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tokenizer, count = ByteTokenizer(), 0
-        compiled = Vocabulary.compiled
+        in_time = compiling._in_time
 
-        def counted(vocabulary: Vocabulary, text: str, compile: Callable[[], Any]) -> Any:
-            def counting() -> Any:
-                nonlocal count
-                count += 1
-                return compile()
+        def counted(what: str, work: Any) -> Any:
+            nonlocal count
+            count += 1
+            return in_time(what, work)
 
-            return compiled(vocabulary, text, counting)
-
-        monkeypatch.setattr(Vocabulary, "compiled", counted)
+        monkeypatch.setattr(compiling, "_in_time", counted)
         for _ in range(3):
             Grammar.json_schema(tokenizer, PERSON)
             Grammar.json_schema(tokenizer, json.dumps(PERSON))

@@ -1,35 +1,45 @@
 """A JSON schema, a regular expression or a Lark grammar -> a compiled grammar for a tokenizer.
 
-llguidance compiles it, up to a compiled size. A JSON schema may come from a client of a server: one that
-would make llguidance run for minutes, or overflow its stack, is refused before.
+llguidance compiles it, under limits of source size (limits.py), compiled size and time.
 """
 
 from __future__ import annotations
 
-import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from reprlib import repr as shortened
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError, InputError
 from pteron.extras import need
+from pteron.gpu.fork import when_forked
 from pteron.llm.arguments import integers
+from pteron.llm.grammar.limits import lark_text, pattern_text, schema_text
 from pteron.llm.grammar.vocabulary import Vocabulary, vocabulary_of
 from pteron.llm.model_files import as_format_error
 from pteron.llm.tokenizer import Tokenizer
 
+COMPILE_SECONDS = 10.0
+COMPILERS = 2  # threads at the same time; one that exceeds the time limit counts until it ends
 LEXER_STATES_MAX = 50_000  # one to two kilobytes each
 GRAMMAR_MAX = 100_000  # symbols
-DEPTH_MAX = 64  # of a schema's nesting
-REFERENCES_MAX = 500  # of a schema: a chain of thousands overflows llguidance's stack
-MULTIPLE_MAX = 20_000  # llguidance has a lexer state for each remainder
 # Between JSON tokens: a space, or a newline and indentation. If any white space were allowed, weak models
 # would generate pages of it.
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})"
+_compilers = threading.BoundedSemaphore(COMPILERS)
+
+
+def _reset_compilers() -> None:
+    """In a forked child: the threads that compiled do not exist there."""
+    global _compilers
+    _compilers = threading.BoundedSemaphore(COMPILERS)
+
+
+when_forked(_reset_compilers)
 
 
 class Grammar:
@@ -48,7 +58,7 @@ class Grammar:
         cls, tokenizer: Tokenizer, schema: dict[str, Any] | str, *, eos_ids: Sequence[int] | None = None
     ) -> Grammar:
         """JSON that matches a schema. An unsupported keyword is an InputError."""
-        text = _schema_text(schema)
+        text = schema_text(schema)
         options = {"whitespace_pattern": WHITESPACE}
         return _compile(
             tokenizer,
@@ -65,16 +75,15 @@ class Grammar:
     @classmethod
     def regex(cls, tokenizer: Tokenizer, pattern: str, *, eos_ids: Sequence[int] | None = None) -> Grammar:
         """Text that a regular expression matches fully."""
+        text = pattern_text(pattern)
         return _compile(
-            tokenizer,
-            eos_ids,
-            "the regular expression",
-            lambda matching: matching.grammar_from_regex(pattern),
+            tokenizer, eos_ids, "the regular expression", lambda matching: matching.grammar_from_regex(text)
         )
 
     @classmethod
     def lark(cls, tokenizer: Tokenizer, text: str, *, eos_ids: Sequence[int] | None = None) -> Grammar:
         """Text that a context-free grammar in Lark's notation matches; the start rule is `start`."""
+        text = lark_text(text)
         return _compile(tokenizer, eos_ids, "the grammar", lambda matching: matching.grammar_from_lark(text))
 
     def matcher(self) -> Matcher:
@@ -107,38 +116,30 @@ def _compile(
             raise InputError(f"{what} cannot be used: {first_line(error)}")
         return matcher
 
-    with as_input_error(f"{what} cannot be compiled"):
-        return Grammar(tokenizer, vocabulary.compiled(text, compile_text), vocabulary)
+    return Grammar(tokenizer, vocabulary.compiled(text, lambda: _in_time(what, compile_text)), vocabulary)
 
 
-def _schema_text(schema: object) -> str:
-    """A JSON schema as text. The order of its keys is the order in which properties are generated."""
-    if isinstance(schema, str):
+def _in_time(what: str, work: Callable[[], Any]) -> Any:
+    """Run `work` in a thread; an InputError after COMPILE_SECONDS. Python cannot stop a thread: it runs on,
+    and counts as one of COMPILERS until it ends."""
+    if not _compilers.acquire(timeout=COMPILE_SECONDS):
+        raise InputError(f"{what} was not compiled: others are still compiling after {COMPILE_SECONDS:g} s")
+    future: Future[Any] = Future()
+
+    def run() -> None:
         try:
-            schema = json.loads(schema)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"the JSON schema is not valid JSON: {error}") from None
-    if not isinstance(schema, dict):
-        raise InputError(f"a JSON schema must be an object, not {shortened(schema)}")
-    references, pending = 0, [(cast(object, schema), 1)]
-    while pending:
-        item, depth = pending.pop()
-        if depth > DEPTH_MAX:
-            raise InputError(f"the JSON schema is nested more than {DEPTH_MAX} levels deep")
-        if isinstance(item, dict):
-            references += "$ref" in item
-            step = item.get("multipleOf")
-            if isinstance(step, (int, float)) and step > 0 and max(step, 1 / step) > MULTIPLE_MAX:
-                raise InputError(f"multipleOf must be from 1/{MULTIPLE_MAX} to {MULTIPLE_MAX}, not {step}")
-            pending += [(value, depth + 1) for value in item.values()]
-        elif isinstance(item, (list, tuple)):
-            pending += [(value, depth + 1) for value in item]
-    if references > REFERENCES_MAX:
-        raise InputError(f"the JSON schema has {references} references, more than {REFERENCES_MAX}")
+            with as_input_error(f"{what} cannot be compiled"):
+                future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            _compilers.release()
+
+    threading.Thread(target=run, name="pteron-grammar", daemon=True).start()
     try:
-        return json.dumps(schema, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the JSON schema has a value that JSON does not allow: {error}") from None
+        return future.result(COMPILE_SECONDS)
+    except TimeoutError:
+        raise InputError(f"{what} takes more than {COMPILE_SECONDS:g} s to compile; simplify it") from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from pteron.errors import InputError, PteronError
 from pteron.llm.chat import render
 
 pytest.importorskip("jinja2")
+from pteron.llm import chat_template  # imports jinja2
 
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -203,7 +205,16 @@ HOSTILE = {
     "import": "{% include 'other' %}",
     "syntax": "{% for x in %}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "forking recursion": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}"
+    "{{ f(60) }}",
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "long range": "{% for a in range(10 ** 9) %}{% endfor %}",
+    "power": "{{ 10 ** 99999999 }}",
+    "repeated text": "{{ 'a' * 10 ** 9 }}",
+    "repeated list": "{{ ([1] * 10 ** 9) | length }}",
+    "doubled": "{% set n = namespace(x='ab') %}{% for a in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "much text": "{% for a in range(99999) %}" + "a" * 9999 + "{% endfor %}",
+    "lipsum": "{{ lipsum(n=10 ** 6) }}",
     "class": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "format": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
     "nested": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
@@ -211,10 +222,19 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("template", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_template_is_an_error(template: str) -> None:
+def test_a_hostile_template_is_an_error(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS_MAX", 0.3)
+    began = time.monotonic()
     with pytest.raises(InputError, match="the chat template cannot render these messages: "):
         render(MESSAGES, template)
+    assert time.monotonic() - began < 5
     assert render(MESSAGES, "{{ messages | length }}") == str(len(MESSAGES))
+
+
+def test_a_slow_template_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS_MAX", 0.05)
+    with pytest.raises(InputError, match=r"rendering takes longer than 0\.05 seconds"):
+        render(MESSAGES, "{% for a in range(999) %}{% for b in range(999) %}{% endfor %}{% endfor %}")
 
 
 def test_what_templates_do_still_works() -> None:

@@ -2,11 +2,12 @@
 
     render([{"role": "user", "content": "Hello"}], tokenizer.chat_template)
 
-Templates run in a sandbox (chat_template.py).
+Templates run in a sandbox, under limits of time and size (chat_template.py).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -42,6 +43,9 @@ def render(
     if not is_list or not all(isinstance(message, Mapping) for message in messages):
         raise InputError('messages must be a list of mappings, as [{"role": "user", "content": "Hello"}]')
     need("jinja2", "rendering a chat template")
+    from pteron.llm import chat_template
+
+    before = chat_template.deadline.set(time.monotonic() + chat_template.SECONDS_MAX)
     try:
         text: str = _compile(template or PLAIN_TEMPLATE).render(
             messages=[dict(message) for message in messages],
@@ -54,6 +58,8 @@ def render(
         is_ours = type(error).__module__.startswith("jinja2")
         detail = str(error) if is_ours else f"{type(error).__name__}: {error}"
         raise InputError(f"the chat template cannot render these messages: {detail}") from error
+    finally:
+        chat_template.deadline.reset(before)
     return text
 
 
@@ -64,10 +70,10 @@ def variables_of(template: str | None) -> frozenset[str]:
     from jinja2 import TemplateError
     from jinja2.meta import find_undeclared_variables
 
-    from pteron.llm.chat_template import environment
+    from pteron.llm.chat_template import ChatTemplateEnvironment
 
     try:
-        parsed = environment().parse(template or PLAIN_TEMPLATE)
+        parsed = ChatTemplateEnvironment().parse(template or PLAIN_TEMPLATE)
         return frozenset(find_undeclared_variables(parsed))
     except (TemplateError, RecursionError):
         return frozenset()
@@ -75,6 +81,6 @@ def variables_of(template: str | None) -> frozenset[str]:
 
 @lru_cache(maxsize=8)
 def _compile(template: str) -> Any:
-    from pteron.llm.chat_template import environment
+    from pteron.llm.chat_template import ChatTemplateEnvironment
 
-    return environment().from_string(template)
+    return ChatTemplateEnvironment().from_string(template)

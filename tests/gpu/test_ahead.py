@@ -169,7 +169,7 @@ def test_a_failure_ahead_spoils_no_call(programs: Path, monkeypatch: pytest.Monk
 def test_large_outputs_are_not_held_twice(
     programs: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pteron.runtime.session._AHEAD_BYTES", 8)
+    monkeypatch.setattr("pteron.runtime.session._PRERECORD_BYTES_MAX", 8)
     (case, *_) = read_cases(programs / "mlp.npz")
     with pteron.load(programs / "mlp.pte") as program:
         for _ in range(3):

@@ -13,10 +13,9 @@ import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
 from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.models import fetch
 from pteron.llm.sampling import RING
-from pteron.llm.submission import BatchRow
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
 
@@ -309,7 +308,7 @@ def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> 
     sequence.prefill([1, 2, 3])
     sequence.decode_one_token(4)
     batched.close()
-    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.launch([5]), sequence.reset):
+    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.submit([5]), sequence.reset):
         with pytest.raises(DeviceError, match="the batch memory of this sequence is closed"):
             call()
     sequence.close()

@@ -179,7 +179,7 @@ def test_arguments_of_wrong_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read", [load_tokenizer, read_checkpoint, LLM])
 def test_paths_that_are_none(read: Callable[[Any], object]) -> None:
-    for path in (5, None, b"abc", "a" * 5000, "", "nowhere", "a\0b"):
+    for path in (5, None, b"abc", "", "nowhere", "a\0b"):
         with pytest.raises(PteronError):
             read(path)
 

@@ -17,7 +17,8 @@ from llm_fixtures import MODELS
 
 import pteron
 from pteron.errors import InputError
-from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step, submission
+from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step
+from pteron.llm.engine import steppers
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
@@ -162,9 +163,9 @@ class TestLoop:
 
             monkeypatch.setattr(owner, name, noted)
 
-        noting(LanguageModel, "launch", "model")
+        noting(LanguageModel, "submit", "model")
         noting(Matcher, "mask", "mask")
-        noting(submission, "submit", "draw")
+        noting(steppers, "submit_commands", "draw")
         generated(llm, person, max_new_tokens=4)
         assert events == ["model", "mask", "draw"] * 4
 

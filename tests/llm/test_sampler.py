@@ -191,10 +191,10 @@ def last_place(
     divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))
     numbers = Numbers(0, divisor, int(top_k), bits(top_p))
     if int(top_k):
-        yield from search_limit(row, numbers, None, between or search, counts=True)
+        yield from search_limit(row, numbers, None, between or search, is_top_k=True)
     if top_p < 1:
         limit = between if int(top_k) else None
-        yield from search_limit(row, numbers, limit, search, counts=False)
+        yield from search_limit(row, numbers, limit, search, is_top_k=False)
 
 
 def kept(logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> Array:

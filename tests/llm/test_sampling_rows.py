@@ -34,12 +34,9 @@ PROMPTS = [(1, 2, 3), (4,), (5, 6), (7, 8, 9, 10), (1, 1, 5, 12), (2, 30)]
 
 
 @pytest.fixture(autouse=True)
-def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels for CPUs and for GPUs."""
-    Sampler._sessions.clear()
     monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
-    yield
-    Sampler._sessions.clear()
 
 
 class Bench:

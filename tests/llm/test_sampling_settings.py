@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import DRAWN, MASK
-from pteron.llm.sampling.sampler import RecentSessions
+from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.ops import Target
 from pteron.ops.operand import State
 
@@ -27,12 +26,9 @@ SIZES = (1, 31, 257, 4099)
 
 
 @pytest.fixture(autouse=True)
-def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels for CPUs and for GPUs."""
-    Sampler._sessions.clear()
     monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
-    yield
-    Sampler._sessions.clear()
 
 
 def drawn(
@@ -297,16 +293,16 @@ class TestSharing:
     )
 
     def test_other_numbers_compile_nothing(self, device: Device) -> None:
-        logits, recent = spread(4099), RecentSessions()
+        logits, sessions = spread(4099), SamplerSessions()
         answers = {sampling: drawn(device, logits, sampling, 6) for sampling in self.NUMBERS}
         made: list[tuple[int, int, int]] = []
         for sampling in (*self.NUMBERS, *reversed(self.NUMBERS)):
-            sampler = Sampler(device, 4099, sampling, recent=recent)
+            sampler = Sampler(device, 4099, sampling, sessions=sessions)
             sampler.remember(())
             assert draws_of(device, sampler, logits, 6) == answers[sampling]
             sampler.close()
             counters = sampler._session.counters
-            made.append((len(recent), len(device._pipelines), counters.plans))
+            made.append((len(sessions), len(device._pipelines), counters.plans))
         assert set(made) == {made[0]}
         assert made[0][::2] == (1, 1)
 

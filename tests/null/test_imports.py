@@ -16,7 +16,7 @@ import pteron
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes", "extras", "folders", "processes", "carrier", "lazy"},
+    {"errors", "dtypes", "extras", "folders", "processes", "package_files", "lazy"},
     {"format"},
     {"graph"},
     {"wgsl"},

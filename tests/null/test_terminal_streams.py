@@ -1,4 +1,4 @@
-"""Streams that are closed, full or of another encoding: an exit code and a sentence, never a traceback."""
+"""Streams that are full or of another encoding: an exit code and a sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -37,29 +37,11 @@ def test_a_full_disk(arguments: list[str], programs: Path) -> None:
     assert done.stderr == b"pteron: No space left on device\n"
 
 
-@pytest.mark.parametrize("redirected", [">&- 2>&- <&-", ">&- 2> /dev/full"])
-def test_streams_that_are_closed(redirected: str, programs: Path) -> None:
-    done = pteron("inspect", str(programs / "mlp.pte"), redirected=redirected)
-    assert (done.returncode, done.stderr) == (0, b"")
-    failed = pteron("inspect", "nowhere.pte", redirected=redirected)
-    assert failed.returncode == 1
-    assert b"Traceback" not in failed.stderr
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "cp437"])
-def test_characters_that_an_encoding_lacks(encoding: str, programs: Path) -> None:
-    done = pteron("inspect", str(programs / "mlp_dynamic.pte"), encoding=encoding)
-    assert done.returncode == 0
-    sign = "≤" if encoding == "cp437" else "<="
-    assert f"forward(f32[{sign}17, 7])" in done.stdout.decode(encoding)
-
-
-def test_ascii_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
-    prepare_streams()
-    sys.stdout.write("5 µs ≤ 2\N{MULTIPLICATION SIGN}3 … größe 😀")
-    assert written.getvalue() == rb"5 us <= 2x3 ... gr\xf6\xdfe \U0001f600"
+def test_characters_that_an_encoding_lacks(programs: Path) -> None:
+    for encoding, sign in (("ascii", r"\u2264"), ("cp437", "≤")):
+        done = pteron("inspect", str(programs / "mlp_dynamic.pte"), encoding=encoding)
+        assert done.returncode == 0
+        assert f"forward(f32[{sign}17, 7])" in done.stdout.decode(encoding)
 
 
 def test_help_in_a_foreign_locale(monkeypatch: pytest.MonkeyPatch) -> None:

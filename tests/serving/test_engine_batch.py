@@ -24,13 +24,12 @@ from engine_fixtures import (
 from pteron.gpu import Command, Copy, Device
 from pteron.llm import LLM, Drawn, LanguageModel, Sampling, batched_model
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
 from pteron.llm.models import BUNDLED
 from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
-from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 # Each setting alone or combined; penalties are large, so that a wrong token count changes the result.
@@ -82,7 +81,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     turns = [((one, two), 3), ((one,), 2), ((two,), 1), ((one, two, three), 2), ((three,), 4), ((two,), 3)]
     turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]
     for part, most in turns:
-        in_flight.append(stepper.launch(part, most))
+        in_flight.append(stepper.step(part, most))
     for submission in in_flight:  # no wait before this point
         for track, drawn in submission.wait():
             found[track] += drawn
@@ -101,7 +100,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(draws: BatchSampler, *given: Any) -> BatchDrawing:
         found = drawing(draws, *given)
-        made.append(len(found.replay.steps))
+        made.append(len(found.replay.launches))
         return found
 
     monkeypatch.setattr(BatchSampler, "drawing", counting)

@@ -12,14 +12,13 @@ from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, same
 
 from pteron import DeviceError
 from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, model
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.engine import steppers
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.scheduler import Scheduler
 from pteron.llm.engine.steppers import SingleStepper, Submission
-from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -133,7 +132,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
             know(track)
             if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
                 stepper.single.prefill_ahead(track)  # as for a sequence that steps alone
-        take(stepper.launch(part, 1))
+        take(stepper.step(part, 1))
     for track, pieces in zip(tracks, right, strict=True):
         assert len(found[track]) == track.step >= 3
         same(found[track], pieces[: track.step])

@@ -25,7 +25,7 @@ class Delegate:
         self.device = session.device
         self.counters = session.counters
         self.states: States = session.states()
-        self._ahead = PrerecordedCalls()
+        self._prerecorded = PrerecordedCalls()
         # Called with the inputs and wanted outputs of every call of a method.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
@@ -33,13 +33,13 @@ class Delegate:
         """Run the graph without waiting. The result has None for outputs that are not wanted."""
         if self.observer is not None:
             self.observer(inputs, wanted)
-        return self.session.run(inputs, wanted, self.states, self._ahead)
+        return self.session.run(inputs, wanted, self.states, self._prerecorded)
 
-    def launch(
+    def submit(
         self, inputs: Sequence[Input], then: OutputCommands | None = None, timer: PassTimer | None = None
     ) -> int:
-        """Run the graph and further commands without waiting (`Session.launch`), for loops."""
-        return self.session.launch(inputs, self.states, then, timer)
+        """Run the graph and further commands without waiting (`Session.submit`), for loops."""
+        return self.session.submit(inputs, self.states, then, timer)
 
     def repeat(
         self,
@@ -80,13 +80,13 @@ class Delegate:
             before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
             states.copy(before, sizes)
             states.is_valid = before.is_valid
-            self._ahead.drop(is_open=not self.session.is_closed)
-            self._ahead = PrerecordedCalls()
+            self._prerecorded.drop(is_open=not self.session.is_closed)
+            self._prerecorded = PrerecordedCalls()
             self.states = states
             before.close()
 
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
-            self._ahead.drop(is_open=not self.session.is_closed)
+            self._prerecorded.drop(is_open=not self.session.is_closed)
             self.states.close()

@@ -210,7 +210,7 @@ class SteppedSession(Session):
         inputs: Sequence[Input],
         wanted: Sequence[Wanted | None],
         states: States,
-        ahead: PrerecordedCalls | None = None,
+        prerecorded: PrerecordedCalls | None = None,
     ) -> list[Output]:
         with self.device.lock:
             self.check_open()
@@ -245,7 +245,7 @@ class SteppedSession(Session):
         }
         for index, step in enumerate(steps):
             before, lost = reader.before(step)
-            launched = replay.steps[step.first : step.last]
+            launched = replay.launches[step.first : step.last]
             if launched:
                 submit(self.device, [Replay(launched, replay.kept)])
             self.observe(reader.after(index, step, before, lost), index, len(steps))

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 from pteron.errors import InputError
-from pteron.gpu import Device, Replay, StepTimer, record, submit
+from pteron.gpu import Device, LaunchTimer, Replay, record, submit
 from pteron.graph import SymInt, Tensor
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
@@ -144,8 +144,8 @@ def measure(
         plan, replay = session.recorded(call.inputs, states)
         after = sampler_launches(call.delegate, call.inputs, sampler) if sampler else None
         if after:
-            replay = Replay(replay.steps + after.replay.steps, replay.kept + after.replay.kept)
-        clock = clock_of(session.device, len(replay.steps), timing)
+            replay = Replay(replay.launches + after.replay.launches, replay.kept + after.replay.kept)
+        clock = clock_of(session.device, len(replay.launches), timing)
         times = CallTimes(clock.timing, plan.launches + (after.launches if after else ()), after)
         found.append(times)
         _warm_up(replay, session.device)
@@ -235,18 +235,18 @@ class StampClock:
     neighbours."""
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
-        self._steps = StepTimer(device, max(1, steps), inside=inside)
+        self._steps = LaunchTimer(device, max(1, steps), inside=inside)
         self.timing = "stamps" if self._steps.is_inside else "passes"
 
     def whole(self, replay: Replay) -> float:
-        return sum(self._steps.run(replay, [len(replay.steps)]))
+        return sum(self._steps.run(replay, [len(replay.launches)]))
 
     def each(self, replay: Replay) -> list[float]:
         return self._steps.run(replay)
 
     def pairs(self, replay: Replay) -> list[float]:
         """One run for the pairs that start at even steps, one for the odd ones."""
-        count = len(replay.steps)
+        count = len(replay.launches)
         even = self._steps.run(replay, [*range(2, count, 2), count])[: count // 2]
         odd = self._steps.run(replay, [*range(1, count, 2), count])[1 : 1 + (count - 1) // 2]
         found = [0.0] * (count - 1)
@@ -263,13 +263,13 @@ class WallClock:
         self._device = device
 
     def each(self, replay: Replay) -> list[float]:
-        return [self.whole(Replay([step], replay.kept)) for step in replay.steps]
+        return [self.whole(Replay([step], replay.kept)) for step in replay.launches]
 
     def pairs(self, replay: Replay) -> list[float]:
         return []
 
     def whole(self, replay: Replay) -> float:
-        if not replay.steps:
+        if not replay.launches:
             return 0.0
         once = self._seconds(replay, 1)
         count = int(min(_REPEATS_MAX, max(2, _REPEATED_SECONDS / once)))

@@ -20,6 +20,8 @@ from llm_fixtures import (  # noqa: F401  # fixtures of tests/llm
     _shared_llm,
     _shared_routed_llm,
     llm,
+    on_route,
+    q4,
     routed_llm,
 )
 from serving_fixtures import client, scripted, server, stories, stories_engine  # noqa: F401  # of tests/serving

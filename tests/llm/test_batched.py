@@ -77,12 +77,6 @@ def named(request: pytest.FixtureRequest, models: Path) -> Iterator[tuple[str, L
     program.close()
 
 
-@pytest.fixture
-def q4(models: Path) -> Iterator[LanguageModel]:
-    with pteron.load(models / "tiny_llama_q4.pte") as program:
-        yield LanguageModel(program)
-
-
 def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[BatchRow]]:
     """Prefill sequences with all but the last prompt token; their first rows contain that token."""
     sequences = [batched.model.sequence() for _ in prompts]
@@ -294,21 +288,16 @@ def test_slots(q4: LanguageModel) -> None:
     assert q4.sequence().delegate is not None
 
 
-def test_what_is_refused(q4: LanguageModel) -> None:
-    batched = BatchedModel(q4, 2)
-    batched.close()
-    with pytest.raises(DeviceError, match="is closed"):
-        batched.step([BatchRow(0, 0, 1)])
+def test_closed_memory_is_refused(q4: LanguageModel) -> None:
+    """A sequence may have bound the closed buffers already, and submitting those would end the process."""
     assert BatchedModel.reason(q4) is None
-
-
-def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> None:
-    """It may have bound the closed buffers already, and submitting those would end the process."""
     batched = BatchedModel(q4, 2)
     sequence, other = batched.model.sequence(), q4.sequence()
     sequence.prefill([1, 2, 3])
     sequence.decode_one_token(4)
     batched.close()
+    with pytest.raises(DeviceError, match="is closed"):
+        batched.step([BatchRow(0, 0, 1)])
     for call in (lambda: sequence.decode_one_token(5), lambda: sequence.launch([5]), sequence.reset):
         with pytest.raises(DeviceError, match="the batch memory of this sequence is closed"):
             call()

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 from faulty import Faults
 
-import pteron
 from pteron import Device, DeviceError, OutOfMemory
 from pteron.gpu import States
 from pteron.llm import LanguageModel
 from pteron.llm.batched_model import BatchedModel
-
-
-@pytest.fixture
-def q4(models: Path) -> Iterator[LanguageModel]:
-    with pteron.load(models / "tiny_llama_q4.pte") as program:
-        yield LanguageModel(program)
 
 
 def in_use(device: Device) -> tuple[int, int]:

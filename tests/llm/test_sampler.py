@@ -16,7 +16,7 @@ from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.form import RING, Form, bits, numbers
-from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph
+from pteron.llm.sampling.graphs import STEPS, sampler_graph
 from pteron.llm.sampling.logits_rows import LogitsRows, Numbers
 from pteron.llm.sampling.operator import pick, scan, search_limit
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
@@ -384,10 +384,4 @@ class TestGrowth:
         for place, growth in growths:
             start[place] += 3 * growth
         np.testing.assert_array_equal(found, start)
-        sampler.close()
-
-    def test_none_grow_where_none_are_given(self, device: Device) -> None:
-        sampler = Sampler(device, 100, Sampling())
-        sampler.draw(np.zeros(100, np.float32), 0)
-        assert device.read(sampler._states[State(WORDS)], 4) == bytes(4)
         sampler.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,13 @@ from pteron.gpu import Device, submit
 from pteron.host.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
-from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import DRAWN, MASK
 from pteron.llm.sampling.sampler import RecentSessions
-from pteron.ops import Target
 from pteron.ops.operand import State
 
+pytestmark = pytest.mark.usefixtures("on_route")
 Array = npt.NDArray[Any]
 SIZES = (1, 31, 257, 4099)
-
-
-@pytest.fixture(autouse=True)
-def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels for CPUs and for GPUs."""
-    Sampler._sessions.clear()
-    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
-    yield
-    Sampler._sessions.clear()
 
 
 def drawn(
@@ -321,14 +310,6 @@ class TestSharing:
                 assert sampler.read(data, step) == answers[step]
         for sampler in samplers:
             sampler.close()
-
-    def test_a_form_has_parts_and_no_numbers(self) -> None:
-        assert Form.of(Sampling(), 100).is_plain
-        assert Form.of(Sampling(seed=5, top_k=3, top_p=0.5, min_p=0.1), 100).is_plain
-        one, other, all_kept = Sampling(0.5, top_k=5), Sampling(1.5, top_k=50, min_p=0.2), Sampling(1, 100)
-        assert Form.of(one, 100) == Form.of(other, 100) != Form.of(all_kept, 100)
-        for flags in ("", "is_random", " ".join(field.name for field in fields(Form))):
-            assert Form.parse(flags).flags == flags
 
 
 class TestStates:

@@ -136,21 +136,6 @@ def test_a_short_beginning_is_read(stories: LLM) -> None:
         stream.close()
 
 
-def test_a_model_that_was_trained(stories: LLM) -> None:
-    """A stream copies the prefix that another, still running stream has prefilled; its answer is right."""
-    text = list(stories.encode("Once upon a time, there was a little girl named Lily. " * 6))
-    stories.reset()
-    pieces(stories, text[:-5], 1)
-    right = pieces(stories, text, 8)
-    assert stories.statistics.reused_tokens == len(text) - 5
-    stories.reset()
-    stream = stories.generate(text[:-5], max_new_tokens=30, stop_ids=())
-    next(stream)
-    assert pieces(stories, text, 8) == right
-    assert stories.statistics.reused_tokens == len(text) - 5
-    assert len(list(stream)) >= 29
-
-
 def test_the_bound_holds_for_copies(device: Device) -> None:
     """At the bound the least recently used is overwritten by the copy."""
     with LLM(TINY, ByteTokenizer(), device=device, sequences=2) as llm:

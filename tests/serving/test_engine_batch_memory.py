@@ -153,25 +153,8 @@ def test_no_room_for_two(tiny_llm: LLM, rooms: Shrink, monkeypatch: pytest.Monke
 
 
 def test_listeners(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each listener is called once with the decision, whether it was added before or after it."""
-    messages: list[str] = []
-    with Engine(tiny_llm, batched=False) as engine:
-        engine.add_stepping_listener(messages.append)
-    assert messages == ["each sequence steps alone: batched=False"]
-    messages.clear()
-    with Engine(tiny_llm) as engine:
-        engine.add_stepping_listener(messages.append)
-        engine.submit(asked(A)).pieces()
-        assert not messages
-        answers = at_once(engine, [asked(A), asked(B), asked(A)])
-        assert all(len(answer.pieces()) == 8 for answer in answers)
-        engine.add_stepping_listener(messages.append)
-    assert messages == ["up to 16 sequences step as one batch"] * 2
-
-
-def test_a_listener_that_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listener that raises fails no request, and the other listeners are still called. The error goes to
-    the thread's excepthook."""
+    """Each listener is called once with the decision, whether it was added before or after it. One that
+    raises fails no request and no other listener: the error goes to the thread's excepthook."""
     messages: list[str] = []
     shown: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda found: shown.append(str(found.exc_value)))
@@ -179,12 +162,19 @@ def test_a_listener_that_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -
     def failing(words: str) -> None:
         raise ValueError(f"not {words}")
 
+    with Engine(tiny_llm, batched=False) as engine:
+        engine.add_stepping_listener(messages.append)
+    assert messages == ["each sequence steps alone: batched=False"]
+    messages.clear()
     with Engine(tiny_llm) as engine:
         engine.add_stepping_listener(failing)
         engine.add_stepping_listener(messages.append)
-        answers = at_once(engine, [asked(A), asked(B)])
+        engine.submit(asked(A)).pieces()
+        assert not messages
+        answers = at_once(engine, [asked(A), asked(B), asked(A)])
         assert all(len(answer.pieces()) == 8 for answer in answers)
-    assert messages == ["up to 16 sequences step as one batch"]
+        engine.add_stepping_listener(messages.append)
+    assert messages == ["up to 16 sequences step as one batch"] * 2
     assert shown == ["not up to 16 sequences step as one batch"]
 
 

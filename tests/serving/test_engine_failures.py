@@ -164,9 +164,10 @@ def test_a_fault_of_the_engine_itself(
 
 
 FORKED = f"""
-import os, sys
+import os, sys, threading
 sys.path[:0] = {[str(TESTS / "llm"), str(TESTS)]!r}
 from byte_tokenizer import ByteTokenizer
+from walls import put_up_walls
 from pteron import DeviceError
 from pteron.llm import LLM
 from pteron.serving import Engine, Request
@@ -174,19 +175,34 @@ from pteron.serving import Engine, Request
 engine = Engine(LLM({str(MODEL)!r}, ByteTokenizer()))
 expected = [piece.token for piece in engine.submit(Request((1, 2, 3), 4))]
 answer = engine.submit(Request((1, 2, 3), 40, stop_ids=()))
+held, done = threading.Event(), threading.Event()
+
+def hold():  # as a thread does that starts a stream
+    with engine.llm.pool._lock:
+        held.set()
+        done.wait(60)
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
 child = os.fork()
 if child == 0:
+    if sys.platform == "linux":
+        put_up_walls()
     refused = 0
     submit, start = lambda: engine.submit(Request((1, 2, 3), 4)), lambda: Engine(engine.llm)
-    for call in (submit, start, answer.text, engine.drain):
+    stream = lambda: list(engine.llm.generate([1, 2, 3], max_new_tokens=4))
+    for call in (submit, start, answer.text, engine.drain, stream):
         try:
             call()
         except DeviceError as error:
             refused += "spawn" in str(error)
     engine.close()
     del answer
-    os._exit(0 if refused == 4 else 1)
+    os._exit(0 if refused == 5 else 1)
 code = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
 assert code == 0, code
 answer.text()
 assert answer.finish_reason == "context" or answer.finish_reason == "length"
@@ -197,5 +213,6 @@ engine.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked() -> None:
-    """A forked child has no engine thread: calls raise an error instead of waiting forever."""
+    """A forked child has no engine thread, and no thread that could release a lock: calls raise an error
+    instead of waiting forever, and call no driver."""
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=100)

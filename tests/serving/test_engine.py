@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import CHUNK, MODEL, A, B, Watched, alone, asked, same, tokens
+from engine_fixtures import CHUNK, MODEL, A, Watched, alone, asked, same, tokens
 
 from pteron import Device, InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling
@@ -111,27 +111,6 @@ def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -
     for found, right in zip(asyncio.run(read_all()), expected, strict=True):
         same(found, right)
     assert most <= before  # none for a stream
-
-
-def test_beside_a_stream_of_the_model(engine: Engine, expected: list[list[Piece]]) -> None:
-    """The model's own streams are independent of the engine's, on the same pool."""
-    llm = engine.llm
-    assert isinstance(llm, LLM)
-    stream = llm.generate(B, max_new_tokens=8, stop_ids=())
-    start = [next(stream)]
-    answers = [engine.submit(request) for request in requests()]
-    found = start + list(stream)
-    for answer, right in zip(answers, expected, strict=True):
-        same(answer.pieces(), right)
-    same(found, alone(llm, asked(B)))
-
-
-def test_a_prefix_is_found_again(engine: Engine) -> None:
-    first = engine.submit(asked(A)).pieces()
-    again = engine.submit(asked((*A, *tokens(first)[:5], 77)))
-    again.pieces()
-    assert again.statistics.reused_tokens == len(A) + 5
-    assert engine.load.reused_tokens == len(A) + 5
 
 
 # How an answer ends ----------------------------------------------------------------------------

@@ -52,19 +52,6 @@ def test_a_client_that_leaves_before_the_answer_frees_its_sequences(server: Runn
     assert server.engine.load.cancelled == cancelled + choices
 
 
-def test_other_requests_continue_when_a_client_leaves(server: Running) -> None:
-    asked = {"model": NAME, "prompt": "The little dog", "max_tokens": 20}
-    alone = server.http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
-    client = openai_client(server)
-    leaving = client.completions.create(**LONG, stream=True, seed=2)
-    next(iter(leaving))
-    staying = client.completions.create(**asked, stream=True)  # type: ignore[call-overload]
-    first = next(iter(staying))
-    leaving.close()
-    rest = "".join(chunk.choices[0].text for chunk in staying)
-    assert first.choices[0].text + rest == alone
-
-
 def test_a_client_that_does_not_read(stories: LLM) -> None:
     """What it does not read stays in the server's memory until the time limit."""
     engine = ScriptedEngine(stories, lambda _: Script(["x" * 1000] * 20_000))

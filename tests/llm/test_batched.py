@@ -1,4 +1,4 @@
-"""A batch of sequences in one plan: each gets the tokens that it gets alone while others join and leave."""
+"""A batch of sequences in one plan: each gets the logits and tokens that it gets alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import pteron
 from pteron.errors import DeviceError, InputError
 from pteron.gpu import Device
-from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
+from pteron.llm import LanguageModel
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.models import fetch
 from pteron.llm.sampling import RING
@@ -166,57 +166,6 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
         end(batched, sequences)
 
 
-def test_rows_come_and_go(q4: LanguageModel) -> None:
-    """A sequence leaves and another takes its slot while the others continue in another order; in the end,
-    one is left."""
-    expected = alone(q4, 6, STEPS)
-    batched = BatchedModel(q4, 4)
-    poison(batched)
-    sequences, rows = begin(batched, expected.prompts[:4])
-    found_rows: list[list[int]] = [[] for _ in range(6)]
-
-    def step(given: dict[int, BatchRow], steps: int) -> None:
-        drawn = batched.step(list(given.values()), steps).read()
-        for row, tokens in zip(given, drawn, strict=True):
-            found_rows[row] += [each.token for each in tokens]
-
-    step(dict(enumerate(rows)), 5)
-    left = batched.slot_of(sequences[1])
-    sequences[1].close()
-    (new,), (joined,) = begin(batched, [expected.prompts[4]])
-    assert joined.slot == left
-    one, *_, last = after(rows, 5)
-    step({3: last, 4: joined, 0: one}, 3)
-    moved = BatchRow(joined.slot, joined.position + 3)
-    step({4: moved}, 9)
-    sequences[2].close()
-    (newest,), (fresh,) = begin(batched, [expected.prompts[5]])
-    step({0: BatchRow(one.slot, one.position + 3), 5: fresh, 4: BatchRow(moved.slot, moved.position + 9)}, 4)
-    for row, tokens in enumerate(found_rows):
-        assert tokens == expected.tokens[row][: len(tokens)], row
-    assert [len(tokens) for tokens in found_rows] == [12, 5, 5, 8, 16, 4]
-    end(batched, [sequences[0], sequences[3], new, newest])
-
-
-def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
-    """A sequence continues alone after batched steps and vice versa: both use the same cache."""
-    expected = alone(q4, 2)
-    batched = BatchedModel(q4, 2)
-    sequences, rows = begin(batched, expected.prompts)
-    drawn = [[each.token for each in row] for row in batched.step(rows, 6).read()]
-    sequence, prompt = sequences[1], expected.prompts[1]
-    sequence.tokens = [*prompt, *drawn[1][:-1]]
-    sequence.position = len(sequence.tokens)
-    more = [drawn[1][-1]]
-    for _ in range(4):
-        more.append(int(sequence.decode_one_token(more[-1]).argmax()))
-    assert [*drawn[1][:-1], *more] == expected.tokens[1][:10]
-    slot = rows[1].slot
-    again = batched.step([BatchRow(slot, len(prompt) + 9, more[-1])], 5).read()[0]
-    assert [each.token for each in again] == expected.tokens[1][10:15]
-    end(batched, sequences)
-
-
 def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
     """A row at position 0 in the same batch as one that fills its cache."""
     context = q4.context
@@ -303,74 +252,3 @@ def test_closed_memory_is_refused(q4: LanguageModel) -> None:
             call()
     sequence.close()
     other.close()
-
-
-def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
-    """Both slots are in one buffer, and WebGPU does not copy within a buffer."""
-    expected = alone(q4, 5)
-    batched = BatchedModel(q4, 3)
-    prompt = expected.prompts[4]
-    (source,), _ = begin(batched, [prompt])
-    other = batched.model.sequence()
-    assert other.copy(source, prompt, other.claim()) == len(prompt) - 1
-    slot = batched.slot_of(other)
-    assert slot is not None
-    drawn = batched.step([BatchRow(slot, len(prompt) - 1, prompt[-1])], 12).read()[0]
-    assert [each.token for each in drawn] == expected.tokens[4][:12]
-    tokens, rows = source.rows(prompt)
-    third = batched.model.sequence()
-    third.restore(tokens, [np.frombuffer(row, np.uint8) for row in rows], third.claim())
-    assert third.rows(prompt) == (tokens, rows)
-    end(batched, [source, other, third])
-
-
-def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
-    """It keeps the content of its cache."""
-    expected = alone(q4, 2)
-    prompt = expected.prompts[1]
-    other = q4.sequence()
-    other.prefill(prompt[:-1])
-    batched = BatchedModel(q4, 1)
-    assert batched.slot_of(other) is None
-    assert batched.move_into_slot(other) == batched.move_into_slot(other) == 0
-    assert batched.move_into_slot(q4) is None  # there is no other slot
-    drawn = batched.step([BatchRow(0, len(prompt) - 1, prompt[-1])], 8).read()[0]
-    assert [each.token for each in drawn] == expected.tokens[1][:8]
-    end(batched, [other])
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_samplers_of_their_own(q4: LanguageModel, seed: int) -> None:
-    """Rows that sample with equal settings but different seeds, next to a greedy row."""
-    plain = Sampling()
-    drawing = [replace(Sampling(temperature=0.9, top_p=0.9), seed=seed + each) for each in range(2)]
-    listing = Sampling(repetition_penalty=1.2, top_logprobs=3)
-    settings = [plain, *drawing, listing]
-    expected, prompts = [], alone(q4, 4, 1).prompts
-    for prompt, sampling in zip(prompts, settings, strict=True):
-        q4.reset()
-        sampler = q4.sampler(sampling)
-        sampler.remember(prompt)
-        expected.append(list(generate_step(q4, sampler, prompt, 10)))
-        sampler.close()
-    batched = BatchedModel(q4, 4)
-    sequences, rows = begin(batched, prompts)
-    samplers = [q4.sampler(sampling) for sampling in settings]
-    for sampler, prompt in zip(samplers, prompts, strict=True):
-        sampler.remember(prompt)
-    found_rows: list[list[Drawn]] = [[] for _ in rows]
-    for first, steps in ((0, 1), (1, 4), (5, 5)):
-        now = [
-            replace(row, sampler=None if sampler.form.is_plain else sampler, step=first)
-            for row, sampler in zip(after(rows, first), samplers, strict=True)
-        ]
-        for tokens_of_row, drawn in zip(found_rows, batched.step(now, steps).read(), strict=True):
-            tokens_of_row += drawn
-    for found, right in zip(found_rows, expected, strict=True):
-        assert [each.token for each in found] == [each.token for each in right]
-        assert [each.logprob for each in found] == pytest.approx([each.logprob for each in right], abs=1e-4)
-        tops = [[token for token, _ in each.top] for each in found]
-        assert tops == [[token for token, _ in each.top] for each in right]
-    for sampler in samplers:
-        sampler.close()
-    end(batched, sequences)

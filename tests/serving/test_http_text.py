@@ -81,13 +81,6 @@ def test_a_streamed_chat_equals_one_that_is_not(client: openai.OpenAI, drawing: 
     assert last.usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-def test_a_chat_is_the_models_own_text(client: openai.OpenAI, stories: LLM) -> None:
-    found = client.chat.completions.create(model=NAME, messages=MESSAGES, max_tokens=19)
-    assert found.choices[0].message.content == "".join(
-        piece.text for piece in stories.chat(MESSAGES, max_new_tokens=19)
-    )
-
-
 def test_content_in_parts_is_one_text(client: openai.OpenAI) -> None:
     parts: Any = [{"type": "text", "text": "Tell me "}, {"type": "text", "text": "about a cat."}]
     asked: dict[str, Any] = {"model": NAME, "max_tokens": 9}

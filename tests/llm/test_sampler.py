@@ -62,12 +62,11 @@ def draws(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
-    penalty: float = 1.0,
     seed: int = 7,
     target: Target | None = None,
 ) -> tuple[Array, Array]:
     """The tokens of some steps, each drawn from the same logits, and their log-probabilities."""
-    sampling = Sampling(temperature, top_k, top_p, min_p, penalty, seed)
+    sampling = Sampling(temperature, top_k, top_p, min_p, seed=seed)
     graph = sampler_graph(logits.size, Form.of(sampling, logits.size), DType.F32)
     session = Delegate(Session.of(graph, Device.open(), target=target))
     session.device.write(session.states[State(STEPS)], np.array([steps.start], np.int32))
@@ -342,20 +341,6 @@ class TestDraws:
         assert np.isnan(logprobs).all() == bool(np.isnan(odd))
         tokens, _ = draws(np.full(4100, odd, np.float32), range(3), temperature=temperature, target=target)
         assert ((tokens >= 0) & (tokens < 4100)).all()
-
-    def test_a_penalty_makes_seen_tokens_less_likely(self, target: Target) -> None:
-        """Greedy, so that each token is the likeliest after those before it were penalised."""
-        logits = np.array([2.0, -0.5, 1.7, 1.2, -np.inf, -0.7], np.float32)
-        tokens, _ = draws(logits, range(9), temperature=0.0, penalty=1.6, target=target)
-        seen = np.zeros(6, bool)
-        for token in tokens:
-            values = np.where(seen, np.where(logits < 0, logits * 1.6, logits / 1.6), logits)
-            assert token == values.argmax()
-            seen[token] = True
-        negative = np.array([-1.0, -1.1, -1.5], np.float32)
-        assert draws(negative, range(3), temperature=0.0, penalty=2.0)[0].tolist() == [0, 1, 2]
-        drawn, _ = draws(negative, range(40), temperature=1e-6, top_k=1, penalty=2.0, target=target)
-        assert drawn[:3].tolist() == [0, 1, 2]
 
     def test_seeds_and_steps_repeat_and_differ(self) -> None:
         tokens = [draws(flat(5000), range(10), seed=seed)[0].tolist() for seed in (1, 1, 2)]

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pteron.dtypes import DType, Storage
+from pteron.dtypes import DType
 from pteron.errors import InputError
-from pteron.gpu import Device, submit
-from pteron.host.tensors import View
+from pteron.gpu import Device
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.graphs import DRAWN, MASK
@@ -321,22 +320,6 @@ class TestStates:
         last = sampler.read(data, 3)
         assert last.top[0] == (last.token, last.logprob)
         assert len(last.top) == 20
-        sampler.close()
-
-    def test_several_draws_in_one_submission(self, device: Device) -> None:
-        """Counts grow and lists are written on the GPU, without the host."""
-        logits = spread(2049)
-        sampling = Sampling(0.9, presence_penalty=0.5, frequency_penalty=1.0, top_logprobs=4, seed=8)
-        expected = drawn(device, logits, sampling, 12)
-        buffer = device.create_buffer(logits.nbytes, "logits")
-        device.write(buffer, logits)
-        view = View(buffer, 0, (1, logits.size), DType.F32, Storage.F32)
-        sampler = Sampler(device, logits.size, sampling)
-        with device.lock:
-            submit(device, [sampler.replay(view, 0, sampler.token.buffer)] * 12)
-        data = device.read(sampler.drawn, sampler.drawn_bytes)
-        found = [sampler.read(data, step) for step in range(12)]
-        assert found == expected
         sampler.close()
 
 

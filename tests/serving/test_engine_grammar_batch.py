@@ -67,10 +67,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
 
 
 def test_constrained_step_together(
-    tiny_llm: LLM,
-    mixed: list[Request],
-    bursts: list[tuple[int, int, int]],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_llm: LLM, mixed: list[Request], bursts: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All requests at once, then with queueing: constrained rows have submissions of one step of their own,
     while unconstrained rows do several steps."""

@@ -251,14 +251,6 @@ def test_offsets(members: str, places: dict[str, int], size: int) -> None:
     assert ({field.name: field.offset for field in fields}, found) == (places, size)
 
 
-def test_a_kernel_of_many_members() -> None:
-    module = compose(kernel("attention_scores"))
-    found = {field.name: field.offset for field in module.fields}
-    assert found["scale"] == 36
-    assert (found["q_strides"], found["k_strides"], found["mask_strides"]) == (48, 64, 80)
-    assert module.params_size == 96
-
-
 # Browsers ---------------------------------------------------------------------------------------
 
 

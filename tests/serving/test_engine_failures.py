@@ -15,7 +15,7 @@ from engine_fixtures import MODEL, PATIENCE, A, B, Watched, asked, either_way, t
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
-from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm import LLM
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.serving import Answer, Engine
 
@@ -78,26 +78,6 @@ def test_a_tokenizer_that_fails(
     first, second = ends([engine.submit(asked(ids)) for ids in (A, B)])
     assert isinstance(first, ValueError)
     assert (second == expected[1]) is (expected[0][2] not in expected[1])
-
-
-def test_settings_that_cannot_be_compiled(
-    engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = LanguageModel.sampler
-
-    def failing(model: LanguageModel, sampling: Sampling, **options: Any) -> Any:
-        if sampling.top_k == 13:
-            raise DeviceError(MESSAGE)
-        return made(model, sampling, **options)
-
-    monkeypatch.setattr(LanguageModel, "sampler", failing)
-    bad = engine.submit(asked(A, sampling=Sampling(temperature=1.0, top_k=13)))
-    good = engine.submit(asked(B))
-    assert list(ends([good])) == [expected[1]]
-    with pytest.raises(DeviceError, match=MESSAGE):
-        bad.pieces()
-    assert bad.finish_reason == "error"
-    assert engine.llm.pool.live <= 2
 
 
 def test_a_sequence_that_another_takes_over(

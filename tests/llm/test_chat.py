@@ -36,6 +36,14 @@ def test_without_a_template() -> None:
     assert render(MESSAGES, add_generation_prompt=False) == "System: Be brief.\nUser: Hello <there> & you\n"
 
 
+def test_tokens_and_variables_reach_the_template() -> None:
+    template = (
+        "{{ bos_token }}{{ tools | tojson }}{% if think is defined and think is false %}quick{% endif %}"
+    )
+    text = render([], template + "{{ eos_token }}", bos="<s>", eos="</s>", tools=[{"a": "ö<"}], think=False)
+    assert text == '<s>[{"a": "ö<"}]quick</s>'
+
+
 def test_a_template_may_refuse() -> None:
     template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(InputError, match="roles must alternate"):
@@ -44,7 +52,6 @@ def test_a_template_may_refuse() -> None:
         render(MESSAGES, "{% for %}")
 
 
-TOOLS = [{"type": "function", "function": {"name": "größe", "parameters": {"type": "object"}}}]
 # Small versions of known models' templates: (template, variables, the prompt for MESSAGES and an answer).
 FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "smollm3": (
@@ -67,38 +74,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"enable_thinking": False},
         "<|im_start|>system\nBe brief. /no_think<|im_end|>\n<|im_start|>user\nHello <there> & you<|im_end|>\n"
         "<|im_start|>assistant\nHi.<|im_end|>\n<|im_start|>assistant\n",
-    ),
-    "qwen3": (
-        """\
-{%- if tools %}
-    {{- '<|im_start|>system\\n' }}
-    {%- for tool in tools %}
-        {{- "\\n" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- "<|im_end|>\\n" }}
-{%- endif %}
-{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi_step_tool and message.role == "user" %}
-        {%- set ns.multi_step_tool = false %}
-        {%- set ns.last_query_index = index %}
-        {%- break %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- if loop.index0 > ns.last_query_index %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
-    {{- message.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>' + '\\n' }}
-{%- endfor %}
-{%- if enable_thinking is defined and enable_thinking is false %}
-    {{- '<think>\\n\\n</think>\\n\\n' }}
-{%- endif %}""",
-        {"tools": TOOLS, "enable_thinking": False},
-        "<|im_start|>system\n\n"
-        '{"type": "function", "function": {"name": "größe", "parameters": {"type": "object"}}}<|im_end|>\n'
-        "Be brief.<|im_end|>\nHello <there> & you<|im_end|>\n"
-        "<think>\n\n</think>\n\nHi.<|im_end|>\n<think>\n\n</think>\n\n",
     ),
     "llama 3.1": (
         """\
@@ -129,28 +104,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         '{\n    "a": [\n        "ü"\n    ]\n}Be brief.<|eot_id|>'
         "<|start_header_id|>user<|end_header_id|>\n\nHello <there> & you<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\nHi.<|eot_id|>",
-    ),
-    "mistral": (
-        """\
-{%- if messages[0]["role"] == "system" %}
-    {%- set system_message = messages[0]["content"] %}
-    {%- set loop_messages = messages[1:] %}
-{%- endif %}
-{{- bos_token }}
-{%- for message in loop_messages %}
-    {%- if (message["role"] == "user") != (loop.index0 % 2 == 0) %}
-        {{- raise_exception("After the optional system message, roles must alternate") }}
-    {%- endif %}
-    {%- if message["role"] == "user" %}
-        {%- if loop.first and system_message is defined %}
-            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
-        {%- endif %}
-    {%- else %}
-        {{- " " + message["content"] + eos_token }}
-    {%- endif %}
-{%- endfor %}""",
-        {"bos": "<s>", "eos": "</s>"},
-        "<s>[INST] Be brief.\n\nHello <there> & you[/INST] Hi.</s>",
     ),
 }
 

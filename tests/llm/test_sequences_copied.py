@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
-from llm_fixtures import MODELS, TINY, run_in_threads
+from llm_fixtures import MODELS, TINY
 
 import pteron
 from pteron import Device
@@ -82,17 +82,6 @@ def test_a_system_prompt_is_read_once(routed_llm: LLM) -> None:
             found[index] += [piece] if piece else []
     assert found == right
     assert routed_llm.pool.live == 5
-
-
-def test_in_threads(llm: LLM) -> None:
-    right = [alone(llm, question) for question in QUESTIONS]
-    pieces(llm, SYSTEM, 1)
-
-    def work(index: int) -> None:
-        assert pieces(llm, SYSTEM + QUESTIONS[index]) == right[index]
-
-    run_in_threads(work, range(len(QUESTIONS)))
-    assert llm.pool.live <= 6
 
 
 def test_the_source_keeps_its_own(llm: LLM) -> None:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 from interruption import SignalAfter
 
 from soak.questions import (
@@ -33,7 +34,7 @@ from soak.questions import (
 
 sys.path.append(str(Path(__file__).parents[1] / "llm"))
 from byte_tokenizer import ByteTokenizer
-from faulty import CALLS
+from faulty import CALLS, Faults
 from llm_fixtures import run_in_threads
 
 import pteron
@@ -314,22 +315,7 @@ class Rounds:
 @contextmanager
 def _failing(random: Random) -> Iterator[None]:
     """One of the next uses of the device fails, before or after its work."""
-    owner, name = random.choice((*CALLS.values(), (Device, "pipeline")))
-    original = getattr(owner, name)
-    left, is_after = random.randrange(6), random.random() < 0.5
-
-    def failing(*arguments: Any, **options: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0 and not is_after:
-            raise DeviceError(f"a failure made on purpose in {name}")
-        result = original(*arguments, **options)
-        if left == 0:
-            raise DeviceError(f"a failure made on purpose in {name}")
-        return result
-
-    setattr(owner, name, failing)
-    try:
+    calls = CALLS | {"pipeline": (Device, "pipeline")}
+    with pytest.MonkeyPatch.context() as patch:
+        Faults(patch, calls).arm(random.choice([*calls]), random.randrange(6), after=random.random() < 0.5)
         yield
-    finally:
-        setattr(owner, name, original)

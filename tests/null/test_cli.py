@@ -89,11 +89,6 @@ def test_a_damaged_file(
     assert "half.pte: " in fails([command, str(path)], capsys)
 
 
-def test_a_method_that_is_not_there(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["inspect", str(programs / "mlp.pte"), "--method", "train"]
-    assert "has no method 'train'; it has forward" in fails(argv, capsys)
-
-
 def test_live_sizes() -> None:
     assert live_size("7") == LiveSize(7)
     assert live_size("0.1=7") == LiveSize(7, 0, 1)

@@ -115,8 +115,5 @@ def loaded(device: Device, **results: tuple[object, ...]) -> LanguageModel:
 def test_constants_of_wrong_types(device: Device, name: str, value: object) -> None:
     with pytest.raises(FormatError, match=rf"tiny_llama_q4\.pte: {name} is no constant"):
         loaded(device, **{name: (value,)})
-
-
-def test_a_context_of_less_than_nothing(device: Device) -> None:
     with pytest.raises(FormatError, match=r"tiny_llama_q4\.pte: a context of -5 tokens"):
         loaded(device, get_max_context_len=(-5,))

@@ -153,19 +153,6 @@ class TestNoise:
         distances = np.exp(-8192 * np.exp(-ordered)) - (np.arange(ordered.size) + 0.5) / ordered.size
         assert np.abs(distances).max() * np.sqrt(ordered.size) < 1.95  # Kolmogorov and Smirnov, at 0.1 %
 
-    @pytest.mark.parametrize("half", [0, 1])
-    @pytest.mark.parametrize("neighbour", [(1, 0, 0), (0, 1, 0), (0, 0, 1)], ids=["seed", "step", "token"])
-    def test_neighbours_are_independent(self, neighbour: tuple[int, int, int], half: int) -> None:
-        count, tokens, deviations = 1 << 16, np.arange(1 << 16), []
-        for seed in range(3):
-            for step in range(8):
-                here = threefry(seed, step, tokens)[half]
-                there = threefry(seed + neighbour[0], step + neighbour[1], tokens + neighbour[2])[half]
-                product = (here / 2**32 - 0.5) * (there / 2**32 - 0.5)
-                flips = np.unpackbits((here ^ there).view(np.uint8)).reshape(count, 32).mean(axis=0)
-                deviations += [product.sum() * 12 / np.sqrt(count), *((flips - 0.5) * 2 * np.sqrt(count))]
-        assert np.abs(deviations).max() < 5.5  # standard deviations, the greatest of 792
-
 
 def gumbel(high: int, low: int) -> float:
     """The noise of 64 random bits."""

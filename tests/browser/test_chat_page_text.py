@@ -122,7 +122,8 @@ def test_growing_text_renders_like_whole_text(still: Tab) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [*"*`[| \\", "**a ", "[a](", "> ", "- ", "# ", "```\n", "|-", "~~", "_a", "1. a\n", "| a\n|--\n"]
+    "unit",
+    [*"*`[| \\", "**a ", "[a](", "> ", "- ", "# ", "```\n", "|-", "~~", "_a", "1. a\n", "| a\n|--\n"],
 )
 def test_rendering_takes_linear_time(still: Tab, unit: str) -> None:
     """250,000 characters: quadratic time would be hours."""

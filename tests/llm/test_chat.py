@@ -15,7 +15,10 @@ from pteron.llm.chat import render
 pytest.importorskip("jinja2")
 from pteron.llm import chat_template  # imports jinja2
 
-MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello <there> & you"}]
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hello <there> & you"},
+]
 CHATML = """\
 {% for message in messages %}
     {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}

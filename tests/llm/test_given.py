@@ -33,12 +33,27 @@ class TestTokenIds:
     @pytest.mark.parametrize(
         "ids",
         [
-            [1.0, 2.0], [1, 2.5], [NAN], [True, False], ["1", "2"], [None], [[1, 2]], [1j],
-            np.array([1.0, 2.0]), np.array([1, 2], np.float16), np.array([True]), np.array([[1, 2]]),
-            np.array(5), b"abc", {1: 2}, {1, 2}, None, 5,
+            [1.0, 2.0],
+            [1, 2.5],
+            [NAN],
+            [True, False],
+            ["1", "2"],
+            [None],
+            [[1, 2]],
+            [1j],
+            np.array([1.0, 2.0]),
+            np.array([1, 2], np.float16),
+            np.array([True]),
+            np.array([[1, 2]]),
+            np.array(5),
+            b"abc",
+            {1: 2},
+            {1, 2},
+            None,
+            5,
         ],
         ids=str,
-    )  # fmt: skip
+    )
     def test_what_is_no_row_of_integers(self, shared: LLM, ids: Any) -> None:
         with pytest.raises(InputError, match="must be"):
             shared.generate(ids)
@@ -70,14 +85,26 @@ class TestOptions:
     @pytest.mark.parametrize(
         "options",
         [
-            {"overflow": "bogus"}, {"overflow": None}, {"overflow": ["error"]}, {"stop": None},
-            {"stop": 12}, {"stop": [12]}, {"stop": b"12"}, {"stop": ["1", None]}, {"stop_ids": 5},
-            {"stop_ids": [5.5]}, {"stop_ids": "ab"}, {"max_new_tokens": 0}, {"max_new_tokens": 2.0},
-            {"max_new_tokens": None}, {"max_new_tokens": True}, {"sampling": {"temperature": 0.5}},
+            {"overflow": "bogus"},
+            {"overflow": None},
+            {"overflow": ["error"]},
+            {"stop": None},
+            {"stop": 12},
+            {"stop": [12]},
+            {"stop": b"12"},
+            {"stop": ["1", None]},
+            {"stop_ids": 5},
+            {"stop_ids": [5.5]},
+            {"stop_ids": "ab"},
+            {"max_new_tokens": 0},
+            {"max_new_tokens": 2.0},
+            {"max_new_tokens": None},
+            {"max_new_tokens": True},
+            {"sampling": {"temperature": 0.5}},
             {"sampling": 0.5},
         ],
         ids=str,
-    )  # fmt: skip
+    )
     def test_refused(self, shared: LLM, options: dict[str, Any]) -> None:
         (name,) = options
         with pytest.raises(InputError, match=f"{name} must be"):

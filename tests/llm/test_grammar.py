@@ -247,7 +247,15 @@ class TestHostile:
             {"allOf": [{"anyOf": [{"properties": {f"k{i}{j}": {}}} for j in range(6)]} for i in range(8)]},
             {"type": "string", "pattern": "(a?){1000}a{1000}", "maxLength": 1000},
         ],
-        ids=["nested", "chained", "enum", "multiple", "apart", "product", "pattern"],
+        ids=[
+            "nested",
+            "chained",
+            "enum",
+            "multiple",
+            "apart",
+            "product",
+            "pattern",
+        ],
     )
     def test_schemas(self, schema: Any, stories: Tokenizer) -> None:
         with pytest.raises(InputError):

@@ -80,7 +80,11 @@ def draws(
     return tokens, np.ascontiguousarray(logprobs).view(np.float32)
 
 
-@op("test.scores", "logits steps seed:int wording:str -> picks", shape=lambda x, *_: (-(-x.numel // 2048), 4))
+@op(
+    "test.scores",
+    "logits steps seed:int wording:str -> picks",
+    shape=lambda x, *_: (-(-x.numel // 2048), 4),
+)
 def scores(
     logits: Operand, steps: Operand, seed: AnyInt, wording: str, picks: Operand, *, target: Target
 ) -> Iterator[Dispatch]:

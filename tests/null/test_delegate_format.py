@@ -174,11 +174,18 @@ def test_graphs_that_are_wrong(slots: dict[int, Field]) -> None:
 @pytest.mark.parametrize(
     ("position", "content"),
     [
-        (4, b"VH01"), (8, pack("<H", 29)), (10, pack("<I", 0)), (10, pack("<I", 2**32 - 1)),
-        (14, pack("<I", 2**32 - 1)), (14, pack("<I", 0)), (18, pack("<I", 0)), (18, pack("<I", 2**32 - 1)),
-        (22, pack("<Q", 2**64 - 1)), (36, b"VK01"),
+        (4, b"VH01"),
+        (8, pack("<H", 29)),
+        (10, pack("<I", 0)),
+        (10, pack("<I", 2**32 - 1)),
+        (14, pack("<I", 2**32 - 1)),
+        (14, pack("<I", 0)),
+        (18, pack("<I", 0)),
+        (18, pack("<I", 2**32 - 1)),
+        (22, pack("<Q", 2**64 - 1)),
+        (36, b"VK01"),
     ],
-)  # fmt: skip
+)
 def test_headers_that_are_wrong(position: int, content: bytes) -> None:
     blob = bytearray(blob_of({}, b"abcd"))
     blob[position : position + len(content)] = content

@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fused_layer import ADD, CLONE, DYNAMIC, FUSED, FUSED_DYNAMIC, GPU, LINEAR, NORM, QPARAMS, RELU, Layer
+from fused_layer import (
+    ADD,
+    CLONE,
+    DYNAMIC,
+    FUSED,
+    FUSED_DYNAMIC,
+    GPU,
+    LINEAR,
+    NORM,
+    QPARAMS,
+    RELU,
+    Layer,
+)
 from sketch import plan_at
 
 import pteron

@@ -100,12 +100,18 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
         delegate([X, tensor(2, 3)], [(PREPACK, (0, 1))]),
         ["node 0 et_vk.prepack.default", "%0", "not a constant"],
     ),
-    "a number for a tensor": (product(7), ["node 0 aten.mul.Tensor", "other: a tensor", "int"]),
+    "a number for a tensor": (
+        product(7),
+        ["node 0 aten.mul.Tensor", "other: a tensor", "int"],
+    ),
     "a tensor for a number": (
         delegate([X, tensor(2, 3)], [("aten.unsqueeze_copy.default", (0, 0, 1))]),
         ["node 0 aten.unsqueeze_copy.default", "dim: an integer", "Tensor"],
     ),
-    "None for a tensor": (product(None), ["node 0 aten.mul.Tensor", "other: a tensor", "NoneType"]),
+    "None for a tensor": (
+        product(None),
+        ["node 0 aten.mul.Tensor", "other: a tensor", "NoneType"],
+    ),
     "a number for an output": (
         delegate([X, tensor(2, 3), 7], [(RELU, (0, 2))]),
         ["node 0 aten.relu.default", "outputs", "7"],

@@ -18,7 +18,15 @@ from flatbuffer_writer import (
     uint32,
     uint64s,
 )
-from program_writer import SEGMENTS, call_of, chain_of, plan_of, program_bytes, tensor_of, value_of
+from program_writer import (
+    SEGMENTS,
+    call_of,
+    chain_of,
+    plan_of,
+    program_bytes,
+    tensor_of,
+    value_of,
+)
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
@@ -216,11 +224,17 @@ def test_instructions() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        call_of(1, int32(1), int32s(0)), call_of(1, int32(0), int32s(0, 1)),
-        call_of(2, int32(0), int32s(0)), call_of(3, int32(0), int32(1)), call_of(4, int32(0), int32(2)),
-        call_of(5, int32(1)), call_of(6), Fields({0: int8(1)}), Fields({}),
+        call_of(1, int32(1), int32s(0)),
+        call_of(1, int32(0), int32s(0, 1)),
+        call_of(2, int32(0), int32s(0)),
+        call_of(3, int32(0), int32(1)),
+        call_of(4, int32(0), int32(2)),
+        call_of(5, int32(1)),
+        call_of(6),
+        Fields({0: int8(1)}),
+        Fields({}),
     ],
-)  # fmt: skip
+)
 def test_instructions_that_are_wrong(call: Fields) -> None:
     plan = plan_of([Fields({0: int8(1)})], slot6=[Fields({0: "aten::add"})], slot5=chain_of(call))
     with pytest.raises(FormatError, match=r"execution_plan\[0\]\.chains\[0\]\.instructions\[0\]\.instr_args"):

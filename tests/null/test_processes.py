@@ -58,7 +58,11 @@ def fetch(folder: Path) -> None:
 
 @pytest.mark.parametrize(("start", "reason"), [(lower, "nonsense"), (fetch, "no-such-package")])
 def test_processes_look_elsewhere(
-    planted: Path, tmp_path: Path, start: Callable[[Path], None], reason: str, monkeypatch: pytest.MonkeyPatch
+    planted: Path,
+    tmp_path: Path,
+    start: Callable[[Path], None],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They fail for want of sensible options and of a registry, after their imports."""
     monkeypatch.setattr(lowering, "asdict", lambda options: {"nonsense": 1})

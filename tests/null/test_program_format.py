@@ -7,7 +7,12 @@ from struct import pack
 
 import numpy as np
 import pytest
-from flatbuffer_writer import Fields, uint32, uint64, write_flatbuffer
+from flatbuffer_writer import (
+    Fields,
+    uint32,
+    uint64,
+    write_flatbuffer,
+)
 from program_writer import SEGMENTS, program_bytes
 
 from pteron.dtypes import DType

@@ -161,7 +161,12 @@ def normed(layer: Layer, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("times_q", "times_k", "calls"),
-    [(1, 1, [FUSED]), (1, 0, [NORM, FUSED]), (0, 1, [NORM, FUSED]), (2, 2, [NORM, NORM, FUSED])],
+    [
+        (1, 1, [FUSED]),
+        (1, 0, [NORM, FUSED]),
+        (0, 1, [NORM, FUSED]),
+        (2, 2, [NORM, NORM, FUSED]),
+    ],
 )
 def test_norms(times_q: int, times_k: int, calls: list[str]) -> None:
     layer = Layer()

@@ -47,13 +47,27 @@ def test_an_unknown_kind() -> None:
 @pytest.mark.parametrize(
     ("word", "value", "expected"),
     [
-        ("x", X, X), ("x?", None, None), ("x:int", 3, 3), ("x:int", 3.0, 3), ("x:int", True, 1),
-        ("x:int", P, P), ("x:int?", None, None), ("x:ints", (1, 2.0), (1, 2)), ("x:ints", (), ()),
-        ("x:float", 2, 2.0), ("x:float", math.inf, math.inf), ("x:floats", (1, 2.5), (1.0, 2.5)),
-        ("x:number", 2, 2), ("x:number", 2.5, 2.5), ("x:number", True, 1), ("x:number", P, P),
-        ("x:bool", 1, True), ("x:bool", 0.0, False), ("x:str", "tanh", "tanh"),
+        ("x", X, X),
+        ("x?", None, None),
+        ("x:int", 3, 3),
+        ("x:int", 3.0, 3),
+        ("x:int", True, 1),
+        ("x:int", P, P),
+        ("x:int?", None, None),
+        ("x:ints", (1, 2.0), (1, 2)),
+        ("x:ints", (), ()),
+        ("x:float", 2, 2.0),
+        ("x:float", math.inf, math.inf),
+        ("x:floats", (1, 2.5), (1.0, 2.5)),
+        ("x:number", 2, 2),
+        ("x:number", 2.5, 2.5),
+        ("x:number", True, 1),
+        ("x:number", P, P),
+        ("x:bool", 1, True),
+        ("x:bool", 0.0, False),
+        ("x:str", "tanh", "tanh"),
     ],
-)  # fmt: skip
+)
 def test_what_conforms(word: str, value: Value, expected: Value) -> None:
     result = conform(argument(word), value)
     assert result == expected
@@ -74,12 +88,24 @@ def test_a_list_of_tensors_may_have_holes() -> None:
 @pytest.mark.parametrize(
     ("word", "value"),
     [
-        ("x", None), ("x", 3), ("x:int", 2.5), ("x:int", "3"), ("x:int", None), ("x:ints", 3),
-        ("x:ints", (1, 2.5)), ("x:ints", ValueList(2, (X,))), ("x:float", "1"), ("x:float", P),
-        ("x:bool", 2), ("x:bool", None), ("x:str", 1), ("x:tensors", X), ("x:tensors", ValueList(2, (3,))),
+        ("x", None),
+        ("x", 3),
+        ("x:int", 2.5),
+        ("x:int", "3"),
+        ("x:int", None),
+        ("x:ints", 3),
+        ("x:ints", (1, 2.5)),
+        ("x:ints", ValueList(2, (X,))),
+        ("x:float", "1"),
+        ("x:float", P),
+        ("x:bool", 2),
+        ("x:bool", None),
+        ("x:str", 1),
+        ("x:tensors", X),
+        ("x:tensors", ValueList(2, (3,))),
         ("x:number", X),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_conform(word: str, value: Value) -> None:
     with pytest.raises(RequirementError, match=r"^argument x: "):
         conform(argument(word), value)

@@ -74,11 +74,16 @@ def test_a_name_used_twice() -> None:
 @pytest.mark.parametrize(
     ("position", "content"),
     [
-        (4, b"ET12"), (8, b"eh00"), (12, pack("<I", 8)), (16, pack("<Q", 2**64 - 1)),
-        (24, pack("<Q", 2**63)), (32, pack("<Q", 0)), (32, pack("<Q", 2**64 - 1)),
+        (4, b"ET12"),
+        (8, b"eh00"),
+        (12, pack("<I", 8)),
+        (16, pack("<Q", 2**64 - 1)),
+        (24, pack("<Q", 2**63)),
+        (32, pack("<Q", 0)),
+        (32, pack("<Q", 2**64 - 1)),
         (40, pack("<Q", 2**64 - 1)),
     ],
-)  # fmt: skip
+)
 def test_headers_that_are_wrong(position: int, content: bytes) -> None:
     data = bytearray(weights_bytes({1: SEGMENTS}))
     data[position : position + len(content)] = content

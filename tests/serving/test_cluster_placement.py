@@ -127,7 +127,8 @@ def test_keys_of_completions() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"]
+    "body",
+    [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
 )
 def test_invalid_bodies_have_no_key(body: bytes) -> None:
     assert conversation_key(CHAT, body) == ""

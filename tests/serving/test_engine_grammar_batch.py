@@ -50,7 +50,10 @@ def mixed(tiny_llm: LLM) -> list[Request]:
 
 
 def test_constrained_step_together(
-    tiny_llm: LLM, mixed: list[Request], bursts: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
+    tiny_llm: LLM,
+    mixed: list[Request],
+    bursts: list[tuple[int, int, int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All requests at once, then with queueing: constrained rows have submissions of one step of their own,
     while unconstrained rows do several steps."""

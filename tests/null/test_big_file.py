@@ -120,15 +120,3 @@ def test_a_large_program_is_not_read(tmp_path: Path) -> None:
     for seconds, megabytes in measure(path):
         assert seconds < SECONDS
         assert megabytes < 20
-
-
-def test_a_large_program_that_ends_too_early(tmp_path: Path) -> None:
-    from pteron import FormatError, load
-
-    path, weight_bytes = tmp_path / "short.pte", WEIGHT[0] * WEIGHT[1] * 4
-    content = large_program(weight_bytes)
-    with path.open("wb") as file:
-        file.write(content)
-        file.truncate(len(content) + weight_bytes - 1)
-    with pytest.raises(FormatError, match=r"short\.pte.*segments\[1\]"):
-        load(path)

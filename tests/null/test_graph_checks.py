@@ -274,8 +274,9 @@ def test_what_is_no_program(tmp_path: Path, programs: Path) -> None:
         (sorted(programs.glob("*.ptd"))[0], "identifier"),
     ]
     for source, words in sources:
-        with pytest.raises(pteron.FormatError, match=words):
+        with pytest.raises(pteron.FormatError, match=words) as caught:
             pteron.load(source)
+        assert str(source if isinstance(source, Path) else "") in str(caught.value)
     with pytest.raises(pteron.FormatError, match="not a weight file"):
         pteron.load(programs / "mlp.pte", data=programs / "mlp.pte")
 

@@ -26,7 +26,7 @@ from pteron.llm.model import LanguageModel
 from pteron.llm.sampling import Drawn
 from pteron.llm.text_model import TextModel
 from pteron.runtime.outputs import Outputs
-from pteron.runtime.session import Then
+from pteron.runtime.session import OutputCommands
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
 Part: TypeAlias = tuple[RunningRequest, ...]
@@ -131,7 +131,7 @@ class SingleStepper(Stepper):
         return submission
 
     def _submit_chunk(
-        self, request: RunningRequest, tokens: list[int], then: Then | None = None
+        self, request: RunningRequest, tokens: list[int], then: OutputCommands | None = None
     ) -> Submission:
         """Submit tokens, and then commands that draw nothing."""
         device = request.model.device

@@ -1,5 +1,5 @@
 """Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the
-host alone that no exporter would write. What loads and runs gives the same bits again from the same start."""
+host alone. What loads and runs gives the same bits again from the same start."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import numpy as np
 from live_inputs import live_inputs
 
 import pteron
+from fuzz import TESTS
 from fuzz.executed import the_device
-from fuzz.mutation.hosted import random_program
 from fuzz.target import Target, Wrong, wrong_device
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
@@ -83,9 +82,9 @@ def _seeds() -> Iterator[bytes]:
 
 
 def _hosted_seeds() -> Iterator[bytes]:
-    random = Random(0)
-    for _ in range(40):
-        yield random_program(random)
+    """Programs of host operators alone: the findings of this target."""
+    for file in sorted((TESTS / "fuzz" / "findings").glob("hosted-*")):
+        yield file.read_bytes()
 
 
 def _warm() -> None:
@@ -104,14 +103,11 @@ PROGRAM_TARGETS = [
         run=_run_programs,
         seeds=_seeds,
         mutate=PROGRAM_FIELDS,
-        watched=("runtime/*.py", "gpu/*.py", "plan/*.py", "passes/*.py"),
         suffix=".pte",
         seconds=20,
         megabytes=4096,
         on_device=True,
         share=3,
-        watched_share=0.25,
-        restart_after=3000,
         warm=_warm,
     ),
     Target(
@@ -119,20 +115,11 @@ PROGRAM_TARGETS = [
         run=_run_hosted,
         seeds=_hosted_seeds,
         mutate=PROGRAM_FIELDS,
-        generate=random_program,
-        watched=(
-            "host/*.py",
-            "runtime/interpreter.py",
-            "runtime/execution.py",
-            "runtime/checks.py",
-            "runtime/method_memory.py",
-        ),
         suffix=".pte",
         seconds=20,
         megabytes=1024,
         on_device=True,
         share=2,
-        watched_share=0.5,
         warm=_warm,
     ),
 ]

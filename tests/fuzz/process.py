@@ -31,6 +31,7 @@ from fuzz.targets import TARGETS
 
 _START_SECONDS = 120  # until the first input runs
 _RESTART_AFTER = 5000  # executions: native libraries keep some memory
+_FINDINGS_MAX = 20  # then it ends: most are the same, and a process that dies takes seconds to replace
 # What a program may do on the host in one call: less than elsewhere, so that limits are reached at once.
 _HOST_LIMITS = {
     "PTERON_HOST_BYTES": str(1 << 28),
@@ -54,6 +55,8 @@ def fuzz(target: Target, folder: Path, seed: int, seconds: float, executions: in
     report = Report()
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and report.executions < executions:
+        if report.outcomes["finding"] > _FINDINGS_MAX:
+            break
         current.unlink(missing_ok=True)
         most = min(_RESTART_AFTER, executions - report.executions)
         words = ("fuzz", target.name, folder, f"{seed}/{report.executions}", left, most)

@@ -32,18 +32,16 @@ def tree_mutation(*known: object) -> Mutate:
     return mutate
 
 
-def header_mutation(at: int, align: int, *known: object) -> Mutate:
-    """A mutation of JSON that follows its own length, eight bytes at `at`, and of any other bytes."""
+def header_mutation(*known: object) -> Mutate:
+    """A mutation of JSON that follows its own length, the first eight bytes, and of any other bytes."""
     change = tree_mutation(*known)
 
     def mutate(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
-        start = at + 8
-        end = start + int.from_bytes(data[at:start], "little")
+        end = 8 + int.from_bytes(data[:8], "little")
         if end > len(data) or random.random() < 0.2:
             return havoc(data, random, other)
-        text = change(data[start:end], random, lambda: data[start:end])
-        text += b" " * (-(start + len(text)) % align)
-        return data[:at] + len(text).to_bytes(8, "little") + text + data[end + -end % align :]
+        text = change(data[8:end], random, lambda: data[8:end])
+        return len(text).to_bytes(8, "little") + text + data[end:]
 
     return mutate
 

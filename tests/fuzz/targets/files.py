@@ -1,21 +1,14 @@
-"""The files a program comes in, read and described: .pte with its delegates, .bpte, .ptd, executables."""
+"""The files a program comes in, read and described: .pte with its delegates, .bpte, .ptd."""
 
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
-
-from targets import TARGETS as KINDS
 
 from fuzz import FIXTURES
 from fuzz.mutation.flatbuffers import field_mutation
-from fuzz.mutation.json_tree import header_mutation
 from fuzz.target import Target
-from fuzz.targets.seeded_graphs import graph_seeds
 from pteron.errors import PteronError
 from pteron.format.bundled import read_bundled
 from pteron.format.delegate import read_delegate
@@ -23,13 +16,10 @@ from pteron.format.program import read_program
 from pteron.format.weights import read_weights
 from pteron.graph import build
 from pteron.passes import missing_operators, prepare
-from pteron.plan import Compiled
-from pteron.plan.archive import read, write
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect.report import inspect_lines
 
 _SMALL = 16 << 10  # bytes of a seed
-_ARCHIVES = 24
 
 
 def _fixtures(pattern: str) -> Callable[[], Iterator[bytes]]:
@@ -81,23 +71,6 @@ def _run_weights(data: bytes) -> str:
     return "read"
 
 
-def _run_archive(data: bytes) -> str:
-    read(memoryview(data), "fuzzed.ptex")
-    return "read"
-
-
-def _archives() -> Iterator[bytes]:
-    """Executables of sound graphs, with a plan each."""
-    for blob in list(graph_seeds())[::5][:_ARCHIVES]:
-        graph = build(read_delegate(memoryview(blob), "seed", lambda key: None))
-        compiled = Compiled(prepare(graph), KINDS["software"])
-        if at_most := compiled.plan_at_maximum():
-            executable = replace(compiled.executable, plans={compiled.shapes_max: [at_most[0]]})
-            with tempfile.NamedTemporaryFile() as file:
-                write(executable, file.name)
-                yield Path(file.name).read_bytes()
-
-
 PROGRAM_FIELDS = field_mutation(read_whole_program, ((0, 4), (12, 4), (16, 8), (24, 8), (32, 8)))
 
 FILE_TARGETS = [
@@ -123,12 +96,5 @@ FILE_TARGETS = [
         seeds=_fixtures("*.ptd"),
         mutate=field_mutation(read_weights, ((12, 4), (16, 8), (24, 8), (32, 8), (40, 8))),
         suffix=".ptd",
-    ),
-    Target(
-        name="archive",
-        run=_run_archive,
-        seeds=_archives,
-        mutate=header_mutation(8, 64),
-        suffix=".ptex",
     ),
 ]

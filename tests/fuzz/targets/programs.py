@@ -1,5 +1,5 @@
-"""Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the
-host alone. What loads and runs gives the same bits again from the same start."""
+"""Whole programs, from load to results: what the exporter writes, damaged in its fields. What loads and runs
+gives the same bits again from the same start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from live_inputs import live_inputs
 
 import pteron
-from fuzz import TESTS
 from fuzz.executed import the_device
 from fuzz.target import Target, Wrong, wrong_device
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
@@ -71,20 +70,10 @@ def _run_programs(data: bytes) -> str:
         raise wrong_device(error) from error
 
 
-def _run_hosted(data: bytes) -> str:
-    return _run(data, None)
-
-
 def _seeds() -> Iterator[bytes]:
     for data in (*small_programs(), *programs_of_operators()):
         if len(data) <= _SEED_BYTES:
             yield data
-
-
-def _hosted_seeds() -> Iterator[bytes]:
-    """Programs of host operators alone: the findings of this target."""
-    for file in sorted((TESTS / "fuzz" / "findings").glob("hosted-*")):
-        yield file.read_bytes()
 
 
 def _warm() -> None:
@@ -108,18 +97,6 @@ PROGRAM_TARGETS = [
         megabytes=4096,
         on_device=True,
         share=3,
-        warm=_warm,
-    ),
-    Target(
-        name="hosted",
-        run=_run_hosted,
-        seeds=_hosted_seeds,
-        mutate=PROGRAM_FIELDS,
-        suffix=".pte",
-        seconds=20,
-        megabytes=1024,
-        on_device=True,
-        share=2,
         warm=_warm,
     ),
 ]

@@ -10,7 +10,7 @@ from typing import Any
 from fuzz.mutation.havoc import EDGES, havoc
 from fuzz.target import Mutate
 
-_VALUES = (
+_VALUES: tuple[object, ...] = (
     None, True, False, 0, 1, -1, 2**64, 10**40, 0.5, -1e308, float("nan"), [], {}, [[]],
     "", "a", "\0", "\ud800", "a" * 300, "../x", "é😀", "(?:a+)+$", "{{", "%", "▁", "1e999", *EDGES,
 )  # fmt: skip

@@ -37,8 +37,8 @@ STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this o
 
 
 ROUTES = ("software", "hardware")  # kernels without barriers, for CPUs; kernels for GPUs
-# Folders of the long tail: fuzzing, soak, damaged and hostile programs, browsers.
-LONG_FOLDERS = ("browser", "dawn", "faults", "fuzz", "soak")
+# Folders of the long tail: fuzzing, soak, browsers.
+LONG_FOLDERS = ("browser", "dawn", "fuzz", "soak")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from pteron.llm.submission import BatchRow, BatchSubmission
 
 from pteron import Device
 from pteron.llm import LLM, Drawn, LanguageModel, Piece
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.text_model import TextModel
 from pteron.serving import Answer, Engine, Request
 

@@ -104,6 +104,9 @@ def check_op(
         for run, results in zip(runs, expected, strict=True):
             for (_, kind), array, result in zip(outputs, operator.run(run), results, strict=True):
                 _compare(array, result, kind, tolerance)
+    except BaseException as error:
+        error.add_note(f"{name} of {arguments} in {dtype}")
+        raise
     finally:
         operator.close()
     assert plans is None or operator.counters.plans - planned <= plans

@@ -106,6 +106,20 @@ def test_states_advance_and_reset(programs: Path) -> None:
             first.reset()
 
 
+def test_states_that_alternate(programs: Path) -> None:
+    """Command buffers recorded ahead for outputs on the host and on the GPU run only in a call of that kind:
+    the state advances once per call."""
+    ones, zeros = np.ones((3, 5), np.float32), np.zeros((3, 5), np.float32)
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        method = program["forward"]
+        initial = method(zeros)[0] / 2
+        places = (False, False, False, True, False, True, True, False, False, False)
+        for total, on_gpu in enumerate(places, 1):
+            (found,) = method(ones, on_gpu=on_gpu)
+            array = found.numpy() if on_gpu else found
+            np.testing.assert_allclose(array / 2 - initial, total, rtol=1e-6)
+
+
 def test_tensors_on_the_gpu(programs: Path, events: list[str]) -> None:
     """What stays there gets memory of its own, and what comes from there is copied: nothing is foreseen."""
     (case, *_) = read_cases(programs / "mlp.npz")

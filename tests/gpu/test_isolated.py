@@ -161,29 +161,6 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-@POSIX
-@pytest.mark.long
-def test_a_forked_child_gets_an_error(programs: Path) -> None:
-    """And the parent's program goes on, also after the child ended."""
-    script = f"""
-import os, sys, threading, numpy, pteron
-program = pteron.load_isolated({str(programs / "mlp_dynamic.pte")!r})
-method, x = program["forward"], numpy.zeros((1, 7), numpy.float32)
-(expected,) = method(x)
-with program._process._lock:  # as while another thread calls
-    child = os.fork()
-    if child == 0:
-        try:
-            method(x)
-        except pteron.IsolatedError as error:
-            sys.exit(0 if "load it again" in str(error) else 2)
-        sys.exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-assert (method(x)[0] == expected).all()
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
-
-
 def test_several_threads(shared: pteron.IsolatedProgram) -> None:
     wrong: list[object] = []
     method = shared["forward"]

@@ -9,12 +9,11 @@ from fuzz.targets.programs import PROGRAM_TARGETS
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for group in (
-        FILE_TARGETS,
-        COMPANION_TARGETS,
-        CHECKPOINT_TARGETS,
-        PROGRAM_TARGETS,
-        GRAPH_TARGETS,
+    for target in (
+        *FILE_TARGETS,
+        *COMPANION_TARGETS,
+        *CHECKPOINT_TARGETS,
+        *PROGRAM_TARGETS,
+        *GRAPH_TARGETS,
     )
-    for target in group
 }

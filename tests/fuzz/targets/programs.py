@@ -1,5 +1,5 @@
-"""Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the
-host alone that no exporter would write. What loads and runs gives the same bits again from the same start."""
+"""Whole programs, from load to results: what the exporter writes, damaged in its fields. What loads and runs
+gives the same bits again from the same start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from live_inputs import live_inputs
 
 import pteron
 from fuzz.executed import the_device
-from fuzz.mutation.hosted import random_program
-from fuzz.target import Target, TooSlowError, Wrong, time_limit, wrong_device
+from fuzz.target import Target, Wrong, wrong_device
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
 from pteron.errors import DeviceError, HostError, MisfitError
@@ -73,25 +71,10 @@ def _run_programs(data: bytes) -> str:
         raise wrong_device(error) from error
 
 
-def _run_hosted(data: bytes) -> str:
-    """A program may loop for as long as it likes: such an input is no finding."""
-    try:
-        with time_limit(_HOSTED_SECONDS):
-            return _run(data, None)
-    except TooSlowError:
-        return "still running"
-
-
 def _seeds() -> Iterator[bytes]:
     for data in (*small_programs(), *programs_of_operators()):
         if len(data) <= _SEED_BYTES:
             yield data
-
-
-def _hosted_seeds() -> Iterator[bytes]:
-    random = Random(0)
-    for _ in range(40):
-        yield random_program(random)
 
 
 def _warm() -> None:
@@ -110,35 +93,11 @@ PROGRAM_TARGETS = [
         run=_run_programs,
         seeds=_seeds,
         mutate=PROGRAM_FIELDS,
-        watched=("runtime/*.py", "gpu/*.py", "plan/*.py", "passes/*.py"),
         suffix=".pte",
         seconds=20,
         megabytes=4096,
         on_device=True,
         share=3,
-        watched_share=0.25,
-        restart_after=3000,
-        warm=_warm,
-    ),
-    Target(
-        name="hosted",
-        run=_run_hosted,
-        seeds=_hosted_seeds,
-        mutate=PROGRAM_FIELDS,
-        generate=random_program,
-        watched=(
-            "host/*.py",
-            "runtime/interpreter.py",
-            "runtime/execution.py",
-            "runtime/checks.py",
-            "runtime/method_memory.py",
-        ),
-        suffix=".pte",
-        seconds=20,
-        megabytes=1024,
-        on_device=True,
-        share=2,
-        watched_share=0.5,
         warm=_warm,
     ),
 ]

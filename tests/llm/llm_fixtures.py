@@ -13,7 +13,7 @@ from byte_tokenizer import ByteTokenizer
 
 import pteron
 from pteron import Device
-from pteron.llm import LLM, LanguageModel, Sampler
+from pteron.llm import LLM, LanguageModel
 from pteron.ops import Target
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -52,12 +52,9 @@ def llm(_shared_llm: LLM) -> LLM:
 
 
 @pytest.fixture
-def on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels for CPUs and for GPUs."""
-    Sampler._sessions.clear()
     monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
-    yield
-    Sampler._sessions.clear()
 
 
 @pytest.fixture(scope="module", params=["software", "hardware"])

@@ -36,7 +36,7 @@ class Letters(Encoder):
         self.calls: list[tuple[Any, ...]] = []
         self.program = SimpleNamespace(device=SimpleNamespace(is_usable=True))  # type: ignore[assignment]
         self.method = _Called(self, inputs)  # type: ignore[assignment]
-        self.encode = lambda text: [ord(letter) for letter in text]
+        self._encode = lambda text: [ord(letter) for letter in text]
         self.vocabulary, self.pooling = 128, "mean"
         self._lock = threading.RLock()
 

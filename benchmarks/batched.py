@@ -22,12 +22,11 @@ from breakdown import by_kernel
 import pteron
 from pteron.dtypes import DType, Storage
 from pteron.host.tensors import View
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
 from pteron.llm.models import fetch
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.submission import BatchRow, BatchSubmission
 
 STEPS = 12  # of a submission
 

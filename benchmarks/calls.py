@@ -104,7 +104,7 @@ def dispatch_seconds(device: Device, method: Method, elements: int) -> float:
     inputs = [np.ones(elements, np.float32)] * 2
     timer = PassTimer(device, 20)
     for _ in range(20):
-        delegate.launch(inputs, timer=timer)
+        delegate.submit(inputs, timer=timer)
     plan, _ = delegate.recorded(inputs)
     return float(np.median(timer.seconds())) / len(plan.launches)
 
@@ -127,7 +127,7 @@ def following(method: Method, elements: int, seconds: float, native: str) -> lis
 
     def several() -> None:
         for _ in range(8):
-            delegate.launch(inputs)
+            delegate.submit(inputs)
         delegate.device.wait()
 
     return [taken / 8 for taken in samples(several, seconds)]

@@ -135,7 +135,7 @@ def warm_up(model: LanguageModel, stream: list[int], seconds: float) -> None:
         model.reset()
         for chunk in model.chunks(stream[:64]) * 4:
             model.position = 0
-            model.launch(chunk)
+            model.submit(chunk)
         settle(model)
 
 
@@ -148,14 +148,14 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Fig
     ids = stream[:length]
     dispatches = model.method.counters.dispatches
     model.position = 0
-    model.launch(ids)
+    model.submit(ids)
     dispatches = model.method.counters.dispatches - dispatches
     warm_up(model, stream, 0.2)
     times = []
     for _ in range(10):
         model.position = 0
         started = time.perf_counter()
-        model.launch(ids)
+        model.submit(ids)
         settle(model)
         times.append(time.perf_counter() - started)
     repeats = max(2, min(200, int(0.5 / min(times))))
@@ -163,7 +163,7 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Fig
     started = time.perf_counter()
     for _ in range(repeats):
         model.position = 0
-        model.launch(ids)
+        model.submit(ids)
     settle(model)
     streamed = (time.perf_counter() - started) / repeats
     gpu = statistics.median(model.timer.seconds()) if model.timer else float("nan")
@@ -259,7 +259,7 @@ def host_time(model: LanguageModel, sampler: Sampler) -> float:
         settle(model)
         started = time.perf_counter()
         with model.device.lock:
-            _, count = model.launch_steps(
+            _, count = model.submit_steps(
                 sampler.drawn_at(step - 1),
                 STEPS_MAX,
                 lambda logits, token, growing, step=step: sampler.replay(logits, step, token, growing),

@@ -132,7 +132,7 @@ def profile(program: str, count: int, position: int) -> None:
     inputs = np.full((1, count), 5, np.int64), np.array([position], np.int64)
     plan, replay = model.delegate.recorded(inputs)
     kinds: dict[str, list[Any]] = {}
-    for launch, step in zip(plan.launches, replay.steps, strict=True):
+    for launch, step in zip(plan.launches, replay.launches, strict=True):
         kinds.setdefault(f"{launch.module.kernel.name} {launch.operator} {launch.groups}", []).append(step)
 
     def spent(steps: list[Any], repeats: int) -> float:
@@ -141,12 +141,12 @@ def profile(program: str, count: int, position: int) -> None:
         model.device.wait()
         return (time.process_time() - started) / repeats
 
-    spent(replay.steps, 1)  # compiles
+    spent(replay.launches, 1)  # compiles
     rows = []
     for kind, steps in kinds.items():
         repeats = max(1, min(200 // len(steps), int(0.1 / spent(steps, 1))))
         rows.append((min(spent(steps, repeats) for _ in range(3)), len(steps), kind))
-    whole = min(spent(replay.steps, 1) for _ in range(3))
+    whole = min(spent(replay.launches, 1) for _ in range(3))
     print(f"{count} tokens at position {position}: {whole * 1e3:.1f} ms of process time, by kernel:")
     for seconds, steps, kind in sorted(rows, reverse=True):
         print(f"  {seconds * 1e3:8.2f} ms  {steps:4} x {seconds / steps * 1e6:8.1f} µs  {kind}")
@@ -176,7 +176,7 @@ def pteron_step(program: str, count: int) -> Callable[[list[int], int], None]:
 
     def step(ids: list[int], position: int) -> None:
         model.position = position
-        model.launch(ids)
+        model.submit(ids)
         model.device.wait()
 
     return step

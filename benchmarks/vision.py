@@ -131,13 +131,13 @@ def profile(method: Any, x: np.ndarray, is_profiled: bool) -> None:
     whole = []
     for _ in range(8):
         timer = PassTimer(device, 1)
-        submit(device, [Replay(list(replay.steps) * 20, replay.kept)], timer)
+        submit(device, [Replay(list(replay.launches) * 20, replay.kept)], timer)
         whole.append(timer.seconds()[0] / 20)
     print(f"    GPU {min(whole) * 1e3:.3f} ms")
     if not is_profiled:
         return
     kinds: dict[str, list[Any]] = {}
-    for launch, step in zip(plan.launches, replay.steps, strict=True):
+    for launch, step in zip(plan.launches, replay.launches, strict=True):
         kinds.setdefault(f"{launch.module.kernel.name} {launch.operator} {launch.groups}", []).append(step)
     rows = []
     for kind, some in kinds.items():
@@ -225,7 +225,7 @@ def print_slowest(method: Any, x: np.ndarray, count: int = 3) -> None:
     """The launches that take longest, each alone and waited for, and what they compute."""
     plan, replay = method.sole_delegate.recorded((x,))
     rows = []
-    for launch, step in zip(plan.launches, replay.steps, strict=True):
+    for launch, step in zip(plan.launches, replay.launches, strict=True):
         found = []
         for _ in range(3):
             started = time.perf_counter()

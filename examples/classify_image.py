@@ -19,9 +19,9 @@ from models.efficientnet import IMAGE, trained
 from PIL import Image
 
 import pteron
-from pteron.carrier import Carrier, carried
+from pteron.package_files import PackageFiles, fetch_files
 
-PHOTOGRAPHS = Carrier(
+PHOTOGRAPHS = PackageFiles(
     "scikit-learn",
     "1.9.1",
     {
@@ -35,7 +35,7 @@ PHOTOGRAPHS = Carrier(
     ("scikit_learn-1.9.1.dist-info/licenses/COPYING",),
 )
 # ImageNet's classes by WordNet number, in the order of the model's scores, and what the numbers mean.
-CLASSES = Carrier(
+CLASSES = PackageFiles(
     "timm",
     "1.0.30",
     {
@@ -62,7 +62,7 @@ class Answer:
 
 
 def class_names() -> list[str]:
-    folder = carried(CLASSES, print)
+    folder = fetch_files(CLASSES, print)
     lines = (folder / "imagenet_synset_to_lemma.txt").read_text("utf-8").splitlines()
     names = dict(line.split("\t", 1) for line in lines)
     return [names[number] for number in (folder / "imagenet_synsets.txt").read_text("utf-8").split()]
@@ -94,7 +94,7 @@ def classify(model: Any, compiled: Any, image: torch.Tensor, count: int = 3) -> 
 
 def main(arguments: Sequence[str]) -> None:
     photographs = [Path(argument) for argument in arguments] or sorted(
-        carried(PHOTOGRAPHS, print).glob("*.jpg")
+        fetch_files(PHOTOGRAPHS, print).glob("*.jpg")
     )
     names, model = class_names(), trained()
     compiled = pteron.compile(model, (torch.zeros(1, 3, IMAGE, IMAGE),))

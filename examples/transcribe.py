@@ -24,9 +24,9 @@ from models.spectrogram import HOP, Floats, log_mel, read_wav
 from models.whisper import Sizes, silence, trained
 
 import pteron
-from pteron.carrier import Carrier, carried
+from pteron.package_files import PackageFiles, fetch_files
 
-PIECES = Carrier(
+PIECES = PackageFiles(
     "mlx-whisper",
     "0.4.3",
     {
@@ -64,7 +64,7 @@ class Transcript:
 
 def vocabulary() -> Vocabulary:
     """Whisper's English pieces of text: one a line, in base 64, with its number."""
-    lines = (carried(PIECES, print) / "gpt2.tiktoken").read_text("ascii").splitlines()
+    lines = (fetch_files(PIECES, print) / "gpt2.tiktoken").read_text("ascii").splitlines()
     return Vocabulary([b64decode(line.split()[0]) for line in lines])
 
 

@@ -14,16 +14,23 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+TIMEOUT = 60_000  # milliseconds: many share the machine
 SIZE = {"width": 1366, "height": 800}  # a laptop's
 
 
-@dataclass(slots=True)
+@dataclass
 class Opened:
     """A page in the browser, and what it complained of or asked the network for."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.set_default_timeout(TIMEOUT)
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
 
     def run(self, script: str) -> Any:
         """What an expression is in the page."""
@@ -60,12 +67,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
     def open(path: Path) -> Opened:
         opened = Opened(context.new_page())
         every.append(opened)
-        page = opened.page
-        page.set_default_timeout(60_000)
-        page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        page.on("request", lambda request: opened.requests.append(request.url))
-        page.goto(path.as_uri())
+        opened.page.goto(path.as_uri())
         opened.settle()
         return opened
 

@@ -9,23 +9,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browser_fixtures import TIMEOUT, Opened
 
 if TYPE_CHECKING:
     from canned_server import Canned
-    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator
 
-TIMEOUT = 60_000  # milliseconds: many share the machine
 LAPTOP: Any = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 640}
 
 
-@dataclass
-class Tab:
+class Tab(Opened):
     """A tab with the page in it."""
-
-    page: Page
-    complaints: list[str]
-    addresses: list[str]
 
     def ask(self, text: str) -> None:
         self.page.fill("#question", text)
@@ -65,14 +60,11 @@ class Tab:
         self.page.reload()
         self.sees("canned", within="#model")
 
-    def run(self, script: str) -> Any:
-        return self.page.evaluate(script)
-
     def check(self, address: str) -> None:
         """Check that no script failed, no policy was violated, and all requests went to the server."""
         # A refused request is not an error of the page.
         assert [text for text in self.complaints if "Failed to load resource" not in text] == []
-        assert [url for url in self.addresses if not url.startswith(address)] == []
+        assert [url for url in self.requests if not url.startswith(address)] == []
 
 
 @dataclass
@@ -96,13 +88,8 @@ class Chat:
 
 
 def opened(context: BrowserContext, address: str) -> Tab:
-    page = context.new_page()
-    page.set_default_timeout(TIMEOUT)
-    tab = Tab(page, [], [])
-    page.on("console", lambda message: tab.complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: tab.complaints.append(str(error)))
-    page.on("request", lambda request: tab.addresses.append(request.url))
-    page.goto(address)
+    tab = Tab(context.new_page())
+    tab.page.goto(address)
     return tab
 
 

@@ -14,12 +14,14 @@ from browser_fixtures import browser, open_page  # noqa: F401  # fixtures of tes
 from chat_fixtures import canned_address, chat, phone, tab  # noqa: F401  # fixtures of tests/browser
 from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixtures of tests that compile
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
-from engine_fixtures import engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
+from engine_fixtures import bursts, engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
 from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
 from llm_fixtures import (  # noqa: F401  # fixtures of tests/llm
     _shared_llm,
     _shared_routed_llm,
     llm,
+    on_route,
+    q4,
     routed_llm,
 )
 from serving_fixtures import client, scripted, server, stories, stories_engine  # noqa: F401  # of tests/serving
@@ -35,8 +37,8 @@ STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this o
 
 
 ROUTES = ("software", "hardware")  # kernels without barriers, for CPUs; kernels for GPUs
-# Folders of the long tail: fuzzing, soak, damaged and hostile programs, browsers.
-LONG_FOLDERS = ("browser", "dawn", "faults", "fuzz", "soak")
+# Folders of the long tail: fuzzing, soak, browsers.
+LONG_FOLDERS = ("browser", "dawn", "fuzz", "soak")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,6 +12,7 @@ from byte_tokenizer import ByteTokenizer
 
 from pteron import Device
 from pteron.llm import LLM, Drawn, LanguageModel, Piece
+from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.text_model import TextModel
 from pteron.serving import Answer, Engine, Request
 
@@ -146,6 +147,21 @@ def engine(request: pytest.FixtureRequest, tiny_llm: LLM) -> Iterator[Engine]:
     """One that steps its sequences together; `one_by_one` makes it one that does not."""
     with Engine(tiny_llm, batched=getattr(request, "param", None)) as made:
         yield made
+
+
+@pytest.fixture
+def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """(rows, rows with masks, steps) of every batched submission."""
+    made: list[tuple[int, int, int]] = []
+    step = BatchedModel.step
+
+    def counting(batched: BatchedModel, rows: list[BatchRow], count: int = 1) -> BatchSubmission:
+        burst = step(batched, rows, count)
+        made.append((len(rows), sum(row.mask is not None for row in rows), burst.count))
+        return burst
+
+    monkeypatch.setattr(BatchedModel, "step", counting)
+    return made
 
 
 one_by_one = pytest.mark.parametrize("engine", [False], indirect=True, ids=["one by one"])

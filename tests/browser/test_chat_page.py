@@ -31,15 +31,6 @@ def test_an_answer_is_shown_as_it_comes(chat: Chat, tab: Tab) -> None:
     }
 
 
-def test_a_conversation_goes_on(chat: Chat, tab: Tab) -> None:
-    chat.server.reply("First.")
-    tab.converse("One", "First.")
-    chat.server.reply("Second.")
-    tab.converse("Two", "Second.")
-    turns = [(message["role"], message["content"]) for message in chat.server.bodies[-1]["messages"]]
-    assert turns == [("user", "One"), ("assistant", "First."), ("user", "Two")]
-
-
 def test_stopping_keeps_the_text_and_frees_the_server(chat: Chat, tab: Tab) -> None:
     reply = chat.server.reply("Some ", "of it", " and more", held=True)
     tab.ask("Talk")

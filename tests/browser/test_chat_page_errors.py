@@ -35,18 +35,24 @@ def test_the_question_after_an_error_includes_the_failed_one(chat: Chat, tab: Ta
     assert chat.server.bodies[-1]["messages"] == [{"role": "user", "content": "One\n\nTwo"}]
 
 
-def test_an_error_in_the_middle(chat: Chat, tab: Tab) -> None:
-    chat.server.reply("As far ", "as here", message="the device was lost")
-    tab.converse("Hello", "The device was lost.")
-    assert tab.texts() == ["As far as here"]
-    assert tab.button("Try again").is_visible()
+FAR = ("As far ", "as here")
 
 
-def test_a_stream_that_breaks_off(chat: Chat, tab: Tab) -> None:
-    chat.server.reply("As far ", "as here", is_broken=True)
-    tab.ask("Hello")
-    tab.sees("The connection ended before the answer was complete.")
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ({"message": "the device was lost"}, "The device was lost."),
+        ({"is_broken": True}, "The connection ended before the answer was complete."),
+        ({"finish": "length"}, "has the maximum number of tokens"),
+        ({"finish": "context"}, "the context is full"),
+    ],
+    ids=str,
+)
+def test_why_an_answer_ends(chat: Chat, tab: Tab, reply: dict[str, Any], said: str) -> None:
+    chat.server.reply(*FAR, **reply)
+    tab.converse("Hello", said)
     assert tab.texts() == ["As far as here"]
+    assert tab.button("Try again").is_visible() == ("finish" not in reply)
 
 
 @pytest.mark.parametrize(
@@ -58,15 +64,6 @@ def test_a_stream_that_breaks_off(chat: Chat, tab: Tab) -> None:
 )
 def test_invalid_answers(chat: Chat, tab: Tab, kind: str, body: str, said: str) -> None:
     chat.context.route("**/v1/chat/completions", lambda route: route.fulfill(content_type=kind, body=body))
-    tab.ask("Hello")
-    tab.sees(said)
-
-
-@pytest.mark.parametrize(
-    ("finish", "said"), [("length", "has the maximum number of tokens"), ("context", "the context is full")]
-)
-def test_why_an_answer_ends(chat: Chat, tab: Tab, finish: str, said: str) -> None:
-    chat.server.reply("So much", finish=finish)
     tab.ask("Hello")
     tab.sees(said)
 

@@ -75,26 +75,6 @@ def test_the_page_shows_the_models_text(
         tab.sees("of 256 tokens of context", within="#context")
 
 
-def test_a_seed_draws_the_same_again(context: BrowserContext, stories_engine: Engine) -> None:
-    with chatting(context, stories_engine) as [tab]:
-        tab.sees(NAME, within="#model")
-        settings = {"temperature": 1, "seed": 7, "top_k": 50, "top_p": 0.95, "min_p": 0.01}
-        wish(tab, **settings, presence_penalty=0.5, max_tokens=TOKENS)
-        tab.ask(QUESTION)
-        tab.sees("first after")
-        tab.until_idle()
-        first = tab.texts()
-        tab.button("Answer again").click()
-        tab.sees("first after")
-        tab.until_idle()
-        assert tab.texts() == first
-        wish(tab, seed=8)
-        tab.button("Answer again").click()
-        tab.until_idle()
-        tab.sees("first after")
-        assert tab.texts() != first
-
-
 def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, stories_engine: Engine) -> None:
     with chatting(context, stories_engine, 2) as tabs:
         for tab in tabs:
@@ -118,21 +98,3 @@ def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, st
             assert time.monotonic() < deadline
             tabs[1].page.wait_for_timeout(10)
         assert len(tabs[1].titles()) == 3
-
-
-def test_errors_of_the_server_are_shown(context: BrowserContext, stories_engine: Engine) -> None:
-    with chatting(context, stories_engine) as [tab]:
-        tab.sees(NAME, within="#model")
-        tab.ask("word " * 400)
-        tab.page.locator(".note.bad").wait_for()
-        assert "256" in tab.page.locator(".note.bad").inner_text()  # the context's length
-
-
-def test_a_key(context: BrowserContext, stories_engine: Engine) -> None:
-    with chatting(context, stories_engine, api_keys=["sk-story"]) as [tab]:
-        tab.page.get_by_label("API key", exact=True).fill("sk-story")
-        tab.button("Use this key").click()
-        tab.sees(NAME, within="#model")
-        wish(tab, max_tokens=4)
-        tab.ask("Hello")
-        tab.sees("first after")

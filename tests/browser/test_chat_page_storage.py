@@ -53,31 +53,6 @@ def test_answers_continue_in_the_background(chat: Chat, tab: Tab) -> None:
     tab.sees("two done")
 
 
-def test_two_tabs_with_their_own_conversations(chat: Chat) -> None:
-    left, right = chat.tab(), chat.tab()
-    here = chat.server.reply("left", " hand", held=True)
-    left.ask("Left")
-    assert here.is_asked.wait(60)
-    there = chat.server.reply("right", " hand", held=True)
-    right.ask("Right")
-    assert there.is_asked.wait(60)
-    for reply in (here, there, here, there):
-        reply.release(1)
-    here.release()
-    there.release()
-    left.sees("left hand")
-    right.sees("right hand")
-    for tab in (left, right):
-        tab.until_idle()
-        tab.until("document.querySelectorAll('#conversations a').length === 2")
-        assert sorted(tab.titles()) == ["Left", "Right"]
-        tab.reload()
-        assert sorted(tab.titles()) == ["Left", "Right"]
-    assert left.texts() == ["left hand"]
-    left.page.get_by_role("link", name="Right").click()
-    left.sees("right hand")
-
-
 def test_two_tabs_at_one_conversation(chat: Chat) -> None:
     """The other tab sees the answer grow, and waits with its own question."""
     left = chat.tab()

@@ -13,7 +13,7 @@ import torch
 from models import efficientnet
 
 import pteron
-from pteron.carrier import carried
+from pteron.package_files import fetch_files
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow comes with the extra `examples`")
 import classify_image  # noqa: E402  # imports Pillow
@@ -62,6 +62,6 @@ def test_it_sees_a_daisy_and_a_palace(capsys: pytest.CaptureFixture[str]) -> Non
 def test_its_scores_are_pytorchs() -> None:
     model = efficientnet.trained()
     with pteron.compile(model, (torch.zeros(1, 3, 224, 224),)) as compiled:
-        for photograph in carried(classify_image.PHOTOGRAPHS).glob("*.jpg"):
+        for photograph in fetch_files(classify_image.PHOTOGRAPHS).glob("*.jpg"):
             image = classify_image.read_photograph(photograph)
             assert classify_image.classify(model, compiled, image).difference_max < DIFFERENCE_MAX

@@ -16,8 +16,8 @@ import torch
 import transcribe
 from models import spectrogram, whisper
 
-from pteron.carrier import Carrier, carried
 from pteron.folders import cache_folder
+from pteron.package_files import PackageFiles, fetch_files
 
 DIFFERENCE_MAX = 1e-2  # of scores, which reach 30
 SPEECH = Path("/usr/share/sounds/alsa")  # of Debian's alsa-utils
@@ -106,7 +106,9 @@ def test_a_small_model_writes_what_it_writes_in_pytorch() -> None:
 def test_mel_filters_are_those_of_its_training() -> None:
     member = "mlx_whisper/assets/mel_filters.npz"
     sha256 = "7450ae70723a5ef9d341e3cee628c7cb0177f36ce42c44b7ed2bf3325f0f6d4c"
-    with np.load(carried(Carrier("mlx-whisper", "0.4.3", {member: sha256})) / "mel_filters.npz") as published:
+    with np.load(
+        fetch_files(PackageFiles("mlx-whisper", "0.4.3", {member: sha256})) / "mel_filters.npz"
+    ) as published:
         np.testing.assert_allclose(spectrogram.mel_filters(80), published["mel_80"], atol=1e-7)
 
 

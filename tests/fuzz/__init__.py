@@ -1,13 +1,8 @@
-"""A fuzzer for everything that reads untrusted files.
-
-    scripts/fuzz MINUTES [--targets NAME,...] [--seed N]
-    scripts/fuzz --replay FILE
-    scripts/fuzz --list
+"""A fuzzer for everything that reads untrusted files: README.md, `scripts/fuzz --help`.
 
 A target (targets/) takes the bytes of one file. It ends with a result or with a PteronError; anything else is
 a finding: another exception, a dead process, an input beyond the target's time or memory limit, a wrong
-result. Inputs are seeds and the corpus of earlier runs, mutated at the fields of their format (mutation/), or
-generated. An input that reaches a new line of the watched sources joins the corpus (.cache/fuzz).
+result. Inputs are valid files (seeds), mutated at the fields of their format (mutation/).
 """
 
 import sys

@@ -10,8 +10,8 @@ from struct import pack
 from flatbuffer_writer import (
     Field,
     Fields,
-    Numbers,
     Scalar,
+    ScalarVector,
     int8,
     int32,
     int32s,
@@ -107,8 +107,8 @@ class Draft:
             {
                 1: [Fields({1: name, 2: int32s(*args)}) for name, args in self.nodes],
                 2: [_value(value) for value in self.values],
-                3: Numbers("I", self.inputs),
-                4: Numbers("I", self.outputs),
+                3: ScalarVector("I", self.inputs),
+                4: ScalarVector("I", self.outputs),
                 5: constants,
             }
         )
@@ -135,7 +135,7 @@ def _value(value: VkValue) -> Fields:
         case VkTensor():
             constant = -1 if value.constant_id is None else value.constant_id
             memory = -1 if value.memory_id is None else value.memory_id
-            dims = Numbers("I", value.dims)
+            dims = ScalarVector("I", value.dims)
             kind, fields = 5, [int8(_DTYPES.index(value.dtype)), dims, int32(constant), int32(memory)]
         case VkValueList(items):
             kind, fields = 9, [int32s(*items)]
@@ -150,5 +150,5 @@ def _list(items: tuple[bool, ...] | tuple[int, ...] | tuple[float, ...]) -> tupl
     if items and all(isinstance(item, bool) for item in items):
         return 8, [bytes(map(bool, items))]
     if any(isinstance(item, float) for item in items):
-        return 7, [Numbers("d", items)]
+        return 7, [ScalarVector("d", items)]
     return 6, [int64s(*(max(-(2**63), min(int(item), 2**63 - 1)) for item in items))]

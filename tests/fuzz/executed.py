@@ -9,7 +9,7 @@ Kernels run as in real programs: without bounds checks if they declare their ext
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -77,25 +77,17 @@ def execute(prepared: Prepared, target: Target, calls: Sequence[Inputs], *, meas
     """Run the calls in every way; the outcome in a word."""
     first = _results(prepared, target, calls, _NANS)
     second = _results(prepared, target, calls, _PATTERN)
-    for call, (one, two) in enumerate(zip(first, second, strict=True)):
-        if isinstance(one, str) or isinstance(two, str):
-            if one != two:
-                raise Wrong("twice: errors", f"call {call} ends in {one} or in {two}")
-            continue
-        for number, (a, b) in enumerate(zip(one, two, strict=True)):
-            if a.tobytes() != b.tobytes():
-                where = f"twice: {_maker(prepared, number)}"
-                raise Wrong(where, f"output {number} of call {call} follows what memory held before")
+    _compare("twice", prepared, first, second, lambda a, b: a.tobytes() == b.tobytes())
     with _checked():
         clamped = _results(prepared, target, calls, _NANS)
-    _compare("checked", prepared, first, clamped)
+    _compare("checked", prepared, first, clamped, _alike)
     if measured:
         import pytest
         from measure import Measuring
 
         with pytest.MonkeyPatch.context() as patch:
             Measuring().start(patch)
-            _compare("measured", prepared, first, _results(prepared, target, calls, _NANS))
+            _compare("measured", prepared, first, _results(prepared, target, calls, _NANS), _alike)
     ran = sum(not isinstance(outcome, str) for outcome in first)
     return "ran" if ran else "refused every call"
 
@@ -178,7 +170,11 @@ def _maker(prepared: Prepared, output: int) -> str:
 
 
 def _compare(
-    how: str, prepared: Prepared, first: Sequence[list[Array] | str], second: Sequence[list[Array] | str]
+    how: str,
+    prepared: Prepared,
+    first: Sequence[list[Array] | str],
+    second: Sequence[list[Array] | str],
+    is_same: Callable[[Array, Array], bool],
 ) -> None:
     for call, (one, two) in enumerate(zip(first, second, strict=True)):
         if isinstance(one, str) or isinstance(two, str):
@@ -186,7 +182,7 @@ def _compare(
                 raise Wrong(f"{how}: errors", f"call {call} ends in {one}, {how} in {two}")
             continue
         for number, (a, b) in enumerate(zip(one, two, strict=True)):
-            if not _alike(a, b):
+            if not is_same(a, b):
                 where, some = f"{how}: {_maker(prepared, number)}", (a.ravel()[:8], b.ravel()[:8])
                 raise Wrong(where, f"output {number} of call {call} differs: {some[0]} and {some[1]}")
 

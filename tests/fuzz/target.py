@@ -29,17 +29,12 @@ class Target:
     run: Callable[[bytes], str]
     seeds: Callable[[], Iterable[bytes]]  # valid inputs
     mutate: Mutate  # an input, a random generator, a source of other inputs -> a new input
-    generate: Callable[[Random], bytes] | None = None
-    watched: tuple[str, ...]  # patterns of sources whose lines count, within src/pteron
     suffix: str  # of its files
     needs: tuple[str, ...] = ()  # packages
     seconds: float = 2.0  # CPU time limit per input
     megabytes: int = 512  # memory limit, beyond that of the process before
     on_device: bool = False  # whether it opens a device; its memory only counts on software adapters
     share: int = 1  # weight of its time among the targets
-    watched_share: float = 1.0  # fraction of executions with coverage, which is slow
-    restart_after: int = 100_000  # executions
-    shrink: Callable[[bytes], Iterator[bytes]] | None = None  # simpler inputs, to minimise with
     warm: Callable[[], object] = field(default=lambda: None)  # done before memory is counted
 
 

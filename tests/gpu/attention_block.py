@@ -7,8 +7,7 @@ from typing import Any
 from arguments import Argument, Symbol, tensor, weight
 from attention_cases import TurnedAttention
 from check import check_op
-from dynamic_cases import fused as fused_int8
-from fused_cases import factors, fused
+from fused_cases import factors, fused, fused_int8
 from quantized_cases import sums
 
 from pteron.ops import Target

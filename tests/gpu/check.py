@@ -28,8 +28,8 @@ LIVE: dict[str, tuple[int, ...]] = {"S": (7, 1, 11, 5, 1), "T": (3, 13, 1, 4, 2)
 NOTHING = {"S": (3, 0, 5, 0, 1), "T": (2, 4, 0, 0, 1)}  # sizes that come down to no elements
 TOLERANCE = {"f32": 1e-5, "f16": 2e-3}
 FLOATS = ("f32", "f16")
-NUMBERS = ("f32", "f16", "i32", "i64")
-EVERY = (*NUMBERS, "bool")
+INTEGERS_AND_FLOATS = ("f32", "f16", "i32", "i64")
+EVERY_DTYPE = (*INTEGERS_AND_FLOATS, "bool")
 
 
 def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
@@ -66,7 +66,9 @@ def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], T
 
 # Decorators that run a test in every type of a kind.
 floats = pytest.mark.parametrize("dtype", FLOATS)
-each_float, numbers, every_dtype = (each("dtype", dtypes) for dtypes in (FLOATS, NUMBERS, EVERY))
+each_float, each_integer_and_float, every_dtype = (
+    each("dtype", dtypes) for dtypes in (FLOATS, INTEGERS_AND_FLOATS, EVERY_DTYPE)
+)
 
 
 def check_op(
@@ -104,6 +106,9 @@ def check_op(
         for run, results in zip(runs, expected, strict=True):
             for (_, kind), array, result in zip(outputs, operator.run(run), results, strict=True):
                 _compare(array, result, kind, tolerance, atol)
+    except BaseException as error:
+        error.add_note(f"{name} of {arguments} in {dtype}")
+        raise
     finally:
         operator.close()
     assert plans is None or operator.counters.plans - planned <= plans

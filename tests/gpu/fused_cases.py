@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,14 @@ from pteron.families.quantized import peaks
 from pteron.ops import Target
 from pteron.reference.products import matrix_q4
 
-FUSED, DYNAMIC_ADD = "pteron.linear_q4", "pteron.linear_dq8ca_q4_add"
+FUSED, DYNAMIC_ADD, FUSED_INT8 = (
+    f"pteron.{name}" for name in ("linear_q4", "linear_dq8ca_q4_add", "linear_dq8ca_q4")
+)
 LIVE = {"M": (33, 1, 4, 2, 3)}
 
 
-def fused(
+def layer(
+    multiply: Callable[[Any, Any], Any],
     x: Any,
     gain: Any,
     eps: float,
@@ -29,13 +34,39 @@ def fused(
     residual: Any,
     gated: bool,
 ) -> Any:
+    """Products with a norm before them; biases, a gate and a residual behind."""
     if gain is not None:
         x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
-    outs = [x @ matrix_q4(w, s, group, x.shape[-1]).T for w, s in zip(weights, scales, strict=True)]
+    pairs = zip(weights, scales, strict=True)
+    outs = [multiply(x, matrix_q4(w, s, group, x.shape[-1]).T) for w, s in pairs]
     outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
     if gated:
         outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
     return outs if residual is None else [outs[0].reshape(residual.shape) + residual]
+
+
+fused = partial(layer, torch.matmul)
+
+
+def steps(x: Any, least: float | None) -> tuple[Any, Any]:
+    """Rows as int8 less their zero points, and their scales: in f32, as the operators are defined."""
+    x = x.to(torch.float32)
+    low, high = x.amin(-1, keepdim=True).clamp(max=0), x.amax(-1, keepdim=True).clamp(min=0)
+    scale = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).tiny if least is None else least)
+    zero = (-128 - torch.round(low / scale)).clamp(-128, 127)
+    whole = torch.clamp(torch.round(x / scale) + zero, -128, 127) - zero
+    return whole.to(torch.float64), scale.to(torch.float64)
+
+
+def fused_int8(*arguments: Any) -> Any:
+    """The same of activations as int8; sums of weights and the smallest scale come before the residual."""
+    *first, _, least, residual, gated = arguments
+
+    def multiply(x: Any, matrix: Any) -> Any:
+        whole, scale = steps(x, least)
+        return whole @ matrix * scale
+
+    return layer(multiply, *(*first, residual, gated))
 
 
 def factors(depth: int, *columns: int, group: int = 32) -> tuple[list[Argument], list[Argument]]:

@@ -6,9 +6,7 @@ from typing import Any
 
 from affine_cases import DECOMPOSED, eager
 from arguments import tensor, weight
-from dynamic_cases import FUSED as DYNAMIC_FUSED
-from dynamic_cases import fused as dynamic_fused
-from fused_cases import FUSED, PEAKS, fused, memory
+from fused_cases import FUSED, FUSED_INT8, PEAKS, fused, fused_int8, memory
 from fused_cases import factors as factors_q4
 from fused_cases import product as peaks_product
 from int8 import ADD, FULL, LINEAR, bias_of, factors
@@ -53,8 +51,8 @@ def dynamic_case(rows: tuple[int, ...], kernels: str, on: str, *columns: int, ga
     weights, scales = factors_q4(64, *columns)
     known = [sums(count, 64, 32) for count in columns]
     arguments = weight(64), 1e-5, weights, scales, None, 32, known, None, None, gated
-    options: dict[str, Any] = {"oracle": dynamic_fused, "live": {"M": rows}}
-    return case(DYNAMIC_FUSED, tensor(1, "M", 64), *arguments, kernels=kernels, on=(on,), **options)
+    options: dict[str, Any] = {"oracle": fused_int8, "live": {"M": rows}}
+    return case(FUSED_INT8, tensor(1, "M", 64), *arguments, kernels=kernels, on=(on,), **options)
 
 
 def product_int8(rows: tuple[int, ...], kernels: str, depth: int) -> Case:

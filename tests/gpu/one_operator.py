@@ -42,7 +42,7 @@ class OneOperator:
         target: Target | None = None,
     ) -> None:
         self._leaves = list(dict.fromkeys(leaves(arguments)))
-        values = {leaf: _value(id, leaf, most[leaf]) for id, leaf in enumerate(self._leaves)}
+        self._values = values = {leaf: _value(id, leaf, most[leaf]) for id, leaf in enumerate(self._leaves)}
         self._inputs = [leaf for leaf in self._leaves if not _is_constant(leaf)]
         self.outputs = [
             Tensor(len(values) + position, dtype, shape) for position, (shape, dtype) in enumerate(outputs)
@@ -85,11 +85,11 @@ class OneOperator:
 
     def state(self, leaf: TensorArgument) -> Array:
         """What a constant that the operator updates holds now."""
-        id = self._leaves.index(leaf)
-        state = self.compiled.placement.states[id]
-        shape = state.tensor.shape_max
-        data = self.device.read(self.states[State(id)], math.prod(shape) * state.storage.itemsize)
-        return np.frombuffer(data, state.storage.numpy).reshape(shape)
+        tensor = self._values[leaf]
+        assert isinstance(tensor, Tensor)
+        storage = self.compiled.target.storage(tensor.dtype)
+        data = self.device.read(self.states[State(tensor.id)], math.prod(tensor.shape_max) * storage.itemsize)
+        return np.frombuffer(data, storage.numpy).reshape(tensor.shape_max)
 
     def close(self) -> None:
         self.session.close()

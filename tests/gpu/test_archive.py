@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,7 @@ from pteron.format.source import open_bytes
 from pteron.graph import build
 from pteron.host.tensors import HostResult
 from pteron.plan import Executable, TensorPort
-from pteron.plan.archive import read, write
-from pteron.plan.archive.writer import PREFIX
+from pteron.plan.archive import read
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
@@ -112,90 +109,16 @@ def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_pat
         assert device.pipeline(module) is not unchecked.get(module.source)
 
 
-def damaged(data: bytes, change: Any) -> memoryview:
-    length = PREFIX.unpack_from(data)[2]
-    header = json.loads(data[PREFIX.size : PREFIX.size + length])
-    change(header)
-    text = json.dumps(header).encode()
-    body = data[-(-(PREFIX.size + length) // 64) * 64 :]
-    prefix = PREFIX.pack(b"PTEX", 1, len(text))
-    return memoryview((prefix + text).ljust(-(-(16 + len(text)) // 64) * 64) + body)
-
-
-def first_plan(header: Any) -> Any:
-    return header["plans"][0]["plans"][0]
-
-
-def a_weight(header: Any) -> int:
-    """Index of the largest weight buffer. Files with the same weights share it."""
-    sizes = [entry["bytes"] if entry["kind"] == "weight" else 0 for entry in header["buffers"]]
-    return sizes.index(max(sizes))
-
-
-def write_to(header: Any, buffer: int) -> None:
-    """Let the first launch write there."""
-    launch = first_plan(header)["launches"][0]
-    bindings = header["modules"][launch["module"]]["bindings"]
-    written = next(place for place, each in enumerate(bindings) if each["access"] == "read_write")
-    launch["buffers"] = [0 if each == buffer else each for each in launch["buffers"]]
-    launch["buffers"][written] = buffer
-
-
-def live_block(header: Any) -> Any:
-    return next(block for block in first_plan(header)["blocks"] if block["live"])
-
-
-WRONG_NUMBERS: list[Callable[[Any], object]] = [
-    lambda header: live_block(header)["live"][0].__setitem__(0, 1 << 20),
-    lambda header: live_block(header)["live"][0].__setitem__(2, [[99, 1]]),
-    lambda header: first_plan(header)["guards"].append([0, [[99, 1]], 0, 1]),
-    lambda header: first_plan(header)["tape"].append(["symbol", 99]),
-    lambda header: first_plan(header).update(scratch_bytes=[]),
-    lambda header: first_plan(header).update(shapes=[]),
-    lambda header: first_plan(header)["shapes"][0].__setitem__(1, [1 << 20]),
-    lambda header: header["sources"][0].update(input=9),
-]
-WRONG_HEADERS: list[Callable[[Any], object]] = [
-    lambda header: header["buffers"][-1].update(offset=1 << 40),
-    lambda header: header["once"].pop("tape"),
-    lambda header: first_plan(header)["launches"][0].update(module=99),
-    lambda header: first_plan(header)["launches"][0].update(buffers=[0]),
-    lambda header: header["inputs"][0].update(shape_max=[1 << 20, 1 << 20]),
-    lambda header: header.update(modules=None),
-    lambda header: header["modules"][0].update(params_size=0),
-    lambda header: header["modules"][0]["bindings"][0].update(bytes="all"),
-    lambda header: header["modules"][0]["bindings"][0].update(access="write"),
-    lambda header: header["buffers"][0].update(bytes=-1),
-    lambda header: header["inputs"][0].update(buffer=-1),
-    lambda header: header["inputs"][0].update(id=math.inf),
-    lambda header: first_plan(header)["launches"][0].update(groups=[1 << 40, 1, 1]),
-    lambda header: first_plan(header)["launches"][0].update(block=None),
-    lambda header: header["inputs"][0].update(id="long" * 9999),
-    lambda header: header["inputs"][0].update(buffer=a_weight(header)),
-    lambda header: write_to(header, a_weight(header)),
-]
-
-
-def refuse(program: Path, changes: list[Callable[[Any], object]], folder: Path) -> None:
-    """Each change of a program's archive is an error of some words, however long what it quotes may be."""
-    delegate = pteron.load(program)["forward"].sole_delegate
+def test_damaged_headers(programs: Path, tmp_path: Path) -> None:
+    delegate = pteron.load(programs / "mlp.pte")["forward"].sole_delegate
     assert delegate is not None
-    write(delegate.session.snapshot(), folder / "a")
-    data = (folder / "a").read_bytes()
+    delegate.save(tmp_path / "a")
+    data = (tmp_path / "a").read_bytes()
     assert read(memoryview(data), "a").plans
-    for number, change in enumerate(changes):
+    for damaged in (data[:-64], data.replace(b'"tape"', b'"cape"'), data.replace(b'"modules"', b'"nodules"')):
         with pytest.raises(FormatError, match=r"^a: ") as caught:
-            assert not read(damaged(data, change), "a"), number
-        assert len(str(caught.value)) < 300, number
-
-
-def test_damaged_headers(
-    programs: Path, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse(programs / "mlp.pte", WRONG_HEADERS, tmp_path)
-    # By subgroups, attention over so few keys does without scratch memory.
-    monkeypatch.setattr(device, "target", replace(device.target, subgroup_size=0, broadcasts=False))
-    refuse(programs / "attention_cache.pte", WRONG_NUMBERS, tmp_path)
+            read(memoryview(damaged), "a")
+        assert len(str(caught.value)) < 300
 
 
 @each("data", [b"", b"PTEX", b"PTEX" + bytes(12), b"PTEX\1\0\0\0" + b"\xff" * 8, bytes(64)])

@@ -97,28 +97,9 @@ def test_float_types(dtype: str, few: Target) -> None:
 
 # Before, at and after the ends of buckets, at odd positions between them, and with up to eight steps.
 POSITIONS = (
-    0,
-    1,
-    126,
-    127,
-    128,
-    129,
-    255,
-    256,
-    300,
-    504,
-    511,
-    512,
-    513,
-    1021,
-    1024,
-    2044,
-    2047,
-    2048,
-    4095,
-    4096,
-    5000,
-)
+    0, 1, 126, 127, 128, 129, 255, 256, 300, 504, 511,
+    512, 513, 1021, 1024, 2044, 2047, 2048, 4095, 4096, 5000,
+)  # fmt: skip
 STEPS = (1, 2, 1, 1, 1, 3, 1, 1, 8, 8, 1, 1, 1, 7, 1, 4, 1, 1, 1, 1, 5)
 
 

@@ -39,7 +39,6 @@ def relu(device: Device, *, after_view: bool) -> Method:
         instructions=(*before, DelegateCall(0, (2 if after_view else 0, 1))),
         operators=("executorch_prim::et_view.default",),
         delegates=(),
-        buffer_sizes=(0, 64),
     )
     return Method(LoadedMethod("written.pte", record, [prepare(graph)], [view], device))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,54 +23,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files do not sh
 def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are mapped whatever their size."""
     monkeypatch.setattr(source, "_SMALL", 0)
-
-
-# Every map is made unreadable: a touch of any page would end the process, as after a truncation.
-UNTOUCHABLE = """
-import ctypes, sys
-import numpy as np
-from pteron.format import source
-
-source._SMALL = 0
-library = ctypes.CDLL(None, use_errno=True)
-mapping, maps = source._open_path, []
-
-def protect(path):
-    view = mapping(path)
-    address = ctypes.c_void_p(view.obj.address)
-    assert library.mprotect(address, ctypes.c_size_t(len(view)), 0) == 0
-    maps.append(path)
-    return view
-
-source._open_path = protect
-import pteron.cli
-from pteron.runtime import load
-
-folder, names = sys.argv[1], sys.argv[2:]
-for name in names:
-    data = [f"{folder}/{part}" for part in name.split("+")]
-    assert pteron.cli.main(["inspect", data[0], *(f"--data={file}" for file in data[1:])]) == 0
-    assert pteron.cli.main(["run", data[0], *(f"--data={file}" for file in data[1:])]) == 0
-    with load(data[0], data[1:]) as program:
-        for method in program:
-            program[method].reset()
-            program.sequence()[method].reset()
-assert len(maps) >= 2 * len(names), maps
-print("untouched")
-"""
-PROGRAMS = (
-    "bundled.bpte",
-    "external_host.pte+external_host.shard0.ptd",
-    "inline_constants.pte",
-    "mutable_buffer.pte",
-)
-
-
-def test_no_page_of_a_map_is_ever_touched(programs: Path) -> None:
-    command = [sys.executable, "-c", UNTOUCHABLE, str(programs), *PROGRAMS]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    assert done.stdout.endswith("untouched\n")
 
 
 @pytest.mark.usefixtures("mapped")

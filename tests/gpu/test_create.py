@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from arguments import Symbol, tensor, weight
-from check import check_op, each, every_dtype, refuse_op
+from check import INTEGERS_AND_FLOATS, check_op, each, every_dtype, refuse_op
 
 OPTIONS = (None,) * 4
 LIKE_OPTIONS = (None,) * 5
-NUMBERS = ("f32", "f16", "i32", "i64")
 TORCH = {
     "f32": torch.float64,
     "f16": torch.float64,
@@ -71,13 +70,13 @@ def test_ones_and_zeros(name: str, dtype: str) -> None:
     check_op(f"aten.{name}_like.default", weight(5, 3), *LIKE_OPTIONS, dtype=dtype, out=dtype)
 
 
-@each("dtype", NUMBERS)
+@each("dtype", INTEGERS_AND_FLOATS)
 def test_scalar_tensor(dtype: str) -> None:
     check_op("aten.scalar_tensor.default", 7, *OPTIONS, out=dtype)
     check_op("aten.scalar_tensor.default", Symbol("p"), *OPTIONS, live={"p": (7, -7)}, out=dtype)
 
 
-@each("dtype", NUMBERS)
+@each("dtype", INTEGERS_AND_FLOATS)
 @each(("start", "end", "step"), [(0, 7, 1), (3, 20, 5), (5, -6, -2), (4, 4, 1), (2.0, 9.0, 1.0)])
 def test_arange(start: float, end: float, step: float, dtype: str) -> None:
     check_op("aten.arange.start_step", start, end, step, *OPTIONS, out=dtype)

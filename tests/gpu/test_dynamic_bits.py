@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from arguments import Array, tensor, weight
 from check import draw_runs, each
-from dynamic_cases import FUSED
+from fused_cases import FUSED_INT8
 from one_operator import OneOperator
 from quantized_cases import DYNAMIC
 
@@ -75,7 +75,7 @@ def fused(x: Array, target: Target, gain: Array | None = None) -> Array:
     weights, known, scales = factors(x.shape[1])
     norm = (None, 0.0) if gain is None else (weight(values=gain), 1e-5)
     arguments = [tensor(values=x), *norm, [weights], [scales], None, 32, [known], None, None, False]
-    (found,) = run(FUSED, arguments, [((len(x), PICKED), DType.F32)], target)
+    (found,) = run(FUSED_INT8, arguments, [((len(x), PICKED), DType.F32)], target)
     return found
 
 

@@ -12,8 +12,7 @@ import pytest
 from arguments import tensor, weight
 from bits import assert_same_bits
 from check import check_op
-from dynamic_cases import FUSED, fused
-from fused_cases import factors
+from fused_cases import FUSED_INT8, factors, fused_int8
 from quantized_cases import sums
 from small_graphs import run
 
@@ -36,7 +35,7 @@ def check(target: Target, depth: int, *columns: int, group: int = 32, **options:
     known = [sums(count, depth, group) for count in columns]
     arguments = (*norm, weights, scales, biases, group, known, options.pop("least", None), residual, gated)
     options = {"live": LIVE, "tolerance": 2e-6, **options}
-    check_op(FUSED, tensor(1, "M", depth), *arguments, oracle=fused, target=target, **options)
+    check_op(FUSED_INT8, tensor(1, "M", depth), *arguments, oracle=fused_int8, target=target, **options)
 
 
 CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -89,7 +88,7 @@ def test_rows_of_zeros_and_of_one_sign(target: Target) -> None:
     rows[0, 2], rows[0, 3] = np.abs(rows[0, 2]), -np.abs(rows[0, 3])
     weights, scales = factors(64, 12)
     arguments = (None, 0.0, weights, scales, None, 32, [sums(12, 64, 32)], None, None, False)
-    check_op(FUSED, tensor(values=rows), *arguments, oracle=fused, target=target, tolerance=2e-6)
+    check_op(FUSED_INT8, tensor(values=rows), *arguments, oracle=fused_int8, target=target, tolerance=2e-6)
 
 
 def test_a_model_by_subgroups(models: Path, device: Device, few: Target) -> None:

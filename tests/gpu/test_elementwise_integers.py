@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from arguments import tensor
-from check import check_op, each, numbers, refuse_op
+from check import check_op, each, each_integer_and_float, refuse_op
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
@@ -138,7 +138,7 @@ def test_a_sum_of_booleans_is_a_boolean() -> None:
     check_op("aten.add.Tensor", a, b, 1, oracle=either, dtype="bool")
 
 
-@numbers
+@each_integer_and_float
 def test_logical_operators_of_numbers(dtype: str) -> None:
     a, b = tensor(values=(0, 2, 0, -3)), tensor(values=(0, 0, 5, 4))
     check_op("aten.logical_and.default", a, b, dtype=dtype)

@@ -114,9 +114,31 @@ def test_every_use_of_a_lost_device_is_an_error() -> None:
     """)
 
 
+def test_a_program_is_reloaded_on_a_new_device(programs: Path) -> None:
+    run(f"""
+        program = pteron.load({str(programs / "mlp.pte")!r})
+        x = np.ones((3, 7), np.float32)
+        (expected,) = program["forward"](x)
+        for _ in range(2):
+            device = program.device
+            lose()
+            for _ in range(2):
+                try:
+                    program["forward"](x)
+                except DeviceLost as error:
+                    assert "reload()" in str(error), error
+                else:
+                    raise AssertionError("not lost")
+            assert device.is_lost and Device.open() is not device
+            program.reload()
+            assert program.device is Device.open() is not device
+            for _ in range(3):
+                assert (program["forward"](x)[0] == expected).all()
+    """)
+
+
 def test_memory_that_the_adapter_does_not_give(device: Device) -> None:
-    """A limit on the process makes it real: the device is as good as before once something was freed.
-    tests/faults/test_lost_devices.py lets any driver refuse memory."""
+    """A limit on the process makes it real: the device is as good as before once something was freed."""
     if not device.adapter.is_cpu:
         pytest.skip("the memory of a GPU is not the process's, and is not ours alone to use up")
     printed = run("""

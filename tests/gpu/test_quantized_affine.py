@@ -34,33 +34,28 @@ def ties(scale: Any, count: int = 701) -> Any:
     )
 
 
+def check(name: str, *arguments: Any, **options: Any) -> None:
+    """To the bit what PyTorch's operator gives; the text among the arguments is the type of the integers."""
+    base, _, overload = name.partition(".")
+    kind = next(value for value in arguments if isinstance(value, str))
+    own = {"out": kind} if base.startswith("quantize") else {"tolerance": EXACT}
+    check_op(f"{DECOMPOSED}{base}.{overload or 'default'}", *arguments, oracle=eager(base), **(own | options))
+
+
 # One pair of parameters -------------------------------------------------------------------------
 
 
 @quantized
 @pytest.mark.parametrize(("scale", "zero"), [(0.05, 0), (0.1, 5), (0.02, -13), (0.037, 3), (1e-30, 0)])
 def test_quantize_per_tensor(kind: str, scale: float, zero: int, target: Target) -> None:
-    arguments = (scale, zero, *RANGES[kind], kind)
-    name = f"{DECOMPOSED}quantize_per_tensor.default"
-    options: dict[str, Any] = {
-        "oracle": eager("quantize_per_tensor"),
-        "out": kind,
-        "target": target,
-    }
-    check_op(name, tensor("S", 3, "T"), *arguments, **options)
-    check_op(name, tensor(values=ties(scale)), *arguments, **options)
+    for x in (tensor("S", 3, "T"), tensor(values=ties(scale))):
+        check("quantize_per_tensor", x, scale, zero, *RANGES[kind], kind, target=target)
 
 
 @each_float
 def test_quantize_per_tensor_in_float_types(dtype: str, target: Target) -> None:
-    check_op(
-        f"{DECOMPOSED}quantize_per_tensor.default",
-        *(tensor(2, "S", 13), 0.0219, -3, -128, 127, "i8"),
-        oracle=eager("quantize_per_tensor"),
-        dtype=dtype,
-        out="i8",
-        target=target,
-    )
+    arguments = (tensor(2, "S", 13), 0.0219, -3, -128, 127, "i8")
+    check("quantize_per_tensor", *arguments, dtype=dtype, target=target)
 
 
 @quantized
@@ -73,29 +68,16 @@ def test_quantize_per_tensor_by_tensors(
     scale = make(values=np.array([0.0173], np.float32), dtype=kind_of_scale)
     zero = make(values=[3], dtype="i64" if kind_of_scale == "f64" else "i32")
     for x in (tensor("S", 5), tensor(values=ties(0.0173))):
-        check_op(
-            f"{DECOMPOSED}quantize_per_tensor.tensor",
-            *(x, scale, zero, *RANGES[kind], kind),
-            oracle=eager("quantize_per_tensor"),
-            out=kind,
-            target=target,
-        )
+        check("quantize_per_tensor.tensor", x, scale, zero, *RANGES[kind], kind, target=target)
 
 
 @quantized
-@pytest.mark.parametrize("overload", ["default", "tensor"])
-def test_dequantize_per_tensor(kind: str, overload: str, target: Target) -> None:
+def test_dequantize_per_tensor(kind: str, target: Target) -> None:
     low, high = RANGES[kind]
-    parameters: tuple[Any, ...] = (0.0517, -7)
-    if overload == "tensor":
-        parameters = weight(values=[0.0517]), weight(values=[-7], dtype="i32")
-    check_op(
-        f"{DECOMPOSED}dequantize_per_tensor.{overload}",
-        *(tensor("S", 3, "T", dtype=kind, low=low, high=high), *parameters, low, high, kind, None),
-        oracle=eager("dequantize_per_tensor"),
-        target=target,
-        tolerance=EXACT,
-    )
+    x = tensor("S", 3, "T", dtype=kind, low=low, high=high)
+    tensors = weight(values=[0.0517]), weight(values=[-7], dtype="i32")
+    check("dequantize_per_tensor", x, 0.0517, -7, low, high, kind, None, target=target)
+    check("dequantize_per_tensor.tensor", x, *tensors, low, high, kind, None, target=target)
 
 
 def test_dequantize_to_f16(target: Target) -> None:
@@ -105,43 +87,19 @@ def test_dequantize_to_f16(target: Target) -> None:
         (tensor(*shape, low=0.01, high=0.1), tensor(*shape, dtype="i32", low=-9, high=9))
         for shape in ((14,), ("S", 1), ("S", 2))
     ]
-    cases = {
-        f"{DECOMPOSED}dequantize_per_tensor.default": (x, 0.0517, -7, *rest),
-        f"{DECOMPOSED}dequantize_per_channel.default": (x, *of_channels, 1, *rest),
-        f"{DECOMPOSED}dequantize_per_token.default": (x, *of_tokens, *rest),
-        "torchao.dequantize_affine.default": (x, [1, 7], *of_blocks, "i8", None, None, 5),
-    }
-    for name, arguments in cases.items():
-        base = name.split(".")[1]
-        check_op(
-            name,
-            *arguments,
-            oracle=dequantize_affine if base == "dequantize_affine" else eager(base),
-            out="f16",
-            target=target,
-            tolerance=1e-3,
-        )
+    options: dict[str, Any] = {"out": "f16", "target": target, "tolerance": 1e-3}
+    check("dequantize_per_tensor", x, 0.0517, -7, *rest, **options)
+    check("dequantize_per_channel", x, *of_channels, 1, *rest, **options)
+    check("dequantize_per_token", x, *of_tokens, *rest, **options)
+    blocks = (x, [1, 7], *of_blocks, "i8", None, None, 5)
+    check_op("torchao.dequantize_affine.default", *blocks, oracle=dequantize_affine, **options)
 
 
-def test_no_elements(target: Target) -> None:
-    check_op(
-        f"{DECOMPOSED}quantize_per_tensor.default",
-        *(tensor("S", 3, "T"), 0.1, 0, -128, 127, "i8"),
-        oracle=eager("quantize_per_tensor"),
-        live=NOTHING,
-        out="i8",
-        target=target,
-    )
-
-
-def test_many_elements() -> None:
-    """More workgroups than an axis takes."""
-    check_op(
-        f"{DECOMPOSED}quantize_per_tensor.default",
-        *(tensor(65_536, 65), 0.1, 0, -128, 127, "i8"),
-        oracle=eager("quantize_per_tensor"),
-        out="i8",
-    )
+def test_none_and_many_elements(target: Target) -> None:
+    """Many: more workgroups than an axis takes."""
+    rest = (0.1, 0, -128, 127, "i8")
+    check("quantize_per_tensor", tensor("S", 3, "T"), *rest, live=NOTHING, target=target)
+    check("quantize_per_tensor", tensor(65_536, 65), *rest)
 
 
 # A pair for every channel, token or block -------------------------------------------------------
@@ -155,70 +113,37 @@ def test_per_channel(kind: str, axis: int, channels: int, target: Target) -> Non
     zeros = weight(channels, dtype="i32", low=0, high=9)
     shape: Any = {0: (5, "S", 11), 1: ("S", 3, "T"), -1: (2, "S", 7)}[axis]
     rest = (axis, low, high, kind)
-    check_op(
-        f"{DECOMPOSED}quantize_per_channel.default",
-        *(tensor(*shape), scales, zeros, *rest),
-        oracle=eager("quantize_per_channel"),
-        out=kind,
-        target=target,
-    )
+    check("quantize_per_channel", tensor(*shape), scales, zeros, *rest, target=target)
+    x = tensor(*shape, dtype=kind, low=low, high=high)
     for zero_points in (zeros, None):
-        check_op(
-            f"{DECOMPOSED}dequantize_per_channel.default",
-            *(tensor(*shape, dtype=kind, low=low, high=high), scales, zero_points, *rest, None),
-            oracle=eager("dequantize_per_channel"),
-            target=target,
-            tolerance=EXACT,
-        )
+        check("dequantize_per_channel", x, scales, zero_points, *rest, None, target=target)
 
 
 @each("scale", [0.0173, 0.1, 3.7])
 def test_ties_per_channel(scale: float, target: Target) -> None:
     """Reciprocals are rounded as in PyTorch, so values half-way between two integers stay half-way."""
-    x = np.stack([ties(scale), ties(scale)])
+    x = tensor(values=np.stack([ties(scale), ties(scale)]))
     scales = tensor(values=np.array([scale, np.nextafter(np.float32(scale), np.float32(9))], np.float32))
-    check_op(
-        f"{DECOMPOSED}quantize_per_channel.default",
-        *(tensor(values=x), scales, weight(values=[0, 3], dtype="i32"), 0, -128, 127, "i8"),
-        oracle=eager("quantize_per_channel"),
-        out="i8",
-        target=target,
-    )
+    zeros = weight(values=[0, 3], dtype="i32")
+    check("quantize_per_channel", x, scales, zeros, 0, -128, 127, "i8", target=target)
 
 
 @each("kind", ["i8", "u8", "i16"])
 def test_per_token(kind: str, target: Target) -> None:
     low, high = RANGES[kind]
     scales, zeros = tensor(2, "S", 1, low=0.01, high=0.1), tensor(2, "S", 1, dtype="i32", low=-9, high=9)
-    check_op(
-        f"{DECOMPOSED}quantize_per_token.default",
-        *(tensor(2, "S", 13), scales, zeros, low, high, kind),
-        oracle=eager("quantize_per_token"),
-        out=kind,
-        target=target,
-    )
-
-    check_op(
-        f"{DECOMPOSED}dequantize_per_token.default",
-        *(tensor(2, "S", 13, dtype=kind, low=low, high=high), scales, zeros, low, high, kind, None),
-        oracle=eager("dequantize_per_token"),
-        target=target,
-        tolerance=EXACT,
-    )
+    rest = (scales, zeros, low, high, kind)
+    check("quantize_per_token", tensor(2, "S", 13), *rest, target=target)
+    x = tensor(2, "S", 13, dtype=kind, low=low, high=high)
+    check("dequantize_per_token", x, *rest, None, target=target)
 
 
 def test_ties_per_token(target: Target) -> None:
     """The zero point is added before rounding, to a product that was rounded itself."""
     scale = np.float32(0.0173)
-    x = np.stack([ties(scale), ties(scale)])
+    x = tensor(values=np.stack([ties(scale), ties(scale)]))
     scales, zeros = tensor(values=[[scale], [scale]]), tensor(values=[[100], [-77]], dtype="i32")
-    check_op(
-        f"{DECOMPOSED}quantize_per_token.default",
-        *(tensor(values=x), scales, zeros, -128, 127, "i8"),
-        oracle=eager("quantize_per_token"),
-        out="i8",
-        target=target,
-    )
+    check("quantize_per_token", x, scales, zeros, -128, 127, "i8", target=target)
 
 
 BLOCKS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from arguments import tensor
-from check import NOTHING, check_op, each, each_float, refuse_op
+from check import NOTHING, check_op, each, refuse_op
 
 from pteron.ops import Target
 
@@ -36,18 +36,6 @@ def test_extremes(name: str, dim: list[int], keepdim: bool, target: Target) -> N
 @each("out", ["i32", "i64"])
 def test_indices(name: str, dim: int | None, keepdim: bool, out: str) -> None:
     check_op(name, tensor("S", 5, "T"), dim, keepdim, out=out)
-
-
-@each_float
-@each("name", SUMS)
-def test_float_types(name: str, dtype: str) -> None:
-    check_op(name, tensor("S", 7), [-1], True, None, dtype=dtype)
-
-
-@each_float
-@each("name", EXTREMES)
-def test_float_types_of_extremes(name: str, dtype: str) -> None:
-    check_op(name, tensor("S", 7), [0], False, dtype=dtype)
 
 
 @each("length", [1, 63, 64, 65, 257, 1009])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.errors import DtypeError
 from pteron.families.layout.copy import copy_elements
-from pteron.gpu import Copy, Replay, WordIncrements, submit
-from pteron.gpu.recording import increment_replay
+from pteron.gpu import Command, Copy, Replay, WordIncrements, submit
+from pteron.gpu.recording import ParameterAdvance, increment_replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.host.tensors import View
 from pteron.ops import Dispatch, Operand, Target, op
@@ -50,25 +51,36 @@ def sliced(device: Device, divisor: int) -> Session:
     return Session.of(Graph("sliced", nodes, (p,), (out,)), device)
 
 
+def add(increments: WordIncrements | None, device: Device) -> list[Replay]:
+    return [increment_replay(device, [increments])] if increments else []
+
+
+@pytest.mark.parametrize("in_one_buffer", [True, False])
 @pytest.mark.parametrize("runs", [1, 4, 18])
-def test_the_requested_number_of_runs(runs: int, device: Device) -> None:
+def test_the_requested_number_of_runs(
+    runs: int, in_one_buffer: bool, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of a step add the increments, or a dispatch of its own does if they are in several
+    buffers."""
+    if not in_one_buffer:
+        monkeypatch.setattr(ParameterAdvance, "single_buffer", None)
     session = sliced(device, 1)
     states = session.states()
     seen: list[View] = []
 
-    def each(_: object, outputs: object) -> list[object]:
-        seen.extend(outputs)  # type: ignore[arg-type]
-        return []
+    def each(_: object, outputs: Sequence[Any], increments: WordIncrements | None) -> list[Replay]:
+        seen.extend(outputs)
+        return add(increments, device)
 
     writes = session.counters.parameter_writes
-    _, count = repeat(session, [4], states, {0: 1}, runs, each, ())  # type: ignore[arg-type]
+    _, count = repeat(session, [4], states, {0: 1}, runs, each, ())
     assert count == runs
     (view,) = seen
     last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(last, TABLE[4 + runs - 1 : 6 + runs - 1])
     written = session.counters.parameter_writes - writes
     if 4 + runs + 2 <= 23:  # the next call finds its parameters where the loop left them
-        repeat(session, [4 + runs], states, {0: 1}, 1, each, ())  # type: ignore[arg-type]
+        repeat(session, [4 + runs], states, {0: 1}, 1, each, ())
         assert session.counters.parameter_writes - writes == written
         last = np.frombuffer(device.read(view.buffer, view.nbytes), np.float32).reshape(2, 5)
         np.testing.assert_array_equal(last, TABLE[4 + runs : 6 + runs])
@@ -84,9 +96,10 @@ def test_over_the_bounds_of_plans(device: Device, monkeypatch: pytest.MonkeyPatc
     submitted: list[int] = []
     gathered = device.create_buffer(4 * 5 * 16, "gathered")
 
-    def each(_: object, outputs: tuple[View]) -> list[Copy]:
+    def each(_: object, outputs: Sequence[Any], increments: WordIncrements | None) -> list[Command]:
         seen.extend(outputs)
-        return [Copy(outputs[0].buffer, gathered, 20, target_offset=20 * len(seen))]
+        copy = Copy(outputs[0].buffer, gathered, 20, target_offset=20 * len(seen))
+        return [copy, *add(increments, device)]
 
     def noting_submit(*arguments: object) -> int:
         submitted.append(len(seen))
@@ -95,33 +108,12 @@ def test_over_the_bounds_of_plans(device: Device, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(repeating, "submit", noting_submit)
     for _ in range(2):
         seen.clear()
-        _, count = repeat(session, [20], states, {0: 1}, 3, each, ())  # type: ignore[arg-type]
+        _, count = repeat(session, [20], states, {0: 1}, 3, each, ())
         assert count == 3
         assert [view.shape for view in seen] == [(2, 5), (1, 5)]
         rows = np.frombuffer(device.read(gathered, 60), np.float32).reshape(3, 5)
         np.testing.assert_array_equal(rows[1:], TABLE[21:])  # of the first plan's last step, and the second's
     assert submitted == [2, 2]
-    session.close()
-
-
-def test_growth_by_commands_of_the_step(device: Device) -> None:
-    """What grows is given to those that let it grow, and no dispatch does it a second time."""
-    session = sliced(device, 1)
-    states = session.states()
-    views: list[View] = []
-
-    def each_incrementing(_: object, outputs: object, growing: WordIncrements) -> list[Replay]:
-        views.extend(outputs)  # type: ignore[arg-type]
-        assert growing.count >= 1
-        return [increment_replay(device, [growing])]
-
-    def each(*_: object) -> list[Replay]:
-        raise AssertionError("no dispatch of its own is needed")
-
-    _, count = repeat(session, [4], states, {0: 1}, 5, each, (), each_incrementing=each_incrementing)
-    assert count == 5
-    last = np.frombuffer(device.read(views[0].buffer, views[0].nbytes), np.float32).reshape(2, 5)
-    np.testing.assert_array_equal(last, TABLE[8:10])
     session.close()
 
 
@@ -152,12 +144,12 @@ def test_indices_stay_in_their_range(device: Device) -> None:
     states = session.states()
     seen: list[View] = []
 
-    def each(_: object, outputs: object) -> list[object]:
-        seen.extend(outputs)  # type: ignore[arg-type]
-        return []
+    def each(_: object, outputs: Sequence[Any], increments: WordIncrements | None) -> list[Replay]:
+        seen.extend(outputs)
+        return add(increments, device)
 
     given = np.array([2, 15], np.int64)
-    _, count = repeat(session, [given], states, {0: 3}, 50, each, ())  # type: ignore[arg-type]
+    _, count = repeat(session, [given], states, {0: 3}, 50, each, ())
     assert count == 3  # 15, 18, 21; there is no row 24
     found = np.frombuffer(device.read(seen[0].buffer, 40), np.float32).reshape(2, 5)
     np.testing.assert_array_equal(found, TABLE[[8, 21]])

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quantized_cases import packed, sums
-from small_graphs import Array, Drawing, operators, run_graph
+from join_cases import Layers
+from small_graphs import Array, operators, run_graph
 
 from pteron.gpu import Device
 from pteron.graph import Graph, Tensor
@@ -20,41 +20,9 @@ from pteron.ops.rewrite import REWRITES
 pytestmark = pytest.mark.kernels
 
 ROWS, DEPTH, COLUMNS = 7, 64, 12
-ADD, SILU, VIEW = "aten.add.Tensor", "aten.sigmoid.default", "aten.view_copy.default"
+ADD, VIEW = "aten.add.Tensor", "aten.view_copy.default"
+Product = Callable[[Layers, Tensor, int], Tensor]
 random = np.random.default_rng(0)
-
-
-def scales(depth: int = DEPTH, columns: int = COLUMNS) -> Array:
-    return random.uniform(0.01, 0.02, (depth // 32, -(-columns // 4) * 4)).astype(np.float32)
-
-
-def product(drawing: Drawing, x: Tensor, columns: int = COLUMNS) -> Tensor:
-    """x times a matrix of 4-bit weights."""
-    depth = x.shape_max[-1]
-    factors = drawing.given(packed(columns, depth)), drawing.given(scales(depth, columns))
-    shape = (*x.shape_max[:-1], columns)
-    return drawing.made("et_vk.linear_q4gsw.default", x, *factors, 32, None, shape=shape)
-
-
-def int8_product(drawing: Drawing, x: Tensor, columns: int = COLUMNS) -> Tensor:
-    """x as int8 times a matrix of 4-bit weights."""
-    rows, depth = x.shape_max[:-1], x.shape_max[-1]
-    found = drawing.several(
-        "torchao.choose_qparams_affine.default",
-        *(x, "ASYMMETRIC", [*[1] * len(rows), depth], None, -128, 127, 1e-6, None, None, False),
-        shapes=[rows, rows],
-        dtypes=["f32", "i8"],
-    )
-    factors = packed(columns, depth), known_sums(columns, depth), scales(depth, columns)
-    arguments = x, *found, *(drawing.given(each) for each in factors), 32, None
-    return drawing.made("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=(*rows, columns))
-
-
-def known_sums(columns: int, depth: int) -> Array:
-    """The sums of groups of weights."""
-    values = sums(columns, depth, 32).values
-    assert values is not None
-    return np.asarray(values, np.int32)
 
 
 def live(*shapes: Sequence[int]) -> list[Array]:
@@ -66,7 +34,7 @@ PAIRS = [(ROWS, ROWS), (ROWS, 1), (1, ROWS), (1, 1), (3, 3), (1, 3), (3, 1), (0,
 
 
 def sum_after(
-    make: Callable[[Drawing, Tensor], Tensor],
+    make: Product,
     *,
     ones: tuple[int, int] = (1, 1),
     by_view: bool = False,
@@ -75,10 +43,10 @@ def sum_after(
     """A product plus a tensor; `ones` is their number of leading dims of size 1."""
 
     def drawn() -> tuple[Graph, list[list[Array]]]:
-        drawing = Drawing()
+        drawing = Layers()
         of_x, of_sum = ((1,) * count for count in ones)
         x, addend = drawing.input(*of_x, ROWS, DEPTH), drawing.input(*of_sum, ROWS, COLUMNS)
-        made = make(drawing, x)
+        made = make(drawing, x, COLUMNS)
         if by_view:
             sizes = [*of_sum, drawing.size(x, len(of_x)), COLUMNS]
             made = drawing.made(VIEW, made, sizes, shape=addend.shape_max)
@@ -91,9 +59,9 @@ def sum_after(
 
 def batched_sum() -> tuple[Graph, list[list[Array]]]:
     """Steps and batches each of size 1 in one of the terms."""
-    drawing = Drawing()
+    drawing = Layers()
     x, addend = drawing.input(3, ROWS, DEPTH), drawing.input(3, ROWS, COLUMNS)
-    made = product(drawing, x)
+    made = drawing.product(x, COLUMNS)
     total = drawing.made(ADD, made, addend, 1, shape=made.shape_max)
     sizes = [((3, 1), (1, 5)), ((1, 5), (3, 1)), ((3, 5), (3, 5)), ((1, 1), (2, 4)), ((2, 4), (1, 1))]
     return drawing.ending(total), [live((*a, DEPTH), (*b, COLUMNS)) for a, b in sizes]
@@ -101,9 +69,9 @@ def batched_sum() -> tuple[Graph, list[list[Array]]]:
 
 def seen_otherwise() -> tuple[Graph, list[list[Array]]]:
     """A view that keeps the largest shape, and at a call shows rows of one batch as those of two."""
-    drawing = Drawing()
+    drawing = Layers()
     x, like = drawing.input(2, 4, DEPTH), drawing.input(2, 4, COLUMNS)
-    made = product(drawing, x)
+    made = drawing.product(x, COLUMNS)
     shape = [drawing.size(like, 0), drawing.size(like, 1), COLUMNS]
     made = drawing.made(VIEW, made, shape, shape=made.shape_max)
     total = drawing.made(ADD, made, like, 1, shape=made.shape_max)
@@ -111,24 +79,18 @@ def seen_otherwise() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(total), [live((*a, DEPTH), (*b, COLUMNS)) for a, b in sizes]
 
 
-def gate(drawing: Drawing, x: Tensor, y: Tensor) -> Tensor:
-    sigmoid = drawing.made(SILU, x, shape=x.shape_max)
-    gated = drawing.made("aten.mul.Tensor", x, sigmoid, shape=x.shape_max)
-    return drawing.made("aten.mul.Tensor", gated, y, shape=x.shape_max)
-
-
 def gate_alone() -> tuple[Graph, list[list[Array]]]:
-    drawing = Drawing()
+    drawing = Layers()
     x, y = drawing.input(1, ROWS, 5), drawing.input(1, ROWS, 5)
     calls = [live((1, a, 5), (1, b, 5)) for a, b in PAIRS] + [live((1, 3, 1), (1, 1, 5))]
-    return drawing.ending(gate(drawing, x, y)), calls
+    return drawing.ending(drawing.gate(x, y)), calls
 
 
-def feed_forward(by_view: bool, normed: bool, make: Callable[..., Tensor] = product) -> Any:
+def feed_forward(by_view: bool, normed: bool, make: Product = Layers.product) -> Any:
     """A norm, two products, a gate, a third product, a sum."""
 
     def drawn() -> tuple[Graph, list[list[Array]]]:
-        drawing = Drawing()
+        drawing = Layers()
         x, addend = drawing.input(1, ROWS, DEPTH), drawing.input(1, ROWS, COLUMNS)
         within = x
         if normed:
@@ -138,7 +100,7 @@ def feed_forward(by_view: bool, normed: bool, make: Callable[..., Tensor] = prod
         if by_view:
             size = drawing.size(x, 1)
             halves = [drawing.made(VIEW, half, [1, size, 32], shape=half.shape_max) for half in halves]
-        made = make(drawing, gate(drawing, *halves))
+        made = make(drawing, drawing.gate(*halves), COLUMNS)
         total = drawing.made(ADD, made, addend, 1, shape=made.shape_max)
         return drawing.ending(total), [live((1, a, DEPTH), (1, b, COLUMNS)) for a, b in PAIRS if a]
 
@@ -146,9 +108,9 @@ def feed_forward(by_view: bool, normed: bool, make: Callable[..., Tensor] = prod
 
 
 def shared_int8() -> tuple[Graph, list[list[Array]]]:
-    drawing = Drawing()
+    drawing = Layers()
     x = drawing.input(1, ROWS, DEPTH)
-    outputs = [int8_product(drawing, x) for _ in range(2)]
+    outputs = [drawing.int8_product(x, COLUMNS) for _ in range(2)]
     return drawing.ending(*outputs), [live((1, rows, DEPTH)) for rows in (ROWS, 1, 3)]
 
 
@@ -166,7 +128,7 @@ IMAGES = [
 
 def convolution(following: str | None) -> Any:
     def drawn() -> tuple[Graph, list[list[Array]]]:
-        drawing = Drawing()
+        drawing = Layers()
         x, addend = drawing.input(2, 3, 5, 5), drawing.input(2, 6, 5, 5)
         weight = drawing.given(random.normal(size=(6, 3, 3, 3)).astype(np.float32))
         window = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
@@ -180,7 +142,7 @@ def convolution(following: str | None) -> Any:
 
 
 def crossed_bounds() -> tuple[Graph, list[list[Array]]]:
-    drawing = Drawing()
+    drawing = Layers()
     x = drawing.input(1, 1, 4, 4)
     weight = drawing.given(np.ones((1, 1, 1, 1), np.float32))
     window = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
@@ -193,7 +155,7 @@ def turned(cosine_rows: int, sine_rows: int, start: int, end: int) -> Any:
     """Queries and keys turned by rows of two tables, which may be of other lengths."""
 
     def drawn() -> tuple[Graph, list[list[Array]]]:
-        drawing = Drawing()
+        drawing = Layers()
         q, k = drawing.input(1, ROWS, 4, 8), drawing.input(1, ROWS, 2, 8)
         tables = [
             drawing.given(random.normal(size=(rows, 4)).astype(np.float32))
@@ -212,7 +174,7 @@ def turned(cosine_rows: int, sine_rows: int, start: int, end: int) -> Any:
 
 def tables_of_a_call() -> tuple[Graph, list[list[Array]]]:
     """Tables that are inputs, of the same largest shape and of other lengths at a call."""
-    drawing = Drawing()
+    drawing = Layers()
     q, k = drawing.input(1, ROWS, 4, 8), drawing.input(1, ROWS, 2, 8)
     tables = drawing.input(20, 4), drawing.input(20, 4)
     rows = [
@@ -224,7 +186,7 @@ def tables_of_a_call() -> tuple[Graph, list[list[Array]]]:
 
 
 def attention_layer(
-    batch: int = 1, *, flat: bool = False, ones: int = 0, make: Callable[..., Tensor] = product
+    batch: int = 1, *, flat: bool = False, ones: int = 0, make: Product = Layers.product
 ) -> Any:
     """Q, K and V products, RoPE and attention over caches, the output product and a sum. `flat` merges the
     rows into one dim; `ones` is the number of leading dims of size 1."""
@@ -232,7 +194,7 @@ def attention_layer(
     def drawn() -> tuple[Graph, list[list[Array]]]:
         heads, width, capacity = 4, 16, 32
         rows_max = (batch * ROWS,) if flat else (batch, ROWS)
-        drawing = Drawing()
+        drawing = Layers()
         x, addend = drawing.input(batch, ROWS, DEPTH), drawing.input(*[1] * ones, *rows_max, COLUMNS)
         steps, seen = drawing.size(x, 1), (batch, ROWS, heads, width)
         made = [make(drawing, x, heads * width) for _ in range(3)]
@@ -244,7 +206,7 @@ def attention_layer(
         given = drawing.made("sdpa_with_kv_cache.default", *turned, v, *rest, shape=seen)
         rows = [-1] if flat else [batch, steps]
         joined = drawing.made(VIEW, given, [*rows, heads * width], shape=(*rows_max, heads * width))
-        last = make(drawing, joined)
+        last = make(drawing, joined, COLUMNS)
         if ones:
             last = drawing.made(VIEW, last, [*[1] * ones, *rows, COLUMNS], shape=addend.shape_max)
         total = drawing.made(ADD, addend, last, 1, shape=last.shape_max)
@@ -260,14 +222,14 @@ def attention_layer(
 
 # What draws a graph and its calls, and how an operator that a rewrite makes of it begins; None: none may.
 CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None]] = {
-    "a product plus a tensor": (sum_after(product), "pteron.linear_q4"),
-    "a tensor plus a product": (sum_after(product, addend_first=True), "pteron.linear_q4"),
-    "a product by a view": (sum_after(product, by_view=True), "pteron.linear_q4"),
-    "a product with a dim more": (sum_after(product, ones=(1, 0), by_view=True), "pteron.linear_q4"),
-    "a product with a dim less": (sum_after(product, ones=(0, 2), by_view=True), "pteron.linear_q4"),
-    "a product of int8": (sum_after(int8_product), "pteron.linear_dq8ca_q4"),
+    "a product plus a tensor": (sum_after(Layers.product), "pteron.linear_q4"),
+    "a tensor plus a product": (sum_after(Layers.product, addend_first=True), "pteron.linear_q4"),
+    "a product by a view": (sum_after(Layers.product, by_view=True), "pteron.linear_q4"),
+    "a product with a dim more": (sum_after(Layers.product, ones=(1, 0), by_view=True), "pteron.linear_q4"),
+    "a product with a dim less": (sum_after(Layers.product, ones=(0, 2), by_view=True), "pteron.linear_q4"),
+    "a product of int8": (sum_after(Layers.int8_product), "pteron.linear_dq8ca_q4"),
     "a product of int8 by a view": (
-        sum_after(int8_product, ones=(0, 1), by_view=True, addend_first=True),
+        sum_after(Layers.int8_product, ones=(0, 1), by_view=True, addend_first=True),
         "pteron.linear_dq8ca_q4",
     ),
     "a product of batches": (batched_sum, "pteron.linear_q4"),
@@ -285,11 +247,11 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
         "pteron.attention_q4",
     ),
     "products of one int8": (shared_int8, ""),
-    "a layer of int8": (feed_forward(False, False, int8_product), "pteron.linear_dq8ca_q4"),
-    "a layer of int8 by views": (feed_forward(True, False, int8_product), "pteron.linear_dq8ca_q4"),
-    "attention of int8": (attention_layer(make=int8_product), "pteron.attention_q4"),
-    "attention of int8 batches": (attention_layer(2, make=int8_product), "pteron.attention_q4"),
-    "attention of int8 rows": (attention_layer(flat=True, make=int8_product), "pteron.attention_q4"),
+    "a layer of int8": (feed_forward(False, False, Layers.int8_product), "pteron.linear_dq8ca_q4"),
+    "a layer of int8 by views": (feed_forward(True, False, Layers.int8_product), "pteron.linear_dq8ca_q4"),
+    "attention of int8": (attention_layer(make=Layers.int8_product), "pteron.attention_q4"),
+    "attention of int8 batches": (attention_layer(2, make=Layers.int8_product), "pteron.attention_q4"),
+    "attention of int8 rows": (attention_layer(flat=True, make=Layers.int8_product), "pteron.attention_q4"),
     **{f"a convolution, {name}": (convolution(name), "pteron.convolution") for name in CONVOLVED},
     "bounds that cross": (crossed_bounds, None),
     "tables alike": (turned(20, 20, 3, 3 + ROWS), "pteron.rope_slice"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -27,12 +27,14 @@ MESSAGE = "injected"
 class Faults:
     """Makes the n-th call from now on fail, before or after it does its work."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, calls: Mapping[str, tuple[type, str]] = CALLS
+    ) -> None:
         self._at: dict[str, int] = {}
         self._after = False
         self._thread: threading.Thread | None = None
         self.count = 0  # calls of the armed kind so far
-        for name, (owner, function) in CALLS.items():
+        for name, (owner, function) in calls.items():
             monkeypatch.setattr(owner, function, self._wrapped(name, getattr(owner, function)))
 
     def arm(self, name: str, at: int, *, after: bool = False) -> None:

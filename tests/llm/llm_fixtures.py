@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from byte_tokenizer import ByteTokenizer
 
+import pteron
 from pteron import Device
-from pteron.llm import LLM
+from pteron.llm import LLM, LanguageModel
 from pteron.ops import Target
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -30,6 +31,13 @@ def run_in_threads(work: Callable[..., object], arguments: Iterable[Any]) -> Non
             done.result(240)
 
 
+@pytest.fixture
+def q4(models: Path) -> Iterator[LanguageModel]:
+    """The tiny model of each test's own."""
+    with pteron.load(models / "tiny_llama_q4.pte") as program:
+        yield LanguageModel(program)
+
+
 @pytest.fixture(scope="module")
 def _shared_llm(device: Device) -> Iterator[LLM]:
     with LLM(TINY, ByteTokenizer(), device=device) as made:
@@ -41,6 +49,12 @@ def llm(_shared_llm: LLM) -> LLM:
     """The tiny model with an empty cache. A test that closes its model loads one."""
     _shared_llm.reset()
     return _shared_llm
+
+
+@pytest.fixture
+def on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for CPUs and for GPUs."""
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
 
 
 @pytest.fixture(scope="module", params=["software", "hardware"])

@@ -1,4 +1,4 @@
-"""A batch of sequences in one plan: each gets the tokens that it gets alone while others join and leave."""
+"""A batch of sequences in one plan: each gets the logits and tokens that it gets alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faulty import Faults
 
 import pteron
-from pteron.errors import DeviceError, InputError
-from pteron.gpu import Device
-from pteron.llm import Drawn, LanguageModel, Sampling, generate_step
-from pteron.llm.batched_model import BatchedModel
+from pteron import Device, DeviceError, InputError, OutOfMemory
+from pteron.gpu import States
+from pteron.llm import LanguageModel
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.models import fetch
 from pteron.llm.sampling import RING
-from pteron.llm.submission import BatchRow
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE
 
@@ -75,12 +75,6 @@ def named(request: pytest.FixtureRequest, models: Path) -> Iterator[tuple[str, L
     program = pteron.load(path_of(request.param, models))
     yield request.param, LanguageModel(program), Alone([], [], [])
     program.close()
-
-
-@pytest.fixture
-def q4(models: Path) -> Iterator[LanguageModel]:
-    with pteron.load(models / "tiny_llama_q4.pte") as program:
-        yield LanguageModel(program)
 
 
 def begin(batched: BatchedModel, prompts: list[list[int]]) -> tuple[list[LanguageModel], list[BatchRow]]:
@@ -172,57 +166,6 @@ def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
         end(batched, sequences)
 
 
-def test_rows_come_and_go(q4: LanguageModel) -> None:
-    """A sequence leaves and another takes its slot while the others continue in another order; in the end,
-    one is left."""
-    expected = alone(q4, 6, STEPS)
-    batched = BatchedModel(q4, 4)
-    poison(batched)
-    sequences, rows = begin(batched, expected.prompts[:4])
-    found_rows: list[list[int]] = [[] for _ in range(6)]
-
-    def step(given: dict[int, BatchRow], steps: int) -> None:
-        drawn = batched.step(list(given.values()), steps).read()
-        for row, tokens in zip(given, drawn, strict=True):
-            found_rows[row] += [each.token for each in tokens]
-
-    step(dict(enumerate(rows)), 5)
-    left = batched.slot_of(sequences[1])
-    sequences[1].close()
-    (new,), (joined,) = begin(batched, [expected.prompts[4]])
-    assert joined.slot == left
-    one, *_, last = after(rows, 5)
-    step({3: last, 4: joined, 0: one}, 3)
-    moved = BatchRow(joined.slot, joined.position + 3)
-    step({4: moved}, 9)
-    sequences[2].close()
-    (newest,), (fresh,) = begin(batched, [expected.prompts[5]])
-    step({0: BatchRow(one.slot, one.position + 3), 5: fresh, 4: BatchRow(moved.slot, moved.position + 9)}, 4)
-    for row, tokens in enumerate(found_rows):
-        assert tokens == expected.tokens[row][: len(tokens)], row
-    assert [len(tokens) for tokens in found_rows] == [12, 5, 5, 8, 16, 4]
-    end(batched, [sequences[0], sequences[3], new, newest])
-
-
-def test_a_sequence_goes_on_alone(q4: LanguageModel) -> None:
-    """A sequence continues alone after batched steps and vice versa: both use the same cache."""
-    expected = alone(q4, 2)
-    batched = BatchedModel(q4, 2)
-    sequences, rows = begin(batched, expected.prompts)
-    drawn = [[each.token for each in row] for row in batched.step(rows, 6).read()]
-    sequence, prompt = sequences[1], expected.prompts[1]
-    sequence.tokens = [*prompt, *drawn[1][:-1]]
-    sequence.position = len(sequence.tokens)
-    more = [drawn[1][-1]]
-    for _ in range(4):
-        more.append(int(sequence.decode_one_token(more[-1]).argmax()))
-    assert [*drawn[1][:-1], *more] == expected.tokens[1][:10]
-    slot = rows[1].slot
-    again = batched.step([BatchRow(slot, len(prompt) + 9, more[-1])], 5).read()[0]
-    assert [each.token for each in again] == expected.tokens[1][10:15]
-    end(batched, sequences)
-
-
 def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
     """A row at position 0 in the same batch as one that fills its cache."""
     context = q4.context
@@ -294,94 +237,80 @@ def test_slots(q4: LanguageModel) -> None:
     assert q4.sequence().delegate is not None
 
 
-def test_what_is_refused(q4: LanguageModel) -> None:
-    batched = BatchedModel(q4, 2)
-    batched.close()
-    with pytest.raises(DeviceError, match="is closed"):
-        batched.step([BatchRow(0, 0, 1)])
+def test_closed_memory_is_refused(q4: LanguageModel) -> None:
+    """A sequence may have bound the closed buffers already, and submitting those would end the process."""
     assert BatchedModel.reason(q4) is None
-
-
-def test_a_sequence_in_a_slot_of_closed_memory_is_refused(q4: LanguageModel) -> None:
-    """It may have bound the closed buffers already, and submitting those would end the process."""
     batched = BatchedModel(q4, 2)
     sequence, other = batched.model.sequence(), q4.sequence()
     sequence.prefill([1, 2, 3])
     sequence.decode_one_token(4)
     batched.close()
-    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.launch([5]), sequence.reset):
+    with pytest.raises(DeviceError, match="is closed"):
+        batched.step([BatchRow(0, 0, 1)])
+    for call in (lambda: sequence.decode_one_token(5), lambda: sequence.submit([5]), sequence.reset):
         with pytest.raises(DeviceError, match="the batch memory of this sequence is closed"):
             call()
     sequence.close()
     other.close()
 
 
-def test_a_prefix_is_copied_from_slot_to_slot(q4: LanguageModel) -> None:
-    """Both slots are in one buffer, and WebGPU does not copy within a buffer."""
-    expected = alone(q4, 5)
-    batched = BatchedModel(q4, 3)
-    prompt = expected.prompts[4]
-    (source,), _ = begin(batched, [prompt])
-    other = batched.model.sequence()
-    assert other.copy(source, prompt, other.claim()) == len(prompt) - 1
-    slot = batched.slot_of(other)
-    assert slot is not None
-    drawn = batched.step([BatchRow(slot, len(prompt) - 1, prompt[-1])], 12).read()[0]
-    assert [each.token for each in drawn] == expected.tokens[4][:12]
-    tokens, rows = source.rows(prompt)
-    third = batched.model.sequence()
-    third.restore(tokens, [np.frombuffer(row, np.uint8) for row in rows], third.claim())
-    assert third.rows(prompt) == (tokens, rows)
-    end(batched, [source, other, third])
+# A device that fails: creation succeeds completely or leaves nothing behind ----------------------
 
 
-def test_a_sequence_moves_into_a_slot(q4: LanguageModel) -> None:
-    """It keeps the content of its cache."""
-    expected = alone(q4, 2)
-    prompt = expected.prompts[1]
-    other = q4.sequence()
-    other.prefill(prompt[:-1])
-    batched = BatchedModel(q4, 1)
-    assert batched.slot_of(other) is None
-    assert batched.move_into_slot(other) == batched.move_into_slot(other) == 0
-    assert batched.move_into_slot(q4) is None  # there is no other slot
-    drawn = batched.step([BatchRow(0, len(prompt) - 1, prompt[-1])], 8).read()[0]
-    assert [each.token for each in drawn] == expected.tokens[1][:8]
-    end(batched, [other])
+def in_use(device: Device) -> tuple[int, int]:
+    """Bytes of all buffers, and how many weights there are."""
+    return device.buffer_bytes, len(device.uploads)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_samplers_of_their_own(q4: LanguageModel, seed: int) -> None:
-    """Rows that sample with equal settings but different seeds, next to a greedy row."""
-    plain = Sampling()
-    drawing = [replace(Sampling(temperature=0.9, top_p=0.9), seed=seed + each) for each in range(2)]
-    listing = Sampling(repetition_penalty=1.2, top_logprobs=3)
-    settings = [plain, *drawing, listing]
-    expected, prompts = [], alone(q4, 4, 1).prompts
-    for prompt, sampling in zip(prompts, settings, strict=True):
-        q4.reset()
-        sampler = q4.sampler(sampling)
-        sampler.remember(prompt)
-        expected.append(list(generate_step(q4, sampler, prompt, 10)))
-        sampler.close()
-    batched = BatchedModel(q4, 4)
-    sequences, rows = begin(batched, prompts)
-    samplers = [q4.sampler(sampling) for sampling in settings]
-    for sampler, prompt in zip(samplers, prompts, strict=True):
-        sampler.remember(prompt)
-    found_rows: list[list[Drawn]] = [[] for _ in rows]
-    for first, steps in ((0, 1), (1, 4), (5, 5)):
-        now = [
-            replace(row, sampler=None if sampler.form.is_plain else sampler, step=first)
-            for row, sampler in zip(after(rows, first), samplers, strict=True)
-        ]
-        for tokens_of_row, drawn in zip(found_rows, batched.step(now, steps).read(), strict=True):
-            tokens_of_row += drawn
-    for found, right in zip(found_rows, expected, strict=True):
-        assert [each.token for each in found] == [each.token for each in right]
-        assert [each.logprob for each in found] == pytest.approx([each.logprob for each in right], abs=1e-4)
-        tops = [[token for token, _ in each.top] for each in found]
-        assert tops == [[token for token, _ in each.top] for each in right]
-    for sampler in samplers:
-        sampler.close()
-    end(batched, sequences)
+def test_a_failed_creation_leaves_nothing(q4: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the creation of any buffer fails, earlier buffers are freed, and slots can be created later."""
+    q4.prefill([1, 2, 3])
+    before = in_use(q4.device)
+    faults, at = Faults(monkeypatch), 0
+    while True:
+        faults.arm("create", at, after=at % 2 == 1)
+        try:
+            batched = BatchedModel(q4, 5)
+        except DeviceError:  # its traceback references the buffers: they must be freed before it is
+            assert faults.disarm()
+            assert in_use(q4.device) == before, at
+            assert q4.delegate is not None
+            assert q4.delegate.session.slots is None
+            at += 1
+        else:
+            break
+    assert not faults.disarm()
+    assert at >= 10
+    assert in_use(q4.device) > before
+    batched.close()
+    assert in_use(q4.device) == before
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no room"), DeviceError("no copy")])
+def test_a_sequence_that_cannot_move_stays(
+    q4: LanguageModel, monkeypatch: pytest.MonkeyPatch, error: DeviceError
+) -> None:
+    """If the move fails, the sequence continues where it is and the slot is free again. Out of memory is not
+    an error here."""
+
+    def refused(*_: object) -> None:
+        raise error
+
+    right = q4.prefill([5, 6, 7]), q4.decode_one_token(8)
+    q4.reset()
+    q4.prefill([5, 6])
+    batched = BatchedModel(q4, 2)
+    before = in_use(q4.device)
+    with monkeypatch.context() as patched:
+        patched.setattr(States, "copy", refused)
+        if isinstance(error, OutOfMemory):
+            assert batched.move_into_slot(q4) is None
+        else:
+            with pytest.raises(DeviceError, match="no copy"):
+                batched.move_into_slot(q4)
+    assert batched.slots.free == 2
+    assert in_use(q4.device) == before
+    np.testing.assert_array_equal(q4.decode_one_token(7), right[0])
+    assert batched.move_into_slot(q4) is not None
+    np.testing.assert_array_equal(q4.decode_one_token(8), right[1])
+    batched.close()

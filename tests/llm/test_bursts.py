@@ -3,6 +3,7 @@ without the host in between."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
@@ -79,6 +80,38 @@ def test_to_the_end_of_the_context(routed: LanguageModel, sampling: Sampling) ->
     assert counters.stalls <= 1
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(repetition_penalty=1.4),
+        Sampling(temperature=1.0, seed=7),
+        Sampling(temperature=0.7, top_k=11, seed=1),
+        Sampling(temperature=1.3, top_p=0.8, seed=2),
+        Sampling(temperature=1.0, min_p=0.2, seed=3),
+        Sampling(presence_penalty=0.8, frequency_penalty=0.6),
+        Sampling(top_logprobs=20),
+        Sampling(1.1, 30, 0.9, 0.01, 1.2, 5, 0.5, 0.3, {7: 3.0, 9: -100}, 7),
+    ],
+    ids=str,
+)
+def test_every_setting(model: LanguageModel, sampling: Sampling) -> None:
+    found = drawn(model, sampling, 24)
+    assert found == drawn(model, sampling, 24, resident=False)
+    assert [len(step.top) for step in found] == [sampling.top_logprobs] * 24
+
+
+def test_greedy_takes_the_likeliest_and_knows_its_probability(model: LanguageModel) -> None:
+    steps = drawn(model, GREEDY, 10)
+    model.reset()
+    logits = model.prefill(PROMPT).astype(np.float64)
+    for step in steps:
+        shares = logits - logits.max()
+        expected = shares - np.log(np.exp(shares).sum())
+        assert step.token == int(logits.argmax())
+        assert step.logprob == pytest.approx(expected[step.token], abs=1e-5)
+        logits = model.decode_one_token(step.token).astype(np.float64)
+
+
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize("steps", [2, 3, 5, 16])
 def test_submissions_of_any_length(
@@ -130,6 +163,39 @@ def test_streams_in_turns(model: LanguageModel) -> None:
     for sampler in samplers:
         sampler.close()
     other.close()
+
+
+def test_a_loop_beside_other_calls(model: LanguageModel) -> None:
+    """Calls of another program on the same device, from another thread."""
+    alone = drawn(model, GREEDY, 30)
+    golden = np.load(MODELS.parent / "programs" / "mlp.npz")
+    method = pteron.load(MODELS.parent / "programs" / "mlp.pte")["forward"]
+    ended = threading.Event()
+    wrong: list[float] = []
+
+    def call_again_and_again() -> None:
+        while not ended.is_set():
+            (found,) = method(golden["case0_input0"])
+            wrong.append(float(np.abs(found - golden["case0_output0"]).max()))
+
+    other = threading.Thread(target=call_again_and_again)
+    other.start()
+    try:
+        for _ in range(3):
+            assert drawn(model, GREEDY, 30) == alone
+    finally:
+        ended.set()
+        other.join()
+    assert len(wrong) > 3
+    assert max(wrong) < 1e-5
+
+
+def test_prompts_that_are_refused(model: LanguageModel) -> None:
+    sampler = sampler_of(model, GREEDY)
+    for ids, message in (([], "at least one token"), ([3] * 65, "the context, which holds 64")):
+        with pytest.raises(pteron.InputError, match=message):
+            next(iter(generate_step(model, sampler, ids, 5)))
+    sampler.close()
 
 
 def test_the_host_writes_and_plans_nothing(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:

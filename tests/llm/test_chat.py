@@ -40,21 +40,11 @@ def test_without_a_template() -> None:
 
 
 def test_tokens_and_variables_reach_the_template() -> None:
-    template = "{{ bos_token }}{{ tools | tojson }}{% if not think %}quick{% endif %}{{ eos_token }}"
-    text = render([], template, bos="<s>", eos="</s>", tools=[{"name": "größe<"}], think=False)
-    assert text == '<s>[{"name": "größe<"}]quick</s>'
-
-
-def test_blocks_leave_no_layout_behind() -> None:
     template = (
-        "{% for m in messages %}\n    {% if loop.first %}\n{{ m.role }}\n    {% endif %}\n{% endfor %}\n"
+        "{{ bos_token }}{{ tools | tojson }}{% if think is defined and think is false %}quick{% endif %}"
     )
-    assert render(MESSAGES, template) == "system\n"
-
-
-def test_loops_can_stop() -> None:
-    template = "{% for m in messages %}{{ m.role }}{% break %}{% endfor %}"
-    assert render(MESSAGES, template) == "system"
+    text = render([], template + "{{ eos_token }}", bos="<s>", eos="</s>", tools=[{"a": "ö<"}], think=False)
+    assert text == '<s>[{"a": "ö<"}]quick</s>'
 
 
 def test_a_template_may_refuse() -> None:
@@ -65,7 +55,6 @@ def test_a_template_may_refuse() -> None:
         render(MESSAGES, "{% for %}")
 
 
-TOOLS = [{"type": "function", "function": {"name": "größe", "parameters": {"type": "object"}}}]
 # Small versions of known models' templates: (template, variables, the prompt for MESSAGES and an answer).
 FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "smollm3": (
@@ -88,38 +77,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"enable_thinking": False},
         "<|im_start|>system\nBe brief. /no_think<|im_end|>\n<|im_start|>user\nHello <there> & you<|im_end|>\n"
         "<|im_start|>assistant\nHi.<|im_end|>\n<|im_start|>assistant\n",
-    ),
-    "qwen3": (
-        """\
-{%- if tools %}
-    {{- '<|im_start|>system\\n' }}
-    {%- for tool in tools %}
-        {{- "\\n" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- "<|im_end|>\\n" }}
-{%- endif %}
-{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi_step_tool and message.role == "user" %}
-        {%- set ns.multi_step_tool = false %}
-        {%- set ns.last_query_index = index %}
-        {%- break %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- if loop.index0 > ns.last_query_index %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
-    {{- message.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>' + '\\n' }}
-{%- endfor %}
-{%- if enable_thinking is defined and enable_thinking is false %}
-    {{- '<think>\\n\\n</think>\\n\\n' }}
-{%- endif %}""",
-        {"tools": TOOLS, "enable_thinking": False},
-        "<|im_start|>system\n\n"
-        '{"type": "function", "function": {"name": "größe", "parameters": {"type": "object"}}}<|im_end|>\n'
-        "Be brief.<|im_end|>\nHello <there> & you<|im_end|>\n"
-        "<think>\n\n</think>\n\nHi.<|im_end|>\n<think>\n\n</think>\n\n",
     ),
     "llama 3.1": (
         """\
@@ -151,28 +108,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "<|start_header_id|>user<|end_header_id|>\n\nHello <there> & you<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\nHi.<|eot_id|>",
     ),
-    "mistral": (
-        """\
-{%- if messages[0]["role"] == "system" %}
-    {%- set system_message = messages[0]["content"] %}
-    {%- set loop_messages = messages[1:] %}
-{%- endif %}
-{{- bos_token }}
-{%- for message in loop_messages %}
-    {%- if (message["role"] == "user") != (loop.index0 % 2 == 0) %}
-        {{- raise_exception("After the optional system message, roles must alternate") }}
-    {%- endif %}
-    {%- if message["role"] == "user" %}
-        {%- if loop.first and system_message is defined %}
-            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
-        {%- endif %}
-    {%- else %}
-        {{- " " + message["content"] + eos_token }}
-    {%- endif %}
-{%- endfor %}""",
-        {"bos": "<s>", "eos": "</s>"},
-        "<s>[INST] Be brief.\n\nHello <there> & you[/INST] Hi.</s>",
-    ),
 }
 
 
@@ -181,14 +116,6 @@ def test_templates_of_known_models(family: str) -> None:
     template, variables, expected = FAMILIES[family]
     answer = {"role": "assistant", "content": "Hi."}
     assert render([*MESSAGES, answer], template, **variables) == expected
-
-
-def test_variables_set_in_a_generation_block_stay_there() -> None:
-    """As in transformers, except that `break` may leave a loop from inside the block."""
-    template = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}"
-    assert render([], template) == "21"
-    template = "{% for m in messages %}{% generation %}{{ m.role }}{% break %}{% endgeneration %}{% endfor %}"
-    assert render(MESSAGES, template) == "system"
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +165,14 @@ def test_a_slow_template_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_templates_do_still_works() -> None:
-    """Each of these is in a template of a known model."""
+    """Each of these is in a template of a known model. Variables set in a generation block stay there, as in
+    transformers; `break` may leave a loop from inside the block."""
     cases = {
+        "{% for m in messages %}\n    {% if loop.first %}\n{{ m.role }}\n    {% endif %}\n{% endfor %}\n"
+        "": "system\n",
+        "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}": "21",
+        "{% for m in messages %}{% generation %}{{ m.role }}{% break %}{% endgeneration %}{% endfor %}"
+        "": "system",
         "{{ messages[1:] | length }}": str(len(MESSAGES) - 1),
         "{{ messages[::-1][0].role }}": MESSAGES[-1]["role"],
         "{% set ns = namespace(found=false) %}{% for m in messages %}{% set ns.found = true %}{% endfor %}"

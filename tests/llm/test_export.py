@@ -247,10 +247,3 @@ def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(cost, "available_memory", lambda: 10**8)
     with pytest.raises(PteronError, match=r"only 0\.1 GB of memory are free"):
         cost.check_memory(checkpoint, 2048)
-
-
-def test_a_damaged_gguf_file_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
-    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(10))
-    with pytest.raises(FormatError, match=r"model\.gguf is damaged"):
-        read_checkpoint(tmp_path / "model.gguf")

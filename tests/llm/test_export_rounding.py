@@ -87,21 +87,6 @@ def test_independent_inputs_leave_nothing_to_make_good(random: Any) -> None:
     assert torch.allclose(nearest.scales, fed_back.scales)
 
 
-def test_feedback_makes_results_better(random: Any) -> None:
-    """With correlated inputs, as in language models: less than half the loss of rounding to nearest."""
-    weight = torch.randn(24, 8 * GROUP, generator=random)
-    inputs = torch.randn(400, 12, generator=random) @ torch.randn(12, 8 * GROUP, generator=random)
-    inputs += 0.2 * torch.randn(inputs.shape, generator=random)
-    by = {
-        "extremes": by_extremes(weight, GROUP),
-        "nearest": quantize_nearest(weight, GROUP),
-        "feedback": quantize_gptq(weight, GROUP, inputs.T @ inputs),
-    }
-    losses = {name: loss(weight, rounded, inputs) for name, rounded in by.items()}
-    assert losses["feedback"] < 0.5 * losses["nearest"]
-    assert losses["nearest"] < losses["extremes"]
-
-
 def test_feedback_comes_near_the_best_there_is(random: Any) -> None:
     """Compared with all possible integers of a row of six weights at the chosen scale."""
     found = best = nearest = 0.0

@@ -11,7 +11,6 @@ from llm_fixtures import A, B
 
 from pteron import DeviceError
 from pteron.llm import LLM, Sampling
-from pteron.runtime import Method
 
 COUNT = 5
 SEEDED = Sampling(temperature=0.8, top_k=20, repetition_penalty=1.3, seed=5)
@@ -79,30 +78,6 @@ def test_the_others_go_on(llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch) 
         found += [piece.token for piece in beside]
         assert found[:COUNT] == expected[1]
         assert tokens(llm, A, None) == expected[0]
-
-
-def test_a_method_that_fails_loses_the_cache(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache is cleared before the next use, and the whole prompt is prefilled again."""
-    expected = tokens(llm, A, False)
-    tokens(llm, B, False)
-    assert llm.statistics.reused_tokens == 20
-    cleared: list[int] = []
-    reset = Method.reset
-
-    def noting(method: Method) -> None:
-        cleared.append(llm.model.position)
-        reset(method)
-
-    monkeypatch.setattr(Method, "reset", noting)
-    faults = Faults(monkeypatch)
-    faults.arm("fill", 1)
-    with pytest.raises(DeviceError, match=MESSAGE):
-        tokens(llm, B, False)
-    assert faults.disarm()
-    assert not cleared
-    assert tokens(llm, A, False) == expected
-    assert llm.statistics.reused_tokens == 0
-    assert len(cleared) == 1
 
 
 def test_a_stream_whose_device_fails_at_its_end(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

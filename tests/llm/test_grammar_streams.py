@@ -10,14 +10,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
 from llm_fixtures import MODELS
 
 import pteron
 from pteron.errors import InputError
-from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step, submission
+from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step
+from pteron.llm.engine import steppers
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
@@ -85,13 +85,6 @@ class TestTexts:
         text = generated(llm, grammar, sampling=Sampling(temperature, seed=4))
         assert re.fullmatch(pattern, text)
         assert llm.statistics.finish_reason == "stop"
-
-    @pytest.mark.parametrize("temperature", [0.0, 2.0])
-    def test_rules(self, temperature: float, llm: LLM) -> None:
-        rules = 'start: term ("+" term){1,3} "=" \nterm: /[1-9][0-9]?/ | "(" term "*" /[2-4]/ ")"'
-        text = generated(llm, Grammar.lark(llm.tokenizer, rules), sampling=Sampling(temperature, seed=1))
-        if llm.statistics.finish_reason == "stop":
-            assert isinstance(eval(text.removesuffix("=")), int)
 
     def test_a_text_that_is_cut_off(self, llm: LLM, person: Grammar) -> None:
         begun = generated(llm, person, max_new_tokens=7)
@@ -162,9 +155,9 @@ class TestLoop:
 
             monkeypatch.setattr(owner, name, noted)
 
-        noting(LanguageModel, "launch", "model")
+        noting(LanguageModel, "submit", "model")
         noting(Matcher, "mask", "mask")
-        noting(submission, "submit", "draw")
+        noting(steppers, "submit_commands", "draw")
         generated(llm, person, max_new_tokens=4)
         assert events == ["model", "mask", "draw"] * 4
 
@@ -201,22 +194,6 @@ class TestLoop:
         with pytest.raises(InputError, match="grammar"):
             generated(llm, grammar, sampling=Sampling(logit_bias=dict.fromkeys(banned, -100.0)))
         assert generated(llm, grammar) in ("0", "1")  # the model is still usable
-
-    def test_poison_in_the_mask(self, llm: LLM) -> None:
-        """A mask left in memory by an earlier stream does not allow tokens in the next."""
-        grammar = Grammar.regex(llm.tokenizer, "q{5}")
-        assert generated(llm, grammar, sampling=Sampling(5.0, seed=1)) == "qqqqq"
-        sampler = llm.model.sampler(Sampling(), masked=True)
-        logits = np.zeros(llm.model.vocabulary, np.float32)
-        sampler.draw(logits, 0)
-        sampler.close()
-        assert generated(llm, grammar, sampling=Sampling(5.0, seed=2)) == "qqqqq"
-
-    def test_a_stream_that_is_left(self, llm: LLM, person: Grammar) -> None:
-        stream = llm.generate(PROMPT, grammar=person)
-        next(stream)
-        stream.close()
-        assert generated(llm, Grammar.regex(llm.tokenizer, "(yes|no)")) in ("yes", "no")
 
     def test_what_is_refused(self, llm: LLM) -> None:
         with pytest.raises(InputError, match="grammar must be a Grammar"):

@@ -9,11 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from byte_tokenizer import ByteTokenizer
-from interruption import SignalAfter, is_interrupted, moments
+from interruption import is_interrupted, moments
 from llm_fixtures import TINY, A, B
 
-from pteron import Device, DeviceError
 from pteron.llm import LLM
 
 
@@ -60,36 +58,6 @@ def test_the_next_generation_is_right(llm: LLM) -> None:
         interrupted += is_interrupted(generate_all, seconds)
         assert [generate(llm, ids) for ids in (A, B)] == expected
     assert interrupted
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="uses a timer signal")
-def test_a_handler_that_closes(device: Device) -> None:
-    """A signal handler (such as SIGTERM's) calls close. During a call on the same thread this is refused as
-    re-entrant; at other moments the stream ends."""
-    refused = 0
-    for fraction in (2, 5, 8):
-        with LLM(TINY, ByteTokenizer(), device=device) as llm:
-            errors: list[DeviceError] = []
-
-            def close(llm: LLM = llm, errors: list[DeviceError] = errors) -> None:
-                try:
-                    llm.close()
-                except DeviceError as refusal:
-                    errors.append(refusal)
-
-            expected = generate(llm, A)
-            (whole,) = moments(lambda llm=llm: generate(llm, A), 1)  # type: ignore[misc]
-            with SignalAfter(whole * fraction / 10, close):
-                try:
-                    assert generate(llm, A) == expected
-                except DeviceError as error:
-                    if errors or "closed" not in str(error):
-                        raise
-            for each in errors:
-                assert "re-entrant call: a signal handler or finalizer" in str(each)
-                assert generate(llm, A) == expected
-        refused += len(errors)
-    assert refused
 
 
 ENDING = """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from byte_tokenizer import FIRST_BYTE, ByteTokenizer
+from byte_tokenizer import ByteTokenizer
 from llm_fixtures import TINY
 from perplexity import perplexity
 
@@ -67,20 +67,6 @@ class TestTinyModel:
             fresh.close()
             turns += [{"role": "assistant", "content": answer[:2]}, {"role": "user", "content": "b"}]
 
-    def test_reset_forgets(self, llm: LLM) -> None:
-        first = tokens_of(llm.generate("hello", max_new_tokens=5))
-        llm.reset()
-        assert tokens_of(llm.generate("hello", max_new_tokens=5)) == first
-        assert llm.statistics.reused_tokens == 0
-
-    def test_a_generation_left_early_spoils_nothing(self, llm: LLM) -> None:
-        whole = tokens_of(llm.generate("hello there", max_new_tokens=10))
-        left = llm.generate("hello there", max_new_tokens=10)
-        next(left)
-        left.close()
-        assert tokens_of(llm.generate("hello there", max_new_tokens=10)) == whole
-        assert llm.statistics.reused_tokens > 0
-
     def test_an_empty_prompt_opens_a_text(self, llm: LLM) -> None:
         assert len(tokens_of(llm.generate("", max_new_tokens=3, stop_ids=()))) == 3
         assert llm.statistics.prompt_tokens == 1
@@ -93,19 +79,6 @@ class TestTinyModel:
         assert llm.statistics.prompt_tokens == 64 - 8
         kept = [1, *ids[len(ids) - 55 :]]
         assert truncated == tokens_of(llm.generate(kept, max_new_tokens=8, stop_ids=()))
-
-    def test_no_room_for_anything(self, llm: LLM) -> None:
-        with pytest.raises(pteron.InputError, match="at least 1"):
-            llm.generate("a", max_new_tokens=0)
-
-
-def test_an_emoji_spread_over_tokens_comes_out_once() -> None:
-    stream = ByteTokenizer().stream()
-    pieces = [stream.push(FIRST_BYTE + byte) for byte in "a🙂b".encode()]
-    assert pieces == ["a", "", "", "", "🙂", "b"]
-    half = [stream.push(FIRST_BYTE + byte) for byte in "🙂".encode()[:2]]
-    assert half == ["", ""]
-    assert stream.finish() == "�"
 
 
 def test_stop_scanner_holds_back_no_more_than_it_must() -> None:
@@ -152,11 +125,3 @@ class TestStories:
         found = perplexity(stories.model, golden["text_ids"])
         stories.reset()
         assert found == pytest.approx(golden["quantized"]["perplexity"], rel=0.005)
-
-    def test_loop_and_single_steps_give_the_same_tokens(self, stories: LLM) -> None:
-        sampling = Sampling(temperature=0.8, top_p=0.9, seed=42)
-        found = [
-            tokens_of(stories.generate("The dog", max_new_tokens=25, sampling=sampling, resident=resident))
-            for resident in (True, False)
-        ]
-        assert found[0] == found[1]

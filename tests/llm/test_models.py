@@ -11,7 +11,7 @@ import pytest
 from llm_fixtures import MODELS
 
 import pteron
-from pteron import Device, FormatError, InputError, Program
+from pteron import Device, FormatError, Program
 from pteron.llm import LanguageModel
 
 TOLERANCE = {
@@ -76,12 +76,6 @@ def test_a_prompt_of_three_times_the_sequence() -> None:
             np.testing.assert_allclose(model.decode_one_token(token), expected, atol=1e-4, rtol=0)
 
 
-def test_tokens_outside_the_vocabulary_are_refused() -> None:
-    model = LanguageModel(pteron.load(MODELS / "tiny_llama_q4.pte"))
-    with pytest.raises(InputError, match="512 is outside the vocabulary of 512"):
-        model.prefill([3, 512])
-
-
 @pytest.mark.parametrize("name", ["mlp", "training"])  # a loss is a single number
 def test_programs_that_are_no_language_model_are_refused(name: str) -> None:
     program = pteron.load(MODELS.parent / "programs" / f"{name}.pte")
@@ -121,14 +115,5 @@ def loaded(device: Device, **results: tuple[object, ...]) -> LanguageModel:
 def test_constants_of_wrong_types(device: Device, name: str, value: object) -> None:
     with pytest.raises(FormatError, match=rf"tiny_llama_q4\.pte: {name} is no constant"):
         loaded(device, **{name: (value,)})
-
-
-def test_a_context_of_less_than_nothing(device: Device) -> None:
     with pytest.raises(FormatError, match=r"tiny_llama_q4\.pte: a context of -5 tokens"):
         loaded(device, get_max_context_len=(-5,))
-
-
-def test_a_token_that_opens_texts_but_is_none(device: Device) -> None:
-    model = loaded(device, get_bos_id=(10**9,))
-    with pytest.raises(InputError, match="token 1000000000 is outside the vocabulary"):
-        model.prefill([model.bos_id or 0])

@@ -40,13 +40,11 @@ def check(*cases: tuple[str, Sampling, int], model: str = "stories15m") -> None:
     assert with_all == with_none
 
 
-def test_on_this_device() -> None:
-    check((STORY, GREEDY, 70), (PARK, SEEDED, 30))
-
-
-@pytest.mark.long
-def test_to_the_end_of_the_context() -> None:
-    check((STORY, GREEDY, 240), (PARK, SEEDED, 120))
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize(("greedy", "seeded"), [(70, 30), (240, 120)])
+def test_on_this_device(greedy: int, seeded: int) -> None:
+    """The second time to the end of the context."""
+    check((STORY, GREEDY, greedy), (PARK, SEEDED, seeded))
 
 
 @pytest.mark.parametrize("route", ["by subgroups", "by workgroups"])

@@ -16,7 +16,7 @@ from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.form import RING, Form, bits, numbers
-from pteron.llm.sampling.graphs import STEPS, WORDS, sampler_graph
+from pteron.llm.sampling.graphs import STEPS, sampler_graph
 from pteron.llm.sampling.logits_rows import LogitsRows, Numbers
 from pteron.llm.sampling.operator import pick, scan, search_limit
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
@@ -62,12 +62,11 @@ def draws(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
-    penalty: float = 1.0,
     seed: int = 7,
     target: Target | None = None,
 ) -> tuple[Array, Array]:
     """The tokens of some steps, each drawn from the same logits, and their log-probabilities."""
-    sampling = Sampling(temperature, top_k, top_p, min_p, penalty, seed)
+    sampling = Sampling(temperature, top_k, top_p, min_p, seed=seed)
     graph = sampler_graph(logits.size, Form.of(sampling, logits.size), DType.F32)
     session = Delegate(Session.of(graph, Device.open(), target=target))
     session.device.write(session.states[State(STEPS)], np.array([steps.start], np.int32))
@@ -158,19 +157,6 @@ class TestNoise:
         distances = np.exp(-8192 * np.exp(-ordered)) - (np.arange(ordered.size) + 0.5) / ordered.size
         assert np.abs(distances).max() * np.sqrt(ordered.size) < 1.95  # Kolmogorov and Smirnov, at 0.1 %
 
-    @pytest.mark.parametrize("half", [0, 1])
-    @pytest.mark.parametrize("neighbour", [(1, 0, 0), (0, 1, 0), (0, 0, 1)], ids=["seed", "step", "token"])
-    def test_neighbours_are_independent(self, neighbour: tuple[int, int, int], half: int) -> None:
-        count, tokens, deviations = 1 << 16, np.arange(1 << 16), []
-        for seed in range(3):
-            for step in range(8):
-                here = threefry(seed, step, tokens)[half]
-                there = threefry(seed + neighbour[0], step + neighbour[1], tokens + neighbour[2])[half]
-                product = (here / 2**32 - 0.5) * (there / 2**32 - 0.5)
-                flips = np.unpackbits((here ^ there).view(np.uint8)).reshape(count, 32).mean(axis=0)
-                deviations += [product.sum() * 12 / np.sqrt(count), *((flips - 0.5) * 2 * np.sqrt(count))]
-        assert np.abs(deviations).max() < 5.5  # standard deviations, the greatest of 792
-
 
 def gumbel(high: int, low: int) -> float:
     """The noise of 64 random bits."""
@@ -191,10 +177,10 @@ def last_place(
     divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))
     numbers = Numbers(0, divisor, int(top_k), bits(top_p))
     if int(top_k):
-        yield from search_limit(row, numbers, None, between or search, counts=True)
+        yield from search_limit(row, numbers, None, between or search, is_top_k=True)
     if top_p < 1:
         limit = between if int(top_k) else None
-        yield from search_limit(row, numbers, limit, search, counts=False)
+        yield from search_limit(row, numbers, limit, search, is_top_k=False)
 
 
 def kept(logits: Array, temperature: float, top_k: int, top_p: float, target: Target) -> Array:
@@ -343,20 +329,6 @@ class TestDraws:
         tokens, _ = draws(np.full(4100, odd, np.float32), range(3), temperature=temperature, target=target)
         assert ((tokens >= 0) & (tokens < 4100)).all()
 
-    def test_a_penalty_makes_seen_tokens_less_likely(self, target: Target) -> None:
-        """Greedy, so that each token is the likeliest after those before it were penalised."""
-        logits = np.array([2.0, -0.5, 1.7, 1.2, -np.inf, -0.7], np.float32)
-        tokens, _ = draws(logits, range(9), temperature=0.0, penalty=1.6, target=target)
-        seen = np.zeros(6, bool)
-        for token in tokens:
-            values = np.where(seen, np.where(logits < 0, logits * 1.6, logits / 1.6), logits)
-            assert token == values.argmax()
-            seen[token] = True
-        negative = np.array([-1.0, -1.1, -1.5], np.float32)
-        assert draws(negative, range(3), temperature=0.0, penalty=2.0)[0].tolist() == [0, 1, 2]
-        drawn, _ = draws(negative, range(40), temperature=1e-6, top_k=1, penalty=2.0, target=target)
-        assert drawn[:3].tolist() == [0, 1, 2]
-
     def test_seeds_and_steps_repeat_and_differ(self) -> None:
         tokens = [draws(flat(5000), range(10), seed=seed)[0].tolist() for seed in (1, 1, 2)]
         assert tokens[0] == tokens[1] != tokens[2]
@@ -384,10 +356,4 @@ class TestGrowth:
         for place, growth in growths:
             start[place] += 3 * growth
         np.testing.assert_array_equal(found, start)
-        sampler.close()
-
-    def test_none_grow_where_none_are_given(self, device: Device) -> None:
-        sampler = Sampler(device, 100, Sampling())
-        sampler.draw(np.zeros(100, np.float32), 0)
-        assert device.read(sampler._states[State(WORDS)], 4) == bytes(4)
         sampler.close()

@@ -15,11 +15,8 @@ from pteron.gpu import Device, submit
 from pteron.host.tensors import View
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling.batch_sampler import BatchSampler
-from pteron.llm.sampling.form import bits, numbers
-from pteron.llm.sampling.logits_rows import DRAWS, FIRST, SETTINGS_WORDS
-from pteron.ops import Target
-from pteron.wgsl import Kernel, compose
 
+pytestmark = pytest.mark.usefixtures("on_route")
 Array = npt.NDArray[Any]
 SLOTS = 7
 TEXTS = [
@@ -31,15 +28,6 @@ TEXTS = [
     Sampling(presence_penalty=1.0, frequency_penalty=0.5, top_logprobs=20),
 ]
 PROMPTS = [(1, 2, 3), (4,), (5, 6), (7, 8, 9, 10), (1, 1, 5, 12), (2, 30)]
-
-
-@pytest.fixture(autouse=True)
-def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels for CPUs and for GPUs."""
-    Sampler._sessions.clear()
-    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
-    yield
-    Sampler._sessions.clear()
 
 
 class Bench:
@@ -215,30 +203,3 @@ def test_other_numbers_compile_nothing(device: Device) -> None:
     assert set(kernels) == {kernels[0]}
     assert len(bench.rows._sessions) == 1
     bench.close()
-
-
-def test_words_of_a_slot_have_one_order() -> None:
-    """Kernels find each number where `numbers` puts it."""
-    constants = compose(
-        Kernel(
-            "pteron.llm.sampling",
-            "sample_change",
-            use_single_row="batch_rows",
-            use_single_slot="batch_settings",
-        )
-    ).constants
-    given = numbers(Sampling(0.9, 40, 0.8, 1.0, 1.3, 6, 0.5, 0.25, top_logprobs=4))
-    expected = {
-        "SEED": 6,
-        "TEMPERATURE": bits(0.9),
-        "TOP_K": 40,
-        "TOP_P": bits(0.8),
-        "LOG_MIN_P": bits(0.0),
-        "PENALTY": bits(1.3),
-        "PRESENCE": bits(0.5),
-        "FREQUENCY": bits(0.25),
-        "TOPS": 4,
-    }
-    assert {name: given[constants[name]] for name in expected} == expected
-    assert len(given) == len(expected)
-    assert [constants[name] for name in ("FIRST", "DRAWS", "SETTINGS")] == [FIRST, DRAWS, SETTINGS_WORDS]

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pteron.dtypes import DType, Storage
+from pteron.dtypes import DType
 from pteron.errors import InputError
-from pteron.gpu import Device, submit
-from pteron.host.tensors import View
+from pteron.gpu import Device
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
-from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import DRAWN, MASK
-from pteron.llm.sampling.sampler import RecentSessions
-from pteron.ops import Target
+from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.ops.operand import State
 
+pytestmark = pytest.mark.usefixtures("on_route")
 Array = npt.NDArray[Any]
 SIZES = (1, 31, 257, 4099)
-
-
-@pytest.fixture(autouse=True)
-def _on_route(target: Target, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels for CPUs and for GPUs."""
-    Sampler._sessions.clear()
-    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
-    yield
-    Sampler._sessions.clear()
 
 
 def drawn(
@@ -297,16 +285,16 @@ class TestSharing:
     )
 
     def test_other_numbers_compile_nothing(self, device: Device) -> None:
-        logits, recent = spread(4099), RecentSessions()
+        logits, sessions = spread(4099), SamplerSessions()
         answers = {sampling: drawn(device, logits, sampling, 6) for sampling in self.NUMBERS}
         made: list[tuple[int, int, int]] = []
         for sampling in (*self.NUMBERS, *reversed(self.NUMBERS)):
-            sampler = Sampler(device, 4099, sampling, recent=recent)
+            sampler = Sampler(device, 4099, sampling, sessions=sessions)
             sampler.remember(())
             assert draws_of(device, sampler, logits, 6) == answers[sampling]
             sampler.close()
             counters = sampler._session.counters
-            made.append((len(recent), len(device._pipelines), counters.plans))
+            made.append((len(sessions), len(device._pipelines), counters.plans))
         assert set(made) == {made[0]}
         assert made[0][::2] == (1, 1)
 
@@ -322,14 +310,6 @@ class TestSharing:
         for sampler in samplers:
             sampler.close()
 
-    def test_a_form_has_parts_and_no_numbers(self) -> None:
-        assert Form.of(Sampling(), 100).is_plain
-        assert Form.of(Sampling(seed=5, top_k=3, top_p=0.5, min_p=0.1), 100).is_plain
-        one, other, all_kept = Sampling(0.5, top_k=5), Sampling(1.5, top_k=50, min_p=0.2), Sampling(1, 100)
-        assert Form.of(one, 100) == Form.of(other, 100) != Form.of(all_kept, 100)
-        for flags in ("", "is_random", " ".join(field.name for field in fields(Form))):
-            assert Form.parse(flags).flags == flags
-
 
 class TestStates:
     def test_poison_in_the_ring_is_not_read(self, device: Device) -> None:
@@ -340,22 +320,6 @@ class TestStates:
         last = sampler.read(data, 3)
         assert last.top[0] == (last.token, last.logprob)
         assert len(last.top) == 20
-        sampler.close()
-
-    def test_several_draws_in_one_submission(self, device: Device) -> None:
-        """Counts grow and lists are written on the GPU, without the host."""
-        logits = spread(2049)
-        sampling = Sampling(0.9, presence_penalty=0.5, frequency_penalty=1.0, top_logprobs=4, seed=8)
-        expected = drawn(device, logits, sampling, 12)
-        buffer = device.create_buffer(logits.nbytes, "logits")
-        device.write(buffer, logits)
-        view = View(buffer, 0, (1, logits.size), DType.F32, Storage.F32)
-        sampler = Sampler(device, logits.size, sampling)
-        with device.lock:
-            submit(device, [sampler.replay(view, 0, sampler.token.buffer)] * 12)
-        data = device.read(sampler.drawn, sampler.drawn_bytes)
-        found = [sampler.read(data, step) for step in range(12)]
-        assert found == expected
         sampler.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
-from llm_fixtures import MODELS, TINY, run_in_threads
+from llm_fixtures import MODELS, TINY
 
 import pteron
 from pteron import Device
@@ -84,17 +84,6 @@ def test_a_system_prompt_is_read_once(routed_llm: LLM) -> None:
     assert routed_llm.pool.live == 5
 
 
-def test_in_threads(llm: LLM) -> None:
-    right = [alone(llm, question) for question in QUESTIONS]
-    pieces(llm, SYSTEM, 1)
-
-    def work(index: int) -> None:
-        assert pieces(llm, SYSTEM + QUESTIONS[index]) == right[index]
-
-    run_in_threads(work, range(len(QUESTIONS)))
-    assert llm.pool.live <= 6
-
-
 def test_the_source_keeps_its_own(llm: LLM) -> None:
     """A running stream is not affected by streams that copy its prefix and then diverge from it. They copy
     only positions that have been computed."""
@@ -134,21 +123,6 @@ def test_a_short_beginning_is_read(stories: LLM) -> None:
         pieces(stories, [*held, 2000, 2001])
         assert stories.statistics.reused_tokens == expected
         stream.close()
-
-
-def test_a_model_that_was_trained(stories: LLM) -> None:
-    """A stream copies the prefix that another, still running stream has prefilled; its answer is right."""
-    text = list(stories.encode("Once upon a time, there was a little girl named Lily. " * 6))
-    stories.reset()
-    pieces(stories, text[:-5], 1)
-    right = pieces(stories, text, 8)
-    assert stories.statistics.reused_tokens == len(text) - 5
-    stories.reset()
-    stream = stories.generate(text[:-5], max_new_tokens=30, stop_ids=())
-    next(stream)
-    assert pieces(stories, text, 8) == right
-    assert stories.statistics.reused_tokens == len(text) - 5
-    assert len(list(stream)) >= 29
 
 
 def test_the_bound_holds_for_copies(device: Device) -> None:

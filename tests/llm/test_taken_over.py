@@ -90,12 +90,3 @@ def test_threads_that_share_a_sequence(model: LanguageModel) -> None:
     run_in_threads(work, (A, B, A))
     model.reset()
     np.testing.assert_allclose(model.prefill(A), expected[tuple(A)], atol=1e-4)
-
-
-def test_sequences_side_by_side(model: LanguageModel) -> None:
-    """Two sequences of one model can be used at the same time, as the error message suggests."""
-    expected = [tokens(model, ids, None) for ids in (A, B)]
-    model.reset()
-    loops = [loop(model, A, None), loop(model.sequence(), B, None)]
-    found = [[drawn.token for drawn in pair] for pair in zip(*loops, strict=True)]
-    assert [list(column) for column in zip(*found, strict=True)] == expected

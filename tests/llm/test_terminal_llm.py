@@ -168,22 +168,6 @@ def test_a_conversation(
     assert json.loads((tmp_path / "empty.json").read_text("utf-8")) == []
 
 
-def test_ctrl_c_ends_a_text_and_the_command(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    original = LLM.generate
-
-    def interrupted(self: LLM, *arguments: object, **others: object) -> object:
-        pieces = original(self, *arguments, **others)  # type: ignore[arg-type]
-        yield next(pieces)
-        pieces.close()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(LLM, "generate", interrupted)
-    assert main(["generate", str(folder), "--prompt", "Once", "--quiet"]) == 130
-    assert capsys.readouterr().out == "Once upon …\n"
-
-
 def test_the_model_s_own_sampling_is_greedy_where_nothing_is_said(folder: Path) -> None:
     with LLM(folder) as llm:
         assert llm.sampling == Sampling()

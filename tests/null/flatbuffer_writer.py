@@ -20,7 +20,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class ScalarVector:
     format: str
     values: Sequence[float]
 
@@ -32,7 +32,7 @@ class Fields:
     slots: Mapping[int, Field]
 
 
-Field: TypeAlias = Scalar | Numbers | Fields | Sequence[Fields] | str | bytes
+Field: TypeAlias = Scalar | ScalarVector | Fields | Sequence[Fields] | str | bytes
 
 
 def int8(value: int) -> Scalar:
@@ -55,16 +55,16 @@ def uint64(value: int) -> Scalar:
     return Scalar("Q", value)
 
 
-def int32s(*values: int) -> Numbers:
-    return Numbers("i", values)
+def int32s(*values: int) -> ScalarVector:
+    return ScalarVector("i", values)
 
 
-def int64s(*values: int) -> Numbers:
-    return Numbers("q", values)
+def int64s(*values: int) -> ScalarVector:
+    return ScalarVector("q", values)
 
 
-def uint64s(*values: int) -> Numbers:
-    return Numbers("Q", values)
+def uint64s(*values: int) -> ScalarVector:
+    return ScalarVector("Q", values)
 
 
 def write_flatbuffer(root: Fields, identifier: bytes, header: bytes = b"") -> bytes:
@@ -88,7 +88,7 @@ def _write(data: bytearray, field: Field, pending: deque[tuple[int, Field]]) -> 
             content = field.encode() if isinstance(field, str) else field
             position = len(data)
             data.extend(pack("<I", len(content)) + content + b"\0")
-        case Numbers(format, values):
+        case ScalarVector(format, values):
             position = len(data)
             data.extend(pack(f"<I{len(values)}{format}", len(values), *values))
         case Fields(slots):

@@ -46,7 +46,6 @@ class Machine:
             pytest.skip("needs PyTorch")
         record = MethodRecord(
             "forward", tuple(values), (0,), tuple(outputs), tuple(instructions), tuple(operators), (),
-            (0, 1024),
         )  # fmt: skip
         runnable: list[HostOperator] = [operator for operator in found if operator is not None]
         self.interpreter = Interpreter("written.pte, method forward", record, runnable, [])

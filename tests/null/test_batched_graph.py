@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,20 +53,16 @@ def test_a_model_over_rows(name: str, models: Path) -> None:
     assert logits.shape_max == (11, 512)
     prepared = prepare(made.graph)
     states = Compiled(prepared, Target()).placement.states
-    assert {states[id].tensor.shape_max for id in made.caches} == {(11, 64, *_heads(graph))}
-    assert all(states[id].tensor.shape_max == (11,) for id in (made.tokens, made.positions))
+    assert {states[id].bytes for id in made.caches} == {
+        4 * math.prod((11, 64, *cache_of(graph).shape_max[2:]))
+    }
+    assert all(states[id].bytes == 4 * 11 for id in (made.tokens, made.positions))
     assert made.capacity == 64
     compiled = Compiled(prepared, Target(is_cpu=False, workgroup_bytes_max=49152))
     for rows in (1, 5, 11):
         plan = compiled.plan(((rows,), None), {context.id: 40})
         assert plan.shapes[logits.id] == (rows, 512)
         assert plan.numbers({context.id: 64}) is not None  # of one bucket
-
-
-def _heads(graph: Graph) -> tuple[int, ...]:
-    cache = next(node for node in graph.nodes if node.name == ATTENTION).args[3]
-    assert isinstance(cache, Tensor)
-    return cache.shape_max[2:]
 
 
 def test_caches_are_known_by_name(graph: Graph) -> None:
@@ -79,59 +76,51 @@ def test_caches_are_known_by_name(graph: Graph) -> None:
     assert caches_of(next(node for node in graph.nodes if node.name == NORM)) == []
 
 
-def test_a_mask_is_of_one_sequence(graph: Graph) -> None:
-    mask = Tensor(
-        9000, DType.F32, (31, 64), Constant("mask", DType.F32, (31, 64), memoryview(bytes(31 * 256)))
-    )
-    with pytest.raises(UnsupportedError, match=r"cannot be batched: node 17 sdpa_with_kv_cache.*a mask"):
-        batch(changed(graph, ATTENTION, argument(7, mask)), 3)
-
-
-def test_a_cache_of_its_own(graph: Graph) -> None:
+def cache_of(graph: Graph) -> Tensor:
+    """The keys' cache of the first attention."""
     cache = next(node for node in graph.nodes if node.name == ATTENTION).args[3]
-    with pytest.raises(UnsupportedError, match="the cache of several attentions"):
-        batch(changed(graph, ATTENTION, argument(4, cache)), 3)
     assert isinstance(cache, Tensor)
+    return cache
+
+
+def position_of(graph: Graph) -> Value:
+    return next(node for node in graph.nodes if node.name == SLICE).args[2]
+
+
+def filled(cache: Tensor) -> Tensor:
     assert cache.constant is not None
     ones = memoryview(b"\1" * len(cache.constant.data))
-    filled = replace(cache, constant=replace(cache.constant, data=ones))
-    with pytest.raises(UnsupportedError, match="does not begin as zeros"):
-        batch(changed(graph, ATTENTION, argument(3, filled)), 3)
+    return replace(cache, constant=replace(cache.constant, data=ones))
 
 
-def test_rows_that_would_mix(graph: Graph) -> None:
-    def softmax(node: Node) -> Node:
-        return replace(node, name="aten._softmax.default", args=(node.args[0], 1, False, node.args[-1]))
-
-    with pytest.raises(UnsupportedError, match=r"node 8 aten._softmax.default: it has no batching rule"):
-        batch(changed(graph, NORM, softmax), 3)
-    with pytest.raises(UnsupportedError, match="not the last"):
-        batch(changed(graph, SELECT, argument(2, 3)), 3)
-    per_step = Tensor(
-        9000, DType.F32, (31, 64), Constant("steps", DType.F32, (31, 64), memoryview(bytes(31 * 256)))
-    )
-    with pytest.raises(UnsupportedError, match="has a value for every step"):
-        batch(changed(graph, ADD, argument(1, per_step)), 3)
+def call(name: str, *args: Value) -> Callable[[Node], Node]:
+    """A change to a call of another operator on the node's input, with its output."""
+    return lambda node: replace(node, name=name, args=(node.args[0], *args, node.args[-1]))
 
 
-def test_the_position_elsewhere(graph: Graph) -> None:
-    position = next(node for node in graph.nodes if node.name == SLICE).args[2]
-    with pytest.raises(UnsupportedError, match="it takes the position"):
-        batch(changed(graph, SLICE, argument(3, position)), 3)
-
-    def sized(node: Node) -> Node:
-        return replace(
-            node, name="et_vk.rms_norm.default", args=(node.args[0], node.args[1], position, node.args[-1])
-        )
-
-    with pytest.raises(UnsupportedError, match="which differs from sequence to sequence"):
-        batch(changed(graph, NORM, sized), 3)
+def without_attention(graph: Graph) -> Graph:
+    return replace(graph, nodes=tuple(node for node in graph.nodes if node.name != ATTENTION))
 
 
-def test_what_is_no_language_model(graph: Graph, programs: Path) -> None:
-    tokens, position = graph.inputs
-    with pytest.raises(UnsupportedError, match=r"not \(tokens \[1, steps\], position \[1\]\)"):
-        batch(replace(graph, inputs=(position, tokens)), 3)
-    no_cache = replace(graph, nodes=tuple(node for node in graph.nodes if node.name != ATTENTION))
-    with pytest.raises(UnsupportedError, match="it has no KV cache"):
-        batch(no_cache, 3)
+ROWS = Tensor(9000, DType.F32, (31, 64), Constant("rows", DType.F32, (31, 64), memoryview(bytes(31 * 256))))
+REFUSED: list[tuple[str, Callable[[Graph], Graph]]] = [
+    (r"batched: node 17 sdpa_with_kv_cache.*a mask", lambda g: changed(g, ATTENTION, argument(7, ROWS))),
+    ("the cache of several attentions", lambda g: changed(g, ATTENTION, argument(4, cache_of(g)))),
+    ("does not begin as zeros", lambda g: changed(g, ATTENTION, argument(3, filled(cache_of(g))))),
+    (
+        r"node 8 aten._softmax.default: it has no batching rule",
+        lambda g: changed(g, NORM, call("aten._softmax.default", 1, False)),
+    ),
+    ("not the last", lambda g: changed(g, SELECT, argument(2, 3))),
+    ("has a value for every step", lambda g: changed(g, ADD, argument(1, ROWS))),
+    ("it takes the position", lambda g: changed(g, SLICE, argument(3, position_of(g)))),
+    ("which differs from sequence to sequence", lambda g: changed(g, NORM, argument(2, position_of(g)))),
+    (r"not \(tokens \[1, steps\], position \[1\]\)", lambda g: replace(g, inputs=g.inputs[::-1])),
+    ("it has no KV cache", without_attention),
+]
+
+
+@pytest.mark.parametrize(("message", "change"), REFUSED, ids=[message for message, _ in REFUSED])
+def test_what_cannot_be_batched(message: str, change: Callable[[Graph], Graph], graph: Graph) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        batch(change(graph), 3)

@@ -109,13 +109,6 @@ def test_what_is_worse(
     assert new.is_worse_than(old) is worse
 
 
-def test_what_the_host_decides_may_differ_more(figures: Any) -> None:
-    old = figures.Figure("load", 1.0, "s")
-    for value, worse in ((1.15, False), (1.25, True)):
-        new = figures.Figure.of("load", [value], "s", tolerance=figures.HOST_TOLERANCE)
-        assert new.is_worse_than(old) is worse
-
-
 @pytest.mark.parametrize(("value", "code"), [(1.0, 0), (1.2, 1)])
 def test_files_are_compared(
     figures: Any, value: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -127,72 +120,3 @@ def test_files_are_compared(
     printed = capsys.readouterr().out
     assert ("WORSE" in printed) == bool(code)
     assert f"only in {old}: gone" in printed
-
-
-def test_machines_are_not_compared(figures: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new = tmp_path / "old.json", tmp_path / "new.json"
-    figures.write(old, "a machine", [])
-    figures.write(new, "another", [])
-    assert figures.main([str(old), str(new)]) == 2
-    assert "not to be compared" in capsys.readouterr().out
-
-
-def test_files_gather_figures(figures: Any, tmp_path: Path) -> None:
-    path = tmp_path / "all.json"
-    figures.add(path, "a machine", [figures.Figure("call", 1.0, "ms"), figures.Figure("load", 1.0, "s")])
-    figures.add(
-        path, None, [figures.Figure("call", 2.0, "ms")]
-    )  # of the same machine, with no adapter of its own
-    machine, found = figures.read(path)
-    assert machine == "a machine"
-    assert {name: figure.value for name, figure in found.items()} == {"call": 2.0, "load": 1.0}
-    with pytest.raises(SystemExit, match="of a machine, not of another"):
-        figures.add(path, "another", [])
-
-
-# Before a release -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The script, with baselines of its own; its tables give what `measured` says."""
-    monkeypatch.delitem(sys.modules, "figures", raising=False)
-    made = script("release", monkeypatch)
-    monkeypatch.setattr(made, "BASELINES", tmp_path / "baseline")
-    made.measured = 1.0
-
-    def measure(program: str, saved: Path) -> None:
-        figure = made.figures.Figure("load: ready", made.measured, "s")
-        made.figures.add(saved, "A GPU (Discrete, Vulkan)", [figure])
-
-    monkeypatch.setattr(made, "measure", measure)
-    return made
-
-
-def run_release(release: Any, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["release.py", "program.pte", *options])
-    code: int = release.main()
-    return code
-
-
-def test_a_loss_is_an_error(release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_release(release, monkeypatch) == 0  # with nothing to compare
-    assert run_release(release, monkeypatch, "--keep") == 0
-    assert [path.name for path in release.BASELINES.iterdir()] == ["a-gpu-discrete-vulkan.json"]
-    for measured, code in ((1.02, 0), (0.5, 0), (1.2, 1)):
-        release.measured = measured
-        assert run_release(release, monkeypatch) == code
-    assert run_release(release, monkeypatch, "--keep") == 1  # said, and kept as wanted
-    assert run_release(release, monkeypatch) == 0
-
-
-def test_its_tables_are_scripts(release: Any) -> None:
-    for name, *_ in release.TABLES:
-        assert (FOLDER / name).is_file()
-
-
-def test_figures_are_not_mixed(release: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    saved = tmp_path / "figures.json"
-    assert run_release(release, monkeypatch, "--save", str(saved)) == 0
-    with pytest.raises(SystemExit):
-        run_release(release, monkeypatch, "--save", str(saved))

@@ -108,8 +108,3 @@ def test_bundles_that_are_wrong() -> None:
         bundle([], method="")
     with pytest.raises(FormatError, match="expected the identifier 'BP08'"):
         read_bundled(PROGRAMS / "mlp.pte")
-
-
-def test_one_tensor_used_thousands_of_times_is_refused() -> None:
-    with pytest.raises(FormatError, match="too many times"):
-        bundle([tensor_of(11, (50_000,), bytes(50_000), (0,))] * 5_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import pteron
-from pteron.cli import main
+from pteron.cli import COMMANDS, main
 from pteron.cli.arguments import live_size
+from pteron.cli.completion import words_for
 from pteron.tools.inputs import LiveSize
 
 
@@ -87,11 +89,6 @@ def test_a_damaged_file(
     assert "half.pte: " in fails([command, str(path)], capsys)
 
 
-def test_a_method_that_is_not_there(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["inspect", str(programs / "mlp.pte"), "--method", "train"]
-    assert "has no method 'train'; it has forward" in fails(argv, capsys)
-
-
 def test_live_sizes() -> None:
     assert live_size("7") == LiveSize(7)
     assert live_size("0.1=7") == LiveSize(7, 0, 1)
@@ -104,16 +101,6 @@ def test_a_live_size_that_is_none(text: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="2"):
         main(["run", "model.pte", f"--dim={text}"])
     assert "as in 0.1=7" in capsys.readouterr().err
-
-
-def test_an_error_of_several_lines_becomes_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise pteron.DeviceError("the kernel\n  was refused")
-
-    monkeypatch.setattr("pteron.tools.inspect.inspect", fail)
-    assert fails(["inspect", "model.pte"], capsys) == "pteron: the kernel was refused\n"
 
 
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +126,7 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
+        (pteron.DeviceError("the kernel\n  was refused"), "the kernel was refused"),
         (OSError(28, "No space left on device"), "No space left on device"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "invalid start byte"),
         (MemoryError(), "there is not enough memory"),
@@ -146,29 +134,21 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_system_errors_are_one_sentence(
+def test_errors_are_one_sentence(
     error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("pteron.tools.inspect.inspect", fail)
-    assert main(["inspect", "file.pte"]) == 1
-    printed = capsys.readouterr().err
-    assert printed.startswith("pteron: ")
-    assert said in printed
-    assert len(printed.splitlines()) == 1
+    assert said in fails(["inspect", "file.pte"], capsys)
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
-def test_inputs_that_are_pipes_or_damaged(
+def test_inputs_that_are_damaged(
     name: str, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["run", str(programs / "mlp.pte"), "--input", str(tmp_path / name)]
-    os.mkfifo(tmp_path / name)
-    assert main(command) == 1
-    assert "this is a pipe, not a file" in capsys.readouterr().err
-    (tmp_path / name).unlink()
     contents = [b"", b"[" * 100_000, b"PK\x03\x04" + bytes(100), b"\x93NUMPY\x01\x00\x08\x00" + bytes(100)]
     huge = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }\n"
     contents.append(b"\x93NUMPY\x01\x00" + len(huge).to_bytes(2, "little") + huge)
@@ -176,3 +156,74 @@ def test_inputs_that_are_pipes_or_damaged(
         (tmp_path / name).write_bytes(content)
         assert main(command) == 1
         assert name in capsys.readouterr().err
+
+
+# Completion in shells ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ([], [*COMMANDS]),
+        (["ge"], ["generate"]),
+        (["run", "--re"], ["--repeat"]),
+        (["run", "model"], []),
+        (["run", "--input", ""], []),
+        (["export", ""], ["llm"]),
+        (["export", "llm", "--quantize", "8d"], ["8da4w"]),
+        (["generate", "--model", "s"], ["smollm2", "stories15m"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["export", "llm", "--quantize", "=", "8d"], ["8da4w"]),
+        (["export", "llm", "--quantize", "="], words_for(["export", "llm", "--quantize", ""])),
+        (["export", "llm", "--quantize=8d"], ["--quantize=8da4w"]),
+        (["run", "a=b"], []),
+        (["--he"], ["--help"]),
+    ],
+    ids=" ".join,
+)
+def test_words(typed: list[str], words: list[str]) -> None:
+    assert words_for(typed) == words
+
+
+def test_every_option_of_a_command_is_offered() -> None:
+    assert {"--prompt", "--json", "--overflow", "--help"} <= set(words_for(["generate", "--"]))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_are_valid(shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["completion", shell]) == 0
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out, "utf-8")
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    subprocess.run([shell, "-n", str(script)], check=True)
+
+
+@pytest.fixture
+def shell_environment(tmp_path: Path) -> dict[str, str]:
+    """An environment where `pteron` is this Python's, and shells do not read the user's settings."""
+    command = tmp_path / "bin" / "pteron"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pteron "$@"\n', "utf-8")
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+
+
+def needed(shell: str) -> str:
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    return found
+
+
+def test_bash_completes(shell_environment: dict[str, str]) -> None:
+    line = 'eval "$(pteron completion bash)"; COMP_WORDS=(pteron export llm --qu); COMP_CWORD=3; _pteron; '
+    done = subprocess.run(
+        [needed("bash"), "-c", f'{line} echo "${{COMPREPLY[@]}}"'],
+        capture_output=True,
+        encoding="utf-8",
+        env=shell_environment,
+        check=True,
+    )
+    assert done.stdout.split() == ["--quantize"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,14 +104,11 @@ def test_nodes_in_a_table() -> None:
     assert where() == ""
 
 
-def test_folders_that_are_no_departure(tmp_path: object) -> None:
-    from pathlib import Path
-
-    folder = Path(str(tmp_path))
+def test_folders_that_are_no_departure(tmp_path: Path) -> None:
     for content in ("", "{}", '{"form": 2}', "[]"):
-        (folder / "node.json").write_text(content)
+        (tmp_path / "node.json").write_text(content)
         with pytest.raises(FormatError, match="not a folder of `pteron compare --save`"):
-            replay(folder)
+            replay(tmp_path)
 
 
 def test_half_floats_are_judged_by_what_holds_them() -> None:

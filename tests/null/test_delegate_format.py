@@ -9,8 +9,8 @@ import pytest
 from flatbuffer_writer import (
     Field,
     Fields,
-    Numbers,
     Scalar,
+    ScalarVector,
     int8,
     int32,
     int32s,
@@ -84,8 +84,8 @@ def test_every_kind_of_value() -> None:
         value_of(3, Scalar("d", 0.5)),
         value_of(4, int8(1)),
         value_of(6, int64s(2**40, -1)),
-        value_of(7, Numbers("d", (1.5,))),
-        value_of(8, Numbers("B", (0, 1))),
+        value_of(7, ScalarVector("d", (1.5,))),
+        value_of(8, ScalarVector("B", (0, 1))),
         value_of(9, int32s(0, 1)),
         value_of(10, "none"),
         value_of(11, int32(3)),
@@ -105,7 +105,7 @@ def test_every_kind_of_value() -> None:
 
 
 def test_an_absent_id_is_zero_and_minus_one_is_none() -> None:
-    dims = Numbers("I", (2,))
+    dims = ScalarVector("I", (2,))
     absent = Fields({0: int8(5), 1: Fields({0: int8(2), 1: dims})})
     none = value_of(5, int8(4), dims, int32(-1), int32(-1), int8(0), int8(0), int8(5))
     graph = read({2: [absent, none], 5: [Fields({0: uint64(0), 1: uint64(2)})]}, inline=b"ab")
@@ -118,7 +118,7 @@ def test_an_absent_id_is_zero_and_minus_one_is_none() -> None:
 def test_nodes_inputs_and_outputs() -> None:
     nulls = [Fields({0: int8(1)})] * 3
     chain = [Fields({0: uint32(9), 1: "aten.add.Tensor", 2: int32s(0, 1, 2)})]
-    graph = read({1: chain, 2: nulls, 3: Numbers("I", (1, 0)), 4: Numbers("I", (2,))})
+    graph = read({1: chain, 2: nulls, 3: ScalarVector("I", (1, 0)), 4: ScalarVector("I", (2,))})
     assert graph.nodes == (NodeRecord("aten.add.Tensor", (0, 1, 2)),)
     assert (graph.input_ids, graph.output_ids) == ((1, 0), (2,))
 
@@ -152,7 +152,7 @@ def test_constants_are_named_or_inline() -> None:
         {2: [value_of(9, int32s(-1))]},
         {2: [value_of(5, int8(9), int32s(), int32(-1))]},
         {2: [value_of(5, int8(127), int32s(), int32(-1))]},
-        {2: [value_of(5, int8(5), Numbers("I", (2**32 - 1, 2**32 - 1)), int32(-1))]},
+        {2: [value_of(5, int8(5), ScalarVector("I", (2**32 - 1, 2**32 - 1)), int32(-1))]},
         {2: [value_of(5, int8(5), int32s(*[1] * 17), int32(-1))]},
         {2: [value_of(5, int8(5), int32s(1))]},
         {

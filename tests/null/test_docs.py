@@ -123,12 +123,6 @@ def test_examples_run(programs: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_word_list() -> None:
-    assert worn("Nobody is told, so\nmany lie in wait") == ["Nobody", "is told", "so\nmany", "lie in"]
-    assert not worn("an anybodyish standing")
-    assert list(strings("a = 'one'  # two\nthree = 4\n")) == ["'one'", "# two"]
-
-
 def test_words_do_not_come_back() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {word}"

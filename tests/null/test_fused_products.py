@@ -59,7 +59,8 @@ def test_a_norm_that_others_read_or_see_stays() -> None:
 
 
 def test_what_stays_apart() -> None:
-    """The norm of four products; products of different inputs, group sizes, or with and without a bias."""
+    """The norm of four products; products of different inputs, group sizes or row lengths, or with and
+    without a bias."""
     layer = Layer()
     normed = layer.norm(layer.x)
     assert layer.names(*(layer.product(normed) for _ in range(4))) == [NORM, *[LINEAR] * 4]
@@ -68,6 +69,9 @@ def test_what_stays_apart() -> None:
     assert layer.names(a, b) == [LINEAR, RELU, LINEAR]
     layer = Layer()
     assert layer.names(layer.product(layer.x, group=32), layer.product(layer.x, group=64)) == [LINEAR] * 2
+    for spare in (4, 16):
+        layer = Layer()
+        assert layer.names(layer.product(layer.x), layer.product(layer.x, spare=spare)) == [LINEAR] * 2
     layer = Layer()
     a, b = layer.product(layer.x, bias=layer.constant(64)), layer.product(layer.x)
     assert layer.names(a, b) == [LINEAR, LINEAR]
@@ -227,13 +231,6 @@ def test_every_output_has_peaks_of_its_own() -> None:
     first, second = (call.mutated for call in calls)
     assert len(first) == len(second) == 1
     assert not {value.id for value in first} & {value.id for value in second}
-
-
-@pytest.mark.parametrize("spare", [4, 16])
-def test_rows_of_other_lengths_stay_apart(spare: int) -> None:
-    layer = Layer()
-    outs = layer.product(layer.x), layer.product(layer.x, spare=spare)
-    assert layer.names(*outs) == [LINEAR, LINEAR]
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,9 @@ from pteron.format.records import (
     DelegateCall,
     DelegateGraph,
     EValue,
-    IndexList,
     Instruction,
-    JumpFalseCall,
     KernelCall,
     MethodRecord,
-    MoveCall,
     NodeRecord,
     TensorRecord,
     VkSymInt,
@@ -33,7 +29,6 @@ from pteron.format.records import (
 )
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
-from pteron.host.operator import HostCall, HostOperator, Parameter
 from pteron.passes import is_available, prepare
 from pteron.runtime.checks import check_method
 
@@ -279,8 +274,9 @@ def test_what_is_no_program(tmp_path: Path, programs: Path) -> None:
         (sorted(programs.glob("*.ptd"))[0], "identifier"),
     ]
     for source, words in sources:
-        with pytest.raises(pteron.FormatError, match=words):
+        with pytest.raises(pteron.FormatError, match=words) as caught:
             pteron.load(source)
+        assert str(source if isinstance(source, Path) else "") in str(caught.value)
     with pytest.raises(pteron.FormatError, match="not a weight file"):
         pteron.load(programs / "mlp.pte", data=programs / "mlp.pte")
 
@@ -305,52 +301,17 @@ def method(
         instructions=tuple(instructions),
         operators=tuple(operators),
         delegates=(),
-        buffer_sizes=(0, 1024),
     )
 
 
-ADD = HostOperator(
-    lambda arguments: HostCall(dict),
-    (
-        Parameter("self", "Tensor"),
-        Parameter("dim", "Optional[List[int]]"),
-        Parameter("alpha", "number"),
-        Parameter("tensors", "List[Tensor]"),
-        Parameter("out", "Tensor", is_written=True, is_read=False),
-    ),
-)
-NATIVE = find_operator("executorch_prim::add.Scalar")
-assert NATIVE is not None
-ARGUMENTS: list[EValue] = [
-    value(2, 3),
-    value(2, 3),
-    1,
-    IndexList("int", (2,)),
-    IndexList("tensor", (0, 1)),
-    None,
-]
-WRONG_CALLS: dict[str, tuple[Sequence[int], Any, str]] = {
-    "too few arguments": ((0, 3, 2, 4), None, "at least 5 arguments, found 4"),
-    "a number for a tensor": ((2, 3, 2, 4, 1), None, "argument self takes Tensor, found 1"),
-    "a tensor for a list": ((0, 0, 2, 4, 1), None, r"argument dim takes .*found a tensor f32\[2, 3\]"),
-    "a list for a number": ((0, 3, 3, 4, 1), None, "argument alpha takes number, found a list of int"),
-    "numbers for tensors": ((0, 3, 2, 3, 1), None, r"argument tensors takes List\[Tensor\], found a list"),
-    "text for a tensor": ((0, 3, 2, 4, 5), "text", "argument out takes Tensor, found 'text'"),
-    "a constant for an output": ((0, 3, 2, 4, 5), value(2, 3, constant=True), "%5 is a constant"),
-}
-
-
-@pytest.mark.parametrize("what", WRONG_CALLS)
-def test_a_wrong_host_call_is_refused(what: str) -> None:
-    args, last, words = WRONG_CALLS[what]
-    record = method([*ARGUMENTS[:5], last], [KernelCall(0, tuple(args))], ["custom::add.out"])
-    with pytest.raises(GraphError, match=f"here, instruction 0: custom::add.out: .*{words}"):
-        check_method("here", record, [ADD], [])
-
-
-def test_a_right_host_call_is_not() -> None:
-    for args in ((0, 3, 2, 4, 1), (0, 5, 2, 4, 1), (0, 3, 2, 4, 1, 1)):
-        check_method("here", method(ARGUMENTS, [KernelCall(0, args)], ["custom::add.out"]), [ADD], [])
+def test_a_host_call_with_too_few_arguments() -> None:
+    name = "executorch_prim::add.Scalar"
+    add = find_operator(name)
+    assert add is not None
+    with pytest.raises(
+        GraphError, match=f"here, instruction 0: {name}: expected at least 3 arguments, found 2"
+    ):
+        check_method("here", method([1, 2], [KernelCall(0, (0, 1))], [name]), [add], [])
 
 
 def graph_of(inputs: Sequence[VkValue], outputs: Sequence[VkValue]) -> Graph:
@@ -396,25 +357,6 @@ def test_integers_at_the_border() -> None:
     for first in (None, 7, value(dtype=DType.I64)):
         values = [first, value(2, dtype=DType.I64), value(1, dtype=DType.I64)]
         check_method("here", method(values, [DelegateCall(0, (0, 1, 2))]), [], [graph])
-
-
-def test_jumps_that_never_end_are_refused() -> None:
-    values: list[EValue] = [value(2, 3), value(2, 3), False, 1]
-    back = JumpFalseCall(2, 0)
-    with pytest.raises(GraphError, match="instruction 1: a jump back to instruction 0"):
-        check_method("here", method(values, [MoveCall(0, 1), back]), [], [])
-    with pytest.raises(GraphError, match="instruction 0: a jump back to instruction 0"):
-        check_method("here", method(values, [back]), [], [])
-    changed: list[Instruction] = [KernelCall(0, (3, 3, 2)), back]
-    assert NATIVE is not None
-    check_method("here", method(values, changed, ["executorch_prim::add.Scalar"]), [NATIVE], [])
-    with pytest.raises(GraphError, match="instruction 0: a jump on 'text'"):
-        check_method("here", method([value(1), value(1), "text"], [JumpFalseCall(2, 1)]), [], [])
-
-
-def test_moves_between_kinds_are_refused() -> None:
-    with pytest.raises(GraphError, match="instruction 0: value %0 is moved to %1"):
-        check_method("here", method([value(2), 3], [MoveCall(0, 1)]), [], [])
 
 
 REFUSED = ["_assert_scalar.default", "getitem", "sym_constrain_range_for_size.default"]

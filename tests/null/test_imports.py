@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
 import sys
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import pteron
+from pteron.cli import COMMANDS, build_parser
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes", "extras", "folders", "processes", "carrier", "lazy"},
+    {"errors", "dtypes", "extras", "folders", "processes", "package_files", "lazy"},
     {"format"},
     {"graph"},
     {"wgsl"},
@@ -136,7 +138,6 @@ def test_what_imports_torch_is_imported_where_it_is_used() -> None:
     ("code", "absent"),
     [
         ("import pteron, pteron.cli, pteron.tools", ["torch"]),
-        ("import pteron.cli; pteron.cli.build_parser(['--help'])", ["numpy", "wgpu"]),  # help is quick
         ("import pteron; pteron.load", ["torch", "pteron.export"]),
     ],
 )
@@ -177,3 +178,72 @@ def test_threads_import_at_once() -> None:
     thread imports `pteron`: Python locks a module before its parent packages, which would then deadlock."""
     done = subprocess.run([sys.executable, "-c", IN_THREADS], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] False"
+
+
+# Commands ----------------------------------------------------------------------------------------
+
+
+HEAVY = {"numpy", "wgpu", "cffi", "torch", "rich", "pteron.runtime.program"}
+# What a look into a program does without: whatever drives GPUs, runs methods, draws, or is slow to import.
+NEEDLESS = {
+    *("cffi", "html", "importlib.metadata", "importlib.resources", "jinja2", "rich", "tempfile", "torch"),
+    *("wgpu", "pteron.gpu", "pteron.host.lookup", "pteron.host.numpy_operators", "pteron.runtime.method"),
+    *(
+        "pteron.export",
+        "pteron.llm",
+        "pteron.runtime.program",
+        "pteron.tools.inputs",
+        "pteron.tools.inspect.page",
+    ),
+}
+
+
+def imported(arguments: list[str], wanted: set[str]) -> set[str]:
+    """Which of some modules a command has imported at its end."""
+    code = (
+        "import sys, contextlib; from pteron.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main({arguments!r})\n"
+        f"print(*({wanted!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.long(every=5)
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["export", "llm"]], ids=" ".join)
+def test_help_imports_nothing_that_takes_time(command: list[str]) -> None:
+    assert imported([*command, "--help"], HEAVY) == set()
+
+
+def test_inspect_imports_only_what_it_prints(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adapter named after "runs here" is looked up once and cached, until the environment changes."""
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    command = ["inspect", str(programs / "mlp.pte")]
+    assert imported(command, NEEDLESS & {"torch", "rich", "pteron.llm", "pteron.runtime.program"}) == set()
+    if not list(tmp_path.glob("adapters/*.json")):
+        pytest.skip("no adapter, or its entry cannot be cached")
+    assert imported([*command, "--json", "--graph"], NEEDLESS) == set()
+    monkeypatch.setenv("VK_LOADER_DEBUG", "none")
+    assert "wgpu" in imported(command, NEEDLESS)
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._get_positional_actions():
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from parsers(inner)
+
+
+ALL = {parser.prog: parser for parser in parsers(build_parser([*COMMANDS]))}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_has_examples_and_defaults(name: str) -> None:
+    assert f"{name} " in ALL[name].format_help().partition("examples:")[2]
+    for action in ALL[name]._actions:
+        has_default = action.default not in (None, False, [], argparse.SUPPRESS)
+        if has_default and action.option_strings and action.help != argparse.SUPPRESS:
+            assert f"(default: {action.default}" in str(action.help) % vars(action)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pteron.ops.operand import Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.tools.graph_structure import family_of_operator, find_repetitions
+from pteron.tools.html import build_page
 from pteron.tools.inputs import LiveSize
 from pteron.tools.inspect.page import DelegateDetails, PageOptions, ProgramDetails, page_text, program_details
 from pteron.tools.inspect.page.graphs import UNKNOWN, histogram
@@ -239,3 +242,42 @@ def test_constants_that_are_not_given_have_no_histogram(programs: Path) -> None:
     assert delegate.constants
     assert not any(each.is_given or each.histogram for each in delegate.constants)
     assert delegate.problems == ("6 constants missing in the given files",)
+
+
+# Names cannot break the markup -------------------------------------------------------------------
+
+
+PACKAGE = "pteron.tools.profile"
+
+
+class Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+
+def content(page: str) -> object:
+    found = re.search(r'id="data">(.*?)</script>', page)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["{{data}}", "{{policy}} {{nothing}}", "</script><b>", "</title><b>", "<!--", "\u2028"], ids=ascii
+)
+def test_a_name_is_a_name(name: str) -> None:
+    page = build_page(PACKAGE, name, {"name": name})
+    assert Tags(page).seen == Tags(build_page(PACKAGE, "plain", {})).seen
+    assert content(page) == {"name": name}
+    assert page.count("Content-Security-Policy") == 1
+
+
+def test_names_that_are_no_text() -> None:
+    """As Python reads a file's name that is not UTF-8."""
+    page = build_page(PACKAGE, "\udcff.pte", {"name": "\udcff.pte"})
+    assert b"<title>\\udcff.pte</title>" in page.encode()
+    assert content(page) == {"name": "\udcff.pte"}

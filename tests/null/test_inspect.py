@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 
 import pteron
 from pteron.errors import DeviceError, GraphError, InputError
-from pteron.format.program import read_program
-from pteron.format.records import DelegateCall, ProgramFile
 from pteron.gpu import Device
 from pteron.graph import Constant
 from pteron.ops import Target
@@ -174,24 +171,6 @@ def test_a_buffer_larger_than_the_adapter_allows(programs: Path, monkeypatch: py
     monkeypatch.setattr("pteron.tools.inspect.program.find_adapter", lambda _: small)
     (problem,) = program_report(programs / "mlp_dynamic.pte").problems
     assert "512" in problem
-
-
-def test_buffers_that_an_export_mutated_as_outputs_do_not_run(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graph then gives more than the method takes from it."""
-
-    def read_without_an_output(*arguments: Any) -> ProgramFile:
-        program = read_program(*arguments)
-        (record,) = program.methods
-        (call,) = record.instructions
-        assert isinstance(call, DelegateCall)
-        shorter = replace(record, instructions=(replace(call, args=call.args[:-1]),))
-        return replace(program, methods=(shorter,))
-
-    monkeypatch.setattr("pteron.tools.inspect.program.read_program", read_without_an_output)
-    (problem,) = program_report(programs / "mlp.pte").problems
-    assert "alias_buffer_mutations=True" in problem
 
 
 def test_bundled_programs_show_their_test_cases(programs: Path) -> None:

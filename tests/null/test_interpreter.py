@@ -130,7 +130,7 @@ def test_states_are_lost_where_a_call_failed_half_way(is_changed: bool) -> None:
     found = find_operator(operators[0])
     if found is None:
         pytest.skip("needs PyTorch")
-    record = MethodRecord("forward", values, (0,), (1,), calls, operators, (), (0, 1024))
+    record = MethodRecord("forward", values, (0,), (1,), calls, operators, ())
     delegate: Any = Stateful()
     interpreter = Interpreter("written.pte, method forward", record, [found], [delegate])
     with pytest.raises(HostError, match="has no dim"):
@@ -185,14 +185,6 @@ def test_a_loop() -> None:
         np.testing.assert_array_equal(machine()[0], [X, 2 * X, 3 * X])
 
 
-def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PTERON_HOST_STEPS", "1000")
-    calls: list[Instruction] = [KernelCall(0, (2, 2, 3)), JumpFalseCall(3, 0)]
-    machine = Machine([tensor(3), tensor(3), 1, False], ["executorch_prim::lt.Scalar"], calls)
-    with pytest.raises(HostError, match=r"still running .* limit is 1,000, .*PTERON_HOST_STEPS can raise"):
-        machine()
-
-
 def test_read_before_written() -> None:
     machine = Machine([tensor(3), tensor(3), tensor(3)], ["aten::neg.out"], [KernelCall(0, (2, 1, 1))])
     with pytest.raises(GraphError, match=r"instruction 0 aten::neg\.out: self .*nothing has written"):
@@ -221,7 +213,7 @@ def test_an_output_never_written() -> None:
 )
 def test_written_otherwise_than_declared(declared: TensorRecord, words: str) -> None:
     machine = Machine([tensor(3), declared], ["aten::neg.out"], [KernelCall(0, (0, 1, 1))])
-    with pytest.raises(GraphError, match=rf"instruction 0 aten::neg\.out writes a tensor {words}"):
+    with pytest.raises(GraphError, match=rf"instruction 0 aten::neg\.out wrote a tensor {words}"):
         machine()
 
 
@@ -229,11 +221,6 @@ def test_moved_to_what_is_declared_otherwise() -> None:
     machine = Machine([tensor(3), tensor(2)], [], [MoveCall(0, 1)])
     with pytest.raises(GraphError, match=r"instruction 0: a tensor f32\[3\] is moved to %1"):
         machine()
-
-
-def test_a_state_larger_than_the_memory_planned() -> None:
-    with pytest.raises(GraphError, match=r"%1, a tensor f32\[1000000\], needs 4,000,000 bytes.* plans 1,024"):
-        Machine([tensor(3), tensor(1000000), 1], ["aten::add_.Tensor"], [KernelCall(0, (1, 0, 2, 1))])
 
 
 def test_values_that_do_not_fit_are_host_errors() -> None:

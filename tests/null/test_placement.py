@@ -181,7 +181,9 @@ def test_a_prepacked_constant_that_changes_is_a_state() -> None:
     sketch.node("update_cache.default", value, cache, position, out)
     placement = sketch.prepare([value, position], [out]).placement
     assert placement.buffers[cache.id] == State(cache.id)
-    assert placement.states[cache.id].initial is constant.constant
+    initial = placement.states[cache.id].initial
+    assert initial is not None
+    assert initial.constant is constant.constant
 
 
 def test_two_states_of_one_constant_are_apart() -> None:

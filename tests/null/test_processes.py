@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pteron
-from pteron.carrier import Carrier, download
 from pteron.errors import PteronError
 from pteron.llm.export import lowering
 from pteron.llm.export.lowering import Options
+from pteron.package_files import PackageFiles, download
 
 # What Python, pip, Pteron and the exporter import first.
 PLANTED = (
@@ -53,7 +53,7 @@ def lower(folder: Path) -> None:
 
 
 def fetch(folder: Path) -> None:
-    download(Carrier("no-such-package", "1.0", {}), folder, lambda line: None)
+    download(PackageFiles("no-such-package", "1.0", {}), folder, lambda line: None)
 
 
 @pytest.mark.parametrize(("start", "reason"), [(lower, "nonsense"), (fetch, "no-such-package")])

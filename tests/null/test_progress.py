@@ -117,14 +117,6 @@ def followed(eta: ExportEta, times: dict[str, float]) -> list[tuple[float, float
     return seen
 
 
-def test_the_estimate_on_a_usual_machine() -> None:
-    seen = followed(ExportEta(), {})
-    assert all(abs(error) < 2 for _, _, error in seen)
-    shares = [share for _, share, _ in seen]
-    assert shares == sorted(shares)
-    assert 0.98 < shares[-1] <= 1
-
-
 def test_the_estimate_learns_the_pace_of_a_machine() -> None:
     """Three times as fast as usual, except for a slow first stage."""
     eta = ExportEta()

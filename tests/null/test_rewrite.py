@@ -49,31 +49,23 @@ def test_a_chain_becomes_one_call(swapped: bool) -> None:
     assert launch.nodes == call.nodes == (0, 1, 2)
 
 
-def test_what_others_see_stays() -> None:
+def test_what_others_see_or_read_stays() -> None:
     gate = Gate()
     gate.chain()
     assert gate.kernels(gate.s) == [SIGMOID, MUL, MUL]
     assert gate.kernels(gate.g) == [SIGMOID, MUL, MUL]
-
-
-def test_what_others_read_stays() -> None:
-    gate = Gate()
-    gate.chain()
     more = gate.sketch.tensor(3, 5)
     gate.sketch.node(ADD, gate.s, gate.y, 1, more)
     assert gate.kernels(more) == [SIGMOID, MUL, MUL, ADD]
 
 
-def test_what_changes_in_between_stays() -> None:
+def test_what_changes_in_between_and_other_sigmoids_stay() -> None:
     gate = Gate()
     gate.sketch.node(SIGMOID, gate.x, gate.s)
     gate.sketch.node(ADD, gate.x, gate.y, 1, gate.x)
     gate.sketch.node(MUL, gate.x, gate.s, gate.g)
     gate.sketch.node(MUL, gate.g, gate.y, gate.out)
     assert gate.kernels() == [SIGMOID, ADD, MUL, MUL]
-
-
-def test_another_sigmoid_is_no_gate() -> None:
     gate = Gate()
     gate.sketch.node(SIGMOID, gate.y, gate.s)
     gate.sketch.node(MUL, gate.x, gate.s, gate.g)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import GraphError, MisfitError, PteronError, ShapeError
-from pteron.graph import Constant, SymInt, Tensor
-from pteron.ops import AnyInt, Dispatch, Operand, RequirementError, Scratch, Target
+from pteron.graph import Constant, Graph, SymInt, Tensor
+from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, RequirementError, Scratch, Target
 from pteron.ops.live import Trace
 from pteron.ops.operand import Slot, Weight
+from pteron.ops.rewrite import REWRITES
+from pteron.passes import prepare
+from pteron.plan import Compiled
 from pteron.plan.verify import check_memory, verify
 from pteron.wgsl import compose
 
@@ -257,3 +261,39 @@ def test_elements_of_another_type(target: Target) -> None:
     for shader_f16 in (False, True):
         message = refused(sketch, [x], out, replace(target, shader_f16=shader_f16))
         assert "takes weight_sums as i32" in message
+
+
+# What a family's function did not foresee in a graph ---------------------------------------------
+
+
+RELU = "aten.relu.default"
+
+
+def graph() -> Graph:
+    sketch = Sketch()
+    x, out = sketch.tensor(2, 3), sketch.tensor(2, 3)
+    sketch.node(RELU, x, out)
+    return sketch.graph([x], [out])
+
+
+@pytest.mark.parametrize("raised", [IndexError("short"), RecursionError()])
+@pytest.mark.parametrize("function", ["shape", "compute"])
+def test_an_operators_functions(monkeypatch: pytest.MonkeyPatch, raised: Exception, function: str) -> None:
+    def fails(*_: Any) -> Any:
+        raise raised
+
+    changed: dict[str, Any] = {function: fails}
+    monkeypatch.setitem(OPERATORS, RELU, replace(OPERATORS[RELU], takes_target=False, **changed))
+    with pytest.raises(MisfitError, match=rf"node 0 aten\.relu\.default: {type(raised).__name__}") as caught:
+        plan_at(Compiled(prepare(graph()), Target()))
+    assert caught.value.is_certain
+    assert caught.value.__cause__ is raised
+
+
+def test_a_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> Any:
+        raise IndexError("short")
+
+    monkeypatch.setitem(REWRITES, "failing", fails)
+    with pytest.raises(GraphError, match="rewrite failing does not understand its nodes: IndexError: short"):
+        prepare(graph(), ["failing"])

@@ -96,8 +96,3 @@ def test_a_truncated_file() -> None:
     for size in (3, 20, 47, 60, len(data) - 1):
         with pytest.raises(FormatError, match=r"x\.ptd: "):
             read_weights(data[:size], "x.ptd")
-
-
-def test_a_program_is_not_a_weight_file() -> None:
-    with pytest.raises(FormatError, match="not a weight file"):
-        read_weights(PROGRAMS / "mlp.pte")

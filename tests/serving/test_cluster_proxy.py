@@ -143,16 +143,21 @@ def test_an_answer_is_passed_on() -> None:
     assert client.calls[0].is_cancelled
 
 
-def test_a_replica_that_is_lost_before_it_answers() -> None:
-    client = run(Client([LostError()], [START, said(b"a")]), b"{}")
-    assert (client.status, client.body, len(client.asked)) == (200, b"a", 2)
-
-
-def test_two_lost_replicas() -> None:
-    client = run(Client([LostError()], [LostError()], [START, said(b"a")]), b"{}")
-    assert (client.status, len(client.asked)) == (503, 2)
-    assert (b"retry-after", b"1") in client.sent[0]["headers"]
-    assert json.loads(client.body)["error"]["code"] == "replica_lost"
+@pytest.mark.parametrize(
+    ("scripts", "status", "tries", "body"),
+    [
+        ([[LostError()], [START, said(b"a")]], 200, 2, b"a"),
+        ([[LostError()], [LostError()], [START, said(b"a")]], 503, 2, b'"code":"replica_lost"'),
+        ([[ValueError()], [START, said(b"a")]], 500, 1, b'"code":"internal_error"'),
+        ([[STREAM, said(b"data: 1\n\n", True)]], 200, 1, b"incomplete"),
+    ],
+    ids=["lost before it answers", "two lost", "another error is not retried", "ends too early"],
+)
+def test_replicas_that_fail(scripts: list[list[Any]], status: int, tries: int, body: bytes) -> None:
+    client = run(Client(*scripts), b"{}")
+    assert (client.status, len(client.asked)) == (status, tries)
+    assert body in client.body
+    assert ((b"retry-after", b"1") in client.sent[0]["headers"]) == (status == 503)
 
 
 def test_a_broken_stream_ends_with_an_error() -> None:
@@ -167,16 +172,6 @@ def test_a_broken_stream_ends_with_an_error() -> None:
 def test_a_broken_answer_is_aborted() -> None:
     with pytest.raises(ApiError):
         run(Client([START, said(b"a", True), LostError()]), b"{}")
-
-
-def test_an_answer_that_ends_too_early() -> None:
-    client = run(Client([STREAM, said(b"data: 1\n\n", True)]), b"{}")
-    assert b"incomplete" in client.body
-
-
-def test_other_errors_are_not_retried() -> None:
-    client = run(Client([ValueError()], [START, said(b"a")]), b"{}")
-    assert (client.status, len(client.asked)) == (500, 1)
 
 
 def test_a_client_that_leaves() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import CHUNK, MODEL, A, B, Watched, alone, asked, same, tokens
+from engine_fixtures import CHUNK, MODEL, A, Watched, alone, asked, same, tokens
 
-from pteron import Device, DeviceError, InputError, UnsupportedError
+from pteron import Device, InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling
-from pteron.llm.engine.answer import Job
 from pteron.serving import Answer, Busy, Engine, Load, Request
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 9, 13, 17, 21, 30, 41)
@@ -114,62 +113,6 @@ def test_several_in_an_event_loop(engine: Engine, expected: list[list[Piece]]) -
     assert most <= before  # none for a stream
 
 
-def test_tasks_that_share_a_reader() -> None:
-    """Each piece goes to one task, and the end of the answer to all of them. A task that starts to read when
-    a piece arrives may get it before the tasks that already wait."""
-    job = Job(asked())
-    pieces = [Piece(token, "", 0.0) for token in range(3)]
-    fault = DeviceError("gone")
-
-    async def share() -> None:
-        reader = aiter(Answer(job, None))
-        waiting = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
-        await _all_run()
-        job.add(pieces[:1])
-        await _all_run()
-        (early,), (late,) = ([task for task in waiting if task.done() is done] for done in (True, False))
-        assert early.result() is pieces[0]
-        job.add(pieces[1:2])
-        assert await anext(reader) is pieces[1]
-        await _all_run()
-        assert not late.done()
-        job.add(pieces[2:])
-        assert await late is pieces[2]
-        waiting = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
-        await _all_run()
-        job.end("error", fault)
-        assert await asyncio.gather(*waiting, return_exceptions=True) == [fault, fault]
-
-    asyncio.run(share())
-
-
-async def _all_run() -> None:
-    """Let every task run until it blocks."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-def test_beside_a_stream_of_the_model(engine: Engine, expected: list[list[Piece]]) -> None:
-    """The model's own streams are independent of the engine's, on the same pool."""
-    llm = engine.llm
-    assert isinstance(llm, LLM)
-    stream = llm.generate(B, max_new_tokens=8, stop_ids=())
-    start = [next(stream)]
-    answers = [engine.submit(request) for request in requests()]
-    found = start + list(stream)
-    for answer, right in zip(answers, expected, strict=True):
-        same(answer.pieces(), right)
-    same(found, alone(llm, asked(B)))
-
-
-def test_a_prefix_is_found_again(engine: Engine) -> None:
-    first = engine.submit(asked(A)).pieces()
-    again = engine.submit(asked((*A, *tokens(first)[:5], 77)))
-    again.pieces()
-    assert again.statistics.reused_tokens == len(A) + 5
-    assert engine.load.reused_tokens == len(A) + 5
-
-
 # How an answer ends ----------------------------------------------------------------------------
 
 
@@ -219,6 +162,7 @@ def test_stop_strings(engine: Engine) -> None:
         ({"stop_ids": ("a",)}, "must be an integer"),
         ({"seconds": 0}, "seconds must be above 0"),
         ({"seconds": "soon"}, "seconds must be a number"),
+        ({"grammar": "[a-f]"}, "grammar must be a Grammar"),
     ],
 )
 def test_invalid_requests(settings: dict[str, Any], message: str) -> None:

@@ -24,13 +24,12 @@ from engine_fixtures import (
 from pteron.gpu import Command, Copy, Device
 from pteron.llm import LLM, Drawn, LanguageModel, Sampling, batched_model
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
 from pteron.llm.models import BUNDLED
 from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
-from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 # Each setting alone or combined; penalties are large, so that a wrong token count changes the result.
@@ -82,7 +81,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM) -> None:
     turns = [((one, two), 3), ((one,), 2), ((two,), 1), ((one, two, three), 2), ((three,), 4), ((two,), 3)]
     turns += [((two, three, four, one), 5), ((four,), 1), ((four, three), 2), ((one, four), 4), ((one,), 3)]
     for part, most in turns:
-        in_flight.append(stepper.launch(part, most))
+        in_flight.append(stepper.step(part, most))
     for submission in in_flight:  # no wait before this point
         for track, drawn in submission.wait():
             found[track] += drawn
@@ -101,7 +100,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(draws: BatchSampler, *given: Any) -> BatchDrawing:
         found = drawing(draws, *given)
-        made.append(len(found.replay.steps))
+        made.append(len(found.replay.launches))
         return found
 
     monkeypatch.setattr(BatchSampler, "drawing", counting)
@@ -150,22 +149,7 @@ def test_launches_do_not_grow_with_rows(
     made.close()
 
 
-@pytest.fixture
-def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """(rows, steps) of every batched submission."""
-    made: list[tuple[int, int]] = []
-    step = BatchedModel.step
-
-    def counting(batched: BatchedModel, rows: list[BatchRow], count: int = 1) -> BatchSubmission:
-        burst = step(batched, rows, count)
-        made.append((len(rows), burst.count))
-        return burst
-
-    monkeypatch.setattr(BatchedModel, "step", counting)
-    return made
-
-
-def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int]]) -> None:
+def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[tuple[int, int, int]]) -> None:
     """Requests join and leave the batch, and the last one runs alone: the tokens stay the same."""
     settings = [Sampling(), *(Sampling(temperature=0.9, seed=seed) for seed in (4, 5)), Sampling()]
     requests = [
@@ -176,8 +160,8 @@ def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[t
     answers = watched.submit(requests, "begin")
     watched.go()
     assert read_all(answers) == expected
-    assert {rows for rows, _ in bursts} >= {2, 3, 4}
-    batched = sum(rows * steps for rows, steps in bursts)
+    assert {rows for rows, *_ in bursts} >= {2, 3, 4}
+    batched = sum(rows * steps for rows, _, steps in bursts)
     assert batched < sum(map(len, expected))  # not all steps are batched
     before = len(bursts)
     assert tokens(engine.submit(requests[0]).pieces()) == expected[0]
@@ -185,7 +169,7 @@ def test_one_submission_for_all(engine: Engine, watched: Watched, bursts: list[t
 
 
 @one_by_one
-def test_without_batches(engine: Engine, bursts: list[tuple[int, int]]) -> None:
+def test_without_batches(engine: Engine, bursts: list[tuple[int, int, int]]) -> None:
     assert list(map(len, read_all(at_once(engine, [asked(A), asked(B)])))) == [8, 8]
     assert not bursts
     assert engine.slots == 0

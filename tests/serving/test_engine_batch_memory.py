@@ -3,7 +3,6 @@ reports the decision."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -167,25 +166,6 @@ def test_listeners(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(len(answer.pieces()) == 8 for answer in answers)
         engine.add_stepping_listener(messages.append)
     assert messages == ["up to 16 sequences step as one batch"] * 2
-
-
-def test_a_listener_that_fails(tiny_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listener that raises fails no request, and the other listeners are still called. The error goes to
-    the thread's excepthook."""
-    messages: list[str] = []
-    shown: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda found: shown.append(str(found.exc_value)))
-
-    def failing(words: str) -> None:
-        raise ValueError(f"not {words}")
-
-    with Engine(tiny_llm) as engine:
-        engine.add_stepping_listener(failing)
-        engine.add_stepping_listener(messages.append)
-        answers = at_once(engine, [asked(A), asked(B)])
-        assert all(len(answer.pieces()) == 8 for answer in answers)
-    assert messages == ["up to 16 sequences step as one batch"]
-    assert shown == ["not up to 16 sequences step as one batch"]
 
 
 def test_one_sequence_alone(device: Device) -> None:

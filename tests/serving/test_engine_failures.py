@@ -15,7 +15,7 @@ from engine_fixtures import MODEL, PATIENCE, A, B, Watched, asked, either_way, t
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
-from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm import LLM
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.serving import Answer, Engine
 
@@ -78,26 +78,6 @@ def test_a_tokenizer_that_fails(
     first, second = ends([engine.submit(asked(ids)) for ids in (A, B)])
     assert isinstance(first, ValueError)
     assert (second == expected[1]) is (expected[0][2] not in expected[1])
-
-
-def test_settings_that_cannot_be_compiled(
-    engine: Engine, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = LanguageModel.sampler
-
-    def failing(model: LanguageModel, sampling: Sampling, **options: Any) -> Any:
-        if sampling.top_k == 13:
-            raise DeviceError(MESSAGE)
-        return made(model, sampling, **options)
-
-    monkeypatch.setattr(LanguageModel, "sampler", failing)
-    bad = engine.submit(asked(A, sampling=Sampling(temperature=1.0, top_k=13)))
-    good = engine.submit(asked(B))
-    assert list(ends([good])) == [expected[1]]
-    with pytest.raises(DeviceError, match=MESSAGE):
-        bad.pieces()
-    assert bad.finish_reason == "error"
-    assert engine.llm.pool.live <= 2
 
 
 def test_a_sequence_that_another_takes_over(
@@ -164,9 +144,10 @@ def test_a_fault_of_the_engine_itself(
 
 
 FORKED = f"""
-import os, sys
+import os, sys, threading
 sys.path[:0] = {[str(TESTS / "llm"), str(TESTS)]!r}
 from byte_tokenizer import ByteTokenizer
+from walls import put_up_walls
 from pteron import DeviceError
 from pteron.llm import LLM
 from pteron.serving import Engine, Request
@@ -174,19 +155,34 @@ from pteron.serving import Engine, Request
 engine = Engine(LLM({str(MODEL)!r}, ByteTokenizer()))
 expected = [piece.token for piece in engine.submit(Request((1, 2, 3), 4))]
 answer = engine.submit(Request((1, 2, 3), 40, stop_ids=()))
+held, done = threading.Event(), threading.Event()
+
+def hold():  # as a thread does that starts a stream
+    with engine.llm.pool._lock:
+        held.set()
+        done.wait(60)
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
 child = os.fork()
 if child == 0:
+    if sys.platform == "linux":
+        put_up_walls()
     refused = 0
     submit, start = lambda: engine.submit(Request((1, 2, 3), 4)), lambda: Engine(engine.llm)
-    for call in (submit, start, answer.text, engine.drain):
+    stream = lambda: list(engine.llm.generate([1, 2, 3], max_new_tokens=4))
+    for call in (submit, start, answer.text, engine.drain, stream):
         try:
             call()
         except DeviceError as error:
             refused += "spawn" in str(error)
     engine.close()
     del answer
-    os._exit(0 if refused == 4 else 1)
+    os._exit(0 if refused == 5 else 1)
 code = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
 assert code == 0, code
 answer.text()
 assert answer.finish_reason == "context" or answer.finish_reason == "length"
@@ -197,5 +193,6 @@ engine.close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked() -> None:
-    """A forked child has no engine thread: calls raise an error instead of waiting forever."""
+    """A forked child has no engine thread, and no thread that could release a lock: calls raise an error
+    instead of waiting forever, and call no driver."""
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=100)

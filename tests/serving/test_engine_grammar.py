@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import MODEL, PATIENCE, A, B, Watched, alone, asked, either_way, tokens
+from engine_fixtures import MODEL, PATIENCE, A, B, alone, asked, either_way, tokens
 
-from pteron import Device, DeviceError, InputError
+from pteron import Device, DeviceError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Piece, Sampling
 from pteron.llm.engine import grammar_masks
 from pteron.llm.engine.grammar_masks import THREADS, MaskWorkers, PendingMask
@@ -223,19 +223,6 @@ def test_a_mask_that_fails(
     assert errors == len(failed) == 1
 
 
-def test_cancelled(engine: Engine, watched: Watched, requests: list[Request]) -> None:
-    (answer,) = watched.submit(requests[:1], "step")
-    answer.cancel()
-    watched.go()
-    assert len(answer.pieces()) < 4
-    assert answer.finish_reason == "cancelled"
-
-
-def test_an_invalid_grammar() -> None:
-    with pytest.raises(InputError, match="grammar must be a Grammar"):
-        asked(A, grammar=PATTERN)
-
-
 # Worker threads ----------------------------------------------------------------------------------
 
 
@@ -266,17 +253,6 @@ def test_many_masks_notify_together(monkeypatch: pytest.MonkeyPatch) -> None:
     masks = [workers.request(Slow(gate)) for _ in range(50)]
     gate.set()
     assert notifications(queue, masks) <= THREADS
-    workers.close()
-
-
-def test_single_masks_notify_each_time() -> None:
-    queue: SimpleQueue[bool] = SimpleQueue()
-    workers, gate = MaskWorkers(lambda: queue.put(True)), threading.Event()
-    gate.set()
-    for _ in range(100):
-        mask = workers.request(Slow(gate))
-        queue.get(timeout=PATIENCE)
-        assert mask.is_done
     workers.close()
 
 

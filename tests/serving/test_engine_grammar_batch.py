@@ -12,14 +12,12 @@ from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, same
 
 from pteron import DeviceError
 from pteron.llm import LLM, Drawn, Grammar, Matcher, Sampling, model
-from pteron.llm.batched_model import BatchedModel
 from pteron.llm.engine import steppers
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.scheduler import Scheduler
 from pteron.llm.engine.steppers import SingleStepper, Submission
-from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.serving import Engine, Request
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
@@ -48,21 +46,6 @@ def mixed(tiny_llm: LLM) -> list[Request]:
         made.append(asked(A[: 5 + index], 30, sampling=sampling, grammar=pattern))
         made.append(asked(B[index : 7 + index], 40 + 3 * index, sampling=sampling))
         made.append(asked(B[: 3 + index], 33, sampling=sampling, grammar=schema))
-    return made
-
-
-@pytest.fixture
-def bursts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
-    """(rows, rows with masks, steps) of every batched submission."""
-    made: list[tuple[int, int, int]] = []
-    step = BatchedModel.step
-
-    def counting(batched: BatchedModel, rows: list[BatchRow], count: int = 1) -> BatchSubmission:
-        burst = step(batched, rows, count)
-        made.append((len(rows), sum(row.mask is not None for row in rows), burst.count))
-        return burst
-
-    monkeypatch.setattr(BatchedModel, "step", counting)
     return made
 
 
@@ -133,7 +116,7 @@ def test_alone_and_together_in_turns(tiny_llm: LLM, mixed: list[Request]) -> Non
             know(track)
             if len(part) == 1 and track.matcher and track.drawn and len(track.drawn) % 2:
                 stepper.single.prefill_ahead(track)  # as for a sequence that steps alone
-        take(stepper.launch(part, 1))
+        take(stepper.step(part, 1))
     for track, pieces in zip(tracks, right, strict=True):
         assert len(found[track]) == track.step >= 3
         same(found[track], pieces[: track.step])

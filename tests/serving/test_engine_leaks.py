@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from engine_fixtures import PATIENCE, SHORT, A, B, asked
 from faulty import Faults
-from leaks import GROWTH_MAX, held, host_bytes, needs_proc
 
 from pteron import Device, DeviceError
+from pteron.gpu import readback
 from pteron.llm import LLM, Sampling
 from pteron.serving import Engine
 
+GROWTH_MAX = 3 << 20  # bytes of host memory: what the allocator may keep
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 ROUNDS = 20  # of eight requests each
 STRETCHES = 6  # of rounds; one without growth is enough: a leak grows in each
+
+
+def host_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def held(device: Device) -> dict[str, int]:
+    """Counts of what the device and the package hold."""
+    gc.collect()
+    return {
+        "buffers": len(device._buffers),
+        "bytes": device.buffer_bytes,
+        "uploads": len(device.uploads),
+        "users": sum(len(upload.users) for upload in device.uploads.values()),
+        "pipelines": len(device._pipelines),
+        "maps": len(readback._pending) + len(readback._finished),
+    }
 
 
 def engine_threads() -> int:

@@ -31,13 +31,13 @@ def _copied_early(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All prompt tokens that the model prefilled."""
     made: list[int] = []
-    launch = LanguageModel.launch
+    submit = LanguageModel.submit
 
     def counting(model: LanguageModel, ids: list[int], *arguments: Any) -> int:
         made.extend(ids)
-        return launch(model, ids, *arguments)
+        return submit(model, ids, *arguments)
 
-    monkeypatch.setattr(LanguageModel, "launch", counting)
+    monkeypatch.setattr(LanguageModel, "submit", counting)
     return made
 
 
@@ -207,16 +207,16 @@ def test_a_reader_that_is_cancelled(engine: Engine, watched: Watched, read: list
 def test_a_reader_that_fails(engine: Engine, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [of(5), of(6), of(7)]
     right = tokens_alone(engine.llm, requests)
-    launch = LanguageModel.launch
+    submit = LanguageModel.submit
     failed: list[LanguageModel] = []
 
     def failing(model: LanguageModel, ids: list[int], *arguments: Any) -> int:
         if not failed and model.position == 2 * CHUNK:
             failed.append(model)
             raise DeviceError("injected")
-        return launch(model, ids, *arguments)
+        return submit(model, ids, *arguments)
 
-    monkeypatch.setattr(LanguageModel, "launch", failing)
+    monkeypatch.setattr(LanguageModel, "submit", failing)
     answers = asked_at_once(engine, watched, requests)
     with pytest.raises(DeviceError, match="injected"):
         answers[0].pieces()

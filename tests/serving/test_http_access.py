@@ -93,22 +93,8 @@ def test_header_limit(engine: ScriptedEngine) -> None:
     with running(engine, limits=Limits(header_bytes=4096)) as server:
         assert server.http.get("/health", headers={"X-Long": "x" * 2000}).status_code == 200
         with suppress(httpx.HTTPError):  # the connection may be closed before all of it is sent
-            found = server.http.get("/health", headers={"X-Long": "x" * 100_000})
-            assert found.status_code in (400, 431)  # 400: h11's own limit, while headers arrive in parts
-        long, one, many = "x" * 5000, [("X", "x" * 5000)], [("X", "x")] * 900
-        none: list[tuple[str, str]] = []
-        for path, headers in (("", one), ("", many), (f"/{long}", none), (f"/health?{long}", none)):
-            response = httpx.get(server.address + path, headers=headers, timeout=PATIENCE)
-            rejected = error(response, 431)
-            assert (rejected["code"], rejected["type"]) == ("headers_too_large", "invalid_request_error")
+            assert server.http.get("/health", headers={"X-Long": "x" * 1_000_000}).status_code == 400
         assert httpx.get(f"{server.address}/health", timeout=PATIENCE).status_code == 200
-
-
-def test_two_keys_are_an_error(guarded: Running) -> None:
-    for keys in (("first-key", "third"), ("third", "first-key"), ("first-key", "first-key")):
-        headers = [("Authorization", f"Bearer {key}") for key in keys]
-        for route in ("/v1/models", "/health"):
-            assert "two Authorization" in error(guarded.http.get(route, headers=headers), 400)["message"]
 
 
 def test_only_known_host_names_are_accepted(engine: ScriptedEngine) -> None:

@@ -6,10 +6,9 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, Running, error, openai_client, post_raw, running, until
+from http_fixtures import NAME, Running, error, openai_client, post_raw, running, until
 from scripted import Script, ScriptedEngine
 
 from pteron.llm import LLM
@@ -52,19 +51,6 @@ def test_a_client_that_leaves_before_the_answer_frees_its_sequences(server: Runn
     assert server.engine.load.cancelled == cancelled + choices
 
 
-def test_other_requests_continue_when_a_client_leaves(server: Running) -> None:
-    asked = {"model": NAME, "prompt": "The little dog", "max_tokens": 20}
-    alone = server.http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
-    client = openai_client(server)
-    leaving = client.completions.create(**LONG, stream=True, seed=2)
-    next(iter(leaving))
-    staying = client.completions.create(**asked, stream=True)  # type: ignore[call-overload]
-    first = next(iter(staying))
-    leaving.close()
-    rest = "".join(chunk.choices[0].text for chunk in staying)
-    assert first.choices[0].text + rest == alone
-
-
 def test_a_client_that_does_not_read(stories: LLM) -> None:
     """What it does not read stays in the server's memory until the time limit."""
     engine = ScriptedEngine(stories, lambda _: Script(["x" * 1000] * 20_000))
@@ -74,16 +60,6 @@ def test_a_client_that_does_not_read(stories: LLM) -> None:
         assert server.http.get("/health").status_code == 200  # other requests are still served
         until(lambda: engine.answers[0].is_cancelled)
         until(lambda: bool(gone_lines(server)))
-
-
-def test_a_slow_reader(server: Running) -> None:
-    asked = {"model": NAME, "prompt": "One day, a girl", "max_tokens": 24, "stream": True}
-    whole = server.http.post("/v1/completions", json=asked | {"stream": False}).json()
-    with httpx.stream("POST", f"{server.address}/v1/completions", json=asked, timeout=PATIENCE) as response:
-        server.settle()  # the engine does not wait for readers
-        text = b"".join(response.iter_raw(7)).decode()
-    chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
-    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
 
 
 def test_too_many_requests_get_retry_after(stories: LLM) -> None:

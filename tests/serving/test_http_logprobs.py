@@ -97,13 +97,6 @@ def test_biases(client: openai.OpenAI, stories: LLM) -> None:
     assert forced.choices[0].text == stories.tokenizer.token_bytes(wanted).decode() * 4
 
 
-def test_penalties(client: openai.OpenAI, stories: LLM) -> None:
-    penalties: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 0.7}
-    found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=24, **penalties).choices[0].text
-    assert found == "".join(piece.text for piece in alone(stories, 24, **penalties))
-    assert found != "".join(piece.text for piece in alone(stories, 24))
-
-
 def test_of_equal_texts_the_most_likely_token_is_reported() -> None:
     """Single bytes of a character all read as U+FFFD."""
     high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, Running, openai_client, until
+from http_fixtures import NAME, PATIENCE, Running, openai_client
 
 CLIENTS = 16
 BEGINNINGS = (
@@ -97,20 +97,3 @@ class TestLiteLLM:
     def test_errors(self, complete: Any) -> None:
         with pytest.raises(complete.errors.BadRequestError, match="temperature"):
             complete(temperature=9)
-
-    def test_a_client_that_leaves(self, complete: Any, server: Running) -> None:
-        before = server.engine.load.cancelled
-
-        async def leave() -> None:
-            asked = {"model": f"hosted_vllm/{NAME}", "api_base": f"{server.address}/v1", "api_key": "x"}
-            words = [{"role": "user", "content": "Tell me about a cat."}]
-            # Tokens that end a story are banned.
-            stream = await complete.errors.acompletion(
-                **asked, messages=words, max_tokens=200, stream=True, logit_bias={"1": -100, "2": -100}
-            )
-            await anext(aiter(stream))
-            await stream.aclose()
-
-        asyncio.run(leave())
-        server.settle()
-        until(lambda: server.engine.load.cancelled == before + 1)

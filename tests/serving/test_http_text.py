@@ -81,13 +81,6 @@ def test_a_streamed_chat_equals_one_that_is_not(client: openai.OpenAI, drawing: 
     assert last.usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-def test_a_chat_is_the_models_own_text(client: openai.OpenAI, stories: LLM) -> None:
-    found = client.chat.completions.create(model=NAME, messages=MESSAGES, max_tokens=19)
-    assert found.choices[0].message.content == "".join(
-        piece.text for piece in stories.chat(MESSAGES, max_new_tokens=19)
-    )
-
-
 def test_content_in_parts_is_one_text(client: openai.OpenAI) -> None:
     parts: Any = [{"type": "text", "text": "Tell me "}, {"type": "text", "text": "about a cat."}]
     asked: dict[str, Any] = {"model": NAME, "max_tokens": 9}
@@ -128,13 +121,14 @@ def test_equal_seeds_draw_equal_texts(client: openai.OpenAI) -> None:
     assert drawn(None) != drawn(None)
 
 
-def test_sampling_parameters_beyond_openais(client: openai.OpenAI, stories: LLM) -> None:
-    extras = {"top_k": 5, "min_p": 0.02, "repetition_penalty": 1.3}
-    found = client.completions.create(
-        model=NAME, prompt=PROMPT, max_tokens=18, temperature=1.0, seed=4, extra_body=extras
-    )
-    sampling = Sampling(temperature=1.0, seed=4, top_k=5, min_p=0.02, repetition_penalty=1.3)
-    assert found.choices[0].text == alone(stories, PROMPT, 18, sampling)
+def test_penalties_and_parameters_beyond_openais(client: openai.OpenAI, stories: LLM) -> None:
+    penalties: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 0.7}
+    drawing: dict[str, Any] = {"temperature": 1.0, "seed": 4}
+    beyond: dict[str, Any] = {"top_k": 5, "min_p": 0.02, "repetition_penalty": 1.3}
+    for theirs, ours in ((penalties, {}), (drawing, beyond)):
+        found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=24, **theirs, extra_body=ours)
+        assert found.choices[0].text == alone(stories, PROMPT, 24, Sampling(**theirs, **ours))
+        assert found.choices[0].text != alone(stories, PROMPT, 24)
 
 
 def test_several_answers_to_one_prompt(client: openai.OpenAI) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 from interruption import SignalAfter
 
 from soak.questions import (
@@ -21,6 +23,7 @@ from soak.questions import (
     SAMPLINGS,
     STORIES,
     STORY_PROMPTS,
+    TOKENS,
     Question,
     all_questions,
     answers,
@@ -31,9 +34,11 @@ from soak.questions import (
 
 sys.path.append(str(Path(__file__).parents[1] / "llm"))
 from byte_tokenizer import ByteTokenizer
+from faulty import CALLS, Faults
+from llm_fixtures import run_in_threads
 
 import pteron
-from pteron import Device, PteronError
+from pteron import Device, InputError, PteronError
 from pteron.errors import DeviceError
 from pteron.llm import LLM, Piece
 
@@ -56,6 +61,8 @@ class Rounds:
         self._programs: dict[str, pteron.Program] = {}
         self._llm: LLM | None = None
         self._stories: LLM | None = None
+        self._open: list[tuple[Key, Generator[Piece, None, None], list[int]]] = []  # streams, read so far
+        self._folder = tempfile.TemporaryDirectory()
         self.questions = all_questions(questions_max, importlib.util.find_spec("torch") is not None)
         self.answers = answers(self.questions)
         self.texts = self._first_texts()
@@ -66,6 +73,9 @@ class Rounds:
             (12, self.generate),
             (6, self.interleave),
             (8, self.abandon),
+            (12, self.read_on),
+            (3, self.save_or_restore),
+            (2, self.threads),
             (2, self.tell_a_story),
             (5, self.sequence),
             (6, self.hand_in_what_is_wrong),
@@ -87,6 +97,7 @@ class Rounds:
 
     def rest(self) -> None:
         """Close everything."""
+        self._open.clear()
         for program in self._programs.values():
             program.close()
         self._programs.clear()
@@ -152,27 +163,54 @@ class Rounds:
     # Generations --------------------------------------------------------------------------------
 
     def generate(self) -> None:
-        key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
+        key = self._key()
         self._check_text(key)
 
     def interleave(self) -> None:
         """Two or three streams at once, token by token."""
-        keys = self.random.sample(
-            [key for key in self.texts if isinstance(key[0], int)], self.random.choice((2, 3))
-        )
+        keys = [self._key() for _ in range(self.random.choice((2, 3)))]
         rows = list(itertools.zip_longest(*(self._stream(key) for key in keys)))
         for key, column in zip(keys, zip(*rows, strict=True), strict=True):
             self._compare_text(key, tokens(piece for piece in column if piece))
 
     def abandon(self) -> None:
         """A stream that is closed or dropped before its end."""
-        key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
+        key = self._key()
         pieces = self._stream(key)
         found = tokens(itertools.islice(pieces, self.random.randrange(5)))
         if found != self.texts[key][: len(found)]:
             raise WrongAnswer(f"{key}: {found}")
         if self.random.random() < 0.5:
             pieces.close()
+
+    def read_on(self) -> None:
+        """Streams that stay open over the rounds: one more, then some pieces of one of them."""
+        key = self._key()
+        self._open.append((key, self._stream(key), []))
+        key, pieces, found = self._open.pop(self.random.randrange(len(self._open)))
+        found += [piece.token for piece in itertools.islice(pieces, self.random.choice((1, 2, TOKENS + 1)))]
+        if found[:TOKENS] != self.texts[key][: len(found)]:
+            raise WrongAnswer(f"{key}: {found}")
+        choice = self.random.randrange(4)
+        if choice == 0:
+            pieces.close()
+        elif choice == 1:  # left to the garbage collector
+            cycle: list[Any] = [pieces]
+            cycle.append(cycle)
+        elif len(self._open) < 8:
+            self._open.append((key, pieces, found))
+
+    def save_or_restore(self) -> None:
+        path, llm = Path(self._folder.name) / "cache", self._model()
+        if not path.exists() or self.random.random() < 0.5:
+            with suppress(InputError):  # it has read nothing, or nothing of this prompt
+                llm.save(path, self.random.choice((*PROMPTS, None)))
+        elif not llm.restore(path):
+            raise WrongAnswer("nothing is restored of a cache that was saved")
+
+    def threads(self) -> None:
+        self._model()
+        run_in_threads(self._check_text, [self._key() for _ in range(4)])
 
     def tell_a_story(self) -> None:
         self._check_text(self.random.choice([key for key in self.texts if isinstance(key[0], str)]))
@@ -187,23 +225,21 @@ class Rounds:
         self._check(question)
 
     def fail_inside_a_generation(self) -> None:
-        key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
+        key = self._key()
         with _failing(self.random), suppress(DeviceError):
-            for _ in self._stream(key):
-                pass
+            self.random.choice((lambda: tokens(self._stream(key)), self.read_on, self.save_or_restore))()
         self._check_text(key)
 
     def interrupt(self) -> None:
         """Ctrl-C somewhere in a call or a generation."""
         question = self.random.choice(self.questions)
-        key = self.random.choice([key for key in self.texts if isinstance(key[0], int)])
+        key = self._key()
         self._program(question.program), self._model()  # what opens them is not what is interrupted
         with suppress(KeyboardInterrupt), SignalAfter(self.random.uniform(0, 0.05)):
             if self.random.random() < 0.5:
                 question.ask(self._program(question.program)["forward"])
             else:
-                for _ in self._stream(key):
-                    pass
+                self.random.choice((lambda: tokens(self._stream(key)), self.read_on, self.save_or_restore))()
         self._check(question)
         self._check_text(key)
 
@@ -214,12 +250,19 @@ class Rounds:
             pieces = self._stream(next(iter(self.texts)))
             if self.random.random() < 0.5:
                 next(pieces)
-            self._llm.close()
+            if self.random.random() < 0.7:  # otherwise it is left to the collector
+                self._llm.close()
             self._llm = None
-            with suppress(PteronError):  # a stream of what is closed ends in an error
-                next(pieces)
+            for each in (pieces, *(stream for _, stream, _ in self._open)):
+                with suppress(PteronError):  # a stream of what is closed ends in an error
+                    next(each, None)
+            self._open.clear()
 
     # Answers ------------------------------------------------------------------------------------
+
+    def _key(self) -> Key:
+        """A prompt of the tiny model, and a sampling."""
+        return self.random.choice([key for key in self.texts if isinstance(key[0], int)])
 
     def _first_texts(self) -> dict[Key, list[int]]:
         """Tokens by prompt and sampling, each from a model that has read nothing."""
@@ -271,20 +314,8 @@ class Rounds:
 
 @contextmanager
 def _failing(random: Random) -> Iterator[None]:
-    """One of the next uses of the device fails."""
-    name = random.choice(("create_buffer", "write", "pipeline", "readback"))
-    original = getattr(Device, name)
-    left = random.randrange(6)
-
-    def failing(*arguments: Any, **options: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise DeviceError(f"a failure made on purpose in {name}")
-        return original(*arguments, **options)
-
-    setattr(Device, name, failing)
-    try:
+    """One of the next uses of the device fails, before or after its work."""
+    calls = CALLS | {"pipeline": (Device, "pipeline")}
+    with pytest.MonkeyPatch.context() as patch:
+        Faults(patch, calls).arm(random.choice([*calls]), random.randrange(6), after=random.random() < 0.5)
         yield
-    finally:
-        setattr(Device, name, original)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 
 from pteron.errors import InputError
@@ -83,7 +84,8 @@ def _for_executorch(functional: ExportedProgram, options: Options) -> tuple[Any,
 
 
 def _host_calls(reasons: Mapping[Any, str]) -> list[HostCall]:
-    counts = Counter((node.target.__name__, reason) for node, reason in reasons.items())
+    calls = ((node.target, reason) for node, reason in reasons.items() if node.target is not getitem)
+    counts = Counter((target.__name__, reason) for target, reason in calls)
     return [HostCall(operator, count, reason) for (operator, reason), count in counts.most_common()]
 
 

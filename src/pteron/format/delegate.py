@@ -32,7 +32,6 @@ BACKENDS = ("VulkanBackend", "PteronBackend")
 _HEADER = Struct("<4x4sHIIIQ")
 _NAMED = (1 << 64) - 1
 _NULL, _TENSOR = 1, 5
-_LISTED_ALWAYS_ALLOWED, _LISTED_PER_NODE = 1 << 16, 8  # values in lists that nodes take
 _DTYPES = {
     0: DType.BOOL,
     1: DType.U8,
@@ -51,13 +50,10 @@ def read_delegate(blob: memoryview, name: str, named: Callable[[str], memoryview
     constants = tuple(_constant(table, inline, named) for table in graph.tables(5, "constants"))
     tables = graph.tables(2, "values")
     count = len(tables)
-    nodes = tuple(_node(table, count) for table in graph.tables(1, "chain"))
-    values = tuple(_value(table, count, constants) for table in tables)
-    _check_listed(graph, nodes, values)
     return DelegateGraph(
         name=name,
-        nodes=nodes,
-        values=values,
+        nodes=tuple(_node(table, count) for table in graph.tables(1, "chain")),
+        values=tuple(_value(table, count, constants) for table in tables),
         input_ids=graph.indices(3, "input_ids", count, "values", UINT32),
         output_ids=graph.indices(4, "output_ids", count, "values", UINT32),
         constants=constants,
@@ -111,15 +107,6 @@ def _node(table: Table, count: int) -> NodeRecord:
     if not args:
         raise table.error("args", "an operator call has no arguments")
     return NodeRecord(table.text(1, "name"), args)
-
-
-def _check_listed(graph: Table, nodes: tuple[NodeRecord, ...], values: tuple[VkValue, ...]) -> None:
-    """Limit listed values: one long list as an argument of every node would take hours to plan."""
-    lengths = [len(value.items) if isinstance(value, VkValueList) else 0 for value in values]
-    listed = sum(lengths[id] for node in nodes for id in node.args)
-    most = _LISTED_ALWAYS_ALLOWED + _LISTED_PER_NODE * len(nodes)
-    if listed > most:
-        raise graph.error("chain", f"{len(nodes)} operators take {listed} listed values; {most} are the most")
 
 
 def _value(table: Table, count: int, constants: tuple[ConstantRecord, ...]) -> VkValue:

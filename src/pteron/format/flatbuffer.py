@@ -3,9 +3,6 @@
 Nothing in the bytes is trusted. Every offset, vtable, length and string is checked when it
 is read, and a violation raises a FormatError that names the file, the field and the byte.
 Reading is lazy: only requested fields are read.
-
-A small file can describe a huge tree by referring to the same bytes many times. So the work
-per buffer is limited, in proportion to its size; valid files read their bytes about once.
 """
 
 from __future__ import annotations
@@ -19,21 +16,15 @@ INT8, UINT8, INT32, UINT32 = Struct("<b"), Struct("<B"), Struct("<i"), Struct("<
 INT64, UINT64, DOUBLE = Struct("<q"), Struct("<Q"), Struct("<d")
 _VTABLE_ENTRY, _VTABLE_HEADER = Struct("<H"), Struct("<HH")
 
-# Work is counted in bytes read; a table counts as 16, about what a small one occupies.
-_TABLE_WORK = 16
-_WORK_PER_BYTE = 4
-_WORK_ALWAYS_ALLOWED = 1 << 16
-
 
 class Buffer:
-    """The bytes being read, their name, and the work that may still be spent on them."""
+    """The bytes being read, and their name."""
 
-    __slots__ = ("_work_left", "name", "view")
+    __slots__ = ("name", "view")
 
     def __init__(self, view: memoryview, name: str) -> None:
         self.view = view
         self.name = name
-        self._work_left = _WORK_ALWAYS_ALLOWED + _WORK_PER_BYTE * len(view)
 
     def error(self, path: str, offset: int, problem: str) -> FormatError:
         return FormatError(f"{self.name}: {path}, at byte {offset}: {problem}")
@@ -53,11 +44,6 @@ class Buffer:
             raise self.error(path, position, "an offset points at itself")
         return position + distance
 
-    def spend(self, path: str, offset: int, work: int) -> None:
-        self._work_left -= work
-        if self._work_left < 0:
-            raise self.error(path, offset, "the same bytes are used too many times")
-
 
 class Table:
     """One table: its fields are read by slot (their position in the schema) and named for messages."""
@@ -65,7 +51,6 @@ class Table:
     __slots__ = ("_buffer", "_size", "_start", "_vtable", "_vtable_size", "path")
 
     def __init__(self, buffer: Buffer, start: int, path: str) -> None:
-        buffer.spend(path, start, _TABLE_WORK)
         buffer.require(path, start, 4)
         vtable = start - INT32.unpack_from(buffer.view, start)[0]
         buffer.require(path, vtable, 4)
@@ -105,7 +90,6 @@ class Table:
     def text(self, slot: int, name: str) -> str:
         """A string; an absent one is empty."""
         start, length = self._vector(slot, name, 1)
-        self._buffer.spend(self.path, start, length)
         try:
             return str(self._buffer.view[start : start + length], "utf-8")
         except UnicodeDecodeError:
@@ -118,7 +102,6 @@ class Table:
 
     def integers(self, slot: int, name: str, kind: Struct = INT32) -> tuple[int, ...]:
         start, count = self._vector(slot, name, kind.size)
-        self._buffer.spend(self.path, start, count * kind.size)
         return unpack_from(f"<{count}{kind.format[-1]}", self._buffer.view, start)
 
     def doubles(self, slot: int, name: str) -> tuple[float, ...]:
@@ -152,7 +135,6 @@ class Table:
 
     def tables(self, slot: int, name: str) -> tuple[Table, ...]:
         start, count = self._vector(slot, name, 4)
-        self._buffer.spend(self.path, start, 4 * count)
         paths = (f"{self.path}.{name}[{index}]" for index in range(count))
         return tuple(
             Table(self._buffer, self._buffer.follow(path, start + 4 * index), path)

@@ -35,9 +35,6 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
     value_count = len(value_tables)
     operators = tuple(_operator(table) for table in plan.tables(6, "operators"))
     delegates = tuple(_delegate(table, stored) for table in plan.tables(7, "delegates"))
-    buffer_sizes = plan.integers(8, "non_const_buffer_sizes", INT64)
-    if any(size < 0 for size in buffer_sizes):
-        raise plan.error("non_const_buffer_sizes", f"{min(buffer_sizes)} bytes is not a size")
     values = tuple(_value(table, value_count, stored) for table in value_tables)
     for table, value in zip(value_tables, values, strict=True):
         _check_members(table, value, values)
@@ -50,7 +47,6 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
         instructions=_instructions(plan, value_count, len(operators), len(delegates)),
         operators=operators,
         delegates=delegates,
-        buffer_sizes=buffer_sizes,
         input_tree=containers.text(0, "encoded_inp_str") if containers else "",
     )
 

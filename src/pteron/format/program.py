@@ -24,8 +24,6 @@ _HEADER_MAGIC = b"eh00"
 # Headers this long also hold the size of all segments together.
 _LENGTH_WITH_SEGMENT_SIZE = 32
 _SEGMENT_SIZE = Struct("<Q")
-# Bytes of delegates, each counted as often as a method uses it: that often it is read and planned.
-_DELEGATED_ALWAYS_ALLOWED, _DELEGATED_PER_BYTE = 1 << 16, 8
 
 
 def read_program(source: Source, name: str | None = None) -> ProgramFile:
@@ -42,15 +40,11 @@ def read_program(source: Source, name: str | None = None) -> ProgramFile:
         if method in names:
             raise plan.error("name", f"two methods are called {method!r}")
         names.add(method)
-    methods = tuple(read_method(plan, stored) for plan in plans)
-    delegated = sum(len(delegate.blob) for method in methods for delegate in method.delegates)
-    if delegated > _DELEGATED_ALWAYS_ALLOWED + _DELEGATED_PER_BYTE * len(file.view):
-        raise FormatError(f"{file.name}: the same delegates are used too many times")
     named_data = read_named_data(program.tables(7, "named_data"), segments)
     return ProgramFile(
         name=file.name,
         version=program.integer(0, "version", UINT32),
-        methods=methods,
+        methods=tuple(read_method(plan, stored) for plan in plans),
         metadata=_metadata(file.name, named_data.pop(METADATA_KEY, None)),
         named_data=named_data,
         size=len(file.view),

@@ -112,8 +112,6 @@ class MethodRecord:
     operators: tuple[str, ...]
     """As "aten::add.out"; without the dot where an operator has no overload name."""
     delegates: tuple[DelegateRecord, ...]
-    buffer_sizes: tuple[int, ...]
-    """Bytes of each arena; entry 0 is a placeholder."""
     input_tree: str = ""
     """The inputs as a pytree of arguments, in PyTorch's JSON; empty if the exporter stored none."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
@@ -25,13 +24,6 @@ _READ_MAX = 1 << 30  # bytes per system call
 _COMPARED = 1 << 24  # bytes at a time
 # On Windows a mapped file cannot shrink, so the call is neither available nor needed.
 _CAN_READ_AT = hasattr(os, "preadv")
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +59,16 @@ def open_bytes(source: Source, name: str | None = None) -> FileBytes:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file opened for reading. Pipes, devices and directories are errors, without blocking."""
+    """A file opened for reading."""
     path = os.fspath(path)
     try:
-        # Opening a pipe would wait for its writer.
-        file = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115  # the caller's
-        kind = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
+        return open(path, "rb", buffering=0)
     except FileNotFoundError:
         raise MissingFileError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise FormatError(f"{path}: this is a directory, not a file") from None
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: the file cannot be read ({error})") from error
-    if kind != stat.S_IFREG:
-        file.close()
-        raise FormatError(f"{path}: this is {_KINDS.get(kind, 'something else')}, not a file")
-    return file
 
 
 def read_file(path: str | os.PathLike[str], size_max: int) -> bytes:
@@ -157,10 +143,6 @@ def _open_path(path: str) -> memoryview:
     view = memoryview(mapped)
     mapped.address = _address(view)
     return view
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _look(file: BinaryIO) -> tuple[int, int]:

@@ -5,22 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from pteron.dtypes import DType
+from pteron.dtypes import SCALAR_TYPES, DType
 from pteron.format.flatbuffer import INT8, UINT8, Table
 
-# The element type ids of .pte, .ptd and .bpte files.
-_SCALAR_TYPES = {
-    0: DType.U8,
-    1: DType.I8,
-    2: DType.I16,
-    3: DType.I32,
-    4: DType.I64,
-    5: DType.F16,
-    6: DType.F32,
-    7: DType.F64,
-    11: DType.BOOL,
-    15: DType.BF16,
-}
 RANK_MAX = 16
 _BYTES_MAX = 1 << 48
 
@@ -40,7 +27,7 @@ class TensorLayout:
 
 def read_layout(table: Table, *, dtype_slot: int, sizes_slot: int, dim_order_slot: int) -> TensorLayout:
     type_id = table.integer(dtype_slot, "scalar_type", INT8)
-    dtype = _SCALAR_TYPES.get(type_id)
+    dtype = SCALAR_TYPES.get(type_id)
     if dtype is None:
         raise table.error("scalar_type", f"element type {type_id} is not one Pteron knows")
     sizes = table.integers(sizes_slot, "sizes")

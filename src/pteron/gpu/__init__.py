@@ -9,7 +9,7 @@ from pteron.gpu.memory import Arena, States, Weights, check_room, check_room_for
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording, WordIncrements
 from pteron.gpu.submit import Commands, record, submit, submit_early
-from pteron.gpu.timing import PassTimer, StepTimer
+from pteron.gpu.timing import LaunchTimer, PassTimer
 
 __all__ = [
     "SLOT_ALIGNMENT",
@@ -20,6 +20,7 @@ __all__ = [
     "Commands",
     "Copy",
     "Device",
+    "LaunchTimer",
     "PassTimer",
     "Readback",
     "Recording",
@@ -27,7 +28,6 @@ __all__ = [
     "SequenceSlots",
     "SlotStates",
     "States",
-    "StepTimer",
     "Weights",
     "WordIncrements",
     "adapters",

@@ -8,17 +8,17 @@ from typing import Any, TypeAlias
 
 from pteron.gpu.native import address, ffi, wgpu
 
-Step: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
-_STEP = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
-_FIRST_PART, _GROWTH = 16, 4  # steps in a replay's first part; each later part has _GROWTH times as many
+BoundLaunch: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
+_LAUNCH = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
+_FIRST_PART, _GROWTH = 16, 4  # launches in a replay's first part; each later part has _GROWTH times as many
 
 
 @dataclass(slots=True)
 class Replay:
     """A plan's dispatches over one sequence's states, ready to be submitted."""
 
-    steps: list[Step]
-    kept: list[Any]  # pipelines, groups, buffers: keep the raw handles in the steps valid
+    launches: list[BoundLaunch]
+    kept: list[Any]  # pipelines, groups, buffers: keep the raw handles in the launches valid
     _buffers: list[Any] | None = field(default=None, init=False, repr=False)
     _packed: Any = field(default=None, init=False, repr=False)
     _address: int = field(default=0, init=False, repr=False)
@@ -27,34 +27,34 @@ class Replay:
 
     @property
     def buffers(self) -> list[Any]:
-        """The buffers that the steps are bound to."""
+        """The buffers that the launches are bound to."""
         if self._buffers is None:
             self._buffers = [each for each in self.kept if isinstance(each, wgpu.GPUBuffer)]
         return self._buffers
 
     @property
     def packed(self) -> int:
-        """The address of the steps as the C library reads them; valid while the replay lives."""
+        """The address of the launches as the C library reads them; valid while the replay lives."""
         if self._packed is None:
-            steps = (
-                _STEP.pack(address(pipeline), address(group), x, y, z)
-                for pipeline, group, x, y, z in self.steps
+            packed = (
+                _LAUNCH.pack(address(pipeline), address(group), x, y, z)
+                for pipeline, group, x, y, z in self.launches
             )
-            self._packed = ffi.from_buffer(b"".join(steps))
+            self._packed = ffi.from_buffer(b"".join(packed))
             self._address = address(self._packed)
         return self._address
 
     @property
     def parts(self) -> list[Replay]:
         """The replay split into parts. The first is short, so that the GPU starts early."""
-        if len(self.steps) <= 2 * _FIRST_PART:
+        if len(self.launches) <= 2 * _FIRST_PART:
             return [self]
         if not self._parts:
             first, size = 0, _FIRST_PART
-            while len(self.steps) - first > 2 * size:
-                self._parts.append(Replay(self.steps[first : first + size], self.kept))
+            while len(self.launches) - first > 2 * size:
+                self._parts.append(Replay(self.launches[first : first + size], self.kept))
                 first, size = first + size, size * _GROWTH
-            self._parts.append(Replay(self.steps[first:], self.kept))
+            self._parts.append(Replay(self.launches[first:], self.kept))
         return self._parts
 
 

@@ -10,7 +10,6 @@ import ast
 import hashlib
 import io
 import marshal
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,9 +19,7 @@ from typing import Any
 import _cffi_backend
 import cffi
 
-from pteron.folders import cache_folder
-
-_DIGEST = hashlib.sha256().digest_size
+from pteron.folders import cache_folder, replace_file
 
 
 @contextmanager
@@ -67,21 +64,11 @@ def _tables(header: str) -> dict[str, Any]:
     key = hashlib.sha256(f"{cffi.__version__}\n{header}".encode()).hexdigest()[:32]
     cached = cache_folder() / "declarations" / key
     if cached.exists():
-        content = cached.read_bytes()
-        digest, packed = content[:_DIGEST], content[_DIGEST:]
-        if hashlib.sha256(packed).digest() == digest:  # damaged tables would crash the process
-            tables: dict[str, Any] = marshal.loads(packed)
-            return tables
+        tables: dict[str, Any] = marshal.loads(cached.read_bytes())
+        return tables
     tables = _parsed(header)
-    import tempfile  # here: a slow import that is rarely needed
-
     with suppress(OSError):  # the cache is read-only
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=cached.parent)
-        with open(handle, "wb") as file:
-            packed = marshal.dumps(tables)
-            file.write(hashlib.sha256(packed).digest() + packed)
-        os.replace(unfinished, cached)
+        replace_file(cached, marshal.dumps(tables))
     return tables
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pteron.errors import DeviceError
-from pteron.gpu.commands import Command, Copy, Replay, Step
+from pteron.gpu.commands import BoundLaunch, Command, Copy, Replay
 from pteron.gpu.native import Report, address, ffi, lib
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
@@ -49,7 +49,7 @@ Operation: TypeAlias = tuple[Command, Any]
 
 
 class PythonEncoder:
-    """Makes command buffers by calling wgpu once for every step. wgpu reports errors to the current `Report`;
+    """Makes command buffers by calling wgpu for every launch. wgpu reports errors to the current `Report`;
     after an error the command buffer is invalid and must not be submitted."""
 
     def __init__(self, reason: str) -> None:
@@ -67,7 +67,7 @@ class PythonEncoder:
             if isinstance(command, Replay):
                 if compute is None:
                     compute = begin_pass(encoder, descriptor)
-                dispatch_steps(compute, command.steps)
+                encode_launches(compute, command.launches)
             else:
                 if compute is not None:  # a copy cannot be inside a pass
                     lib.wgpuComputePassEncoderEnd(compute)
@@ -105,13 +105,13 @@ def submit_recorded(queue: Any, command_buffer: Any) -> int:
     return int(lib.wgpuQueueSubmitForIndex(queue, 1, ffi.new(_COMMAND_BUFFERS, [command_buffer])))
 
 
-def dispatch_steps(compute: Any, steps: Sequence[Step]) -> None:
-    """Encode steps into a compute pass."""
+def encode_launches(compute: Any, launches: Sequence[BoundLaunch]) -> None:
+    """Encode launches into a compute pass."""
     set_pipeline = lib.wgpuComputePassEncoderSetPipeline
     set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
     dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
     null = ffi.NULL
-    for pipeline, group, x, y, z in steps:
+    for pipeline, group, x, y, z in launches:
         set_pipeline(compute, pipeline)
         set_bind_group(compute, 0, group, 0, null)
         dispatch(compute, x, y, z)
@@ -158,7 +158,7 @@ def _pack(command: Command, descriptor: Any) -> bytes:
     """A command as the C library reads it; the command keeps alive what the pointers point to."""
     if isinstance(command, Replay):
         opened_with = address(descriptor) if descriptor else 0
-        return _COMMAND.pack(command.packed, len(command.steps), opened_with, 0, 0, 0, 0, 0)
+        return _COMMAND.pack(command.packed, len(command.launches), opened_with, 0, 0, 0, 0, 0)
     source, target = address(command.source._internal), address(command.target._internal)
     return _COMMAND.pack(
         0, 0, 0, source, target, command.source_offset, command.target_offset, command.whole_words

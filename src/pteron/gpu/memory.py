@@ -23,7 +23,8 @@ from pteron.gpu.device import Device, Upload
 from pteron.gpu.submit import submit
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops.operand import Slot, State, Weight
-from pteron.plan import Executable, Plan, StateSpec
+from pteron.passes import StateSpec
+from pteron.plan import Executable, Plan
 
 UPLOADERS = 8  # threads: a copy into newly mapped memory waits for page faults
 _STAGING = 1 << 21  # bytes that a thread reads from a file at a time

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pteron.gpu.buffers import Buffer
-from pteron.gpu.commands import Replay, Step
+from pteron.gpu.commands import BoundLaunch, Replay
 from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.ops.operand import State, Weight
@@ -45,7 +45,7 @@ Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # count of words that
 class Recording:
     """Everything a plan needs on the device. A replay makes no lookups and no allocations.
 
-    Sequences share all of it except the bindings of their states, so each sequence has its own list of steps.
+    Sequences share all of it except the bindings of their states, so each has its own launches.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Recording:
                 self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
 
     def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
-        """The steps bound to a sequence's states; `states` is None if the plan has none. `places` replaces
+        """The launches bound to a sequence's states; `states` is None if the plan has none. `places` replaces
         buffers, including inputs that the plan only reads."""
         if states is None:
             return self._bound(None, {})
@@ -164,18 +164,18 @@ class Recording:
         return ParameterAdvance(advance, increments, increment_replay(self._device, increments))
 
     def _bound(self, states: States | None, places: Places) -> Replay:
-        """The steps: shared bind groups, and new ones for launches that use states or `places`."""
+        """The launches: shared bind groups, and new ones for launches that use states or `places`."""
         bound = [
             self._shared[index]
             if index in self._shared and places.keys().isdisjoint(launch.buffers)
             else self._bind(launch, states, places)
             for index, launch in enumerate(self.plan.launches)
         ]
-        steps = [
+        launches = [
             (pipeline._internal, group._internal, *launch.groups)
             for (pipeline, group, *_), launch in zip(bound, self.plan.launches, strict=True)
         ]
-        return Replay(steps, list(dict.fromkeys(chain.from_iterable(bound))))
+        return Replay(launches, list(dict.fromkeys(chain.from_iterable(bound))))
 
     def _bind(self, launch: Launch, states: States | None, places: Places) -> list[Any]:
         """The pipeline and bind group of a launch, and the bound buffers."""
@@ -245,9 +245,9 @@ def increment_replay(device: Device, increments: Sequence[WordIncrements]) -> Re
             )
             for each in increments
         ]
-    steps: list[Step] = [
+    launches: list[BoundLaunch] = [
         (pipeline._internal, group._internal, each.count, 1, 1)
         for group, each in zip(bound, increments, strict=True)
     ]
     buffers = [buffer for each in increments for buffer in (each.growths, each.words)]
-    return Replay(steps, [pipeline, *bound, *buffers])
+    return Replay(launches, [pipeline, *bound, *buffers])

@@ -139,7 +139,7 @@ def _operations(commands: Iterable[Command], timer: Timer | None) -> Iterator[Op
     is_open = False
     for command in commands:
         if isinstance(command, Replay):
-            if command.steps:
+            if command.launches:
                 yield command, timer.next_pass() if timer and not is_open else ffi.NULL
                 is_open = True
         elif command.size:

@@ -1,4 +1,4 @@
-"""GPU time of compute passes and their steps, measured by timestamps if the adapter supports them."""
+"""GPU time of compute passes and their launches, measured by timestamps if the adapter supports them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import DeviceError
-from pteron.gpu.commands import Replay, Step
+from pteron.gpu.commands import BoundLaunch, Replay
 from pteron.gpu.device import Device
-from pteron.gpu.encode import begin_pass, dispatch_steps
+from pteron.gpu.encode import begin_pass, encode_launches
 from pteron.gpu.native import ffi, lib, wgpu
 from pteron.gpu.submit import submit_written
 
@@ -87,29 +87,29 @@ class PassTimer:
         return [float(end - begin) for begin, end in stamps]
 
 
-class StepTimer:
-    """Times stretches of a replay: runs of consecutive steps with a timestamp after each.
+class LaunchTimer:
+    """Times stretches of a replay: runs of consecutive launches with a timestamp after each.
 
     If the adapter supports timestamps inside passes, all stretches are in one pass, and a stretch's time
     starts at the end of the previous one. Otherwise each stretch has its own pass. A timestamp is a barrier:
-    short stretches take longer in total than one long stretch of the same steps.
+    short stretches take longer in total than one long stretch of the same launches.
     """
 
-    def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
+    def __init__(self, device: Device, launches: int, *, inside: bool | None = None) -> None:
         self._device = device
         can = _INSIDE in device.adapter.features
         self.is_inside = can if inside is None else inside
         if self.is_inside and not can:
             raise DeviceError(f"{device.adapter} has no timestamps inside passes")
-        self._most = min(steps, STAMPS_MAX // 2 - 1)  # stretches of one command buffer
+        self._most = min(launches, STAMPS_MAX // 2 - 1)  # stretches of one command buffer
         self._stamps = _Stamps(device, 2 * self._most + 1)
 
     def run(self, replay: Replay, ends: Sequence[int] | None = None) -> list[float]:
         """Run the replay, wait, and return the seconds of each stretch. `ends` has, for each stretch, the
-        index after its last step; by default every step is a stretch."""
+        index after its last launch; by default every launch is a stretch."""
         if ends is None:
-            ends = range(1, len(replay.steps) + 1)
-        stretches = [replay.steps[begin:end] for begin, end in pairwise((0, *ends))]
+            ends = range(1, len(replay.launches) + 1)
+        stretches = [replay.launches[begin:end] for begin, end in pairwise((0, *ends))]
         found: list[float] = []
         with self._device.lock:
             self._device.check_buffers([replay])
@@ -117,7 +117,7 @@ class StepTimer:
                 found += self._run(stretches[first : first + self._most])
         return found
 
-    def _run(self, stretches: Sequence[Sequence[Step]]) -> list[float]:
+    def _run(self, stretches: Sequence[Sequence[BoundLaunch]]) -> list[float]:
         """`run` for as many stretches as one query set can time."""
         write = self._stamp_inside if self.is_inside else self._stamp_passes
         submit_written(self._device, partial(write, stretches))
@@ -127,18 +127,18 @@ class StepTimer:
         stamps = self._stamps.seconds(2 * len(stretches))
         return list(map(float, stamps[1::2] - stamps[::2]))
 
-    def _stamp_inside(self, stretches: Sequence[Sequence[Step]], encoder: Any) -> None:
+    def _stamp_inside(self, stretches: Sequence[Sequence[BoundLaunch]], encoder: Any) -> None:
         opened = begin_pass(encoder, ffi.NULL)
         queries = self._stamps.queries._internal
         lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, 0)
-        for index, steps in enumerate(stretches):
-            dispatch_steps(opened, steps)
+        for index, launches in enumerate(stretches):
+            encode_launches(opened, launches)
             lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, index + 1)
         lib.wgpuComputePassEncoderEnd(opened)
 
-    def _stamp_passes(self, stretches: Sequence[Sequence[Step]], encoder: Any) -> None:
-        for index, steps in enumerate(stretches):
+    def _stamp_passes(self, stretches: Sequence[Sequence[BoundLaunch]], encoder: Any) -> None:
+        for index, launches in enumerate(stretches):
             descriptor, _timestamps = self._stamps.pass_descriptor(2 * index, 2 * index + 1)
             opened = begin_pass(encoder, descriptor)
-            dispatch_steps(opened, steps)
+            encode_launches(opened, launches)
             lib.wgpuComputePassEncoderEnd(opened)

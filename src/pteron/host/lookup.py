@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.extras import has_torch
 from pteron.host import numpy_elementwise  # noqa: F401  # defines operators
-from pteron.host.limits import check_integer
 from pteron.host.numpy_layout import view_shape
 from pteron.host.numpy_operators import find_numpy_operator
-from pteron.host.operator import Arguments, HostCall, HostOperator, Parameter, Prepare, require
-from pteron.host.tensors import bf16_bits, numbers
+from pteron.host.operator import Arguments, HostOperator, Parameter, Run, check_integer, require
+from pteron.host.tensors import bf16_bits, widen_bf16
 from pteron.host.values import GrowableRows, HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
 
@@ -36,8 +34,8 @@ def _find_torch(name: str) -> HostOperator | None:
     return find_torch_operator(name)
 
 
-def _define(prepare: Prepare, names: str, out: str = "out") -> HostOperator:
-    return HostOperator(prepare, tuple(Parameter(n, "any", n == out, n != out) for n in names.split()))
+def _define(run: Run, names: str, out: str = "out") -> HostOperator:
+    return HostOperator(run, tuple(Parameter(n, "any", n == out, n != out) for n in names.split()))
 
 
 # Scalars ------------------------------------------------------------------------------------------
@@ -55,11 +53,11 @@ def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
         check_integer(result)
         return {count: result}
 
-    return _define(lambda arguments: HostCall(partial(run, arguments)), f"{names} out")
+    return _define(run, f"{names} out")
 
 
-def _of_numbers(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it rejects strings and lists: `*` and `%` could make them as long as memory."""
+def _of_widen_bf16(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it rejects strings and lists, which Python adds and multiplies too."""
 
     def checked(*values: object) -> Any:
         for value in values:
@@ -79,7 +77,7 @@ def _size(tensor: object, dim: object) -> int:
 def _item(tensor: Any) -> Any:
     array = _array(tensor)
     require(array.size == 1, f"a number is read from one element, not from {list(array.shape)}")
-    return numbers(array, tensor.dtype).item()
+    return widen_bf16(array, tensor.dtype).item()
 
 
 def _array(value: object) -> HostArray:
@@ -109,20 +107,13 @@ _UNARY: dict[str, Callable[..., Any]] = {
 # Tensors ------------------------------------------------------------------------------------------
 
 
-def _view(arguments: Arguments) -> HostCall:
+def _view(arguments: Arguments) -> Mapping[int, object]:
     """A view: nothing is copied if the elements are in the order of their dims."""
-    source, size = _array(arguments[0]), arguments[1]
-    shape = view_shape(source, size)
-
-    def run() -> Mapping[int, object]:
-        return {2: HostTensor(source.reshape(size), arguments[0].dtype)}
-
-    return (
-        HostCall(run, is_view=True) if source.flags.c_contiguous else HostCall(run, {2: shape}, source.size)
-    )
+    source = _array(arguments[0])
+    return {2: HostTensor(source.reshape(view_shape(source, arguments[1])), arguments[0].dtype)}
 
 
-def _copy_row(arguments: Arguments) -> HostCall:
+def _copy_row(arguments: Arguments) -> Mapping[int, object]:
     """Write one step's result into its row; a loop appends rows one by one. The earlier rows are copied only
     if their memory is full, or if another tensor has appended a row to it."""
     target, source, index = arguments[:3]
@@ -131,16 +122,13 @@ def _copy_row(arguments: Arguments) -> HostCall:
         raise HostError(f"row {index} is written to a tensor of {count} rows")
     if index > 0 and target.array.shape[1:] != row.shape:
         raise HostError(f"a row {list(row.shape)} is written to rows {list(target.array.shape[1:])}")
-    has_room = index > 0 and target.rows is not None and target.rows.count == index == count
-
-    def run() -> Mapping[int, object]:
-        if index == 0:
-            rows = GrowableRows(row[None].copy())
-        else:
-            rows = target.rows if has_room else GrowableRows(target.array[:index])
-        return {0: HostTensor(rows.put(index, row), source.dtype, rows)}
-
-    return HostCall(run, {0: (index + 1, *row.shape)}, row.size * (1 if has_room else index + 1))
+    if index == 0:
+        rows = GrowableRows(row[None].copy())
+    elif target.rows is not None and target.rows.count == index == count:
+        rows = target.rows
+    else:
+        rows = GrowableRows(target.array[:index])
+    return {0: HostTensor(rows.put(index, row), source.dtype, rows)}
 
 
 def _check_order(dim_order: object, rank: int) -> None:
@@ -149,40 +137,32 @@ def _check_order(dim_order: object, rank: int) -> None:
         require(sorted(dim_order) == list(range(rank)), f"{dim_order} is not an order of {rank} dims")
 
 
-def _empty(arguments: Arguments) -> HostCall:
+def _empty(arguments: Arguments) -> Mapping[int, object]:
     """An "empty" tensor of zeros: a program that reads it before writing gets the same result every time."""
     size, dim_order, out = arguments[:3]
     is_shape = isinstance(size, tuple) and all(isinstance(length, int) and length >= 0 for length in size)
     require(is_shape, f"sizes are integers of at least 0, found {size!r:.60}")
     _check_order(dim_order, len(size))  # a tuple, or a memory format
-
-    def run() -> Mapping[int, object]:
-        return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
-
-    return HostCall(run, {2: size}, math.prod(size))
+    return {2: HostTensor(np.zeros(size, out.dtype.numpy), out.dtype)}
 
 
-def _convert(arguments: Arguments) -> HostCall:
+def _convert(arguments: Arguments) -> Mapping[int, object]:
     """A copy in the output's element type."""
     source, _, dim_order, out = arguments[:4]
     array, dtype = _array(source), out.dtype
     _check_order(dim_order, array.ndim)
-
-    def run() -> Mapping[int, object]:
-        if dtype is source.dtype:
-            return {3: HostTensor(array.copy(), dtype)}
-        values = numbers(array, source.dtype)
-        with np.errstate(invalid="ignore"):  # a number that no integer can hold becomes any integer
-            converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
-        return {3: HostTensor(converted, dtype)}
-
-    return HostCall(run, {3: array.shape}, array.size)
+    if dtype is source.dtype:
+        return {3: HostTensor(array.copy(), dtype)}
+    values = widen_bf16(array, source.dtype)
+    with np.errstate(invalid="ignore"):  # a number that no integer can hold becomes any integer
+        converted = bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+    return {3: HostTensor(converted, dtype)}
 
 
 _CONVERT = _define(_convert, "self non_blocking dim_order out")
 _EXECUTORCH: dict[str, HostOperator] = {
     **{
-        f"executorch_prim::{name}.{overload}": _scalar(_of_numbers(compute), names)
+        f"executorch_prim::{name}.{overload}": _scalar(_of_widen_bf16(compute), names)
         for functions, names in ((_BINARY, "a b"), (_UNARY, "a"))
         for name, compute in functions.items()
         for overload in ("Scalar", "int")

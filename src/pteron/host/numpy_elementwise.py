@@ -10,43 +10,46 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import HostError
 from pteron.graph import Shape
-from pteron.host.numpy_operators import NeedsTorch, Output, Result, define, number_as, shared_type
+from pteron.host.numpy_operators import NeedsTorch, Output, define, number_as, shared_type
 from pteron.host.values import HostTensor
+from pteron.ops.operand import HostArray
 
 Operand: TypeAlias = HostTensor | float
 Function: TypeAlias = Callable[..., Any]
-_ANY, _NUMBERS, _FLOATS = "buif", "uif", "f"  # the kinds of NumPy's types
+# Element types by NumPy's kinds: b bool, u unsigned, i signed, f float.
+_ANY, _INTEGERS_AND_FLOATS, _FLOATS = "buif", "uif", "f"
 
 
 def _apply(
     function: Function, kinds: str, out: Output, *operands: Operand, result: DType | None = None
-) -> Result:
+) -> HostArray:
     """Broadcast the operands and apply an elementwise function. All operands have one element type, and the
     result has the same one unless `result` names another."""
     dtype = shared_type(*operands)
     if dtype.numpy.kind not in kinds or out.dtype is not (result or dtype):
         raise NeedsTorch(f"{dtype} written to {out.dtype}")
     arrays = [x.array if isinstance(x, HostTensor) else number_as(x, dtype) for x in operands]
-    shape = _broadcast_shape(*(array.shape for array in arrays))
-    return Result(shape, lambda: np.asarray(function(*arrays), out.dtype.numpy))
+    _check_broadcast(*arrays)
+    return np.asarray(function(*arrays), out.dtype.numpy)
 
 
-def _broadcast_shape(*shapes: Shape) -> Shape:
+def _check_broadcast(*arrays: HostArray) -> None:
     try:
-        return np.broadcast_shapes(*shapes)
+        np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
-        raise HostError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast") from None
+        shapes = ", ".join(str(list(array.shape)) for array in arrays)
+        raise HostError(f"shapes {shapes} cannot be broadcast") from None
 
 
 # Functions of one tensor, of two tensors, and of a tensor and a number -----------------------------
 
 _UNARY: dict[str, tuple[Function, str]] = {
-    "abs": (np.abs, _NUMBERS),
+    "abs": (np.abs, _INTEGERS_AND_FLOATS),
     "bitwise_not": (np.invert, "bui"),
     "ceil": (np.ceil, _FLOATS),
     "floor": (np.floor, _FLOATS),
-    "neg": (np.negative, _NUMBERS),
-    "relu": (lambda array: np.maximum(array, 0), _NUMBERS),
+    "neg": (np.negative, _INTEGERS_AND_FLOATS),
+    "relu": (lambda array: np.maximum(array, 0), _INTEGERS_AND_FLOATS),
     "round": (np.rint, _FLOATS),
     "sqrt": (np.sqrt, _FLOATS),
     "trunc": (np.trunc, _FLOATS),
@@ -66,7 +69,7 @@ _BINARY: dict[str, tuple[Function, str]] = {
     "maximum.out": (np.maximum, _ANY),
     "minimum.out": (np.minimum, _ANY),
     "mul.out mul.Scalar_out": (np.multiply, _ANY),
-    "sub.out sub.Scalar_out": (np.subtract, _NUMBERS),
+    "sub.out sub.Scalar_out": (np.subtract, _INTEGERS_AND_FLOATS),
 }
 _COMPARISONS: dict[str, Function] = {
     "eq.Tensor_out eq.Scalar_out": np.equal,
@@ -86,7 +89,7 @@ def _define_unary(name: str, function: Function, kinds: str, result: DType | Non
 
 
 def _define_binary(name: str, function: Function, kinds: str, result: DType | None = None) -> None:
-    def combine(a: HostTensor, b: Operand, *rest: Any) -> Result:
+    def combine(a: HostTensor, b: Operand, *rest: Any) -> HostArray:
         if rest[:-1] not in ((), (1,)):
             raise NeedsTorch(f"alpha {rest[0]}")  # PyTorch multiplies and adds in one rounding
         return _apply(function, kinds, rest[-1], a, b, result=result)
@@ -112,43 +115,42 @@ for _names, _function in _COMPARISONS.items():
 
 
 @define("where.self_out", "Tensor condition, Tensor self, Tensor other")
-def _where(condition: HostTensor, a: HostTensor, b: HostTensor, out: Output) -> Result:
+def _where(condition: HostTensor, a: HostTensor, b: HostTensor, out: Output) -> HostArray:
     if condition.dtype is not DType.BOOL or not a.dtype is b.dtype is out.dtype:
         raise NeedsTorch(f"a choice between {a.dtype} and {b.dtype} by {condition.dtype}")
-    shape = _broadcast_shape(condition.array.shape, a.array.shape, b.array.shape)
-    return Result(shape, lambda: np.where(condition.array, a.array, b.array))
+    _check_broadcast(condition.array, a.array, b.array)
+    return np.where(condition.array, a.array, b.array)
 
 
 @define("masked_fill.Scalar_out", "Tensor self, Tensor mask, number value")
-def _masked_fill(a: HostTensor, mask: HostTensor, value: float, out: Output) -> Result:
+def _masked_fill(a: HostTensor, mask: HostTensor, value: float, out: Output) -> HostArray:
     if mask.dtype is not DType.BOOL or a.dtype is not out.dtype:
         raise NeedsTorch(f"a mask of {mask.dtype} over {a.dtype}")
     element = number_as(value, a.dtype)
-    shape = _broadcast_shape(a.array.shape, mask.array.shape)
-    return Result(shape, lambda: np.where(mask.array, element, a.array))
+    _check_broadcast(a.array, mask.array)
+    return np.where(mask.array, element, a.array)
 
 
 # Tensors filled with a number ---------------------------------------------------------------------
 
 
 @define("full.out", "List[int] size, number fill_value")
-def _full(size: Shape, value: float, out: Output) -> Result:
+def _full(size: Shape, value: float, out: Output) -> HostArray:
     if any(length < 0 for length in size):
         raise HostError(f"a size below 0 in {list(size)}")
-    element = number_as(value, out.dtype)
-    return Result(size, lambda: np.full(size, element, out.dtype.numpy))
+    return np.full(size, number_as(value, out.dtype), out.dtype.numpy)
 
 
 @define("full_like.out", "Tensor self, number fill_value, Optional[MemoryFormat] memory_format")
-def _full_like(a: HostTensor, value: float, _: object, out: Output) -> Result:
+def _full_like(a: HostTensor, value: float, _: object, out: Output) -> HostArray:
     return _full(a.array.shape, value, out)
 
 
 @define("zeros.out", "List[int] size")
-def _zeros(size: Shape, out: Output) -> Result:
+def _zeros(size: Shape, out: Output) -> HostArray:
     return _full(size, False, out)
 
 
 @define("ones.out", "List[int] size")
-def _ones(size: Shape, out: Output) -> Result:
+def _ones(size: Shape, out: Output) -> HostArray:
     return _full(size, True, out)

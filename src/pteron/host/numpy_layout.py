@@ -11,16 +11,16 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.graph import Shape
-from pteron.host.numpy_operators import NeedsTorch, Output, Result, define, shared_type
+from pteron.host.numpy_operators import NeedsTorch, Output, define, shared_type
 from pteron.host.operator import require
 from pteron.host.values import HostTensor
 from pteron.ops.operand import HostArray
 
 
-def _copy_of(view: HostArray, source: HostTensor, out: Output) -> Result:
+def _copy_of(view: HostArray, source: HostTensor, out: Output) -> HostArray:
     if out.dtype is not source.dtype:
         raise NeedsTorch(f"{source.dtype} written to {out.dtype}")
-    return Result(view.shape, lambda: view.copy())
+    return view.copy()
 
 
 def _axes(dims: Shape, rank: int) -> tuple[int, ...]:
@@ -42,21 +42,21 @@ def view_shape(array: HostArray, size: Shape) -> Shape:
 
 
 @define("view_copy.out", "Tensor self, List[int] size")
-def _view(a: HostTensor, size: Shape, out: Output) -> Result:
+def _view(a: HostTensor, size: Shape, out: Output) -> HostArray:
     shape = view_shape(a.array, size)
     if out.dtype is not a.dtype:
         raise NeedsTorch(f"{a.dtype} written to {out.dtype}")
-    return Result(shape, lambda: np.array(a.array.reshape(shape), order="C"))
+    return np.array(a.array.reshape(shape), order="C")
 
 
 @define("permute_copy.out", "Tensor self, List[int] dims")
-def _permute(a: HostTensor, dims: Shape, out: Output) -> Result:
+def _permute(a: HostTensor, dims: Shape, out: Output) -> HostArray:
     require(len(dims) == a.array.ndim, f"{list(dims)} is no order of {a.array.ndim} dims")
     return _copy_of(a.array.transpose(_axes(dims, a.array.ndim)), a, out)
 
 
 @define("expand_copy.out", "Tensor self, List[int] size, bool implicit")
-def _expand(a: HostTensor, size: Shape, _: bool, out: Output) -> Result:
+def _expand(a: HostTensor, size: Shape, _: bool, out: Output) -> HostArray:
     own = (1,) * (len(size) - a.array.ndim) + a.array.shape
     added = len(size) - a.array.ndim
     fits = len(own) == len(size) and all(
@@ -71,29 +71,28 @@ def _expand(a: HostTensor, size: Shape, _: bool, out: Output) -> Result:
 
 
 @define("repeat.out", "Tensor self, List[int] repeats")
-def _repeat(a: HostTensor, repeats: Shape, out: Output) -> Result:
+def _repeat(a: HostTensor, repeats: Shape, out: Output) -> HostArray:
     own = (1,) * (len(repeats) - a.array.ndim) + a.array.shape
     fits = len(own) == len(repeats) and all(times >= 0 for times in repeats)
     require(fits, f"a tensor {list(a.array.shape)} cannot be repeated {list(repeats)} times")
     if out.dtype is not a.dtype:
         raise NeedsTorch(f"{a.dtype} written to {out.dtype}")
-    shape = tuple(size * times for size, times in zip(own, repeats, strict=True))
-    return Result(shape, lambda: np.tile(a.array, repeats))
+    return np.tile(a.array, repeats)
 
 
 @define("unsqueeze_copy.out", "Tensor self, int dim")
-def _unsqueeze(a: HostTensor, dim: int, out: Output) -> Result:
+def _unsqueeze(a: HostTensor, dim: int, out: Output) -> HostArray:
     return _copy_of(np.expand_dims(a.array, _axes((dim,), a.array.ndim + 1)), a, out)
 
 
 @define("squeeze_copy.dims_out", "Tensor self, List[int] dim")
-def _squeeze(a: HostTensor, dims: Shape, out: Output) -> Result:
+def _squeeze(a: HostTensor, dims: Shape, out: Output) -> HostArray:
     axes = _axes(dims, a.array.ndim) if a.array.ndim else ()
     return _copy_of(a.array.squeeze(tuple(axis for axis in axes if a.array.shape[axis] == 1)), a, out)
 
 
 @define("select_copy.int_out", "Tensor self, int dim, int index")
-def _select(a: HostTensor, dim: int, index: int, out: Output) -> Result:
+def _select(a: HostTensor, dim: int, index: int, out: Output) -> HostArray:
     require(a.array.ndim, "a tensor without dims has nothing to select")
     (axis,) = _axes((dim,), a.array.ndim)
     size = a.array.shape[axis]
@@ -102,7 +101,7 @@ def _select(a: HostTensor, dim: int, index: int, out: Output) -> Result:
 
 
 @define("flip.out", "Tensor self, List[int] dims")
-def _flip(a: HostTensor, dims: Shape, out: Output) -> Result:
+def _flip(a: HostTensor, dims: Shape, out: Output) -> HostArray:
     axes = _axes(dims, a.array.ndim) if a.array.ndim else ()
     return _copy_of(np.flip(a.array, axes), a, out)
 
@@ -112,19 +111,15 @@ def _flip(a: HostTensor, dims: Shape, out: Output) -> Result:
 
 def _reduce(
     function: Callable[..., Any], a: HostTensor, dims: Shape | None, keep: bool, out: Output, dtype: DType
-) -> Result:
+) -> HostArray:
     """Reduce some dims by a function; without `dims`, all of them."""
     if shared_type(a) and out.dtype is not dtype:
         raise NeedsTorch(f"{dtype} written to {out.dtype}")
     rank = a.array.ndim
     axes = _axes(dims or (), rank)
     array = a.array if rank else a.array.reshape(1)  # a tensor without dims has a dim 0 nevertheless
-    along = axes or tuple(range(array.ndim))
-    kept = [
-        1 if axis in along else size for axis, size in enumerate(array.shape) if keep or axis not in along
-    ]
-    shape = tuple(kept) if rank else ()
-    return Result(shape, lambda: np.asarray(function(array, axis=along, keepdims=bool(keep))).reshape(shape))
+    reduced = np.asarray(function(array, axis=axes or tuple(range(array.ndim)), keepdims=bool(keep)))
+    return reduced if rank else reduced.reshape(())
 
 
 def _require_elements(a: HostTensor, dims: Shape | None) -> None:
@@ -136,7 +131,7 @@ def _define_test(name: str, function: Callable[..., Any]) -> None:
     """Define `any` or `all`: whether any element, or every element, is not zero."""
 
     @define(f"{name}.dims_out", "Tensor self, Optional[List[int]] dim, bool keepdim")
-    def over_dims(a: HostTensor, dims: Shape | None, keep: bool, out: Output) -> Result:
+    def over_dims(a: HostTensor, dims: Shape | None, keep: bool, out: Output) -> HostArray:
         if a.dtype is DType.U8 or dims == ():
             raise NeedsTorch(f"{name} of {a.dtype} over {dims}")
         return _reduce(function, a, dims, keep, out, DType.BOOL)
@@ -149,12 +144,12 @@ def _define_test(name: str, function: Callable[..., Any]) -> None:
 
 def _define_extreme(name: str, function: Callable[..., Any], find_place: Callable[..., Any]) -> None:
     @define(f"a{name}.out", "Tensor self, List[int] dim, bool keepdim")
-    def extreme(a: HostTensor, dims: Shape, keep: bool, out: Output) -> Result:
+    def extreme(a: HostTensor, dims: Shape, keep: bool, out: Output) -> HostArray:
         _require_elements(a, dims)
         return _reduce(function, a, dims, keep, out, a.dtype)
 
     @define(f"arg{name}.out", "Tensor self, Optional[int] dim, bool keepdim")
-    def place(a: HostTensor, dim: int | None, keep: bool, out: Output) -> Result:
+    def place(a: HostTensor, dim: int | None, keep: bool, out: Output) -> HostArray:
         """The index of the first extreme element. NaN counts as more extreme than every number."""
         if a.dtype is DType.BOOL or (dim is None and keep):
             raise NeedsTorch(f"arg{name} of {a.dtype}")
@@ -174,7 +169,7 @@ _define_extreme("min", np.min, np.argmin)
 
 
 @define("sum.IntList_out", "Tensor self, Optional[List[int]] dim, bool keepdim, Optional[ScalarType] dtype")
-def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: Output) -> Result:
+def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: Output) -> HostArray:
     """The sum of integers. They wrap, so the order of additions does not matter."""
     if a.dtype.is_float or dtype is not None:
         raise NeedsTorch(f"a sum of {a.dtype}")
@@ -184,16 +179,12 @@ def _sum(a: HostTensor, dims: Shape | None, keep: bool, dtype: int | None, out: 
 
 
 @define("cumsum.out", "Tensor self, int dim, Optional[ScalarType] dtype")
-def _cumsum(a: HostTensor, dim: int, dtype: int | None, out: Output) -> Result:
+def _cumsum(a: HostTensor, dim: int, dtype: int | None, out: Output) -> HostArray:
     """Cumulative sums, added one after the other, floats in f64: the same order and type as PyTorch."""
     is_float = shared_type(a).is_float
     if dtype is not None or out.dtype is not (a.dtype if is_float else DType.I64):
         raise NeedsTorch(f"a running sum of {a.dtype} written to {out.dtype}")
     (axis,), shape = _axes((dim,), a.array.ndim), a.array.shape
-
-    def make() -> HostArray:
-        summed = np.cumsum(a.array, axis, np.float64 if is_float else np.int64).reshape(shape)
-        from_zero = summed + 0 if shape else summed  # along a dim PyTorch begins at +0: no sum is -0
-        return np.asarray(from_zero, out.dtype.numpy)
-
-    return Result(shape, make)
+    summed = np.cumsum(a.array, axis, np.float64 if is_float else np.int64).reshape(shape)
+    from_zero = summed + 0 if shape else summed  # along a dim PyTorch begins at +0: no sum is -0
+    return np.asarray(from_zero, out.dtype.numpy)

@@ -17,27 +17,17 @@ atan2, bmm, copy_, index_put, log1p, mean, sigmoid, slice_scatter, _softmax, sor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import isinf, prod
+from math import isinf
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
-from pteron.graph import Shape
-from pteron.host.operator import Arguments, HostCall, HostOperator, Parameter, check_kinds
-from pteron.host.tensors import bf16_bits, numbers
+from pteron.host.operator import Arguments, HostOperator, Parameter, check_kinds
+from pteron.host.tensors import bf16_bits, widen_bf16
 from pteron.host.values import HostTensor, UnsetTensor
 from pteron.ops.operand import HostArray
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The shape that an operator writes, and the function that computes the array, in memory of its own."""
-
-    shape: Shape
-    make: Callable[[], HostArray]
 
 
 class NeedsTorch(Exception):  # noqa: N818  # no error where PyTorch is installed
@@ -45,7 +35,7 @@ class NeedsTorch(Exception):  # noqa: N818  # no error where PyTorch is installe
 
 
 Output: TypeAlias = HostTensor | UnsetTensor  # only its element type is read
-Compute: TypeAlias = Callable[..., Result]
+Compute: TypeAlias = Callable[..., HostArray]  # in memory of its own
 FindTorch: TypeAlias = Callable[[str], HostOperator | None]
 NUMPY: dict[str, tuple[Compute, tuple[Parameter, ...]]] = {}
 
@@ -71,25 +61,20 @@ def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None
         return None
     compute, parameters = NUMPY[name]
 
-    def prepare(arguments: Arguments) -> HostCall:
+    def run(arguments: Arguments) -> Mapping[int, object]:
         given = arguments[: len(parameters)]
         check_kinds(given, parameters)
         try:
-            result = compute(*given)
+            with np.errstate(all="ignore"):  # integers wrap, and divisions by 0 give what IEEE says
+                result = compute(*given)
         except NeedsTorch as reason:
             found = find_torch(name)
             if found is None:
                 raise HostError(f"{reason} needs PyTorch: pip install 'pteron[host]'") from None
-            return found.prepare(arguments)
+            return found.run(arguments)
+        return {len(given) - 1: HostTensor(np.asarray(result), given[-1].dtype)}
 
-        def run() -> Mapping[int, object]:
-            with np.errstate(all="ignore"):  # integers wrap, and divisions by 0 give what IEEE says
-                return {len(given) - 1: HostTensor(np.asarray(result.make()), given[-1].dtype)}
-
-        read = sum(value.array.size for value in given[:-1] if isinstance(value, HostTensor))
-        return HostCall(run, {len(given) - 1: result.shape}, read + prod(result.shape))
-
-    return HostOperator(prepare, parameters)
+    return HostOperator(run, parameters)
 
 
 # Element types ----------------------------------------------------------------------------------
@@ -112,7 +97,7 @@ def number_as(number: float, dtype: DType) -> HostArray:
         with np.errstate(over="ignore"):
             single = np.asarray(number, np.float64 if dtype is DType.F64 else np.float32)
             made = bf16_bits(single) if dtype is DType.BF16 else single.astype(dtype.numpy)
-            value = numbers(made, dtype)
+            value = widen_bf16(made, dtype)
             is_rounded = dtype in (DType.F16, DType.BF16) and value != number
         if is_rounded or (np.isinf(value) and not isinf(number)):
             raise NeedsTorch(f"the number {number} in {dtype}")

@@ -1,43 +1,17 @@
-"""An operator outside the delegates: its parameters, and the function that prepares a call."""
+"""An operator outside the delegates: its parameters, the function that runs it, and checks of arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from pteron.dtypes import SCALAR_TYPES
 from pteron.errors import HostError
-from pteron.graph import Shape
-from pteron.host.limits import check_integer
 from pteron.host.values import HostTensor, UnsetTensor
 
 Arguments: TypeAlias = Sequence[Any]
-_PRODUCTS_PER_ELEMENT = 16
-
-
-@dataclass(frozen=True, slots=True)
-class HostCall:
-    """A call with checked arguments, and what it will use, estimated before memory is taken.
-
-    `run` returns the values that it wrote, by argument position. `shapes` are those of the tensors it writes,
-    by argument position; a list has a list of them. `elements` are read and written, `products` multiplied
-    and added; `scratch` is temporary memory in bytes. A view shares the memory of the first argument.
-    """
-
-    run: Callable[[], Mapping[int, object]]
-    shapes: Mapping[int, Shape | list[Shape]] = field(default_factory=dict)
-    elements: int = 1
-    products: int = 0
-    scratch: int = 0
-    is_view: bool = False
-
-    @property
-    def work(self) -> int:
-        """The work, counted in products. An element counts as several products: its function may be slow."""
-        return max(_PRODUCTS_PER_ELEMENT * self.elements, self.products)
-
-
-Prepare: TypeAlias = Callable[[Arguments], HostCall]
+Run: TypeAlias = Callable[[Arguments], Mapping[int, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +26,22 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class HostOperator:
-    """`prepare` takes the arguments in schema order and rejects those that are unsafe to run.
+    """`run` takes the arguments in schema order and returns the values that it wrote, by argument position.
 
-    It and the call raise HostError for values that do not fit; any other exception means that the program is
-    wrong.
+    It raises HostError for values that do not fit; any other exception means that the program is wrong.
     """
 
-    prepare: Prepare
+    run: Run
     parameters: tuple[Parameter, ...]
 
 
-NUMBERS: dict[str, tuple[type, ...]] = {
+_SCALAR_KINDS: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "bool": (int,),
     "float": (int, float),
     "number": (int, float),
     "str": (str,),
 }
-SCALAR_TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 11, 15)  # element types as programs number them
 MEMORY_FORMATS = range(4)  # contiguous, preserve, channels last, channels last in 3d
 
 
@@ -77,6 +49,12 @@ def require(condition: object, problem: str) -> None:
     """Raise a HostError unless the condition holds."""
     if not condition:
         raise HostError(problem)
+
+
+def check_integer(value: object) -> None:
+    """Raise an error for an integer beyond the 64 signed bits of the file format."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise HostError("an integer of more than 64 bits")
 
 
 def check_kinds(arguments: Arguments, parameters: Sequence[Parameter]) -> None:
@@ -102,4 +80,4 @@ def _is_kind(value: object, kind: str, is_read: bool) -> bool:
     if kind == "MemoryFormat":
         return value in MEMORY_FORMATS
     check_integer(value)
-    return isinstance(value, NUMBERS[kind])
+    return isinstance(value, _SCALAR_KINDS[kind])

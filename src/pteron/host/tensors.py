@@ -155,7 +155,7 @@ def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
     """A host array in the element type its GPU buffer has."""
     if array.dtype == storage.numpy:
         return np.ascontiguousarray(array)
-    array = numbers(array, dtype)
+    array = widen_bf16(array, dtype)
     if dtype is DType.I64 and array.size:
         low, high = extremes(array)
         if low < _INT32_MIN or high > _INT32_MAX:
@@ -171,7 +171,7 @@ def extremes(array: HostArray) -> tuple[int, int]:
     return int(array.min()), int(array.max())
 
 
-def numbers(array: HostArray, dtype: DType) -> HostArray:
+def widen_bf16(array: HostArray, dtype: DType) -> HostArray:
     """The array itself, or for raw bits of bf16 their values in f32."""
     return (array.astype(np.uint32) << 16).view(np.float32) if dtype is DType.BF16 else array
 

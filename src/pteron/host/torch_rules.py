@@ -1,9 +1,6 @@
-"""Checks of arguments that PyTorch's kernels trust, and estimates that its shape functions do not give.
-
-Without these checks, a wrong index or contradictory sizes would read or write memory outside the tensors, and
-a scale could make tables of any length. A rule takes the arguments by name and raises HostError. A shape
-function returns the shapes of outputs that depend on values; a work function counts products.
-"""
+"""Checks of arguments that PyTorch's kernels trust: without them a wrong index or contradictory sizes would
+read or write memory outside the tensors, or end the process. A rule takes the arguments by name and raises
+HostError."""
 
 from __future__ import annotations
 
@@ -13,18 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pteron.errors import HostError
-from pteron.graph import Shape
 from pteron.host.operator import require
-from pteron.host.tensors import numbers
 from pteron.host.values import HostTensor
 
 NamedArguments: TypeAlias = Mapping[str, Any]  # arguments by name, as the interpreter has them
 Rule: TypeAlias = Callable[[NamedArguments], None]
-Work: TypeAlias = Callable[[NamedArguments, Sequence[Shape]], int]  # of arguments and the shapes written
-Shapes: TypeAlias = Callable[
-    [NamedArguments], Mapping[str, Shape]
-]  # of outputs by name; others are no larger
 
 
 # Indices ----------------------------------------------------------------------------------------
@@ -177,83 +167,3 @@ def repeats_counted(given: NamedArguments) -> None:
     require(repeats.array.ndim == 1, f"repeats are {list(repeats.array.shape)}, not of one dim")
     require(not (repeats.array < 0).any(), "repeats are negative")
     require(stated is None or stated == sum(repeats.array.tolist()), f"output_size is {stated}")
-
-
-# Shapes that depend on values ------------------------------------------------------------------
-
-
-def where_true(given: NamedArguments) -> Mapping[str, Shape]:
-    """One row per element that is not zero."""
-    array = numbers(given["self"].array, given["self"].dtype)
-    return {"out": (int(np.count_nonzero(array)), array.ndim)}
-
-
-def selected(given: NamedArguments) -> Mapping[str, Shape]:
-    """One element per element that the broadcast mask sets."""
-    mask = given["mask"]
-    require(mask.dtype.numpy == np.bool_, f"mask is {mask.dtype}")
-    try:
-        shape = np.broadcast_shapes(given["self"].array.shape, mask.array.shape)
-    except ValueError as error:
-        raise HostError(str(error)) from None
-    return {"out": (int(np.count_nonzero(mask.array)) * (prod(shape) // max(1, mask.array.size)),)}
-
-
-def interleaved(given: NamedArguments) -> Mapping[str, Shape]:
-    """The sum of `repeats`."""
-    return {"out": (sum(given["repeats"].array.ravel().tolist()),)}
-
-
-def bags(given: NamedArguments) -> Mapping[str, Shape]:
-    """One row for each bag."""
-    count = given["offsets"].array.size - bool(given["include_last_offset"])
-    return {"out0": (count, given["weight"].array.shape[1])}
-
-
-def normalized(given: NamedArguments) -> Mapping[str, Shape]:
-    """The input's shape; the first output is named `out` or `out0`."""
-    return {name: given["input"].array.shape for name in ("out", "out0") if name in given}
-
-
-# Work -------------------------------------------------------------------------------------------
-
-
-def product_work(given: NamedArguments, written: Sequence[Shape]) -> int:
-    """Every element of the output is a sum over the last dim of the first matrix."""
-    first = next(given[name] for name in ("mat1", "batch1", "x1", "input", "self") if name in given)
-    depth: int = first.array.shape[-1] if first.array.ndim else 1
-    return prod(written[0]) * depth * _slowness(first)
-
-
-def convolution_work(given: NamedArguments, written: Sequence[Shape]) -> int:
-    """One product per weight of a window and per element of the output, or of the input if transposed."""
-    weight, source = given["weight"].array.shape, given["input"].array.shape
-    windows = prod(source if given["transposed"] else written[0])
-    work: int = windows * prod(weight[1:]) * _slowness(given["input"])
-    return work
-
-
-def convolution_columns(given: NamedArguments, written: Sequence[Shape]) -> int:
-    """Bytes of the column matrix (im2col) of one sample."""
-    weight, source = given["weight"].array.shape, given["input"].array.shape
-    windows = prod((source if given["transposed"] else written[0])[2:])
-    size: int = 4 * windows * prod(weight[1:])
-    return size
-
-
-def _slowness(tensor: HostTensor) -> int:
-    """The time of one product of this type, in products of f32."""
-    return 1 if str(tensor.dtype) in ("f32", "f64") else 8
-
-
-def window_work(given: NamedArguments, written: Sequence[Shape]) -> int:
-    """One product per element of a window and per element of the output."""
-    size: tuple[int, ...] = given["kernel_size"]
-    window: int = size[0] ** 3 if len(size) == 1 else prod(size)  # one number holds for all dims
-    return max(map(prod, written)) * window
-
-
-def sorting_work(given: NamedArguments, written: Sequence[Shape]) -> int:
-    """At most 64 comparisons per element, each with a cache miss."""
-    count: int = given["self"].array.size
-    return count * 64 * 16

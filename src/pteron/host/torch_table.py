@@ -4,8 +4,8 @@ They are ExecuTorch's portable kernels, Core ATen in out variants, operators tha
 updates of buffers in place. They read and write only their arguments; random numbers come from PyTorch's
 generator. None takes complex numbers, files or functions.
 
-Before an operator runs, its arguments must be of its schema's kinds, satisfy the rules of its family
-(torch_rules.py), and have shapes that PyTorch's shape function accepts.
+Before an operator runs, its arguments must be of its schema's kinds and satisfy the rules of its family
+(torch_rules.py).
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pteron.host import torch_rules as rules
-from pteron.host.torch_rules import Rule, Shapes, Work
+from pteron.host.torch_rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Operators with the same rules, work and shape functions."""
+    """Operators with the same rules."""
 
     operators: str
     rules: tuple[Rule, ...] = ()
-    work: Work | None = None  # products, where they cost more than the elements read and written
-    scratch: Work | None = None  # bytes of temporary memory
-    shapes: Shapes | None = None  # by default, PyTorch's shape function
     is_dense: bool = False  # whether the operator addresses memory by strides, so tensors must be contiguous
 
 
@@ -68,9 +65,7 @@ FAMILIES = (
         "max.dim_max max.unary_out mean.dtype_out mean.out min.dim_min min.unary_out prod.int_out "
         "prod.out std.correction_out sum.IntList_out var.correction_out var.out var_mean.correction_out"
     ),
-    Family(
-        "median.dim_values median.out sort.values sort.values_stable topk.values", work=rules.sorting_work
-    ),
+    Family("median.dim_values median.out sort.values sort.values_stable topk.values"),
     # Elements moved
     Family(
         "_to_copy.out alias_copy.out cat.out clone.out constant_pad_nd.out copy.out detach_copy.out "
@@ -100,26 +95,23 @@ FAMILIES = (
     Family(
         "_embedding_bag.out _embedding_bag_forward_only.out",
         (rules.weight_rows, rules.bag_members),
-        shapes=rules.bags,
     ),
-    Family("masked_select.out", shapes=rules.selected),
-    Family("nonzero.out", shapes=rules.where_true),
+    Family("masked_select.out"),
+    Family("nonzero.out"),
     Family("bucketize.Tensor_out masked_scatter.out"),
-    Family("repeat_interleave.Tensor_out", (rules.repeats_counted,), shapes=rules.interleaved),
+    Family("repeat_interleave.Tensor_out", (rules.repeats_counted,)),
     # Products
-    Family("addmm.out baddbmm.out bmm.out linear.out mm.out", work=rules.product_work),
+    Family("addmm.out baddbmm.out bmm.out linear.out mm.out"),
     Family(
         "_cdist_forward.out _pdist_forward.out",
         (rules.numbers_between("p", 0, None),),
-        work=rules.product_work,
     ),
-    Family("convolution.out", work=rules.convolution_work, scratch=rules.convolution_columns),
+    Family("convolution.out"),
     # Windows and planes
     Family(
         "avg_pool1d.out avg_pool2d.out avg_pool3d.out col2im.out im2col.out max_pool2d_with_indices.out "
         "max_pool3d_with_indices.out",
         (rules.windows_at_least_one,),
-        work=rules.window_work,
     ),
     Family(
         "_adaptive_avg_pool2d.out _adaptive_avg_pool3d.out adaptive_avg_pool1d.out "
@@ -140,7 +132,6 @@ FAMILIES = (
         "_native_batch_norm_legit.out _native_batch_norm_legit.no_stats_out "
         "_native_batch_norm_legit_no_training.out",
         (rules.statistics_per_channel,),
-        shapes=rules.normalized,
     ),
     Family("native_group_norm.out", (rules.group_norm_sizes,)),
     Family("native_layer_norm.out"),

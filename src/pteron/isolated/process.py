@@ -33,7 +33,6 @@ class Process:
         self.seconds = seconds
         self._name = name
         self._lock = threading.Lock()
-        self._asking: int | None = None  # id of the thread that waits for a reply
         self._owner = os.getpid()
         self._end: str | None = None  # why the process ended
         try:
@@ -53,11 +52,6 @@ class Process:
         its late reply would be taken for the reply to the next request."""
         if os.getpid() != self._owner:  # it shares the pipes
             raise IsolatedError(f"{self._name}: loaded before this process was forked; load it again")
-        if self._asking == threading.get_ident():
-            raise IsolatedError(
-                f"{self._name}: re-entrant call: a signal handler called this method while a call was "
-                "running on this thread"
-            )
         try:
             message = pack(request)
         except WireError as error:
@@ -65,7 +59,6 @@ class Process:
         with self._lock:
             if self._end:
                 raise IsolatedError(f"{self._name}: {self._end}; load it again")
-            self._asking = threading.get_ident()
             try:
                 return self._exchange(message, doing, read)
             except PteronError:
@@ -73,8 +66,6 @@ class Process:
             except BaseException:
                 self.close(f"{doing} was interrupted")
                 raise
-            finally:
-                self._asking = None
 
     def close(self, why: str) -> None:
         """End the process."""

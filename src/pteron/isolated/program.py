@@ -55,13 +55,13 @@ class IsolatedProgram:
     ) -> None:
         _check(device, seconds, memory)
         sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
-        request = {"source": _sent(source), "data": [_sent(each) for each in sources], "device": device}
+        given = {"source": _sent(source), "data": [_sent(each) for each in sources]}
+        request = {**given, "device": device, "memory": memory}
         self._name = str(source) if isinstance(source, (str, os.PathLike)) else "a program given as bytes"
         self._process = Process(WORKER, self._name, seconds)
         try:
-            owned = {**request, "memory": memory, "owner": os.getpid()}
             self.methods: tuple[str, ...] = self._process.ask(
-                owned, "loading it", lambda reply: tuple(map(str, _list(reply["methods"])))
+                request, "loading it", lambda reply: tuple(map(str, _list(reply["methods"])))
             )
         except BaseException:
             self.close()

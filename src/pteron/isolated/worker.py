@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
@@ -28,7 +27,6 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests = _requests(sys.stdin.buffer)
     first = next(requests)
-    Thread(target=_watch, args=(first["owner"],), daemon=True).start()
     try:
         _limit_memory(first["memory"])
         program = load(_source(first["source"]), list(map(_source, first["data"])), first["device"])
@@ -87,13 +85,6 @@ def _requests(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
     Thread(target=read, daemon=True).start()
     while True:
         yield queue.get()
-
-
-def _watch(owner: int) -> None:
-    """End with the owner, even if a process that it forked holds the pipes open."""
-    while os.getppid() == owner:
-        time.sleep(1)
-    os._exit(0)
 
 
 def _limit_memory(most: int | None) -> None:

@@ -48,12 +48,9 @@ def path_of(given: object) -> Path:
 
 def existing(given: object) -> Path:
     path = path_of(given)
-    try:
-        if path.exists():
-            return path
-    except OSError as error:
-        raise InputError(f"{shortened(str(path))} cannot be accessed: {error.strerror}") from error
-    raise InputError(f"{path} does not exist")
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    return path
 
 
 def number(name: str, value: object) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -16,14 +17,22 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, InputError, OutOfMemory, UnsupportedError
-from pteron.gpu import SLOT_ALIGNMENT, Buffer, Command, Copy, Replay, SequenceSlots, SlotStates, submit
+from pteron.gpu import (
+    SLOT_ALIGNMENT,
+    Buffer,
+    Command,
+    Copy,
+    Readback,
+    Replay,
+    SequenceSlots,
+    SlotStates,
+    submit,
+)
 from pteron.host.tensors import View
 from pteron.llm.model import LanguageModel
-from pteron.llm.reentrancy import device_guard
-from pteron.llm.sampling import Sampler
-from pteron.llm.sampling.batch_sampler import BatchSampler
+from pteron.llm.sampling import Drawn, Sampler
+from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
 from pteron.llm.sampling.form import RING
-from pteron.llm.submission import BatchRow, BatchSubmission
 from pteron.ops.operand import State
 from pteron.passes import prepare
 from pteron.passes.batched import BatchedGraph, batch
@@ -31,6 +40,43 @@ from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 
 ROWS_EXACT = 8  # up to this, each number of rows has its own plan; above, rows are padded
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A sequence in a batched step: its slot, the position of its next token, and that token, on the host or
+    on the GPU (None: the token that the previous step drew in this slot). Without a sampler the step takes
+    the likeliest token; with one, it draws the tokens that the sampler would draw from `step` on. A sampler
+    with masks draws only tokens that `mask` allows, and only for one step."""
+
+    slot: int
+    position: int
+    token: int | View | None = None
+    sampler: Sampler | None = None
+    step: int = 0
+    mask: npt.NDArray[np.uint32] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSubmission:
+    """Steps of several sequences in one submission, with the draw rings of all slots."""
+
+    rows: Sequence[BatchRow]
+    count: int
+    readback: Readback
+    drawing: BatchDrawing
+    number: int  # of the submission
+
+    def read(self) -> list[list[Drawn]]:
+        """Wait for the drawn tokens, row by row. To be called once."""
+        data = self.readback.peek(0, self.drawing.size, self.number)
+        self.readback.release()
+        drawn = []
+        for row in self.rows:
+            tops = row.sampler.sampling.top_logprobs if row.sampler else 0
+            positions = range(row.position, row.position + self.count)
+            drawn.append([self.drawing.read(data, row.slot, position, tops) for position in positions])
+        return drawn
 
 
 class BatchedModel:
@@ -46,7 +92,7 @@ class BatchedModel:
         executable = model.delegate.executable
         if self._single.slots is not None:
             raise InputError(f"{executable.name}: its sequences are in slots already")
-        with self.device.lock, device_guard(self.device), ExitStack() as made:  # all or nothing
+        with self.device.lock, ExitStack() as made:  # all or nothing
             compiled = Compiled(prepare(self.batched.graph), executable.target)
             self.session = Session(compiled.executable, self.device, Counters(), compiled)
             made.callback(self.session.close)
@@ -108,7 +154,7 @@ class BatchedModel:
         slot = self.slot_of(sequence)
         if slot is not None or sequence.delegate is None:
             return slot
-        with self.device.lock, device_guard(self.device), suppress(OutOfMemory):
+        with self.device.lock, suppress(OutOfMemory):
             states = self.slots.take()
             if states is not None:
                 try:
@@ -131,7 +177,7 @@ class BatchedModel:
         """Submit `count` decode steps of every row, without waiting. The first step reads the row's next
         token, each later step the token that was drawn before it."""
         count = min(count, RING)
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             self._check(rows, count)
             copies = self._write_rows(rows)
             for row in rows:
@@ -177,7 +223,7 @@ class BatchedModel:
 
     def leave(self, slot: int, sampler: Sampler) -> None:
         """Copy the token counts of a slot back to its sampler, before its sequence steps alone."""
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             joined, *_ = self._drawing_for.get(slot, (None,))
             if joined is not None and joined() is sampler:
                 del self._drawing_for[slot]
@@ -186,7 +232,7 @@ class BatchedModel:
 
     def logits(self, rows: Sequence[BatchRow]) -> npt.NDArray[np.float32]:
         """Run the next token of every row through the model; waits for the logits [rows, vocabulary]."""
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             self._check(rows, 1)
             copies = self._write_rows(rows)
             view, model = self._model(rows, 1)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.llm.cache_layout import row_bytes
-from pteron.llm.reentrancy import device_guard
 from pteron.runtime import Method, Program
 
 CachedRows: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
@@ -44,17 +43,14 @@ class CachedSequence:
     def claim(self) -> object:
         """Make the caller the user of the sequence, which continues from the tokens that the cache is certain
         to hold (none after a failed call). From now on, calls of the previous user raise an error."""
-        with self.device.lock, device_guard(self.device):
-            return self._claim()
-
-    def _claim(self) -> object:
-        self._user = user = object()
-        if self._is_lost:
-            self.tokens.clear()
-            self.method.reset()
-            self._is_lost = False
-        self.position = min(self.position, len(self.tokens))
-        return user
+        with self.device.lock:
+            self._user = user = object()
+            if self._is_lost:
+                self.tokens.clear()
+                self.method.reset()
+                self._is_lost = False
+            self.position = min(self.position, len(self.tokens))
+            return user
 
     def is_used_by(self, user: object) -> bool:
         return self._user is user
@@ -73,7 +69,7 @@ class CachedSequence:
         The prefix never includes the last of `ids`, even if the cache holds it: that token must run again to
         get its logits.
         """
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             self.check_user(user)
             self.position = min(shared_length(self.tokens, ids), len(ids) - 1)
             return self.position
@@ -87,8 +83,8 @@ class CachedSequence:
 
     def reset(self) -> None:
         """Make the sequence empty. The rows are not cleared: rows beyond the position are never read."""
-        with self.device.lock, device_guard(self.device):
-            self._claim()
+        with self.device.lock:
+            self.claim()
             self.position = 0
             self.tokens.clear()
 
@@ -170,7 +166,7 @@ class CachedSequence:
         """
         assert self.delegate is not None
         assert source.delegate is not None
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             self.check_user(user)
             kept = list(ids[: source.cached_prefix(ids)])
             self._restart()
@@ -181,14 +177,14 @@ class CachedSequence:
     def rows(self, ids: Sequence[int] | None = None) -> CachedRows:
         """The tokens that the cache is certain to hold, or the prefix of `ids` among them, and their rows."""
         assert self.delegate is not None
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             kept = self.tokens[: self.certain if ids is None else self.cached_prefix(ids)]
             return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
         """Replace this cache by `tokens` and their rows."""
         assert self.delegate is not None
-        with self.device.lock, device_guard(self.device):
+        with self.device.lock:
             self.check_user(user)
             self._restart()
             self.delegate.states.write(dict(zip(self._sizes(len(tokens)), rows, strict=True)))

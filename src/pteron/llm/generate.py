@@ -11,7 +11,6 @@ from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import stepper_for
 from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
-from pteron.llm.output import RequestOutput
 from pteron.llm.request import Request
 from pteron.llm.sampling import Drawn, Sampler
 
@@ -54,8 +53,7 @@ def generate_step(
     room = model.context - start + 1 if model.context else count
     counters = counters or LoopCounters()
     job = Job(Request(tuple(ids), max(1, count), sampler.sampling))
-    output = RequestOutput(count, room)
-    running = RunningRequest(job, model, user, sampler, ids, start, output, matcher)
+    running = RunningRequest(job, model, user, sampler, ids, start, count, room, matcher)
     tokens = decode_alone(running, stepper, counters)
     try:
         for drawn in tokens if count > 0 else ():

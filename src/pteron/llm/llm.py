@@ -8,7 +8,7 @@ for piece in llm.generate("Once upon a time"):
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, ClassVar, Unpack, overload
+from typing import Any, ClassVar, Unpack
 
 from pteron.errors import DeviceError
 from pteron.gpu.fork import new_lock
@@ -18,7 +18,6 @@ from pteron.llm.engine.pipeline import decode_alone
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import stepper_for
 from pteron.llm.output import Completion, Piece
-from pteron.llm.reentrancy import device_guard, non_reentrant
 from pteron.llm.request import (
     Conversation,
     GenerateOptions,
@@ -86,20 +85,6 @@ class LLM(TextModel):
         """
         return self._run(text_request(self, prompt, **options))
 
-    @overload
-    def chat(
-        self,
-        messages: Conversation,
-        *,
-        tools: Sequence[object] | None = None,
-        **options: Unpack[GenerateOptions],
-    ) -> Generator[Piece, None, None]: ...
-
-    @overload
-    def chat(
-        self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any
-    ) -> Generator[Piece, None, None]: ...
-
     def chat(
         self, messages: Conversation, *, tools: Sequence[object] | None = None, **options: Any
     ) -> Generator[Piece, None, None]:
@@ -152,7 +137,7 @@ class LLM(TextModel):
 
     def _submit(self, request: Request) -> Answer:
         """Run a request on the engine's thread."""
-        with non_reentrant(self._engine_lock):
+        with self._engine_lock:
             if self._is_closed:
                 raise DeviceError("the model is closed")
             if self.engine is None or not self.engine.is_alive:
@@ -160,8 +145,7 @@ class LLM(TextModel):
             return self.engine.submit(request)
 
     def close(self) -> None:
-        device_guard(self.model.device)  # raises in a re-entrant call, before anything is freed
-        with non_reentrant(self._engine_lock):
+        with self._engine_lock:
             self._is_closed = True
             engine, self.engine = self.engine, None
         if engine is not None:

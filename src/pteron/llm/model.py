@@ -19,13 +19,12 @@ from pteron.gpu import Buffer, Command, PassTimer, Replay, WordIncrements
 from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cached_sequence import CachedSequence
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.sampler import RecentSessions
+from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
-from pteron.runtime.session import Then
+from pteron.runtime.session import OutputCommands
 
 Logits = npt.NDArray[np.float32]
 # (logits on the GPU, buffer for the next token, words that grow with every step) -> the commands of a draw
@@ -53,21 +52,26 @@ class LanguageModel(CachedSequence):
         self.eos_ids = _constants(program, "get_eos_ids")
         self.timer: PassTimer | None = None
         self.pace = Pace()
-        self.recent = RecentSessions()
+        self.sampler_sessions = SamplerSessions()
         self._method_name = method
         self._sequence = sequence
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence, with its own KV cache."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True)
-        other.pace, other.recent = self.pace, self.recent
+        other.pace, other.sampler_sessions = self.pace, self.sampler_sessions
         other._rows = (self.row_bytes,)
         return other
 
     def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
         """A sampler for this model's logits. Samplers that differ only in numbers share compiled kernels."""
         return Sampler(
-            self.device, self.vocabulary, sampling, self.logits_dtype, masked=masked, recent=self.recent
+            self.device,
+            self.vocabulary,
+            sampling,
+            self.logits_dtype,
+            masked=masked,
+            sessions=self.sampler_sessions,
         )
 
     def close(self) -> None:
@@ -84,7 +88,7 @@ class LanguageModel(CachedSequence):
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
         for chunk in self.chunks(ids):
-            with self.device.lock, device_guard(self.device):
+            with self.device.lock:
                 self.check_user(user)
                 self._before_write()
                 self._is_lost = True
@@ -118,34 +122,32 @@ class LanguageModel(CachedSequence):
 
     # Submission without waiting ------------------------------------------------------------------
 
-    def launch(self, tokens: list[int], then: Then | None = None) -> int:
+    def submit(self, tokens: list[int], then: OutputCommands | None = None) -> int:
         """Submit tokens through the model, and then further commands; returns the submission's number."""
         assert self.delegate is not None
         self._before_write()
         # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
-        submission = self.delegate.launch(given, then, self.timer)
+        submission = self.delegate.submit(given, then, self.timer)
         self._advance(tokens)
         return submission
 
-    def launch_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
+    def submit_steps(self, token: View, most: int, draw: Draw, then: Sequence[Command]) -> tuple[int, int]:
         """Submit up to `most` decode steps, then the commands of `then`. The first step reads a token on the
         GPU; each later step reads the token that `draw` drew from the logits before it. Returns the
         submission's number and the number of steps."""
         assert self.delegate is not None
         self._before_write()
 
-        def each(
-            inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None = None
+        def sample(
+            inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None
         ) -> list[Command]:
             logits = outputs[0]
             assert isinstance(logits, View)
             return [draw(logits.last_row(), inputs[0], growing)]
 
         given = (token, np.array([self.position], np.int64))
-        submission, count = self.delegate.repeat(
-            given, {1: 1}, most, each, then, self.timer, each_incrementing=each
-        )
+        submission, count = self.delegate.repeat(given, {1: 1}, most, sample, then, self.timer)
         self.position += count
         return submission, count
 

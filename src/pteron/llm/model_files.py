@@ -42,7 +42,7 @@ class TokenizerConfig:
 
 def read_tokenizer_config(folder: Path) -> TokenizerConfig:
     config = TokenizerConfig(tokenizer=_file_name(read_json(folder / MANIFEST), "tokenizer"))
-    if file_exists(folder / TEMPLATE):
+    if (folder / TEMPLATE).exists():
         config.chat_template = read_utf8(folder / TEMPLATE)
     for name in CONFIGURATIONS:
         content = read_json(folder / name)
@@ -80,15 +80,6 @@ def program_file(folder: Path) -> Path:
     return folder / (_file_name(read_json(folder / MANIFEST), "model") or "model.pte")
 
 
-def file_exists(file: Path) -> bool:
-    """Like `Path.exists`; a name that the system rejects, or a folder without permission, is a
-    FormatError."""
-    try:
-        return file.exists()
-    except OSError as error:
-        raise FormatError(f"cannot access {shortened(file.name)}: {error.strerror}") from error
-
-
 def read_utf8(file: Path) -> str:
     try:
         return read_file(file, COMPANION_BYTES_MAX).decode("utf-8")
@@ -98,7 +89,7 @@ def read_utf8(file: Path) -> str:
 
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a file; empty if the file does not exist."""
-    return parse_json(read_utf8(file), file.name) if file_exists(file) else {}
+    return parse_json(read_utf8(file), file.name) if file.exists() else {}
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:

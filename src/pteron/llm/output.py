@@ -1,12 +1,9 @@
-"""The output of a generation: drawn tokens in; pieces of text and statistics out."""
+"""The output of a generation: pieces of text, and statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from pteron.llm.sampling import Drawn
-from pteron.llm.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,45 +92,3 @@ def _overlap(text: str, stop: str) -> int:
     """The length of the longest end of `text` that begins `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)
-
-
-class RequestOutput:
-    """The tokens of a request: `drawn` so far, at most `count`; `reason` is why it ended, once it has.
-
-    `wanted` tokens are requested, and the context has room for `room`. Without a tokenizer there are no
-    pieces and no stop ids.
-    """
-
-    def __init__(
-        self,
-        wanted: int,
-        room: int,
-        tokenizer: Tokenizer | None = None,
-        stop: Sequence[str] = (),
-        stop_ids: Container[int] = (),
-    ) -> None:
-        self.drawn: list[int] = []
-        self.reason = ""
-        self.count = min(wanted, room)
-        self._is_short = room < wanted
-        self._stop_ids, self._stop_strings = stop_ids, StopStrings(stop)
-        self._stream = tokenizer.stream() if tokenizer else None
-
-    def push(self, drawn: Drawn, *, is_whole: bool = False) -> list[Piece]:
-        """Add a token; returns the pieces of text that it completes. With `is_whole` it completes a
-        grammar."""
-        self.drawn.append(drawn.token)
-        pieces, strings = list[Piece](), self._stop_strings
-        is_stop = drawn.token in self._stop_ids
-        if self._stream and not is_stop:
-            text = strings.push(self._stream.push(drawn.token))
-            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
-        if is_stop or is_whole or strings.is_stopped:
-            self.reason = "stop"
-        elif len(self.drawn) == self.count:
-            self.reason = "context" if self._is_short else "length"
-        if self._stream and self.reason and not strings.is_stopped:
-            rest = strings.push(self._stream.finish()) + strings.finish()
-            if rest:
-                pieces.append(Piece(drawn.token, rest, 0.0))
-        return pieces

@@ -7,8 +7,7 @@
               the rows of all tokens, cache by cache in this order
     32        SHA-256 of everything before
 
-Files are not trusted. The program and its context determine the largest file, which is checked before memory
-is allocated.
+A file that was damaged on its way has another checksum; the digest of the program says whose cache it is.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from secrets import token_hex
 from struct import Struct
@@ -38,8 +37,7 @@ _MAGIC, _VERSION = b"PTERONkv", 1
 _START = Struct("<8sII")
 _DIGEST_BYTES = 32
 _STAGING = 1 << 22
-# A header has one number per token and three per cache. A number takes up to ten digits, a comma and a space.
-_HEADER_BYTES, _BYTES_PER_NUMBER = 1 << 12, 12
+_HEADER_BYTES_MAX = 1 << 16, 16  # for the caches, and per token
 
 Rows = npt.NDArray[np.uint8]
 
@@ -49,16 +47,13 @@ class Layout:
     """The layout of a program's caches, which a file must match."""
 
     program: str  # digest
-    row_bytes: Mapping[int, int]  # by the state's id
+    caches: list[list[int]]  # pairs of a state's id and the bytes of a row
     context: int
-    vocabulary: int
 
+    @property
     def file_bytes_max(self) -> int:
-        header = _HEADER_BYTES + _BYTES_PER_NUMBER * (self.context + 3 * len(self.row_bytes))
-        return _START.size + header + self.context * sum(self.row_bytes.values()) + _DIGEST_BYTES
-
-    def caches(self) -> list[list[int]]:
-        return [[id, size] for id, size in self.row_bytes.items()]
+        fixed, per_token = _HEADER_BYTES_MAX
+        return fixed + self.context * (per_token + sum(size for _, size in self.caches))
 
 
 def layout_of(model: LanguageModel) -> Layout:
@@ -66,7 +61,8 @@ def layout_of(model: LanguageModel) -> Layout:
     program = model.program
     if program not in _digests:
         _digests[program] = _digest(program, model.method.name)
-    return Layout(_digests[program], model.check_rows(), model.context, model.vocabulary)
+    caches = [[id, size] for id, size in model.check_rows().items()]
+    return Layout(_digests[program], caches, model.context)
 
 
 _digests: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
@@ -96,7 +92,7 @@ def _add(digest: hashlib._Hash, data: memoryview, staging: memoryview) -> None:
 
 
 def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterable[bytes]) -> None:
-    header = {"program": layout.program, "tokens": list(tokens), "caches": layout.caches()}
+    header = {"program": layout.program, "tokens": list(tokens), "caches": layout.caches}
     text = json.dumps(header, separators=(",", ":")).encode()
     parts = [_START.pack(_MAGIC, _VERSION, len(text)), text, *rows]
     digest = hashlib.sha256()
@@ -118,55 +114,21 @@ def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterabl
 
 def read_saved(path: Path, layout: Layout) -> tuple[list[int], list[Rows]]:
     """The tokens of a file, and their rows in each cache."""
-    data = memoryview(read_file(path, layout.file_bytes_max()))
-    try:
-        return _parse(data, layout)
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
-
-
-def _parse(data: memoryview, layout: Layout) -> tuple[list[int], list[Rows]]:
-    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if len(data) < _START.size + _DIGEST_BYTES:
-        raise FormatError(f"{len(data)} bytes are too few for a saved KV cache")
-    magic, version, length = _START.unpack_from(data)
-    if magic != _MAGIC:
-        raise FormatError("not a KV cache written by llm.save")
+    data = read_file(path, layout.file_bytes_max)
+    if not data.startswith(_MAGIC):
+        raise FormatError(f"{path}: not a KV cache written by llm.save")
+    body = memoryview(data)[:-_DIGEST_BYTES]
+    if len(body) < _START.size or hashlib.sha256(body).digest() != data[-_DIGEST_BYTES:]:
+        raise FormatError(f"{path}: the file is damaged: its checksum does not match")
+    _, version, length = _START.unpack_from(body)
     if version != _VERSION:
-        raise FormatError(f"version {version}; this Pteron reads version {_VERSION}")
+        raise FormatError(f"{path}: version {version}; this Pteron reads version {_VERSION}")
     at = _START.size + length
-    if at > len(body):
-        raise FormatError(f"a header of {length:,} bytes, in a file of {len(data):,}")
-    tokens = _tokens(bytes(body[_START.size : at]), layout)
-    sizes = [len(tokens) * each for each in layout.row_bytes.values()]
-    expected = at + sum(sizes) + _DIGEST_BYTES
-    if len(data) != expected:
-        raise FormatError(f"{len(data):,} bytes; {len(tokens)} tokens of this program take {expected:,}")
-    if hashlib.sha256(body).digest() != digest:
-        raise FormatError("the file is damaged: its checksum does not match")
-    starts = accumulate(sizes, initial=at)
-    return tokens, [
-        np.frombuffer(body[start : start + size], np.uint8)
-        for start, size in zip(starts, sizes, strict=False)
-    ]
-
-
-def _tokens(text: bytes, layout: Layout) -> list[int]:
-    """The tokens of a header that matches this program."""
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
-        raise FormatError("its header is not JSON") from None
-    if not isinstance(header, dict) or header.keys() != {"program", "tokens", "caches"}:
-        raise FormatError("its header does not name a program, tokens and caches")
+    header = json.loads(bytes(body[_START.size : at]))
     if header["program"] != layout.program:
-        raise FormatError("a cache of another program, or of other weights")
-    if header["caches"] != layout.caches():
-        raise FormatError("its cache layout differs from this device's")
-    tokens = header["tokens"]
-    are_ids = isinstance(tokens, list) and all(
-        type(token) is int and 0 <= token < layout.vocabulary for token in tokens
-    )
-    if not are_ids or not 0 < len(tokens) <= layout.context:
-        raise FormatError(f"its tokens are not 1 to {layout.context:,} numbers below {layout.vocabulary:,}")
-    return list(tokens)
+        raise FormatError(f"{path}: a cache of another program, or of other weights")
+    if header["caches"] != layout.caches:
+        raise FormatError(f"{path}: its cache layout differs from this device's")
+    tokens = list(header["tokens"])
+    ends = list(accumulate((len(tokens) * size for _, size in layout.caches), initial=at))
+    return tokens, [np.frombuffer(body[start:end], np.uint8) for start, end in pairwise(ends)]

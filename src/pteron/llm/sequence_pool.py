@@ -21,7 +21,6 @@ from pteron.llm.arguments import SEQUENCES_MAX, integer
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.cached_sequence import CachedRows
 from pteron.llm.model import LanguageModel
-from pteron.llm.reentrancy import non_reentrant
 
 COPIED_MIN = 64  # tokens: the prefill of a shorter prefix is as fast as its copy
 _times = count(1)  # a logical clock; `next` is atomic
@@ -88,7 +87,7 @@ class SequencePool:
     def lease(self, ids: Sequence[int]) -> Lease:
         """Lease a sequence for a generation from these tokens. Its cache holds the longest cached prefix of
         `ids`, which is copied from another sequence if that is worth it."""
-        with non_reentrant(self._lock):
+        with self._lock:
             entry, source = self._choose(ids)
             lease = _lease(entry)
             if source is not None:
@@ -104,7 +103,7 @@ class SequencePool:
         best = max(coming, key=lambda model: coming[model], default=None)
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
-        with non_reentrant(self._lock):
+        with self._lock:
             shared = {entry.model: entry.model.cached_prefix(ids) for entry in self._entries}
         settled = max((count for model, count in shared.items() if model not in coming), default=0)
         is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(shared.values())
@@ -113,12 +112,12 @@ class SequencePool:
     def rows(self, ids: Sequence[int] | None = None) -> CachedRows:
         """The longest cached prefix of `ids` and its cache rows; without `ids`, all tokens and rows of the
         sequence that was used last."""
-        with non_reentrant(self._lock):
+        with self._lock:
             return self._longest(ids).model.rows(ids)
 
     def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
         """Load tokens and their cache rows into an idle sequence."""
-        with non_reentrant(self._lock):
+        with self._lock:
             entry = self._entry_of(tokens)
             if entry is not None:
                 lease = _lease(entry)
@@ -128,7 +127,7 @@ class SequencePool:
     def gather(self, models: Sequence[LanguageModel]) -> BatchedModel:
         """Move sequences into the slots of a batch: the given ones, which are in use, and idle ones too if
         the batch has a slot for every sequence."""
-        with non_reentrant(self._lock):
+        with self._lock:
             self._check_open()
             if self.batched is None:
                 self.batched = BatchedModel.allocate(self._entries[0].model, self.sequences_max)
@@ -139,7 +138,7 @@ class SequencePool:
 
     def clear(self) -> None:
         """Clear the first sequence and free all other idle ones. Open generations are not affected."""
-        with non_reentrant(self._lock):
+        with self._lock:
             first, *others = self._entries
             if first.is_free:
                 first.model.reset()
@@ -151,7 +150,7 @@ class SequencePool:
                 entry.model.close()
 
     def close(self) -> None:
-        with non_reentrant(self._lock):
+        with self._lock:
             self._closed = True
             if self.batched is not None:
                 self.batched.close()

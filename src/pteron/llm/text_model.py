@@ -18,7 +18,6 @@ from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
 from pteron.llm.models import locate_model
 from pteron.llm.output import Statistics
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import Sampling
 from pteron.llm.saved_sequence import layout_of, read_saved, write_saved
 from pteron.llm.sequence_pool import SequencePool
@@ -151,9 +150,8 @@ class TextModel:
 
     def close(self) -> None:
         """Free the GPU memory. Open generations end with an error."""
-        device_guard(self.model.device)  # raises in a re-entrant call, before anything is freed
         self.pool.close()
-        self.model.recent.clear()
+        self.model.sampler_sessions.clear()
         self.program.close()
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 """GRAPH -> CALLS: bind operators, find what runs only once, give every tensor its buffer."""
 
-from pteron.passes.placement import Placement, StateBuffer, place
+from pteron.passes.placement import Placement, StateSpec, place
 from pteron.passes.prepare import Prepared, prepare
 from pteron.passes.resolve import Source, is_available, missing_operators, resolve
 
@@ -8,7 +8,7 @@ __all__ = [
     "Placement",
     "Prepared",
     "Source",
-    "StateBuffer",
+    "StateSpec",
     "is_available",
     "missing_operators",
     "place",

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pteron.dtypes import DType, Storage
+from pteron.dtypes import DType
 from pteron.graph import Constant, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call, Kind, Target
@@ -21,16 +21,11 @@ from pteron.passes.prepare import Prepared
 
 
 @dataclass(frozen=True, slots=True)
-class StateBuffer:
+class StateSpec:
     """A buffer that keeps its content between calls, and what it holds at first (None: zeros)."""
 
-    tensor: Tensor
-    initial: Constant | None
-    storage: Storage
-
-    @property
-    def bytes(self) -> int:
-        return numel(self.tensor.shape_max) * self.storage.itemsize
+    bytes: int
+    initial: Weight | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ class Placement:
 
     buffers: dict[int, BufferRef]
     slot_bytes: tuple[int, ...]
-    states: dict[int, StateBuffer]
+    states: dict[int, StateSpec]
     roots: dict[int, int]  # the tensor that a view lives in, of every tensor in a slot
 
     def size_of(self, buffer: BufferRef) -> int:
@@ -85,7 +80,7 @@ class _Placing:
     target: Target
     mutated: set[int]
     buffers: dict[int, BufferRef] = field(default_factory=dict)  # of constants and states
-    states: dict[int, StateBuffer] = field(default_factory=dict)
+    states: dict[int, StateSpec] = field(default_factory=dict)
     lifetimes: dict[int, _Lifetime] = field(default_factory=dict)
     root_of: dict[int, int] = field(default_factory=dict)  # a view lives in the tensor it views
 
@@ -139,8 +134,11 @@ class _Placing:
         self.buffers[tensor.id] = plain_weight(constant, self.target.storage(tensor.dtype))
 
     def _keep(self, tensor: Tensor, initial: Constant | None) -> None:
+        storage = self.target.storage(tensor.dtype)
+        is_given = initial is not None and len(initial.data) > 0  # Pteron's own begin as zeros
+        weight = plain_weight(initial, storage) if initial and is_given else None
         self.buffers[tensor.id] = State(tensor.id)
-        self.states[tensor.id] = StateBuffer(tensor, initial, self.target.storage(tensor.dtype))
+        self.states[tensor.id] = StateSpec(numel(tensor.shape_max) * storage.itemsize, weight)
 
     def _shares(self, viewed: Tensor, output: Tensor) -> bool:
         """Whether a view needs no copy: neither side is written later, the element type stays, and it is not

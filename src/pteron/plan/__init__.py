@@ -2,7 +2,7 @@
 
 from pteron.plan.advance import Advance
 from pteron.plan.compiled import Compiled
-from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
+from pteron.plan.executable import Executable, Port, Shapes, SymbolPort, TensorPort
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Port",
     "ScratchRef",
     "Shapes",
-    "StateSpec",
     "SymbolPort",
     "TensorPort",
 ]

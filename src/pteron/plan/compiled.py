@@ -8,10 +8,9 @@ from pteron.errors import GraphError, MisfitError
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Target
-from pteron.ops.operand import plain_weight
-from pteron.passes import Prepared, StateBuffer, place
+from pteron.passes import Prepared, place
 from pteron.plan.copy_elision import CopyElision
-from pteron.plan.executable import Executable, Port, Shapes, StateSpec, SymbolPort, TensorPort
+from pteron.plan.executable import Executable, Port, Shapes, SymbolPort, TensorPort
 from pteron.plan.plan import Plan
 from pteron.plan.planner import Planning
 from pteron.plan.verify import check_memory
@@ -42,7 +41,7 @@ class Compiled:
             outputs=tuple(map(self._port, prepared.graph.outputs)),
             sources=prepared.sources,
             slots=self.placement.slot_bytes,
-            states={id: _state(state) for id, state in self.placement.states.items()},
+            states=self.placement.states,
             once=once.finish(),
         )
 
@@ -108,9 +107,3 @@ class Compiled:
             return SymbolPort(value.id)
         buffer = self.placement.buffers[value.id]
         return TensorPort(value.id, value.dtype, value.shape_max, self.target.storage(value.dtype), buffer)
-
-
-def _state(state: StateBuffer) -> StateSpec:
-    is_given = state.initial is not None and len(state.initial.data) > 0  # Pteron's own begin as zeros
-    initial = plain_weight(state.initial, state.storage) if state.initial and is_given else None
-    return StateSpec(state.bytes, initial)

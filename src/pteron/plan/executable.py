@@ -17,7 +17,7 @@ from pteron.errors import DeviceError
 from pteron.graph import Shape
 from pteron.ops import Target, Weight
 from pteron.ops.operand import BufferRef
-from pteron.passes import Source
+from pteron.passes import Source, StateSpec
 from pteron.plan.plan import Launch, Plan
 from pteron.plan.verify import storage_buffers
 from pteron.wgsl import Module
@@ -48,14 +48,6 @@ class SymbolPort:
 
 
 Port: TypeAlias = TensorPort | SymbolPort
-
-
-@dataclass(frozen=True, slots=True)
-class StateSpec:
-    """A buffer that keeps its content between calls, and what it holds at first (None: zeros)."""
-
-    bytes: int
-    initial: Weight | None
 
 
 @dataclass(frozen=True, slots=True)

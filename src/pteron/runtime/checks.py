@@ -1,11 +1,9 @@
-"""Checks at load of a method's instructions against the values, operators and delegates they use.
-
-An error is a GraphError that names the instruction.
-"""
+"""Checks at load that a method's instructions fit the operators and delegates that they call; kinds of
+arguments of host operators are checked at a call. An error is a GraphError that names the instruction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from pteron.errors import GraphError
@@ -21,7 +19,7 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.graph import Graph, SymInt, Tensor
-from pteron.host.operator import NUMBERS, HostOperator
+from pteron.host.operator import HostOperator
 
 
 def check_method(
@@ -30,66 +28,15 @@ def check_method(
     """Raise a GraphError for the first wrong instruction."""
     for index, instruction in enumerate(record.instructions):
         problem = None
-        match instruction:
-            case KernelCall():
+        if isinstance(instruction, KernelCall):
+            expected, found = len(operators[instruction.operator].parameters), len(instruction.args)
+            if found < expected:
                 name = record.operators[instruction.operator]
-                problem = _kernel(record, instruction, operators[instruction.operator])
-                problem = problem and f"{name}: {problem}"
-            case DelegateCall():
-                problem = _delegate(record, instruction, graphs[instruction.delegate])
-            case MoveCall(source, target):
-                kinds = {isinstance(record.values[id], TensorRecord) for id in (source, target)}
-                if len(kinds) > 1 and record.values[source] is not None and record.values[target] is not None:
-                    problem = f"value %{source} is moved to %{target}, which is of another kind"
-            case JumpFalseCall():
-                problem = _jump(record, instruction, index)
+                problem = f"{name}: expected at least {expected} arguments, found {found}"
+        elif isinstance(instruction, DelegateCall):
+            problem = _delegate(record, instruction, graphs[instruction.delegate])
         if problem:
             raise GraphError(f"{where}, instruction {index}: {problem}")
-
-
-# Operators on the host --------------------------------------------------------------------------
-
-
-def _kernel(record: MethodRecord, call: KernelCall, operator: HostOperator) -> str | None:
-    if len(call.args) < len(operator.parameters):
-        return f"expected at least {len(operator.parameters)} arguments, found {len(call.args)}"
-    for parameter, id in zip(operator.parameters, call.args, strict=False):
-        value = record.values[id]
-        if not _is_kind(parameter.kind, value, record):
-            return f"argument {parameter.name} takes {parameter.kind}, found {describe_record(value)}"
-        written = _tensors(value, record) if parameter.is_written else ()
-        if any(tensor.is_constant for tensor in written):
-            return f"argument {parameter.name} is written, but %{id} is a constant"
-    return None
-
-
-def _is_kind(kind: str, value: EValue, record: MethodRecord) -> bool:
-    """Whether a value fits the kind in an operator's schema; True if that is unknown here."""
-    if value is None:
-        return True  # absent, or unknown until the method runs
-    if kind.startswith("Optional["):
-        kind = kind.removeprefix("Optional[").removesuffix("]")
-    item = kind.removeprefix("List[").removesuffix("]")
-    if isinstance(value, IndexList):
-        members = (record.values[id] for id in value.items if id >= 0)
-        return kind == "any" or (kind != item and all(_is_kind(item, member, record) for member in members))
-    if isinstance(value, tuple):
-        return kind in ("any", "List[float]", "List[bool]", "List[number]")
-    types = _TYPES.get(item)
-    return types is None or isinstance(value, types)
-
-
-_TYPES = {**NUMBERS, "Tensor": (TensorRecord,), "ScalarType": (int,), "MemoryFormat": (int,)}
-
-
-def _tensors(value: EValue, record: MethodRecord) -> Iterator[TensorRecord]:
-    if isinstance(value, TensorRecord):
-        yield value
-    elif isinstance(value, IndexList):
-        for id in value.items:
-            member = record.values[id] if id >= 0 else None
-            if isinstance(member, TensorRecord):
-                yield member
 
 
 def describe_record(value: EValue) -> str:
@@ -97,9 +44,6 @@ def describe_record(value: EValue) -> str:
     if isinstance(value, TensorRecord):
         return f"a tensor {value.dtype}{list(value.sizes)}"
     return f"a list of {value.kind}" if isinstance(value, IndexList) else repr(value)
-
-
-# Delegates --------------------------------------------------------------------------------------
 
 
 def _delegate(record: MethodRecord, call: DelegateCall, graph: Graph) -> str | None:
@@ -136,21 +80,6 @@ def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
     return None
 
 
-# Jumps ------------------------------------------------------------------------------------------
-
-
-def _jump(record: MethodRecord, jump: JumpFalseCall, index: int) -> str | None:
-    """Reject a backward jump if no instruction in the loop changes its condition: it would never end."""
-    if not isinstance(record.values[jump.condition], (bool, int, TensorRecord, type(None))):
-        return f"a jump on {describe_record(record.values[jump.condition])}, not a boolean"
-    if jump.destination > index:
-        return None
-    between = record.instructions[jump.destination : index]
-    if any(jump.condition in _touched(instruction) for instruction in between):
-        return None
-    return f"a jump back to instruction {jump.destination} whose condition never changes"
-
-
 def read_by(instruction: Instruction) -> tuple[int, ...]:
     """The values that an instruction reads."""
     match instruction:
@@ -161,9 +90,3 @@ def read_by(instruction: Instruction) -> tuple[int, ...]:
         case JumpFalseCall(condition, _):
             return (condition,)
     return ()
-
-
-def _touched(instruction: Instruction) -> tuple[int, ...]:
-    if isinstance(instruction, MoveCall):
-        return (instruction.target,)
-    return instruction.args if isinstance(instruction, (KernelCall, DelegateCall)) else ()

@@ -9,10 +9,10 @@ from pteron.format.source import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay, States
 from pteron.plan import Plan
 from pteron.plan.archive import read, write
-from pteron.runtime.multi_step import Each, EachIncrementing, repeat
+from pteron.runtime.multi_step import StepCommands, repeat
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.prerecord import PrerecordedCalls
-from pteron.runtime.session import Counters, Session, Then
+from pteron.runtime.session import Counters, OutputCommands, Session
 from pteron.runtime.staging import Input
 
 
@@ -25,7 +25,7 @@ class Delegate:
         self.device = session.device
         self.counters = session.counters
         self.states: States = session.states()
-        self._ahead = PrerecordedCalls()
+        self._prerecorded = PrerecordedCalls()
         # Called with the inputs and wanted outputs of every call of a method.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
@@ -33,37 +33,25 @@ class Delegate:
         """Run the graph without waiting. The result has None for outputs that are not wanted."""
         if self.observer is not None:
             self.observer(inputs, wanted)
-        return self.session.run(inputs, wanted, self.states, self._ahead)
+        return self.session.run(inputs, wanted, self.states, self._prerecorded)
 
-    def launch(
-        self, inputs: Sequence[Input], then: Then | None = None, timer: PassTimer | None = None
+    def submit(
+        self, inputs: Sequence[Input], then: OutputCommands | None = None, timer: PassTimer | None = None
     ) -> int:
-        """Run the graph and further commands without waiting (`Session.launch`), for loops."""
-        return self.session.launch(inputs, self.states, then, timer)
+        """Run the graph and further commands without waiting (`Session.submit`), for loops."""
+        return self.session.submit(inputs, self.states, then, timer)
 
     def repeat(
         self,
         inputs: Sequence[Input],
         growth: Mapping[int, int],
         most: int,
-        each: Each,
+        commands_after: StepCommands,
         then: Sequence[Command],
         timer: PassTimer | None = None,
-        *,
-        each_incrementing: EachIncrementing | None = None,
     ) -> tuple[int, int]:
         """Run the graph several times in one submission (`multi_step.repeat`)."""
-        return repeat(
-            self.session,
-            inputs,
-            self.states,
-            growth,
-            most,
-            each,
-            then,
-            timer,
-            each_incrementing=each_incrementing,
-        )
+        return repeat(self.session, inputs, self.states, growth, most, commands_after, then, timer)
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay over this sequence's states, for tools."""
@@ -92,13 +80,13 @@ class Delegate:
             before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
             states.copy(before, sizes)
             states.is_valid = before.is_valid
-            self._ahead.drop(is_open=not self.session.is_closed)
-            self._ahead = PrerecordedCalls()
+            self._prerecorded.drop(is_open=not self.session.is_closed)
+            self._prerecorded = PrerecordedCalls()
             self.states = states
             before.close()
 
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
-            self._ahead.drop(is_open=not self.session.is_closed)
+            self._prerecorded.drop(is_open=not self.session.is_closed)
             self.states.close()

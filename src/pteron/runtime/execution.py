@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -24,11 +23,9 @@ from pteron.format.records import (
     MoveCall,
     TensorRecord,
 )
-from pteron.graph import Shape
-from pteron.host.limits import Budget, check_integer
-from pteron.host.operator import HostOperator
+from pteron.host.operator import HostOperator, check_integer
 from pteron.host.tensors import GpuTensor, HostResult
-from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor, describe, fits, shape_fits
+from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor, describe, fits
 from pteron.plan import SymbolPort
 from pteron.plan.executable import Port
 from pteron.runtime.checks import describe_record
@@ -36,8 +33,6 @@ from pteron.runtime.delegate import Delegate
 from pteron.runtime.method_memory import Views, reshaped
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
-
-_DELEGATE_STEPS = 100  # a delegate call takes about as long as this many instructions
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -65,7 +60,6 @@ class Execution:
         context: MethodContext,
         values: list[RuntimeValue],
         states: Container[int],
-        budget: Budget,
         *,
         keep: bool,
     ) -> None:
@@ -74,7 +68,6 @@ class Execution:
         self._context = context
         self._where, self._record = context.where, context.record
         self._states = states
-        self._budget = budget
         self._keep = keep
 
     def run(self) -> None:
@@ -84,27 +77,21 @@ class Execution:
         while counter < len(instructions):
             index, instruction = counter, instructions[counter]
             counter += 1
-            self._budget.step()
             if index in self._context.views:
                 self._resolve_views(index)
             match instruction:
                 case KernelCall():
                     self._kernel(instruction, index)
                 case DelegateCall():
-                    self._budget.step(_DELEGATE_STEPS)
                     self._delegate(instruction, index)
                 case MoveCall(source, target):
                     self._move(source, target, index)
-                    self._budget.share(source, target)
                 case JumpFalseCall(condition, destination):
                     if not self._is_true(self.values[condition], index):
                         counter = destination
-                    if counter <= index:
-                        self._budget.jump_back()
                 case FreeCall(value):
                     if value not in self._states:
                         self.values[value] = self._context.initial[value]
-                        self._budget.free(value)
         if len(instructions) in self._context.views:
             self._resolve_views(len(instructions))
 
@@ -118,48 +105,22 @@ class Execution:
             assert isinstance(as_written, TensorRecord)
             assert isinstance(as_read, TensorRecord)
             array = reshaped(tensor.array, as_written, as_read)
-            if np.may_share_memory(array, tensor.array):
-                self._budget.share(source, view)
-            else:
-                self._budget.hold(self._where, view, array.nbytes)
             self.values[view] = HostTensor(array, tensor.dtype).protected()
 
     def _kernel(self, call: KernelCall, index: int) -> None:
         where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
         operator = self._context.operators[call.operator]
         arguments = [self._argument(id) for id in call.args]
-        prepared = _guarded(where, operator.prepare, arguments)
-        for position, shapes in prepared.shapes.items():
-            self._expect(call.args[position], shapes, where)
-        self._budget.spend(where, prepared.work, prepared.scratch)
-        for position, value in _guarded(where, prepared.run).items():
-            if prepared.is_view:
-                self._budget.share(call.args[0], call.args[position])
-            elif position not in prepared.shapes and isinstance(value, HostTensor):
-                self._budget.hold(where, call.args[position], value.array.nbytes)
+        for position, value in _guarded(where, operator.run, arguments).items():
             self._store(call.args[position], cast(RuntimeValue, value), where)
-
-    def _expect(self, id: int, shape: Shape | list[Shape], where: str) -> None:
-        """Raise a GraphError if an operator is about to write a shape that the program does not declare."""
-        record = self._record.values[id]
-        if isinstance(record, IndexList) and isinstance(shape, list):
-            if len(shape) != len(record.items):
-                raise GraphError(f"{where} writes {len(shape)} tensors to a list of {len(record.items)}")
-            for item, of_item in zip(record.items, shape, strict=True):
-                self._expect(item, of_item, where)
-            return
-        if not isinstance(record, TensorRecord) or isinstance(shape, list) or not shape_fits(shape, record):
-            dtype = record.dtype if isinstance(record, TensorRecord) else ""
-            raise GraphError(
-                f"{where} writes a tensor {dtype}{list(shape)} to %{id}, which is {describe_record(record)}"
-            )
-        self._budget.hold(where, id, prod(shape) * record.dtype.itemsize)
 
     def _store(self, id: int, value: RuntimeValue, where: str) -> None:
         """Set a value; a GraphError if the program declares another type or shape."""
         record = self._record.values[id]
         if isinstance(record, IndexList) and isinstance(value, tuple):
-            for item, member in zip(record.items, value, strict=False):
+            if len(value) != len(record.items):
+                raise GraphError(f"{where} writes {len(value)} tensors to a list of {len(record.items)}")
+            for item, member in zip(record.items, value, strict=True):
                 self._store(item, member, where)
             return
         is_tensor = isinstance(record, TensorRecord) or isinstance(value, HostTensor)
@@ -189,11 +150,9 @@ class Execution:
         """A value for the host: tensors are read back, lists of indices are resolved."""
         listed = self._record.values[id]
         if isinstance(listed, IndexList):
-            self._budget.step(len(listed.items))
             return tuple(None if item < 0 else self._argument(item) for item in listed.items)
         value = self.values[id]
         if isinstance(value, (GpuTensor, HostResult)):
-            self._budget.hold(self._where, id, prod(value.shape) * value.dtype.itemsize)
             self.values[id] = HostTensor(value.numpy(), value.dtype).protected()  # others may share it
         return self.values[id]
 
@@ -216,8 +175,6 @@ class Execution:
         self.is_changed |= bool(delegate.executable.states)
         for id, output in zip(written_by(call, self._context.delegates), outputs, strict=True):
             record = self._record.values[id]
-            if isinstance(output, HostResult):
-                self._budget.hold(where, id, prod(output.shape) * output.dtype.itemsize)
             if isinstance(output, int):
                 self.values[id] = _guarded(where, _as_declared, output, record)
             elif id in self._states and isinstance(output, (GpuTensor, HostResult)):
@@ -256,7 +213,7 @@ def _guarded(where: str, function: Callable[_P, _T], *arguments: _P.args, **name
         return function(*arguments, **named)
     except HostError as error:
         raise HostError(f"{where}: {error}") from error
-    except MemoryError as error:  # within the limits of a call, but more than the machine has
+    except MemoryError as error:
         raise HostError(f"{where}: the host is out of memory") from error
     except Exception as error:  # arguments that the operator does not expect
         raise GraphError(f"{where}: {error}") from error

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pteron.dtypes import SCALAR_TYPES
 from pteron.errors import InputError, MethodError
 from pteron.format.delegate import BACKENDS
 from pteron.format.records import EValue, MethodRecord, TensorRecord
@@ -15,12 +16,10 @@ from pteron.ops import OPERATORS
 from pteron.runtime.method import Method
 from pteron.runtime.program import Program, load
 
-# ExecuTorch's numbers and names of element types.
-_SCALAR_TYPES = {
-    "u8": (0, "Byte"), "i8": (1, "Char"), "i16": (2, "Short"), "i32": (3, "Int"), "i64": (4, "Long"),
-    "f16": (5, "Half"), "f32": (6, "Float"), "f64": (7, "Double"), "bool": (11, "Bool"),
-    "bf16": (15, "BFloat16"),
-}  # fmt: skip
+_SCALAR_NUMBERS = {dtype: number for number, dtype in SCALAR_TYPES.items()}
+# In the order of SCALAR_TYPES.
+_NAMES = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
+_SCALAR_NAMES = dict(zip(SCALAR_TYPES.values(), _NAMES, strict=True))
 
 
 class NoTensorError(InputError, IndexError):
@@ -34,7 +33,7 @@ class TensorInfo:
         self._record = record
 
     def __repr__(self) -> str:
-        _, kind = _SCALAR_TYPES[str(self._record.dtype)]
+        kind = _SCALAR_NAMES[self._record.dtype]
         return (
             f"TensorInfo(sizes={list(self.sizes())}, dtype={kind}, "
             f"is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
@@ -44,7 +43,7 @@ class TensorInfo:
         return self._record.sizes
 
     def dtype(self) -> int:
-        return _SCALAR_TYPES[str(self._record.dtype)][0]
+        return _SCALAR_NUMBERS[self._record.dtype]
 
     def is_memory_planned(self) -> bool:
         """Whether the exporter planned its memory. Pteron plans its own."""

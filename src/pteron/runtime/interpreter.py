@@ -7,7 +7,6 @@ from typing import cast
 
 from pteron.errors import StateLost
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
-from pteron.host.limits import Budget, Limits
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
@@ -33,7 +32,6 @@ class Interpreter:
         self._operators = operators
         self._delegates = delegates
         self._executables = [delegate.executable for delegate in delegates]
-        self._limits = Limits.chosen()
         self._new_states: dict[int, HostTensor] | None = None  # of the last call, until `commit_states`
         self._lost = False  # a call failed after a delegate changed its states
         self._states = self._initial_states()
@@ -82,9 +80,7 @@ class Interpreter:
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
             values[id] = value.protected() if isinstance(value, HostTensor) else value
-        execution = Execution(
-            self._context, values, self._states, Budget(self._where, self._limits), keep=keep
-        )
+        execution = Execution(self._context, values, self._states, keep=keep)
         try:
             execution.run()
             outputs = [execution.output(id) for id in self._record.outputs]
@@ -121,7 +117,7 @@ class Interpreter:
         }
 
     def _initial_states(self) -> dict[int, HostTensor]:
-        return initial_states(self._where, self._record, self._operators, self._executables, self._limits)
+        return initial_states(self._record, self._operators, self._executables)
 
     def _is_one_delegate(self) -> bool:
         """Whether a call needs no interpreter: the method is one delegate with the same inputs and outputs,

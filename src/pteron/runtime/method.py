@@ -13,7 +13,7 @@ import numpy as np
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, States
-from pteron.host.tensors import GpuTensor, extremes, from_torch, numbers
+from pteron.host.tensors import GpuTensor, extremes, from_torch, widen_bf16
 from pteron.host.values import HostTensor, RuntimeValue, shape_fits
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
@@ -275,7 +275,7 @@ class Method(NotCopyable):
 
     def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:
         if is_torch(value):
-            value = numbers(*from_torch(value))
+            value = widen_bf16(*from_torch(value))
         if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
             value = value.item()
         if not isinstance(value, (int, float, bool, str, type(None))):

@@ -23,12 +23,11 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.format.source import contents
-from pteron.host.limits import Limits
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
-from pteron.runtime.checks import describe_record, read_by
+from pteron.runtime.checks import read_by
 
 Views = dict[int, list[tuple[int, int]]]
 
@@ -43,29 +42,18 @@ def initial_value(value: EValue) -> RuntimeValue:
 
 
 def initial_states(
-    where: str,
-    record: MethodRecord,
-    operators: Sequence[HostOperator],
-    executables: Sequence[Executable],
-    limits: Limits,
+    record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
 ) -> dict[int, HostTensor]:
     """Buffers that live across calls, by value id: those with an initial value, and those that an operator
     updates in place before anything else writes them, which start as zeros."""
     updated = _updated_in_place(record, operators, executables)
     states: dict[int, HostTensor] = {}
-    total = 0
     for id, value in enumerate(record.values):
         if not isinstance(value, TensorRecord) or value.is_constant or id in record.inputs:
             continue
         if value.is_mutable and value.data is not None:
             states[id] = HostTensor(_array(value).copy(), value.dtype).protected()
         elif id in updated:
-            needed, planned = prod(value.sizes) * value.dtype.itemsize, sum(record.buffer_sizes)
-            if needed > planned:
-                what = f"%{id}, {describe_record(value)}, needs {needed:,} bytes"
-                raise GraphError(f"{where}: {what}; the method plans {planned:,} for all its tensors")
-            total += needed
-            limits.check_bytes(f"{where}, state %{id}", total)
             states[id] = HostTensor(np.zeros(value.sizes, value.dtype.numpy), value.dtype).protected()
     return states
 

@@ -13,10 +13,11 @@ from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import Session
 from pteron.runtime.staging import Input, growth_per_step, inputs_after, steps_within
 
-# (input buffers, outputs) of a step -> the commands to run after that step.
-Each: TypeAlias = Callable[[Sequence[Buffer | None], Outputs], Sequence[Command]]
-# The same, but the commands also add the increments.
-EachIncrementing: TypeAlias = Callable[[Sequence[Buffer | None], Outputs, WordIncrements], Sequence[Command]]
+# (input buffers, outputs, increments) of a step -> the commands to run after it, which also add the
+# increments. None: a separate dispatch adds them.
+StepCommands: TypeAlias = Callable[
+    [Sequence[Buffer | None], Outputs, WordIncrements | None], Sequence[Command]
+]
 
 
 def repeat(
@@ -25,18 +26,15 @@ def repeat(
     states: States,
     growth: Mapping[int, int],
     most: int,
-    each: Each,
+    commands_after: StepCommands,
     then: Sequence[Command],
     timer: PassTimer | None = None,
-    *,
-    each_incrementing: EachIncrementing | None = None,
 ) -> tuple[int, int]:
     """Run a session's graph up to `most` times in one submission, then the commands of `then`.
 
-    `growth` maps an input to the increment of its elements at every step. The commands of `each` write all
-    other inputs. When a plan is no longer valid, the next plan continues in the same submission. There are
-    fewer than `most` steps if no plan is valid, or if only the host can update the parameters. If the
-    commands of `each_incrementing` can increase the parameters, no separate dispatch is used for that.
+    `growth` maps an input to the increment of its elements at every step. The commands of `commands_after`
+    write all other inputs. When a plan is no longer valid, the next plan continues in the same submission.
+    There are fewer than `most` steps if no plan is valid, or if only the host can update the parameters.
 
     Returns the submission's number and the number of steps.
     """
@@ -56,7 +54,7 @@ def repeat(
             advance = recording.advance(*growth_per_step(executable, inputs, growth))
             if advance is None:
                 if not used:
-                    commands += [once, *each(places, outputs)]
+                    commands += [once, *commands_after(places, outputs, None)]
                     count = 1
                 break
             later = inputs_after(inputs, growth, count)
@@ -64,11 +62,9 @@ def repeat(
             steps = advance.advance.steps(numbers, within)
             if steps < 1:  # indices would leave their ranges
                 break
-            if each_incrementing and advance.single_buffer:
-                again = [once, *each_incrementing(places, outputs, advance.single_buffer)]
-            else:
-                again = [once, *each(places, outputs), advance.replay]
-            commands += again * steps
+            increments = advance.single_buffer
+            again = [once, *commands_after(places, outputs, increments)]
+            commands += (again if increments else [*again, advance.replay]) * steps
             counted = 0 if used else 1  # by `stage_inputs`
             session.counters.dispatches += (steps - counted) * recording.dispatches
             recording.note_parameters(None)  # unknown if the submission fails

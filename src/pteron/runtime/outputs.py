@@ -11,7 +11,7 @@ from pteron.gpu import Copy, Device
 from pteron.host.tensors import Fetch, GpuTensor, HostResult, View
 
 Output: TypeAlias = GpuTensor | HostResult | int | None
-Outputs: TypeAlias = Sequence[View | int]  # views are valid until the next launch; live integers as they are
+Outputs: TypeAlias = Sequence[View | int]  # views are valid until the next call; live integers as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def allocate_outputs(
 ) -> tuple[list[Output], list[Copy], int]:
     """The outputs of an executable, the copies that fill them, and the bytes that the host will read.
 
-    Every output is copied, because the next launch reuses its memory: to its own buffer if it stays on the
+    Every output is copied, because the next call reuses its memory: to its own buffer if it stays on the
     GPU, otherwise to one staging buffer that all outputs share.
     """
     pairs = list(zip(views, wanted, strict=True))

@@ -85,7 +85,7 @@ class _PlanVariant:
     recording: Recording
     wanted: Sequence[Wanted | None]
     next: PreparedCall | None = None
-    repeatable: RepeatableCall | None = None  # None: calls cannot be recorded ahead
+    repeatable: RepeatableCall | None = None  # None: calls cannot be prerecorded
     upload: InputUpload | None = None  # None: inputs need checks at every call
 
     @property

@@ -1,7 +1,7 @@
 """A delegate on a device: its weights, arena and plans. Each sequence of calls has its own states.
 
 `stage_inputs` uploads the inputs and finds the plan for their shapes, which is then replayed over a
-sequence's states. Method calls (`run`), launches with further commands (`launch`) and multi-step submissions
+sequence's states. Method calls (`run`), calls with further commands (`submit`) and multi-step submissions
 (multi_step.py) use it. `bind_inputs` binds a plan to inputs that are on the GPU already.
 """
 
@@ -42,10 +42,10 @@ from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableCall
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
-Then: TypeAlias = Callable[[Outputs], Sequence[Command]]
-# A call is recorded ahead only if the host reads at most this many bytes: such a call holds a staging buffer,
+OutputCommands: TypeAlias = Callable[[Outputs], Sequence[Command]]  # commands that use a call's outputs
+# A call is prerecorded only if the host reads at most this many bytes: such a call holds a staging buffer,
 # and reading more takes longer than recording most calls.
-_AHEAD_BYTES = 1 << 22
+_PRERECORD_BYTES_MAX = 1 << 22
 
 
 @dataclass(slots=True)
@@ -107,11 +107,11 @@ class Session:
             check_room_for_states(self.device, self.executable)
             return States(self.device, self.executable)
 
-    def launch(
+    def submit(
         self,
         inputs: Sequence[Input],
         states: States,
-        then: Then | None = None,
+        then: OutputCommands | None = None,
         timer: PassTimer | None = None,
     ) -> int:
         """Run the graph, then the commands that `then` makes from its outputs, without waiting. Returns the
@@ -128,7 +128,7 @@ class Session:
         return [*copies, recording.replay(states)]
 
     def stage_inputs(
-        self, inputs: Sequence[Input], states: States, ahead: PrerecordedCalls | None = None
+        self, inputs: Sequence[Input], states: States, prerecorded: PrerecordedCalls | None = None
     ) -> tuple[Recording, list[int], list[Copy]]:
         """Upload inputs and live parameters. Returns the recording for them, the numbers of its live terms,
         and the copies of inputs that are on the GPU, which must be submitted before the replay. The caller
@@ -136,7 +136,7 @@ class Session:
         if self.is_closed or not self.device.is_open:
             self.check_open()
         states.check_open()
-        uploaded = ahead.upload(self.device, inputs) if ahead else None
+        uploaded = prerecorded.upload(self.device, inputs) if prerecorded else None
         if uploaded:
             self.counters.bytes_uploaded += uploaded[1]
             self.counters.dispatches += uploaded[0].dispatches
@@ -195,27 +195,34 @@ class Session:
         inputs: Sequence[Input],
         wanted: Sequence[Wanted | None],
         states: States,
-        ahead: PrerecordedCalls | None = None,
+        prerecorded: PrerecordedCalls | None = None,
     ) -> list[Output]:
-        """Run the graph without waiting. The result has None for outputs that are not wanted. `ahead` holds
-        the sequence's prerecorded calls. The caller marks the states as valid once the call has succeeded."""
+        """Run the graph without waiting. The result has None for outputs that are not wanted. `prerecorded`
+        is of this sequence. The caller marks the states as valid once the call has succeeded."""
         with self.device.lock:
-            recording, numbers, copies = self.stage_inputs(inputs, states, ahead)
-            call, is_repeated = ahead.take(recording, wanted) if ahead and not copies else (None, False)
+            recording, numbers, copies = self.stage_inputs(inputs, states, prerecorded)
+            call, is_repeated = (
+                prerecorded.take(recording, wanted) if prerecorded and not copies else (None, False)
+            )
             if call is None:
                 views = self.outputs(recording, numbers, states)
                 outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
                 commands = Commands(self.device, [*copies, recording.replay(states), *after])
                 call = PreparedCall(commands, outputs, read)
-                if ahead and is_repeated and call.bytes_read <= _AHEAD_BYTES and self._can_repeat(wanted):
+                if (
+                    prerecorded
+                    and is_repeated
+                    and call.bytes_read <= _PRERECORD_BYTES_MAX
+                    and self._can_repeat(wanted)
+                ):
                     pairs = zip(views, wanted, strict=True)
                     repeatable = RepeatableCall(self.device, recording.replay(states), pairs)
-                    ahead.expect(repeatable, self._input_upload(inputs, recording, states))
+                    prerecorded.expect(repeatable, self._input_upload(inputs, recording, states))
             states.invalidate()
             call.commands.submit()
             self.counters.bytes_read += call.bytes_read
-            if ahead and is_repeated:
-                ahead.record()
+            if prerecorded and is_repeated:
+                prerecorded.record()
             return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:

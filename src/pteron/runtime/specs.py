@@ -200,8 +200,6 @@ def spec_rows(inputs: Iterable[ValueSpec], outputs: Iterable[ValueSpec]) -> list
     return given + [("output", str(place), str(spec)) for place, spec in enumerate(outputs)]
 
 
-_DEPTH_MAX = 16  # of nested containers
-_TEXT_MAX = 1 << 20
 _MISSING = object()
 
 
@@ -209,8 +207,6 @@ def input_names(record: MethodRecord) -> tuple[str, ...]:
     """A unique name for each input. Exporters keep names of keyword arguments and keys of dicts; an input
     without such a name is `input_0` by its position."""
     plain = [f"input_{position}" for position in range(len(record.inputs))]
-    if len(record.input_tree) > _TEXT_MAX:
-        return tuple(plain)
     try:
         _, tree = json.loads(record.input_tree)  # the version and the arguments
         found = list(_leaves(tree))
@@ -230,13 +226,11 @@ def _leaves(tree: Any) -> Iterator[str]:
     """The name of each leaf: keys from the outside in, joined by dots; empty for a positional argument."""
     by_position, by_name = tree["children_spec"]
     for argument in by_position["children_spec"]:
-        yield from (".".join(path) for path in _paths(argument, _DEPTH_MAX))
-    yield from (".".join(path) for path in _paths(by_name, _DEPTH_MAX))
+        yield from (".".join(path) for path in _paths(argument))
+    yield from (".".join(path) for path in _paths(by_name))
 
 
-def _paths(node: Any, depth: int) -> Iterator[list[str]]:
-    if depth == 0:
-        raise ValueError("the input tree is nested too deeply")
+def _paths(node: Any) -> Iterator[list[str]]:
     if node["type"] is None:
         yield []
         return
@@ -244,7 +238,7 @@ def _paths(node: Any, depth: int) -> Iterator[list[str]]:
     context = json.loads(node["context"]) if node["type"].endswith("dict") else None
     keys = context if isinstance(context, list) else range(len(children))
     for key, child in zip(keys, children, strict=True):
-        yield from ([str(key), *path] for path in _paths(child, depth - 1))
+        yield from ([str(key), *path] for path in _paths(child))
 
 
 def arranged(

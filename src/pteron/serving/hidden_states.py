@@ -19,7 +19,6 @@ from pteron.errors import UnsupportedError
 from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
 from pteron.llm.model import LanguageModel
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
 from pteron.serving.encoder import Embedder, Encoder
@@ -80,7 +79,7 @@ class HiddenStates(Embedder):
         """The states of a chunk's tokens, or of its last. The device is free for others between chunks."""
         method = model.method
         tokens, place = (spec.dtype.numpy for spec in method.inputs if spec.dtype is not None)
-        with model.device.lock, device_guard(model.device):
+        with model.device.lock:
             if not position and model.row_bytes is None:
                 method.reset()  # the cache layout is unknown: the text before might be visible
             method.accept_states()  # also after a failed call: rows are written before they are read

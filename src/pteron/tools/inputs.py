@@ -16,6 +16,7 @@ from pteron.dtypes import DType
 from pteron.errors import DtypeError, FormatError, InputError, ShapeError
 from pteron.format.source import open_file
 from pteron.graph import Shape
+from pteron.host.tensors import widen_bf16
 from pteron.runtime import ValueSpec
 
 _INTEGERS_BELOW = 8  # random integers are often indices
@@ -42,9 +43,7 @@ class LiveSize:
 
 def as_float(array: npt.NDArray[Any], dtype: DType | None) -> npt.NDArray[np.float64]:
     """An array as float64; NumPy holds bf16 as its raw bits."""
-    if dtype is DType.BF16:
-        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return array.astype(np.float64)
+    return (array if dtype is None else widen_bf16(array, dtype)).astype(np.float64)
 
 
 def read_inputs(texts: Sequence[str]) -> list[Input]:
@@ -130,7 +129,7 @@ def _read_input(text: str) -> list[Input]:
                 f"input {text}: neither a value (3, 2.5, true, [1, 2]) nor a file ({kinds})"
             ) from None
     try:
-        open_file(path).close()  # a clear message for missing files, folders and pipes
+        open_file(path).close()  # a clear message for missing files and folders
         if path.suffix == ".json":
             return [Input(json.loads(path.read_text("utf-8")), path.name)]
         loaded = np.load(path, allow_pickle=False)

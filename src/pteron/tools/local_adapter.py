@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pteron import __version__
 from pteron.errors import DeviceError
-from pteron.folders import cache_folder
+from pteron.folders import cache_folder, replace_file
 from pteron.ops import Target
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # changes at every boot; Linux only
@@ -67,12 +67,9 @@ def find_adapter(adapter: str | None = None) -> LocalAdapter:
 
 
 def write_cache(path: Path, content: object) -> None:
-    """Write JSON to a cache file in one step; if that fails, the content is computed again next time."""
+    """Write JSON to a cache file; if that fails, the content is computed again next time."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(content), "utf-8")
-        partial.replace(path)
+        replace_file(path, json.dumps(content).encode())
 
 
 def _cache_file(adapter: str | None) -> Path | None:

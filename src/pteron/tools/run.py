@@ -146,21 +146,10 @@ def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         paths = [Path(folder) / f"output_{index}.npy" for index in range(len(outputs))]
         for path, output in zip(paths, outputs, strict=True):
-            _save(path, output)
+            np.save(path, output)
     except OSError as error:
         raise InputError(f"the outputs cannot be written: {error}") from None
     return list(map(str, paths))
-
-
-def _save(path: Path, output: Any) -> None:
-    """Write to a temporary name first, so that a full disk does not truncate an existing file."""
-    unfinished = path.with_suffix(".part")
-    try:
-        with unfinished.open("wb") as file:
-            np.save(file, output)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def plain_value(value: BundledValue) -> Any:

@@ -48,7 +48,7 @@ Workload: TypeAlias = Selection | Prefill | Decode
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedWorkload:
     """A method with states of its own, and the values to call it with repeatedly."""
 
     program: Program
@@ -74,7 +74,7 @@ def open_program(
 
 
 @contextmanager
-def prepare_call(program: Program, work: Workload) -> Iterator[PreparedCall]:
+def prepare_workload(program: Program, work: Workload) -> Iterator[PreparedWorkload]:
     """A call over its own states, which are freed at the end."""
     if isinstance(work, Selection):
         name = method_name(program, work.method)
@@ -127,9 +127,9 @@ def random_tokens(model: LanguageModel, count: int) -> list[int]:
 
 def _prepared(
     program: Program, method: Method, values: list[Any], what: str, sampler: Sampler | None = None
-) -> PreparedCall:
+) -> PreparedWorkload:
     types = tuple(
         f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
         for value in values
     )
-    return PreparedCall(program, method, tuple(values), what, types, sampler)
+    return PreparedWorkload(program, method, tuple(values), what, types, sampler)

@@ -4,12 +4,11 @@ with its name, position and size."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,15 @@ class Field:
     is_offset: bool = False
 
 
-def field_mutation(parse: Callable[[bytes], object]) -> Mutate:
-    """A mutation of what `parse` reads, through any number of flatbuffers inside one another."""
-    fields_of = lru_cache(maxsize=512)(lambda data: tuple(_fields(data, parse)))
+def field_mutation(parse: Callable[[bytes], object], header: Sequence[tuple[int, int]] = ()) -> Mutate:
+    """A mutation of what `parse` reads, through any number of flatbuffers inside one another, and of the
+    numbers of a header: (position, bytes) of each."""
+    fixed = [Field(f"header {at}", at, size) for at, size in header]
+
+    @lru_cache(maxsize=512)
+    def fields_of(data: bytes) -> list[Field]:
+        fields = [*fixed, *_fields(data, parse)]
+        return [field for field in fields if 0 <= field.at <= len(data) - field.size]
 
     def mutate(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
         fields = fields_of(data)
@@ -81,9 +86,7 @@ def _fields(data: bytes, parse: Callable[[bytes], object]) -> Iterator[Field]:
     foreign = (RecursionError, ArithmeticError, LookupError, TypeError, ValueError)
     with _noting(note), suppress(PteronError, *foreign):
         parse(data)
-    for field in noted.values():
-        if 0 <= field.at <= len(data) - field.size:
-            yield field
+    yield from noted.values()
 
 
 def _address(view: memoryview) -> int:
@@ -123,30 +126,3 @@ def _noting(note: Callable[[memoryview, str, int, int, bool], None]) -> Iterator
     finally:
         Table._field, Table._vector = field, vector  # type: ignore[method-assign]
         Buffer.follow = follow  # type: ignore[method-assign]
-
-
-def header_mutation(*places: tuple[int, str]) -> Mutate:
-    """A mutation of numbers at fixed places, by their formats."""
-
-    def mutate(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
-        at, kind = random.choice(places)
-        size = {"H": 2, "I": 4, "Q": 8}[kind]
-        if len(data) < at + size:
-            return havoc(data, random, other)
-        here = int(unpack_from(f"<{kind}", data, at)[0])
-        near = (here + random.choice((-4, -1, 1, 4, len(data)))) % (1 << (8 * size))
-        value = random.choice((near, edge(random, size), random.randrange(len(data) + 1) % (1 << (8 * size))))
-        return data[:at] + value.to_bytes(size, "little") + data[at + size :]
-
-    return mutate
-
-
-def either(*mutations: tuple[int, Mutate]) -> Mutate:
-    """One of several mutations, by weight."""
-    weights, functions = zip(*mutations, strict=True)
-
-    def mutate(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
-        chosen: Mutate = random.choices(functions, weights)[0]
-        return chosen(data, random, other)
-
-    return mutate

@@ -4,7 +4,7 @@ other operators of a kind, other memory, graphs joined where their tensors are a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -34,31 +34,6 @@ def mutate_graph(data: bytes, random: Random, other: Callable[[], bytes]) -> byt
     random.choices(_CHANGES, _WEIGHTS)[0](draft, random, mate)
     blob = draft.compact().blob()
     return blob if len(blob) <= _BYTES_MAX else data
-
-
-def simpler_graphs(data: bytes) -> Iterator[bytes]:
-    """Graphs with less in them: a node, an output or a memory object gone, sizes halved."""
-    draft = _draft(data)
-    if draft is None:
-        return
-    for index in reversed(range(len(draft.nodes))):
-        yield _without(draft, index).compact().blob()
-    for index in range(len(draft.outputs) - 1):
-        copy = deepcopy(draft)
-        del copy.outputs[index]
-        yield copy.compact().blob()
-    for id in draft.tensors():
-        if draft.tensor(id).memory_id is not None:
-            copy = deepcopy(draft)
-            copy.values[id] = replace(copy.tensor(id), memory_id=None)
-            yield copy.blob()
-    for size in sorted(
-        {size for id in draft.tensors() for size in draft.tensor(id).dims if size > 1}, reverse=True
-    ):
-        for smaller in (1, size // 2):
-            copy = deepcopy(draft)
-            _exchange(copy, size, smaller)
-            yield copy.blob()
 
 
 @lru_cache(maxsize=1024)

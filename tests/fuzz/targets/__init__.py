@@ -1,7 +1,6 @@
 """All targets, by name."""
 
 from fuzz.target import Target
-from fuzz.targets.archives import ARCHIVE_TARGETS
 from fuzz.targets.checkpoints import CHECKPOINT_TARGETS
 from fuzz.targets.companions import COMPANION_TARGETS
 from fuzz.targets.files import FILE_TARGETS
@@ -10,13 +9,11 @@ from fuzz.targets.programs import PROGRAM_TARGETS
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for group in (
-        FILE_TARGETS,
-        COMPANION_TARGETS,
-        CHECKPOINT_TARGETS,
-        ARCHIVE_TARGETS,
-        PROGRAM_TARGETS,
-        GRAPH_TARGETS,
+    for target in (
+        *FILE_TARGETS,
+        *COMPANION_TARGETS,
+        *CHECKPOINT_TARGETS,
+        *PROGRAM_TARGETS,
+        *GRAPH_TARGETS,
     )
-    for target in group
 }

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 from fuzz.folder import joined, member_mutation, parted, written
-from fuzz.mutation.flatbuffers import header_mutation
+from fuzz.mutation.flatbuffers import field_mutation
 from fuzz.mutation.havoc import havoc
-from fuzz.mutation.json_tree import change, encoded, tree_mutation
+from fuzz.mutation.json_tree import header_mutation, tree_mutation
 from fuzz.target import Target
 from fuzz.targets.companions import SEEDS, _llama2c
 from fuzz.targets.files import import_torch
@@ -19,8 +17,6 @@ from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
-
-_LENGTH = struct.Struct("<Q")
 
 
 def _use(checkpoint: Checkpoint) -> str:
@@ -54,19 +50,6 @@ def _seed(name: str) -> bytes:
     return Path(SEEDS / name).read_bytes()
 
 
-def _mutate_safetensors(data: bytes, random: Random, other: Callable[[], bytes]) -> bytes:
-    """A change to the header's JSON, its length kept right; or to any bytes."""
-    try:
-        (length,) = _LENGTH.unpack_from(data)
-        header = json.loads(data[8 : 8 + length])
-    except (ValueError, struct.error, RecursionError):
-        return havoc(data, random, other)
-    if random.random() < 0.25:
-        return havoc(data, random, other)
-    text = encoded(change(header, random, lambda: header, ("F32", "F16", "I64", "BF16", "F8_E4M3", [0, 64])))
-    return _LENGTH.pack(len(text)) + text + data[8 + length :]
-
-
 def _llama2c_models() -> Iterator[bytes]:
     """One layer of width 4, once with an output matrix of its own."""
     for vocabulary in (12, -12):
@@ -80,7 +63,6 @@ CHECKPOINT_TARGETS = [
         run=_run_gguf,
         seeds=lambda: (file.read_bytes() for file in sorted(SEEDS.glob("*.gguf"))),
         mutate=havoc,
-        watched=("llm/export/gguf*.py", "llm/export/checkpoint.py"),
         suffix=".gguf",
         warm=import_torch,
         needs=("gguf", "tokenizers", "torch"),
@@ -90,8 +72,7 @@ CHECKPOINT_TARGETS = [
         name="safetensors",
         run=_run_safetensors,
         seeds=lambda: iter([_seed("model.safetensors")]),
-        mutate=_mutate_safetensors,
-        watched=("llm/export/huggingface.py", "llm/export/checkpoint.py"),
+        mutate=header_mutation("F32", "F16", "I64", "BF16", "F8_E4M3", [0, 64]),
         suffix=".safetensors",
         warm=import_torch,
         needs=("safetensors", "tokenizers", "torch"),
@@ -102,9 +83,8 @@ CHECKPOINT_TARGETS = [
         run=_run_folder,
         seeds=lambda: iter([joined({"config.json": _seed("config.json"), "README.md": b"license: mit\n"})]),
         mutate=member_mutation(
-            {".json": tree_mutation(("llama", "qwen2", "qwen3", "mistral", "yarn", "linear"))}
+            {".json": tree_mutation("llama", "qwen2", "qwen3", "mistral", "yarn", "linear")}
         ),
-        watched=("llm/export/huggingface.py", "llm/export/checkpoint.py"),
         suffix=".folder",
         warm=import_torch,
         needs=("safetensors", "tokenizers", "torch"),
@@ -114,8 +94,7 @@ CHECKPOINT_TARGETS = [
         name="llama2c_model",
         run=_run_llama2c,
         seeds=_llama2c_models,
-        mutate=header_mutation(*((4 * index, "I") for index in range(7))),
-        watched=("llm/export/llama2c.py",),
+        mutate=field_mutation(len, [(4 * index, 4) for index in range(7)]),
         suffix=".bin",
         warm=import_torch,
         needs=("torch",),

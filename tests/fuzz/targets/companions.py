@@ -10,10 +10,8 @@ from typing import Any
 
 from fuzz import TESTS
 from fuzz.folder import joined, member_mutation, parted, written
-from fuzz.mutation.flatbuffers import either
 from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import tree_mutation
-from fuzz.mutation.templates import mutate_template, random_template
 from fuzz.target import Target, Wrong
 from pteron.errors import PteronError
 from pteron.llm.chat import render
@@ -134,7 +132,7 @@ _TEMPLATES = (
 
 
 _TREE = tree_mutation(
-    ("BPE", "Unigram", "WordPiece", "WordLevel", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip")
+    "BPE", "Unigram", "WordPiece", "WordLevel", "ByteLevel", "Metaspace", "Sequence", "Replace", "Strip"
 )
 
 COMPANION_TARGETS = [
@@ -143,7 +141,6 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.json"),
         seeds=_seeds("*.tokenizer.json"),
         mutate=_TREE,
-        watched=("llm/tokenizers/huggingface.py", "llm/output.py"),
         suffix=".json",
         needs=("tokenizers",),
         seconds=4,
@@ -153,7 +150,6 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.model"),
         seeds=_seeds("*.tokenizer.model"),
         mutate=havoc,
-        watched=("llm/tokenizers/sentencepiece_model.py", "llm/output.py"),
         suffix=".model",
         needs=("sentencepiece",),
         seconds=4,
@@ -163,7 +159,6 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("small.tiktoken"),
         seeds=_ranks,
         mutate=havoc,
-        watched=("llm/tokenizers/tiktoken_ranks.py", "llm/output.py"),
         suffix=".tiktoken",
         needs=("tiktoken",),
     ),
@@ -172,15 +167,13 @@ COMPANION_TARGETS = [
         run=_tokenizer_run("tokenizer.bin"),
         seeds=lambda: iter([_llama2c()]),
         mutate=havoc,
-        watched=("llm/tokenizers/llama2c.py", "llm/output.py"),
         suffix=".bin",
     ),
     Target(
         name="settings",
         run=_run_settings,
         seeds=_settings,
-        mutate=member_mutation({".json": tree_mutation(("<s>", "</s>")), ".jinja": mutate_template}),
-        watched=("llm/model_files.py", "llm/tokenizer.py", "llm/tokenizers/load.py"),
+        mutate=member_mutation({".json": tree_mutation("<s>", "</s>")}),
         suffix=".folder",
         needs=("jinja2",),
         seconds=4,
@@ -189,9 +182,7 @@ COMPANION_TARGETS = [
         name="template",
         run=_run_template,
         seeds=lambda: iter(_TEMPLATES),
-        mutate=either((9, mutate_template), (1, havoc)),
-        generate=random_template,
-        watched=("llm/chat.py", "llm/chat_template.py"),
+        mutate=havoc,
         suffix=".jinja",
         needs=("jinja2",),
         seconds=4,

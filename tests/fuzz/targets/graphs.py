@@ -14,7 +14,7 @@ from random import Random
 from targets import TARGETS as KINDS
 
 from fuzz.executed import draw_inputs, execute, is_small, the_device
-from fuzz.mutation.graphs import mutate_graph, simpler_graphs
+from fuzz.mutation.graphs import mutate_graph
 from fuzz.planned import check_guards, check_plan
 from fuzz.target import Target, Wrong
 from fuzz.targets.seeded_graphs import graph_seeds
@@ -109,37 +109,21 @@ GRAPH_TARGETS = [
         run=_run_plans,
         seeds=graph_seeds,
         mutate=mutate_graph,
-        shrink=simpler_graphs,
-        watched=("families/**/*.py", "passes/*.py", "plan/*.py", "ops/*.py", "graph/*.py"),
         suffix=".blob",
         seconds=8,
         share=4,
-        watched_share=0.25,
-        restart_after=20_000,
     ),
     Target(
         name="graphs",
         run=_run_graphs,
         seeds=graph_seeds,
         mutate=mutate_graph,
-        shrink=simpler_graphs,
-        watched=(
-            "families/**/*.py",
-            "passes/*.py",
-            "plan/*.py",
-            "ops/*.py",
-            "graph/*.py",
-            "runtime/s*.py",
-            "gpu/*.py",
-        ),
         suffix=".blob",
         needs=("pytest",),
         seconds=20,
         megabytes=4096,
         on_device=True,
         share=5,
-        watched_share=0.25,
-        restart_after=1500,
         warm=the_device,
     ),
 ]

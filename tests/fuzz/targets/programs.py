@@ -1,5 +1,5 @@
-"""Whole programs, from load to results: what the exporter writes, damaged in its fields, and programs for the
-host alone that no exporter would write. What loads and runs gives the same bits again from the same start."""
+"""Whole programs, from load to results: what the exporter writes, damaged in its fields. What loads and runs
+gives the same bits again from the same start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from live_inputs import live_inputs
 
 import pteron
 from fuzz.executed import the_device
-from fuzz.mutation.hosted import random_program
 from fuzz.target import Target, Wrong, wrong_device
 from fuzz.targets.files import PROGRAM_FIELDS, import_torch
 from fuzz.targets.seeded_graphs import programs_of_operators, small_programs
@@ -23,6 +21,7 @@ from pteron.errors import DeviceError, HostError, MisfitError
 
 _BYTES_MAX = 1 << 24  # of a call's inputs, and of what a program keeps on the device
 _SEED_BYTES = 24 << 10
+_HOSTED_SECONDS = 2
 
 
 def _run(data: bytes, device: pteron.Device | None) -> str:
@@ -72,20 +71,10 @@ def _run_programs(data: bytes) -> str:
         raise wrong_device(error) from error
 
 
-def _run_hosted(data: bytes) -> str:
-    return _run(data, None)
-
-
 def _seeds() -> Iterator[bytes]:
     for data in (*small_programs(), *programs_of_operators()):
         if len(data) <= _SEED_BYTES:
             yield data
-
-
-def _hosted_seeds() -> Iterator[bytes]:
-    random = Random(0)
-    for _ in range(40):
-        yield random_program(random)
 
 
 def _warm() -> None:
@@ -104,35 +93,11 @@ PROGRAM_TARGETS = [
         run=_run_programs,
         seeds=_seeds,
         mutate=PROGRAM_FIELDS,
-        watched=("runtime/*.py", "gpu/*.py", "plan/*.py", "passes/*.py"),
         suffix=".pte",
         seconds=20,
         megabytes=4096,
         on_device=True,
         share=3,
-        watched_share=0.25,
-        restart_after=3000,
-        warm=_warm,
-    ),
-    Target(
-        name="hosted",
-        run=_run_hosted,
-        seeds=_hosted_seeds,
-        mutate=PROGRAM_FIELDS,
-        generate=random_program,
-        watched=(
-            "host/*.py",
-            "runtime/interpreter.py",
-            "runtime/execution.py",
-            "runtime/checks.py",
-            "runtime/method_memory.py",
-        ),
-        suffix=".pte",
-        seconds=20,
-        megabytes=1024,
-        on_device=True,
-        share=2,
-        watched_share=0.5,
         warm=_warm,
     ),
 ]

@@ -1,87 +1,51 @@
-"""Notifier: wakes threads and event-loop tasks that wait for a condition.
-
-It takes no lock, so a finalizer may notify, and a forked child inherits no held lock.
-"""
+"""Notifier: wakes threads and event-loop tasks that wait for a condition."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from queue import Empty, SimpleQueue
-from time import monotonic
 
-from pteron.gpu.fork import check_not_forked
+from pteron.gpu.fork import check_not_forked, new_lock
 
 
 class Notifier:
-    """Waiters check their condition again at every notification.
-
-    A waiter registers before its last check, and `notify` is called after the condition became true: no
-    wake-up is lost.
-    """
+    """`notify` is called after a condition became true: waiters check theirs under the lock, so no wake-up is
+    lost."""
 
     def __init__(self) -> None:
-        self._wakers: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition(new_lock())
+        self._tasks: list[asyncio.Future[None]] = []
 
     def notify(self) -> None:
         """Wake all current waiters."""
-        while self._wakers:
-            try:
-                wake = self._wakers.popleft()
-            except IndexError:  # another thread notifies too
-                return
-            wake()
+        with self._changed:
+            self._changed.notify_all()
+            tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            with suppress(RuntimeError):  # its loop is closed: nothing waits in it
+                task.get_loop().call_soon_threadsafe(_set_done, task)
 
     def wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         """Block this thread until the condition holds, for `seconds` at most; returns whether it holds."""
-        until = None if seconds is None else monotonic() + seconds
-        wakeups: SimpleQueue[None] = SimpleQueue()
-        wake = partial(wakeups.put, None)
-        while not condition():
+        if not condition():
             check_not_forked()
-            self._wakers.append(wake)
-            if not condition() and not _wakes_up(wakeups, until):
-                self._remove(wake)
-                break
-        return condition()
+        with self._changed:
+            return self._changed.wait_for(condition, seconds)
 
     async def wait_async(self, condition: Callable[[], bool]) -> None:
         """Wait in an event loop until the condition holds."""
-        loop = asyncio.get_running_loop()
         while not condition():
             check_not_forked()
-            future: asyncio.Future[None] = loop.create_future()
-            wake = partial(_wake_task, loop, future)
-            self._wakers.append(wake)
-            if condition():
-                return
-            try:
-                await future
-            except BaseException:  # the task was cancelled
-                self._remove(wake)
-                raise
-
-    def _remove(self, wake: Callable[[], None]) -> None:
-        with suppress(ValueError, IndexError):  # another thread popped it
-            self._wakers.remove(wake)
+            task = asyncio.get_running_loop().create_future()
+            with self._changed:
+                if condition():
+                    return
+                self._tasks.append(task)
+            await task
 
 
-def _wakes_up(wakeups: SimpleQueue[None], until: float | None) -> bool:
-    try:
-        wakeups.get(timeout=None if until is None else max(0.0, until - monotonic()))
-    except Empty:
-        return False
-    return True
-
-
-def _wake_task(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nothing waits in it
-        loop.call_soon_threadsafe(_set_done, future)
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _set_done(task: asyncio.Future[None]) -> None:
+    if not task.done():
+        task.set_result(None)

@@ -97,7 +97,7 @@ def decode_alone(
             while request.chunks and len(pipeline) < SUBMISSIONS:
                 pipeline.add(stepper.prefill(request))
             while len(pipeline) < SUBMISSIONS and stepper.parts(part):
-                pipeline.add(stepper.launch(part, pipeline.pace.steps))
+                pipeline.add(stepper.step(part, pipeline.pace.steps))
             for _, drawn in pipeline.collect():
                 for each in drawn:
                     if not request.reason:

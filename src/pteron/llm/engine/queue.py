@@ -18,7 +18,6 @@ from pteron.gpu.fork import new_lock
 from pteron.llm.cached_sequence import shared_length
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.sequence_pool import SequencePool
 
 
@@ -47,7 +46,7 @@ class RequestQueue:
 
     def put(self, job: Job, retry_seconds: Callable[[], float]) -> None:
         """Add a job; Busy if the queue is full."""
-        with non_reentrant(self._lock):
+        with self._lock:
             if self._refusal:
                 raise DeviceError(self._refusal)
             if len(self._jobs) >= self.most and len(self) >= self.most:
@@ -62,11 +61,11 @@ class RequestQueue:
             self._jobs.append(job)
 
     def take(self) -> Job | None:
-        with non_reentrant(self._lock):
+        with self._lock:
             return self._jobs.popleft() if self._jobs else None
 
     def expire(self, now: float) -> list[Job]:
-        with non_reentrant(self._lock):
+        with self._lock:
             expired = {job: None for job in self._jobs if job.reason_to_end(now)}
             self._jobs = deque(job for job in self._jobs if job not in expired)
             self.deadline = min((job.deadline for job in self._jobs), default=inf)
@@ -74,11 +73,11 @@ class RequestQueue:
 
     def refuse(self, reason: str) -> None:
         """Refuse all further jobs; the first reason stays."""
-        with non_reentrant(self._lock):
+        with self._lock:
             self._refusal = self._refusal or reason
 
     def clear(self) -> list[Job]:
-        with non_reentrant(self._lock):
+        with self._lock:
             removed, self._jobs = list(self._jobs), deque()
             return removed
 

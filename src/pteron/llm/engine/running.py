@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from time import perf_counter
 
@@ -15,11 +15,9 @@ from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
-from pteron.llm.output import Piece, RequestOutput
-from pteron.llm.reentrancy import device_guard
+from pteron.llm.output import Piece, StopStrings
 from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
-from pteron.llm.submission import Submitter
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -27,8 +25,9 @@ class RunningRequest:
     """A request that has a sequence, from its first prompt chunk to its end; used by one thread.
 
     `chunks` is the part of the prompt that is not submitted yet, `start` the position of the first new token,
-    `step` the number of tokens whose draw is submitted, `drawn` the tokens read back, and `in_flight` the
-    number of submissions not read back yet.
+    `step` the number of tokens whose draw is submitted, `drawn` the tokens read back, at most `count`, and
+    `in_flight` the number of submissions not read back yet. Of `wanted` tokens the context has room for
+    `room`. Without a tokenizer there are no pieces and no stop ids.
     """
 
     def __init__(
@@ -39,23 +38,31 @@ class RunningRequest:
         sampler: Sampler,
         prompt: Sequence[int],
         start: int,
-        output: RequestOutput,
+        wanted: int,
+        room: int,
         matcher: Matcher | None = None,
+        tokenizer: Tokenizer | None = None,
+        stop_ids: Container[int] = (),
     ) -> None:
         self.job = job
         self.model = model
         self.user = user
         self.sampler = sampler
-        self.submitter = Submitter(model, sampler, user)
         self.chunks = deque(model.chunks(prompt))
         self.start = start
         self.step = 0
         self.in_flight = 0
+        self.drawn: list[int] = []
+        self.count = min(wanted, room)
         self.reason = ""  # why it ended
         self.matcher = matcher
         self.mask: PendingMask | None = None  # the next mask, from its request to its use
         self.is_kept = False  # the model has read the last token, and the sampler keeps its logits
-        self._output = output
+        self.host_logits: npt.NDArray[np.float32] | None = None  # of a HostStepper, kept for the next mask
+        self.is_in_batch = False  # its last token was drawn by a batch
+        self._is_short = room < wanted
+        self._stop_ids, self._stop_strings = stop_ids, StopStrings(job.request.stop)
+        self._text = tokenizer.stream() if tokenizer else None
         self._lease: Lease | None = None
         self._started = perf_counter()
 
@@ -67,22 +74,15 @@ class RunningRequest:
         wanted = request.max_new_tokens
         room = model.context - len(ids) + 1 if model.context else wanted
         stop_ids = eos_ids if request.stop_ids is None else request.stop_ids
-        output = RequestOutput(wanted, room, tokenizer, request.stop, stop_ids)
         matcher = request.grammar.matcher() if request.grammar else None
         sampler = model.sampler(request.sampling, masked=matcher is not None)
         sampler.remember(ids)
-        made = cls(job, model, lease.user, sampler, ids[reused:], len(ids), output, matcher)
+        prompt = ids[reused:]
+        made = cls(
+            job, model, lease.user, sampler, prompt, len(ids), wanted, room, matcher, tokenizer, stop_ids
+        )
         made._lease = lease
         return made
-
-    @property
-    def drawn(self) -> list[int]:
-        return self._output.drawn
-
-    @property
-    def count(self) -> int:
-        """The most tokens it will draw."""
-        return self._output.count
 
     @property
     def is_prefilled(self) -> bool:
@@ -117,18 +117,34 @@ class RunningRequest:
             if not self.reason:
                 if self.matcher:
                     self.matcher.take(each.token)
-                is_whole = self.matcher is not None and self.matcher.is_finished
-                pieces += self._output.push(each, is_whole=is_whole)
-                self.reason = self._output.reason
+                pieces += self._push(each)
         self._record(max(0, before - 1))
         statistics.new_tokens, statistics.finish_reason = len(self.drawn), self.reason
+        return pieces
+
+    def _push(self, drawn: Drawn) -> list[Piece]:
+        """Add a token; returns the pieces of text that it completes."""
+        self.drawn.append(drawn.token)
+        pieces, strings = list[Piece](), self._stop_strings
+        is_stop = drawn.token in self._stop_ids
+        if self._text and not is_stop:
+            text = strings.push(self._text.push(drawn.token))
+            pieces.append(Piece(drawn.token, text, drawn.logprob, drawn.top))
+        if is_stop or strings.is_stopped or (self.matcher and self.matcher.is_finished):
+            self.reason = "stop"
+        elif len(self.drawn) == self.count:
+            self.reason = "context" if self._is_short else "length"
+        if self._text and self.reason and not strings.is_stopped:
+            rest = strings.push(self._text.finish()) + strings.finish()
+            if rest:
+                pieces.append(Piece(drawn.token, rest, 0.0))
         return pieces
 
     def _record(self, index: int) -> None:
         """Record tokens in the KV cache from `index` on: all but the last, which the model may not have read
         yet."""
         device = self.model.device
-        with device.lock, device_guard(device):
+        with device.lock:
             self.model.check_user(self.user)
             for at in range(index, len(self.drawn) - 1):
                 self.model.record_token(self.start + at, self.drawn[at])

@@ -215,11 +215,11 @@ class Scheduler:
         """Submit up to `most` steps of every part with fewer than `depth` submissions in flight."""
         for part in self._parts():
             if min(request.in_flight for request in part) < depth:
-                self._submit("step", partial(self.stepping.stepper.launch, part, most), *part)
+                self._submit("step", partial(self.stepping.stepper.step, part, most), *part)
 
-    def _submit(self, event: str, launch: Callable[[], Submission], *requests: RunningRequest) -> bool:
+    def _submit(self, event: str, submit: Callable[[], Submission], *requests: RunningRequest) -> bool:
         try:
-            submission = launch()
+            submission = submit()
         except Exception as error:
             for request in requests:
                 self._end(request, "error", error)

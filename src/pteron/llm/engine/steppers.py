@@ -6,27 +6,27 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
+from pteron.gpu import Buffer, Copy, Replay, WordIncrements
+from pteron.gpu import submit as submit_commands
 from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.model import LanguageModel
-from pteron.llm.reentrancy import device_guard, non_reentrant
 from pteron.llm.sampling import Drawn
-from pteron.llm.submission import BatchRow
 from pteron.llm.text_model import TextModel
+from pteron.runtime.outputs import Outputs
+from pteron.runtime.session import OutputCommands
 
 Arrived: TypeAlias = list[tuple[RunningRequest, list[Drawn]]]
 Part: TypeAlias = tuple[RunningRequest, ...]
@@ -60,7 +60,7 @@ class Stepper(ABC):
       token, and `step` becomes 1, unless a grammar's mask is needed first.
     - `parts` groups the given requests that can step now: a part is one submission. Requests may join and
       leave from one call to the next, also while submissions for them are in flight.
-    - `launch` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
+    - `step` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
     - `prefill_ahead` submits the model's work on the last token while the next mask is being computed.
 
     Only HostStepper waits for the GPU. An error fails the given requests and no others.
@@ -73,7 +73,7 @@ class Stepper(ABC):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]: ...
 
     @abstractmethod
-    def launch(self, part: Part, most: int) -> Submission: ...
+    def step(self, part: Part, most: int) -> Submission: ...
 
     @abstractmethod
     def prefill_ahead(self, request: RunningRequest) -> None: ...
@@ -83,64 +83,105 @@ class SingleStepper(Stepper):
     """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
     def prefill(self, request: RunningRequest) -> Submission:
-        submitter, chunk = request.submitter, request.chunks.popleft()
+        chunk = request.chunks.popleft()
         if request.chunks:
-            return self._chunk(request, submitter.prefill(chunk))
+            return self._submit_chunk(request, chunk)
         if request.matcher:
-            return self._chunk(request, self._prefill_and_keep(request, chunk))
-        submitted = submitter.prefill_and_draw(chunk, request.step)
-        request.step += 1
-        return Submission((request,), 0, submitted.read, submitted.readback.is_ready)
+            return self._prefill_and_keep(request, chunk)
 
-    def _chunk(self, request: RunningRequest, number: int) -> Submission:
-        """A submitted chunk that draws nothing."""
+        def submit(copy: Copy) -> tuple[int, int]:
+            commands, step = request.sampler.commands, request.step
+            return request.model.submit(chunk, lambda outputs: [*commands(_last_row(outputs), step), copy]), 1
 
-        def wait() -> Sequence[list[Drawn]]:
-            request.model.device.poll(wait=True, submission=number)
-            return ()
-
-        return Submission((request,), 0, wait)
+        return self._submit_draws(request, submit, is_step=False)
 
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step]
 
-    def launch(self, part: Part, most: int) -> Submission:
+    def step(self, part: Part, most: int) -> Submission:
         return self.decode(part[0], most)
 
     def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
         """Submit steps from the last drawn token on, or from the one at `token`."""
-        submitter, step = request.submitter, request.step
+        model, sampler, step = request.model, request.sampler, request.step
         most = min(most, request.count - step)
         if request.matcher:
-            request.sampler.allow(request.take_mask())
+            sampler.allow(request.take_mask())
             most = 1
-        if request.is_kept:
-            request.is_kept = False
-            submitted = submitter.draw_kept(step)
-        else:
-            submitted = submitter.decode(step, most, token)
-        request.step += submitted.count
-        return Submission((request,), submitted.count, submitted.read, submitted.readback.is_ready)
+
+        def draw(logits: View, token: Buffer, growing: WordIncrements | None) -> Replay:
+            return sampler.replay(logits, step, token, growing)
+
+        def submit(copy: Copy) -> tuple[int, int]:
+            if request.is_kept:
+                request.is_kept = False
+                return submit_commands(model.device, [*sampler.commands(sampler.kept, step), copy]), 1
+            return model.submit_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])
+
+        return self._submit_draws(request, submit)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
         self._prefill_and_keep(request, request.drawn[-1:])
 
-    def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> int:
-        number = request.submitter.prefill_and_keep(tokens)
+    def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> Submission:
+        """Submit tokens and keep a copy of their logits, so that other submissions may precede the draw."""
+        keep = request.sampler.keep
+        submission = self._submit_chunk(request, tokens, lambda outputs: [keep(_last_row(outputs))])
         request.is_kept = True
-        return number
+        return submission
+
+    def _submit_chunk(
+        self, request: RunningRequest, tokens: list[int], then: OutputCommands | None = None
+    ) -> Submission:
+        """Submit tokens, and then commands that draw nothing."""
+        device = request.model.device
+        with device.lock:
+            request.model.check_user(request.user)
+            number = request.model.submit(tokens, then)
+
+        def wait() -> Sequence[list[Drawn]]:
+            device.poll(wait=True, submission=number)
+            return ()
+
+        return Submission((request,), 0, wait)
+
+    def _submit_draws(
+        self, request: RunningRequest, submit: Callable[[Copy], tuple[int, int]], *, is_step: bool = True
+    ) -> Submission:
+        """Submit draws from the request's `step` on. `submit` gets the copy of the drawn tokens to a staging
+        buffer, and returns the submission's number and the number of draws."""
+        sampler, device, first = request.sampler, request.model.device, request.step
+        size = sampler.drawn_bytes
+        with device.lock:
+            request.model.check_user(request.user)
+            readback = device.readback(size)
+            number, count = submit(Copy(sampler.drawn, readback.staging, size))
+            sampler.set_step(first + count)
+            readback.begin()
+        request.step += count
+
+        def read() -> list[list[Drawn]]:
+            data = readback.peek(0, size, number)
+            readback.release()
+            return [[sampler.read(data, step) for step in range(first, first + count)]]
+
+        return Submission((request,), count if is_step else 0, read, readback.is_ready)
+
+
+def _last_row(outputs: Outputs) -> View:
+    """The logits after the last token of a call."""
+    logits = outputs[0]
+    assert isinstance(logits, View)
+    return logits.last_row()
 
 
 class HostStepper(Stepper):
     """Each sequence steps alone, and its logits pass through the host: works for every program."""
 
-    def __init__(self) -> None:
-        self._logits: WeakKeyDictionary[RunningRequest, npt.NDArray[np.float32]] = WeakKeyDictionary()
-
     def prefill(self, request: RunningRequest) -> Submission:
         logits = request.model.prefill_as(request.chunks.popleft(), request.user)
         if request.matcher and not request.chunks:
-            self._logits[request] = logits
+            request.host_logits = logits
         if request.matcher or request.chunks:
             return Submission((request,), 0, lambda: ())
         drawn = self._draw(request, logits)
@@ -149,9 +190,9 @@ class HostStepper(Stepper):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step and request.step == len(request.drawn)]
 
-    def launch(self, part: Part, most: int) -> Submission:
+    def step(self, part: Part, most: int) -> Submission:
         (request,) = part
-        logits = self._logits.pop(request, None)
+        logits, request.host_logits = request.host_logits, None
         if logits is None:
             logits = request.model.prefill_as(request.drawn[-1:], request.user)
         drawn = self._draw(request, logits)
@@ -163,7 +204,10 @@ class HostStepper(Stepper):
     def _draw(self, request: RunningRequest, logits: npt.NDArray[np.float32]) -> Drawn:
         if request.matcher:
             request.sampler.allow(request.take_mask())
-        drawn = request.submitter.draw(logits, request.step)
+        sampler, device = request.sampler, request.model.device
+        with device.lock:
+            sampler.draw(logits, request.step)
+            drawn = sampler.read(device.read(sampler.drawn, sampler.drawn_bytes), request.step)
         request.step += 1
         return drawn
 
@@ -181,7 +225,6 @@ class BatchedStepper(Stepper):
     def __init__(self, batched: BatchedModel, single: SingleStepper) -> None:
         self.single = single
         self._batched = batched
-        self._in_batch: WeakSet[RunningRequest] = WeakSet()  # whose last token was drawn by a batch
         self._are_several = False  # requests with grammars
 
     def prefill(self, request: RunningRequest) -> Submission:
@@ -210,38 +253,36 @@ class BatchedStepper(Stepper):
         late = [request.mask for request in stepping if request not in ready and request.step < request.count]
         return ready, not any(mask is None or mask.requested > since for mask in late)
 
-    def launch(self, part: Part, most: int) -> Submission:
+    def step(self, part: Part, most: int) -> Submission:
         if len(part) == 1:
-            return self._launch_single(part[0], most)
+            return self._step_single(part[0], most)
         count = min(most, *(request.count - request.step for request in part))
         if part[0].matcher:
             count = 1
-        device = self._batched.device
-        with device.lock:
-            with device_guard(device):
-                for request in part:
-                    request.model.check_user(request.user)
-                rows = [self._row(request) for request in part]
-                for request in part:
-                    request.model.record_steps(count)
+        with self._batched.device.lock:
+            for request in part:
+                request.model.check_user(request.user)
+            rows = [self._row(request) for request in part]
+            for request in part:
+                request.model.record_steps(count)
             submitted = self._batched.step(rows, count)
         for request in part:
             request.step += count
-            self._in_batch.add(request)
+            request.is_in_batch = True
         return Submission(part, count, submitted.read, submitted.readback.is_ready)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
         if not self._are_several:
             self.single.prefill_ahead(request)
 
-    def _launch_single(self, request: RunningRequest, most: int) -> Submission:
+    def _step_single(self, request: RunningRequest, most: int) -> Submission:
         slot = self._batched.slot_of(request.model)
         token = None
-        if slot is not None and request in self._in_batch:
+        if slot is not None and request.is_in_batch:
             token = self._batched.token_of(slot)
             self._batched.leave(slot, request.sampler)
         submission = self.single.decode(request, most, token)
-        self._in_batch.discard(request)
+        request.is_in_batch = False
         return submission
 
     def _can_join(self, request: RunningRequest) -> bool:
@@ -252,7 +293,7 @@ class BatchedStepper(Stepper):
     def _row(self, request: RunningRequest) -> BatchRow:
         slot = self._batched.slot_of(request.model)
         assert slot is not None
-        token = None if request in self._in_batch else request.sampler.drawn_at(request.step - 1)
+        token = None if request.is_in_batch else request.sampler.drawn_at(request.step - 1)
         sampler = None if request.sampler.form.is_plain else request.sampler
         mask = request.take_mask() if request.matcher else None
         return BatchRow(slot, request.model.position, token, sampler, request.step, mask)
@@ -307,7 +348,7 @@ class StepperChoice:
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with `str(self)` once it is decided: now, or later in the engine's thread."""
-        with non_reentrant(self._lock):
+        with self._lock:
             if not self._is_decided:
                 self._listeners.append(listener)
                 return
@@ -319,12 +360,8 @@ class StepperChoice:
         self.slots = batched.slots.count
 
     def _decide(self, reason: str = "") -> None:
-        with non_reentrant(self._lock):
+        with self._lock:
             self.reason, self._is_decided = reason, True
             listeners, self._listeners = self._listeners, []
         for listener in listeners:
-            try:
-                listener(str(self))
-            except Exception as error:  # reported as an error of this thread, and fails no request
-                found = type(error), error, error.__traceback__, threading.current_thread()
-                threading.excepthook(threading.ExceptHookArgs(found))
+            listener(str(self))

@@ -127,7 +127,7 @@ def _stored_shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
     library = need("safetensors", "reading .safetensors", "export")
     shapes = {}
     for file in files:
-        open_file(file).close()  # raises for a pipe, on which the library would block
+        open_file(file).close()  # a clear message for a missing file
         try:
             with library.safe_open(str(file), framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 (not a mapping)

@@ -14,7 +14,6 @@ from pteron.errors import FormatError, PteronError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
 from pteron.llm.model_files import as_format_error
-from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
 
 GRAMMARS_MAX = 64  # cached per tokenizer
@@ -34,13 +33,13 @@ class Vocabulary:
 
     def compiled(self, text: str, compile: Callable[[], Any]) -> Any:
         """The compiled grammar of a source text, from the cache or compiled now."""
-        with non_reentrant(self._lock):
+        with self._lock:
             found = self._compiled.get(text)
             if found is not None:
                 self._compiled.move_to_end(text)
                 return found
         made = compile()  # without the lock: other threads may compile
-        with non_reentrant(self._lock):
+        with self._lock:
             self._compiled[text] = made
             while len(self._compiled) > GRAMMARS_MAX:
                 self._compiled.popitem(last=False)

@@ -46,8 +46,8 @@ class Numbers(NamedTuple):
 
 _SKIPPED = {  # when a kernel skips a row, by what it searches for
     "pick": "!is_drawing(group)",
-    "counts": "!is_drawing(group) || setting(group, TOP_K) <= 0",
-    "share": "!is_drawing(group) || fraction(group, TOP_P) >= 1.0",
+    "top_k": "!is_drawing(group) || setting(group, TOP_K) <= 0",
+    "top_p": "!is_drawing(group) || fraction(group, TOP_P) >= 1.0",
 }
 _TEMPERATURE = {"temperature_of": "fraction(group, TEMPERATURE)"}
 _SETTINGS: dict[str, dict[str, str]] = {  # where kernels find a row's settings
@@ -126,8 +126,8 @@ class LogitsRows:
     def block_count(self) -> int:
         return -(-self.vocabulary // BLOCK)
 
-    def declares(self, name: str, counts: bool | None = None) -> dict[str, object]:
-        """Declarations of a kernel for a batch; {} for one row. `counts` says what a search adds up."""
+    def declares(self, name: str, is_top_k: bool | None = None) -> dict[str, object]:
+        """Declarations of a kernel for a batch; {} for one row. `is_top_k` as in `search_limit`."""
         if not self.batch:
             return {}
         found: dict[str, object] = {
@@ -137,10 +137,10 @@ class LogitsRows:
         }
         if name in _LIBRARIES:
             found |= {"use_single_slot": _LIBRARIES[name], "SLOTS": self.batch.settings.shape[0]}
-        if counts is not None:
-            found["is_skipped"] = _SKIPPED["counts" if counts else "share"]
+        if is_top_k is not None:
+            found["is_skipped"] = _SKIPPED["top_k" if is_top_k else "top_p"]
         if name == "sample_narrow":
-            found["top_k_of"] = "setting(group, TOP_K)" if counts else "0"
+            found["top_k_of"] = "setting(group, TOP_K)" if is_top_k else "0"
         return found
 
     def binds(self, name: str) -> dict[str, Any]:

@@ -209,20 +209,20 @@ def filter_tokens(
 ) -> Generator[Dispatch, None, Scratch | None]:
     """Find the last place that top-k keeps, then the last of these that top-p keeps; None: all are kept."""
     limit: Scratch | None = None
-    for is_wanted, counts in ((form.has_top_k, True), (form.has_top_p, False)):
+    for is_wanted, is_top_k in ((form.has_top_k, True), (form.has_top_p, False)):
         if is_wanted:
             search = Scratch(2 * rows.count, Storage.U32)
-            yield from search_limit(rows, numbers, limit, search, counts=counts)
+            yield from search_limit(rows, numbers, limit, search, is_top_k=is_top_k)
             limit = search
     return limit
 
 
 def search_limit(
-    rows: LogitsRows, numbers: Numbers, limit: Scratch | None, search: Operand | Scratch, *, counts: bool
+    rows: LogitsRows, numbers: Numbers, limit: Scratch | None, search: Operand | Scratch, *, is_top_k: bool
 ) -> Iterator[Dispatch]:
-    """Write to `search` the last place that top-k keeps, if it `counts`, else the last that top-p keeps."""
+    """Write to `search` the last place that top-k keeps, or that top-p keeps."""
     before = limit if rows.batch else None  # a single row skips no search
-    narrow = rows.declares("sample_narrow", counts)
+    narrow = rows.declares("sample_narrow", is_top_k)
     if before is None:
         narrow["limit_before"] = "0xffffffffu"
     tallies = Scratch(BINS * rows.block_count * rows.count)
@@ -230,7 +230,7 @@ def search_limit(
         yield rows.dispatch_blocks(
             "sample_tally",
             limit,
-            declares={"COUNTS": counts, **rows.declares("sample_tally", counts)},
+            declares={"COUNTS": is_top_k, **rows.declares("sample_tally", is_top_k)},
             search=search,
             tallies=tallies,
             block_count=rows.block_count,
@@ -243,8 +243,8 @@ def search_limit(
             search=search,
             limit=before,
             shift=shift,
-            top_k=numbers.top_k if counts else 0,
-            top_p=0 if counts else numbers.top_p,
+            top_k=numbers.top_k if is_top_k else 0,
+            top_p=0 if is_top_k else numbers.top_p,
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias
-from weakref import WeakValueDictionary
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from pteron.errors import InputError
 from pteron.gpu import Buffer, Command, Copy, Device, Replay, States, WordIncrements
 from pteron.graph import Graph
 from pteron.host.tensors import View
-from pteron.llm.reentrancy import device_guard
 from pteron.llm.sampling import graphs
 from pteron.llm.sampling.form import RING, Drawn, Form, numbers, read_drawn
 from pteron.llm.sampling.settings import BIAS_MAX, Sampling
@@ -29,22 +27,26 @@ SEEN_BEFORE = np.uint32(1 << 31)  # a token of the prompt
 _Key: TypeAlias = tuple[Device, int, Form | None, DType]
 
 
-class RecentSessions:
-    """The sessions of a model's last SESSIONS_MAX samplers, kept so that the next sampler of a form finds its
-    kernels compiled."""
+class SamplerSessions:
+    """The sessions of a model's samplers, at most SESSIONS_MAX: the next sampler of a form finds its kernels
+    compiled."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        # By vocabulary and form; draws from peaks have no form, and a number of blocks instead.
+        self._sessions: OrderedDict[_Key, Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def keep(self, session: Session) -> None:
-        """Keep a session, and drop the least recently used one if there are too many."""
-        self._sessions[id(session)] = session
-        self._sessions.move_to_end(id(session))
+    def find(self, device: Device, size: int, form: Form | None, dtype: DType) -> Session:
+        key = device, size, form, dtype
+        if key not in self._sessions:
+            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype)
+            self._sessions[key] = Session.of(graph, device)
+        self._sessions.move_to_end(key)
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
+        return self._sessions[key]
 
     def clear(self) -> None:
         self._sessions.clear()
@@ -54,11 +56,8 @@ class Sampler:
     """Draws the tokens of one sequence from logits on the GPU, and leaves them there.
 
     It owns its draws and token counts. Samplers of one form, whose settings differ only in numbers, share a
-    session, which outlives them in `recent`. A `masked` sampler draws only tokens that `allow` names.
+    session of `sessions`. A `masked` sampler draws only tokens that `allow` names.
     """
-
-    # By vocabulary and form; draws from peaks have no form, and a number of blocks instead of a vocabulary.
-    _sessions: ClassVar[WeakValueDictionary[_Key, Session]] = WeakValueDictionary()
 
     def __init__(
         self,
@@ -68,16 +67,16 @@ class Sampler:
         dtype: DType = DType.F32,
         *,
         masked: bool = False,
-        recent: RecentSessions | None = None,
+        sessions: SamplerSessions | None = None,
     ) -> None:
         self.sampling = sampling
         self.form = form = Form.of(sampling, vocabulary, masked=masked)
         self._vocabulary = vocabulary
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
-        self._recent = RecentSessions() if recent is None else recent
-        with device.lock, device_guard(device):
-            self._session = self._find_session((device, vocabulary, form, dtype))
+        self._sessions = SamplerSessions() if sessions is None else sessions
+        with device.lock:
+            self._session = self._sessions.find(device, vocabulary, form, dtype)
             self._states = self._session.states()
             if biases is not None:
                 device.write(self._states[State(graphs.BIAS)], biases)
@@ -178,7 +177,7 @@ class Sampler:
         """Draw the token of a step from host logits; returns the submission's number."""
         with self._session.device.lock:
             self._count(step)
-            submission = self._session.launch((logits.reshape(1, -1), *self._numbers), self._states)
+            submission = self._session.submit((logits.reshape(1, -1), *self._numbers), self._states)
             self.set_step(step + 1)
             return submission
 
@@ -188,18 +187,9 @@ class Sampler:
 
     def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
         if blocks not in self._of_peaks:
-            session = self._find_session((self._session.device, blocks, None, DType.I32))
+            session = self._sessions.find(self._session.device, blocks, None, DType.I32)
             self._of_peaks[blocks] = session, session.states()
         return self._of_peaks[blocks]
-
-    def _find_session(self, key: _Key) -> Session:
-        session = self._sessions.get(key)
-        if session is None:
-            device, size, form, dtype = key
-            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype)
-            session = self._sessions[key] = Session.of(graph, device)
-        self._recent.keep(session)
-        return session
 
     def _count(self, step: int) -> None:
         """Set the GPU's step counter, which seeds the noise."""
@@ -209,7 +199,7 @@ class Sampler:
 
     def _write(self, id: int, words: npt.NDArray[np.uint32]) -> None:
         device = self._session.device
-        with device.lock, device_guard(device):
+        with device.lock:
             device.write(self._states[State(id)], words)
 
     def close(self) -> None:

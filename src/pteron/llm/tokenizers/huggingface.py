@@ -14,7 +14,6 @@ from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
 from pteron.llm.model_files import as_format_error, parse_json, read_utf8
-from pteron.llm.reentrancy import non_reentrant
 from pteron.llm.tokenizer import Tokenizer
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -84,7 +83,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._ids(text, special=special)
 
     def _ids(self, text: str, *, special: bool, marked: bool = False) -> list[int]:
-        with non_reentrant(self._lock):  # a setting of the tokenizer, not of the call
+        with self._lock:  # a setting of the tokenizer, not of the call
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=marked).ids
         return ids

@@ -14,7 +14,7 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing
-from pteron.llm.model_files import file_exists, read_tokenizer_config
+from pteron.llm.model_files import read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
 from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
@@ -44,7 +44,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def _find(folder: Path, named: str | None) -> Path:
-    if named is not None and file_exists(folder / named):
+    if named is not None and (folder / named).exists():
         return folder / named
     for pattern in () if named else FILE_NAMES:
         for file in sorted(folder.glob(pattern)):

@@ -23,7 +23,9 @@ from pteron.serving.cluster.replica import Replica
 from pteron.serving.cluster.routing import rank_replicas
 from pteron.serving.http.errors import ApiError, api_error
 
-_AHEAD = 4  # requests that a replica holds beyond its sequences, so that a free sequence has work at once
+_SPARE_REQUESTS = (
+    4  # requests that a replica holds beyond its sequences, so that a free sequence has work at once
+)
 _HEALTH_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 30.0
 _WINDOW_SECONDS = 30.0  # the longest window over which requests are counted
@@ -102,7 +104,7 @@ def build(options: Options) -> serve.Application:
     replicas = serve.deployment(
         ReplicaDeployment,
         name="replica",
-        max_ongoing_requests=options.sequences + _AHEAD,
+        max_ongoing_requests=options.sequences + _SPARE_REQUESTS,
         max_queued_requests=options.queue,
         health_check_period_s=_HEALTH_SECONDS,
         health_check_timeout_s=4 * _HEALTH_SECONDS,

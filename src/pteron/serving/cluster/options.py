@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
@@ -73,6 +74,22 @@ class Options:
     def range(self) -> tuple[int, int]:
         """The minimum and maximum number of replicas."""
         return (self.replicas, self.replicas) if isinstance(self.replicas, int) else self.replicas
+
+    @property
+    def app_settings(self) -> dict[str, Any]:
+        """The arguments of `create_app`, except the model and the log."""
+        names = (
+            "name",
+            "aliases",
+            "api_keys",
+            "limits",
+            "page",
+            "open_page",
+            "open_metrics",
+            "hosts",
+            "origins",
+        )
+        return {name: getattr(self, name) for name in names}
 
 
 def missing_resources(options: Options, machines: Sequence[Machine]) -> str | None:

@@ -38,19 +38,8 @@ class Replica:
         )
         if isinstance(self._model, LLM):
             self._engine = Engine(self._model, running=options.sequences, waiting=options.queue)
-        self._app = create_app(
-            self._engine or self._model,
-            name=options.name,
-            aliases=options.aliases,
-            api_keys=options.api_keys,
-            limits=options.limits,
-            logs=Logs(None if options.is_quiet else sys.stderr, with_prompts=options.logs_prompts),
-            page=options.page,
-            open_page=options.open_page,
-            open_metrics=options.open_metrics,
-            hosts=options.hosts,
-            origins=options.origins,
-        )
+        logs = Logs(None if options.is_quiet else sys.stderr, with_prompts=options.logs_prompts)
+        self._app = create_app(self._engine or self._model, logs=logs, **options.app_settings)
         self._app.state.service.created = options.created
 
     def check_health(self) -> None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 
 import pteron
 from pteron.errors import InputError
@@ -28,7 +32,7 @@ from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.middleware import AccessMiddleware, RequestLogMiddleware
 from pteron.serving.http.page import mount
 from pteron.serving.http.request_log import Logs
-from pteron.serving.http.service import Service, router
+from pteron.serving.http.service import Service, service_of
 
 _PAGE = ("/", "/page/")
 
@@ -82,8 +86,8 @@ def create_app(
     app = FastAPI(title="Pteron", version=pteron.__version__, lifespan=lifespan, openapi_url=None)
     app.state.service = service
     add_error_handlers(app)
-    for routes in (completions.router, embeddings.router, router):
-        app.include_router(routes)
+    for router in (completions.router, embeddings.router, status_router):
+        app.include_router(router)
     open_paths = ["/metrics"] if open_metrics else []
     if page:
         mount(app)
@@ -101,3 +105,36 @@ def create_app(
         )
     app.add_middleware(RequestLogMiddleware, service=service)  # added last, so it is the outermost
     return app
+
+
+status_router = APIRouter()
+
+
+@status_router.get("/v1/models")
+async def models(request: Request) -> dict[str, Any]:
+    service = service_of(request)
+    return {"object": "list", "data": [service.card(name) for name in service.names]}
+
+
+@status_router.get("/v1/models/{name:path}")
+async def model(request: Request, name: str) -> dict[str, Any]:
+    service = service_of(request)
+    service.check_name(name)
+    return service.card(name)
+
+
+@status_router.api_route("/health", methods=["GET", "HEAD"])
+async def health(request: Request) -> JSONResponse:
+    """200 while requests are accepted; 503 while the server shuts down, or after it has lost its device."""
+    service = service_of(request)
+    status = "draining" if service.is_draining else "ok" if service.is_healthy else "lost"
+    content: dict[str, Any] = {"status": status}
+    if service.engine is not None:
+        load = service.engine.load
+        content |= {"running": load.running, "waiting": load.waiting}
+    return JSONResponse(content, 200 if status == "ok" else 503)
+
+
+@status_router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -10,13 +10,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import ApiError, api_error, recorded_response
-from pteron.serving.http.request_body import CLOSE, RequestBody
+from pteron.serving.http.request_body import RequestBody
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
 from pteron.serving.http.service import Service
 
 _ALWAYS_OPEN = ("/health",)
 _NOT_LOGGED = ("/health", "/metrics")  # polled every few seconds; only failures are logged
-_HEADER_OVERHEAD = len(": \r\n")  # bytes per header
 
 
 class AccessMiddleware:
@@ -49,24 +48,11 @@ class AccessMiddleware:
         headers = dict(scope["headers"])
         body = RequestBody(receive, self._service.limits)
         try:
-            self._check_headers(scope)
             self._check_access(scope, headers)
             body.check_length(headers.get(b"content-length"))
             await self._app(scope, body.receive, send)
         except ApiError as error:
             await recorded_response(scope, error)(scope, receive, send)
-
-    def _check_headers(self, scope: Scope) -> None:
-        limit = self._service.limits.header_bytes
-        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-        size += sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in scope["headers"])
-        if size > limit:
-            message = f"the request's headers are too large; the limit is {limit} bytes"
-            raise ApiError(431, message, code="headers_too_large", headers=CLOSE)
-        # A proxy in front might check the other one of two keys.
-        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
-            message = "the request has two Authorization headers"
-            raise ApiError(400, message, code="invalid_request", headers=CLOSE)
 
     def _check_access(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

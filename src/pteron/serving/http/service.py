@@ -1,6 +1,4 @@
-"""Service: the model of an application, its names and limits, and the answers that are running. Also the
-routes for its models, health and metrics.
-"""
+"""Service: the model of an application, its names and limits, and the answers that are running."""
 
 from __future__ import annotations
 
@@ -10,10 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import Response
+from fastapi import Request
 
 from pteron.llm.engine import Answer, Engine
 from pteron.llm.text_model import TextModel
@@ -78,47 +73,12 @@ class Service:
 
 def open_request(request: Request, model: str) -> tuple[Service, RequestRecord]:
     """The service and the record of a request for a model."""
-    service, record = _service(request), request.scope[RECORD]
+    service, record = service_of(request), request.scope[RECORD]
     service.check_name(model)
     record.model = service.names[0]
     return service, record
 
 
-def _service(request: Request) -> Service:
+def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
-
-
-# Routes -----------------------------------------------------------------------------------------
-
-router = APIRouter()
-
-
-@router.get("/v1/models")
-async def models(request: Request) -> dict[str, Any]:
-    service = _service(request)
-    return {"object": "list", "data": [service.card(name) for name in service.names]}
-
-
-@router.get("/v1/models/{name:path}")
-async def model(request: Request, name: str) -> dict[str, Any]:
-    service = _service(request)
-    service.check_name(name)
-    return service.card(name)
-
-
-@router.api_route("/health", methods=["GET", "HEAD"])
-async def health(request: Request) -> JSONResponse:
-    """200 while requests are accepted; 503 while the server shuts down, or after it has lost its device."""
-    service = _service(request)
-    status = "draining" if service.is_draining else "ok" if service.is_healthy else "lost"
-    content: dict[str, Any] = {"status": status}
-    if service.engine is not None:
-        load = service.engine.load
-        content |= {"running": load.running, "waiting": load.waiting}
-    return JSONResponse(content, 200 if status == "ok" else 503)
-
-
-@router.get("/metrics")
-async def metrics(request: Request) -> Response:
-    return Response(_service(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -26,13 +26,13 @@ from pteron.tools.run import Selection
 from pteron.tools.workload import (
     Decode,
     Prefill,
-    PreparedCall,
+    PreparedWorkload,
     Workload,
     greedy_sampler,
     language_model,
     open_program,
-    prepare_call,
     prepare_step,
+    prepare_workload,
     random_tokens,
 )
 
@@ -156,14 +156,14 @@ def _control(device: Device, stack: ExitStack) -> Trial:
 def _trials(program: Program, work: Workload, pace: Pace, stack: ExitStack) -> list[Trial]:
     """The trials of a workload; `stack` keeps their resources."""
     if isinstance(work, Selection):
-        return _calls(stack.enter_context(prepare_call(program, work)), pace)
+        return _calls(stack.enter_context(prepare_workload(program, work)), pace)
     model = stack.enter_context(language_model(program))
     if isinstance(work, Prefill):
         return [_prefill(model, work, pace)]
     return [_decode(model, work, pace, stack)]
 
 
-def _calls(call: PreparedCall, pace: Pace) -> list[Trial]:
+def _calls(call: PreparedWorkload, pace: Pace) -> list[Trial]:
     """Single calls until the outputs are on the host; and back-to-back calls whose outputs stay on the
     GPU."""
     method, values = call.method, call.values

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pteron.gpu import Device, Recording, Replay, States, submit
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.graph.values import numel, tensors
-from pteron.host.tensors import numbers
+from pteron.host.tensors import widen_bf16
 from pteron.ops import Call, Kind, Operand
 from pteron.ops.call import mutated_ids
 from pteron.ops.live import affine
@@ -190,7 +190,7 @@ class StepRecord:
         constant = self.constants.get(tensor.id, tensor.constant)
         if constant is None:
             return None
-        array = numbers(constant.numpy(), constant.dtype)
+        array = widen_bf16(constant.numpy(), constant.dtype)
         return array.reshape(self.shapes.get(tensor.id, tensor.shape_max))
 
 
@@ -210,7 +210,7 @@ class SteppedSession(Session):
         inputs: Sequence[Input],
         wanted: Sequence[Wanted | None],
         states: States,
-        ahead: PrerecordedCalls | None = None,
+        prerecorded: PrerecordedCalls | None = None,
     ) -> list[Output]:
         with self.device.lock:
             self.check_open()
@@ -245,7 +245,7 @@ class SteppedSession(Session):
         }
         for index, step in enumerate(steps):
             before, lost = reader.before(step)
-            launched = replay.steps[step.first : step.last]
+            launched = replay.launches[step.first : step.last]
             if launched:
                 submit(self.device, [Replay(launched, replay.kept)])
             self.observe(reader.after(index, step, before, lost), index, len(steps))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pteron.dtypes import DType, Storage
 from pteron.gpu import Device
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.host.tensors import HostResult, numbers
+from pteron.host.tensors import HostResult, widen_bf16
 from pteron.ops import OPERATORS, Kind, Target
 from pteron.passes import prepare
 from pteron.plan import Compiled
@@ -125,6 +125,6 @@ def _viewed_as(constant: Constant, tensor: Tensor) -> Constant:
     """A constant in the shape and type of a tensor that views it."""
     data = constant.data
     if constant.dtype is not tensor.dtype:
-        elements = numbers(constant.numpy(), constant.dtype).astype(tensor.dtype.numpy)
+        elements = widen_bf16(constant.numpy(), constant.dtype).astype(tensor.dtype.numpy)
         data = memoryview(elements.tobytes())
     return Constant(constant.key, tensor.dtype, tensor.shape_max, data)

@@ -26,9 +26,8 @@ from pteron.format.records import (
 )
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.format.weights import load_weights, read_weights
-from pteron.host.limits import Limits
 from pteron.runtime.checks import check_method
-from pteron.runtime.method_memory import initial_states, with_external_data
+from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.specs import describe
 from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate
 from pteron.tools.inspect.report import MethodReport, ProgramReport, WeightFileReport, WeightReport
@@ -175,14 +174,12 @@ def _refusal(
     """Why a method cannot be loaded although its operators and delegates are supported."""
     operators = [operator for name in record.operators if (operator := _host_operator(name)) is not None]
     graphs = [delegate.graph for delegate in delegates if delegate.graph is not None]
-    compiled = [delegate.compiled.executable for delegate in delegates if delegate.compiled is not None]
-    if len(operators) < len(record.operators) or len(compiled) < len(delegates):
+    if len(operators) < len(record.operators) or any(delegate.compiled is None for delegate in delegates):
         return None  # reported elsewhere
     where = f"{program.name}, method {record.name}"
     try:
         whole = with_external_data(program, record, weights)
         check_method(where, whole, operators, graphs)
-        initial_states(where, whole, operators, compiled, Limits.chosen())
     except PteronError as error:
         return str(error)
     return None

@@ -104,7 +104,7 @@ def _best_seconds(device: Device, dispatch: Dispatch) -> float:
 
 
 def _repeated(replay: Replay, count: int) -> Replay:
-    return Replay(replay.steps * count, replay.kept)
+    return Replay(replay.launches * count, replay.kept)
 
 
 def _chains(step: str) -> str:

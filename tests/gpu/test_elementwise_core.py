@@ -6,7 +6,7 @@ import math
 
 import pytest
 from arguments import tensor
-from check import check_op, floats, numbers
+from check import check_op, each_integer_and_float, floats
 
 NAN, INF = math.nan, math.inf
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 87.0, -87.0, 1e30, -1e30, INF, -INF, NAN)
@@ -62,7 +62,7 @@ def test_logarithms_near_one() -> None:
         check_op(f"aten.{name}.default", tensor(values=values), tolerance=2e-6, atol=0)
 
 
-@numbers
+@each_integer_and_float
 def test_maximum_and_ne(dtype: str) -> None:
     for name in ("aten.maximum.default", "aten.ne.Tensor", "aten.logical_xor.default"):
         check_op(name, tensor("S", 5, low=-2, high=2), tensor(3, 1, 5, low=-2, high=2), dtype=dtype)
@@ -73,7 +73,7 @@ def test_maximum_of_edges() -> None:
         check_op(name, tensor(values=EDGES * len(EDGES)), tensor(values=[b for b in EDGES for _ in EDGES]))
 
 
-@numbers
+@each_integer_and_float
 def test_numbers(dtype: str) -> None:
     x = tensor("S", 5, low=1, high=9)
     for name in ("add", "sub"):

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 from arguments import tensor
-from check import NOTHING, check_op, numbers
+from check import NOTHING, check_op, each_integer_and_float
 
 from pteron.ops import Target
 
 NAN, INF = math.nan, math.inf
 
 
-@numbers
+@each_integer_and_float
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_cumsum(dim: int, dtype: str, target: Target) -> None:
     check_op("aten.cumsum.default", tensor("S", 5, "T"), dim, None, dtype=dtype, target=target)
@@ -45,7 +45,7 @@ def _stable(x: torch.Tensor, dim: int, descending: bool) -> Any:
     return torch.sort(x, dim=dim, descending=descending, stable=True)
 
 
-@numbers
+@each_integer_and_float
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort(dim: int, descending: bool, dtype: str) -> None:

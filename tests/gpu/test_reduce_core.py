@@ -6,7 +6,7 @@ import math
 
 import pytest
 from arguments import tensor
-from check import NOTHING, check_op, every_dtype, floats, numbers
+from check import NOTHING, check_op, each_integer_and_float, every_dtype, floats
 
 from pteron.ops import Target
 
@@ -20,7 +20,7 @@ def test_any(dtype: str, target: Target) -> None:
     check_op("aten.any.dim", tensor("S", "T"), 1, False, live=NOTHING, dtype=dtype, target=target)
 
 
-@numbers
+@each_integer_and_float
 def test_prod(dtype: str, target: Target) -> None:
     x = tensor("S", 5, "T", low=-1.5, high=1.5)
     for dim in (0, 1, 2):
@@ -47,7 +47,7 @@ def test_of_all(dtype: str, target: Target) -> None:
         check_op(name, tensor("S", 5, "T"), None, dtype=dtype, target=target)
 
 
-@numbers
+@each_integer_and_float
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_extremes_with_index(name: str, dtype: str, target: Target) -> None:
     for dim, keepdim in ((0, False), (1, True), (-1, False)):

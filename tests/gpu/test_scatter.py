@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from arguments import tensor
-from check import check_op, every_dtype, floats, numbers, refuse_op
+from check import check_op, each_integer_and_float, every_dtype, floats, refuse_op
 
 
 def index(*shape: int | str, size: int) -> Any:
@@ -30,7 +30,7 @@ def test_several_indices(indices: list[Any], dtype: str) -> None:
     check_op("aten.index.Tensor", tensor(5, 4, 6), indices, dtype=dtype)
 
 
-@numbers
+@each_integer_and_float
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_index_put(accumulate: bool, dtype: str) -> None:
     x = tensor("S", 4, 6)
@@ -61,7 +61,7 @@ def test_masks(dtype: str) -> None:
     )
 
 
-@numbers
+@each_integer_and_float
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_scatter(dim: int, dtype: str) -> None:
     sizes = (5, 4, 6)
@@ -102,7 +102,7 @@ def test_walks_by_strides(dtype: str) -> None:
         check_op("aten.diagonal_copy.default", tensor(2, 5, "T"), offset, 1, 2, dtype=dtype)
 
 
-@numbers
+@each_integer_and_float
 def test_borders(dtype: str) -> None:
     check_op("aten.reflection_pad1d.default", tensor("S", 2, 5), [4, 1], dtype=dtype)
     check_op("aten.reflection_pad2d.default", tensor("S", 2, 3, 5), [4, 0, 2, 1], dtype=dtype)

@@ -3,11 +3,14 @@
 NO_COLOR switches colour off, FORCE_COLOR switches it on in pipes too. `rich` is imported only when needed.
 Control characters in names that a file contains, such as escape sequences, are printed as `\\x1b`: a terminal
 does not act on them, and a line stays one line.
-Characters that the stream's encoding lacks are printed as their code, `\\u4e00`.
+
+Characters that the stream's encoding lacks are replaced by ASCII: `≤7 µs` becomes `<=7 us`. Those without a
+replacement are printed as their code, `\\u4e00`.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -25,13 +28,22 @@ if TYPE_CHECKING:
 _STYLES = {"": "", "title": "bold", "note": "dim", "good": "green", "bad": "bold red"}
 _LABELS = "cyan"  # the first column of a table that has several
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_ASCII = {"µ": "u", "·": "*", "…": "...", "≤": "<=", "≥": ">=", "±": "+/-", "→": "->"}
+_ASCII |= dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-") | {"\N{MULTIPLICATION SIGN}": "x"}
+_ASCII |= dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "'")
+_ASCII |= dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"')
+_ERRORS = "pteron-ascii"
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr take any text."""
+    """Let stdout and stderr take any text. Streams that the parent process closed become /dev/null."""
+    codecs.register_error(_ERRORS, _replace)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open until the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=_ERRORS)
 
 
 def discard_unwritten(stream: TextIO) -> None:
@@ -134,3 +146,13 @@ def _grid(table: Table) -> Padding:
     for first, *others in table.rows:
         grid.add_row(_styled(first, labels), *map(_styled, others))
     return Padding(grid, (0, 0, 0, table.indent))
+
+
+def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The codec error handler that `prepare_streams` installs."""
+    assert isinstance(error, UnicodeEncodeError)
+    character = error.object[error.start]
+    if character in _ASCII:
+        return _ASCII[character], error.start + 1
+    error.end = error.start + 1
+    return codecs.backslashreplace_errors(error)

@@ -23,6 +23,8 @@ def test_grouped_products(ends: list[int], dtype: str, target: Target) -> None:
     offsets = tensor(values=ends, dtype="i32")
     arguments = tensor("S", 13), tensor(4, 13, 17), offsets, None, None
     check_op("aten._grouped_mm.default", *arguments, oracle=_grouped, dtype=dtype, target=target)
+    fallback = "transformers.grouped_mm_fallback.default"
+    check_op(fallback, *arguments[:3], oracle=_grouped, dtype=dtype, target=target)
 
 
 def test_deep_grouped_products(target: Target) -> None:

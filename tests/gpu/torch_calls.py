@@ -427,12 +427,6 @@ ORDER = _table(
     mv=(torch.mv, _floats(5, 7), _floats(7)),
     dot=(torch.dot, _floats(7), _floats(7)),
     bilinear=(F.bilinear, _floats(3, 5), _floats(3, 7), _floats(4, 5, 7)),
-    grouped_mm=(
-        lambda x, w, o: torch._grouped_mm(x, w, offs=o),
-        _floats(16, 16),
-        _floats(3, 16, 24),
-        torch.tensor([4, 9, 16], dtype=torch.int32),
-    ),
     mm_integers=(lambda i, j: i[0] @ j[0].T, WHOLE, OTHERS),
 )
 

@@ -293,8 +293,8 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows of `weight` by their bags, which begin at the offsets: summed (mode 0), averaged (1), or the maximum
-    (2). An empty bag gives zeros."""
+    """Rows of `weight` by their bags, which begin at the offsets: summed (mode 0), averaged (1), or their
+    maximum (2). An empty bag gives zeros."""
     import torch
 
     starts = offsets[:-1] if include_last_offset else offsets

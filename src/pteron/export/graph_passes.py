@@ -113,7 +113,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
         table.pop(operator, None)
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
-    table |= own_decompositions()
+    table.update(own_decompositions())
     return exported.run_decompositions(table)
 
 

@@ -11,7 +11,7 @@ from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Target, op, require
 
 
-def _shape(a: Operand, b: Operand, offs: Operand | None, bias: Operand | None) -> Shape:
+def _shape(a: Operand, b: Operand, offs: Operand | None, bias: Operand | None = None) -> Shape:
     require(
         a.rank == 2 and b.rank == 3 and offs is not None,
         "grouped_mm takes [rows, depth], a matrix per group and the end of each group",
@@ -51,3 +51,11 @@ def grouped_mm(
         b_scales=groups,
     )
     yield from product.dispatches(target)
+
+
+@op("transformers.grouped_mm_fallback.default", "input weight offs -> out", shape=_shape)
+def grouped_mm_of_transformers(
+    a: Operand, b: Operand, offs: Operand, out: Operand, *, target: Target
+) -> Iterator[Dispatch]:
+    """What the library transformers calls in exported programs, where PyTorch's operator takes bfloat16 only."""
+    return grouped_mm(a, b, offs, None, out, target=target)

@@ -57,5 +57,5 @@ def grouped_mm(
 def grouped_mm_of_transformers(
     a: Operand, b: Operand, offs: Operand, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
-    """What the library transformers calls in exported programs, where PyTorch's operator takes bfloat16 only."""
+    """What the library transformers exports, because PyTorch exports its own operator only in bfloat16."""
     return grouped_mm(a, b, offs, None, out, target=target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from arguments import tensor
 from measured_case import EITHER, Case, case
@@ -17,7 +19,7 @@ def _grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor) -> torch.Tens
     return torch.stack([row @ b[min(int(group), len(b) - 1)] for row, group in zip(a, groups, strict=True)])
 
 
-def picks(*shape: int | str, size: int) -> tuple[object, ...]:
+def picks(*shape: int | str, size: int) -> tuple[Any, ...]:
     return (tensor(*shape, dtype="i64", low=0, high=size - 1),)
 
 

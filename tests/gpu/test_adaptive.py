@@ -8,7 +8,7 @@ import pytest
 from arguments import tensor
 from check import check_op, floats, refuse_op
 
-SIZES = [(1, 1), (3, 5), (7, 11), (9, 4), (2, 13)]
+SIZES: list[tuple[int, ...]] = [(1, 1), (3, 5), (7, 11), (9, 4), (2, 13)]
 
 
 @floats

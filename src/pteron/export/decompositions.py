@@ -214,7 +214,7 @@ def _neutral(dtype: torch.dtype, reduce: str) -> float:
     if dtype.is_floating_point:
         return sign * float("inf")
     limits = torch.iinfo(torch.int32 if dtype == torch.int64 else dtype)
-    return limits.min if sign < 0 else limits.max
+    return int(limits.min if sign < 0 else limits.max)
 
 
 def _index_reduce(

@@ -58,4 +58,4 @@ def grouped_mm_of_transformers(
     a: Operand, b: Operand, offs: Operand, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     """What the library transformers exports, because PyTorch exports its own operator only in bfloat16."""
-    return grouped_mm(a, b, offs, None, out, target=target)
+    yield from grouped_mm(a, b, offs, None, out, target=target)

@@ -7,6 +7,7 @@ from attention_block import BLOCK, Oracle, block
 from attention_cases import CACHED, CHUNKS, ROPE_HF, CachedAttention, cached
 from measured_case import DEEP, LONG, Case, case
 from measured_joins import JOINED_CASES
+from measured_order import ORDER_CASES
 from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
 from measured_rows import ROW_CASES
@@ -28,6 +29,7 @@ def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67) -> Ca
 
 CASES = [
     *JOINED_CASES,
+    *ORDER_CASES,
     *PLANE_CASES,
     *QUANTIZED_CASES,
     *ROW_CASES,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from arguments import tensor
-from check import check_op, each_integer_and_float, floats
+from check import check_op, each, each_integer_and_float, floats, refuse_op
 
 NAN, INF = math.nan, math.inf
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 87.0, -87.0, 1e30, -1e30, INF, -INF, NAN)
@@ -91,3 +91,48 @@ def test_more_numbers(dtype: str) -> None:
     check_op("aten.elu.default", tensor("S", 5), 1.5, 1.1, 0.7, dtype=dtype)
     check_op("aten.clamp.Tensor", tensor("S", 5), tensor(5), tensor("S", 1), dtype=dtype)
     check_op("aten.clamp.Tensor", tensor("S", 5), None, tensor("S", 1), dtype=dtype)
+
+
+@floats
+def test_more_functions(dtype: str) -> None:
+    for name in ("erfc", "exp2", "signbit"):
+        check_op(f"aten.{name}.default", tensor("S", 5, "T"), dtype=dtype)
+    check_op("aten.erfinv.default", tensor("S", 5, low=-0.999, high=0.999), dtype=dtype)
+    for decimals in (-1, 0, 2):
+        values = tensor(values=[0.125, -3.456, 25.0, 1e4, 7.5, -0.005])
+        check_op("aten.round.decimals", values, decimals)
+    for name in ("fmax", "fmin", "hypot"):
+        check_op(f"aten.{name}.default", tensor("S", 5), tensor(3, 1, 5), dtype=dtype)
+    check_op("aten.copysign.Tensor", tensor("S", 5), tensor(3, 1, 5), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["erfc", "exp2", "signbit", "erfinv"])
+def test_more_edges(name: str) -> None:
+    edges = [value for value in EDGES if not math.isnan(value)] if name == "signbit" else EDGES
+    check_op(f"aten.{name}.default", tensor(values=edges))
+
+
+def test_small_complements() -> None:
+    check_op("aten.erfc.default", tensor(values=[0.5, 1.0, 2.0, 3.0, 4.0]), tolerance=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["fmax.default", "fmin.default", "hypot.default", "copysign.Tensor"])
+def test_pairs_of_edges(name: str) -> None:
+    edges = EDGES[:-1] if name.startswith("copysign") else EDGES  # the sign of a NaN is not fixed
+    check_op(
+        f"aten.{name}", tensor(values=edges * len(edges)), tensor(values=[b for b in edges for _ in edges])
+    )
+
+
+@each("dtype", ("i32", "i64", "bool"))
+def test_bits(dtype: str) -> None:
+    x, y = tensor("S", 5, low=-9, high=9), tensor(3, 1, 5, low=0, high=9)
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        check_op(f"aten.{name}.Tensor", x, y, dtype=dtype)
+        check_op(f"aten.{name}.Scalar", x, 1 if dtype == "bool" else 5, dtype=dtype)
+    if dtype != "bool":
+        for name in ("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"):
+            check_op(f"aten.{name}.Tensor", x, y, dtype=dtype)
+        for name in ("__lshift__", "__rshift__"):
+            check_op(f"aten.{name}.Scalar", x, 3, dtype=dtype)
+    refuse_op("aten.bitwise_and.Scalar", tensor(3), 5, match="integers or booleans")

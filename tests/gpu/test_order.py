@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from arguments import tensor
-from check import NOTHING, check_op, each_integer_and_float
+from check import NOTHING, check_op, each_integer_and_float, floats, refuse_op
 
 from pteron.ops import Target
 
@@ -76,3 +76,54 @@ def test_topk(largest: bool) -> None:
     check_op("aten.topk.default", tensor("S", 9, "T"), 3, 1, largest, True, oracle=expected)
     check_op("aten.topk.default", tensor(2, 3001), 50, -1, largest, True, oracle=expected)
     check_op("aten.topk.default", tensor(2, 5), 0, -1, largest, True, oracle=expected)
+
+
+@each_integer_and_float
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_running_extremes(name: str, dtype: str) -> None:
+    for dim in (0, 1, -1):
+        check_op(f"aten.{name}.default", tensor("S", 5, "T", low=-3, high=3), dim, dtype=dtype)
+    check_op(f"aten.{name}.default", tensor(), 0, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_running_extremes_of_edges(name: str, target: Target) -> None:
+    edges = [[1.0, -math.inf, 3.0, 3.0, math.inf, 2.0], [0.5, math.nan, 1.0, math.nan, -1.0, math.inf]]
+    check_op(f"aten.{name}.default", tensor(values=edges), 1, target=target)
+    check_op(f"aten.{name}.default", tensor(2, 9001), 1, target=target)
+
+
+@floats
+def test_logcumsumexp(dtype: str) -> None:
+    check_op("aten.logcumsumexp.default", tensor("S", 5, "T"), 1, dtype=dtype)
+    edges = [[-math.inf, -math.inf, 1.0, 90.0, -90.0], [math.inf, -math.inf, 2.0, math.nan, 0.0]]
+    check_op("aten.logcumsumexp.default", tensor(values=edges), 1, dtype=dtype)
+    check_op("aten.logcumsumexp.default", tensor(2, 9001), -1, dtype=dtype, tolerance=1e-3)
+
+
+@each_integer_and_float
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted(right: bool, dtype: str) -> None:
+    values = tensor("S", 3, "T", low=-9, high=9)
+    for length in (1, 2, 31, 600):
+        row = torch.randint(-9, 9, (length,)).sort().values.numpy()
+        check_op(
+            "aten.searchsorted.Tensor", tensor(values=row), values, False, right, None, None, dtype=dtype
+        )
+    rows = torch.randint(-9, 9, (4, 3, 13)).sort(-1).values.numpy()
+    args = tensor(values=rows), tensor(4, 3, "T", low=-9, high=9), False, False, "right" if right else "left"
+    check_op("aten.searchsorted.Tensor", *args, None, dtype=dtype, oracle=_searched)
+    refuse_op(
+        "aten.searchsorted.Tensor", tensor(2, 3), tensor(4, 3), False, right, None, None, match="all dims"
+    )
+
+
+def _searched(rows: Any, values: Any, out_int32: bool, right: bool, side: str, sorter: Any) -> Any:
+    return torch.searchsorted(rows, values, right=side == "right")
+
+
+def test_searchsorted_of_nans() -> None:
+    row, values = [-math.inf, 1.0, 1.0, 2.0, math.nan], [math.nan, -math.inf, math.inf, 1.0, 2.0, 3.0]
+    for right in (False, True):
+        arguments = tensor(values=row), tensor(values=values), False, right, None, None
+        check_op("aten.searchsorted.Tensor", *arguments)

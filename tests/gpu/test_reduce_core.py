@@ -63,3 +63,9 @@ def test_many_separate_dims(target: Target) -> None:
     for name in ("aten.sum.dim_IntList", "aten.mean.dim"):
         check_op(name, x, [0, 2, 4, 6], False, None, target=target)
     check_op("aten.amax.default", tensor(2, 3, 2, 3, 2, 3, 2, 3, 2), [1, 3, 5, 7], False, target=target)
+
+
+@each_integer_and_float
+def test_extremes_of_all(dtype: str, target: Target) -> None:
+    for name in ("max", "min"):
+        check_op(f"aten.{name}.default", tensor("S", 5, "T"), dtype=dtype, target=target)

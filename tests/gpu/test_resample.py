@@ -201,3 +201,25 @@ def test_refusals() -> None:
     refuse(tensor(1, 2, 0, 4), grid, 0, 0, "planes must not be empty")
     refuse(x, grid, 3, 0, r"2 \(bicubic\), not 3")
     refuse(x, grid, 0, -1, r"2 \(reflection\), not -1")
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("interpolation", [0, 1])
+def test_grid_sampler_of_volumes(interpolation: int, padding: int) -> None:
+    for align_corners in (False, True):
+        # Not at the middle between two elements, where the nearest is a matter of rounding.
+        grid = tensor("T", 4, 3, 2, 3, low=-1.7, high=1.7)
+        arguments = tensor("T", 2, 5, 7, 6), grid, interpolation, padding, align_corners
+        check_op("aten.grid_sampler_3d.default", *arguments)
+    edges = tensor(values=[[[[[0.1, 0.2, 0.3], [0.1, 0.3, 9.0], [-9.0, 0.3, -7.3]]]]])
+    check_op("aten.grid_sampler_3d.default", tensor(1, 2, 3, 4, 5), edges, interpolation, padding, False)
+
+
+def test_refused_volumes() -> None:
+    x, out = tensor(2, 3, 5, 5, 5), ((2, 3, 4, 4, 4),)
+    refuse_op(
+        "aten.grid_sampler_3d.default", x, tensor(2, 4, 4, 4, 2), 0, 0, False, match="must be 3", out=out
+    )
+    refuse_op(
+        "aten.grid_sampler_3d.default", x, tensor(2, 4, 4, 4, 3), 2, 0, False, match="bilinear", out=out
+    )

@@ -100,6 +100,8 @@ def test_walks_by_strides(dtype: str) -> None:
     check_op("aten.as_strided_copy.default", tensor(5, 7), [3, 2, 2], [7, 1, 2], 4, dtype=dtype)
     for offset in (-2, 0, 3):
         check_op("aten.diagonal_copy.default", tensor(2, 5, "T"), offset, 1, 2, dtype=dtype)
+    check_op("aten.diagonal_scatter.default", tensor("S", 5, 7), tensor("S", 4), -1, 1, 2, dtype=dtype)
+    check_op("aten.diagonal_scatter.default", tensor(5, "S", 7), tensor("S", 3), 2, 2, 0, dtype=dtype)
 
 
 @each_integer_and_float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import pteron
 from pteron import DType, GraphError, UnsupportedError
+from pteron.extras import why_refused
 from pteron.families.exporter_removed import REMOVED_BY_EXPORTER
 from pteron.format.records import (
     ConstantRecord,
@@ -237,7 +239,8 @@ def test_several_methods_in_one_error(programs: Path) -> None:
 
 def test_another_backend(programs: Path) -> None:
     data = patched(programs / "two_delegates.pte", {b"VulkanBackend": b"OthersBackend"})
-    with pytest.raises(UnsupportedError, match="forward: delegates for OthersBackend; only VulkanBackend"):
+    message = "forward: delegates for OthersBackend; only those for .* run here: re-export the model with"
+    with pytest.raises(UnsupportedError, match=message):
         pteron.load(data)
 
 
@@ -369,3 +372,22 @@ def test_operators_that_exporters_remove() -> None:
         reason = f"{name} (no file should contain it: {REMOVED_BY_EXPORTER[name]}) (1x)"
         with pytest.raises(UnsupportedError, match=re.escape(f"unsupported operators: {reason}")):
             load(delegate([X, tensor(2, 3)], [(name, (0, 1))]))
+
+
+def test_operators_of_exporters_are_refused_by_name() -> None:
+    reason = why_refused("llama::gated_delta_rule.out", "custom::thing.out")
+    assert "llama::gated_delta_rule.out (linear attention: export the model with pteron.compile)" in reason
+    assert reason.endswith("custom::thing.out") or "custom::thing.out runs outside" in reason
+    for name in ("quantized_moe_ffn", "custom_quantized_sdpa", "fast_hadamard_transform"):
+        assert "export" in why_refused(f"llama::{name}.out")
+
+
+def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
+    for entry, message in (("program.ptg", "native backend .*re-export"), ("data.pkl", "pteron.compile")):
+        path = tmp_path / f"{entry}.zip"
+        with zipfile.ZipFile(path, "w") as package:
+            package.writestr(entry, b"content")
+        with pytest.raises(UnsupportedError, match=message):
+            pteron.load(path)
+    with pytest.raises(UnsupportedError, match="native backend"):
+        pteron.load(b"\x10\0\0\0NPTG" + bytes(64))

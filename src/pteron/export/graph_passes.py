@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pteron.export.decompositions import own_decompositions
+
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
@@ -111,6 +113,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
         table.pop(operator, None)
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
+    table.update(own_decompositions())
     return exported.run_decompositions(table)
 
 

@@ -6,6 +6,7 @@ the reason why a node stays on the host.
 
 from __future__ import annotations
 
+import importlib
 import operator
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -23,6 +24,7 @@ from executorch.backends.vulkan._passes import (
 )
 from executorch.backends.vulkan._passes.fuse_patterns import FusePatternsPass
 from executorch.backends.vulkan._passes.remove_asserts import RemoveAssertsTransform
+from executorch.backends.vulkan.op_registry import handles_own_prepacking, has_impl
 from executorch.backends.vulkan.serialization.vulkan_graph_builder import VkGraphBuilder
 from executorch.backends.vulkan.serialization.vulkan_graph_serialize import serialize_vulkan_graph
 from executorch.backends.vulkan.vulkan_preprocess import FuseClampPass, apply_passes, parse_compile_spec
@@ -64,6 +66,11 @@ _DTYPES = {
 }
 # A large device: whether a tensor fits the user's is found when the program is loaded.
 _TARGET = Target(shader_f16=True, is_cpu=False, binding_bytes_max=(1 << 32) - 4)
+
+# ExecuTorch's pass raises a KeyError for operators that Vulkan does not have: they do not pack constants.
+importlib.import_module(insert_prepack_nodes.__module__).handles_own_prepacking = (  # type: ignore[attr-defined]
+    lambda target: has_impl(target) and handles_own_prepacking(target)
+)
 
 
 class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped

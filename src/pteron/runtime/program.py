@@ -12,7 +12,7 @@ from pteron.extras import why_refused
 from pteron.families.exporter_removed import explained
 from pteron.format.bundled import BundledFile, is_bundled, read_bundled
 from pteron.format.delegate import BACKENDS, read_delegate
-from pteron.format.program import read_program
+from pteron.format.program import RE_EXPORT, read_program
 from pteron.format.records import MethodRecord, ProgramFile
 from pteron.format.source import open_bytes
 from pteron.format.weights import load_weights
@@ -223,7 +223,7 @@ def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, m
     if foreign:
         raise UnsupportedError(
             f"{file.name}, method {record.name}: delegates for {', '.join(foreign)};"
-            f" only those for {' and '.join(BACKENDS)} run here"
+            f" only those for {' and '.join(BACKENDS)} run here: {RE_EXPORT}"
         )
 
     def named(key: str) -> memoryview | None:

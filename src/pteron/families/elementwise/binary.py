@@ -5,6 +5,7 @@ An operator here is one line: its name and the WGSL expression of one element of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -60,6 +61,8 @@ _MINIMUM = "select(select(b, a, a < b), a, is_nan(f32(a)))"
 _MAXIMUM = "select(select(b, a, a > b), a, is_nan(f32(a)))"
 binary("aten.minimum.default", _MINIMUM)
 binary("aten.maximum.default", _MAXIMUM)
+binary("aten.fmin.default", "select(select(b, a, a < b || is_nan(f32(b))), b, is_nan(f32(a)))")
+binary("aten.fmax.default", "select(select(b, a, a > b || is_nan(f32(b))), b, is_nan(f32(a)))")
 binary("aten.mul.Tensor", "a * b")
 binary("aten.ne.Tensor", "!(a == b)")
 binary("aten.logical_xor.default", "(a == T(0)) != (b == T(0))")
@@ -68,24 +71,40 @@ for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge"
 
 
 def bitwise(name: str, expression: str) -> None:
-    """An operator on the bits of two tensors."""
+    """An operator on the bits of two tensors, or of a tensor and a number."""
 
     def dispatches(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
         whole = compute_type(a, b, out) == "i32"
         require(whole, "bitwise operators take integers or booleans", a, b, out)
         return apply_binary(expression, a, b, out)
 
-    define(name, "self other -> out", shape=broadcast_shape, compute=dispatches)
+    def with_number(x: Operand, number: float, out: Operand) -> Iterator[Dispatch]:
+        whole = compute_type(x, out) == "i32" and number == int(number)
+        require(whole, "bitwise operators take integers or booleans", x, out)
+        named = re.sub(r"\bb\b", "{p}", re.sub(r"\ba\b", "x", expression))
+        return apply_unary(named, x, out, float(number))
+
+    define(f"{name}.Tensor", "self other -> out", shape=broadcast_shape, compute=dispatches)
+    define(f"{name}.Scalar", "self other:number -> out", shape=same_shape, compute=with_number)
 
 
-bitwise("aten.bitwise_and.Tensor", "a & b")
-bitwise("aten.bitwise_or.Tensor", "a | b")
-bitwise("aten.bitwise_xor.Tensor", "a ^ b")
-define(
-    "aten.atan2.default",
-    "self other -> out",
-    shape=broadcast_shape,
-    compute=partial(apply_binary, "atan2_of(a, b)", library="special"),
+bitwise("aten.bitwise_and", "a & b")
+bitwise("aten.bitwise_or", "a | b")
+bitwise("aten.bitwise_xor", "a ^ b")
+# A shift by 32 bits or more, or a negative one, has no result in C; here it is that of shifting bit by bit.
+_LEFT, _RIGHT = "select(a << u32(b & 31), 0, b < 0 || b > 31)", "a >> u32(select(b, 31, b < 0 || b > 31))"
+for _sign, _word, _expression in (("l", "left", _LEFT), ("r", "right", _RIGHT)):
+    bitwise(f"aten.__{_sign}shift__", _expression)
+    bitwise(f"aten.bitwise_{_word}_shift", _expression)
+for _word, _expression in (("atan2", "atan2_of(a, b)"), ("hypot", "hypot_of(a, b)")):
+    define(
+        f"aten.{_word}.default",
+        "self other -> out",
+        shape=broadcast_shape,
+        compute=partial(apply_binary, _expression, library="special"),
+    )
+binary(
+    "aten.copysign.Tensor", "bitcast<f32>((bitcast<u32>(a) & 0x7fffffffu) | (bitcast<u32>(b) & 0x80000000u))"
 )
 
 

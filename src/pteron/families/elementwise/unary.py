@@ -105,12 +105,16 @@ for _word in [
     "atanh",
     "cosh",
     "erf",
+    "erfc",
+    "erfinv",
     "expm1",
     "log",
     "log1p",
     "sinh",
 ]:
     unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")
+unary("aten.exp2.default", "exp2(x)")
+unary("aten.signbit.default", "bitcast<u32>(x) >> 31u", "x < 0")
 unary("aten.log2.default", "log_of(x) * 1.4426950408889634", library="special")
 
 
@@ -237,6 +241,17 @@ def _with_number(expressions: dict[str, str], x: Operand, number: float, out: Op
 
 for _name, _expressions in (("aten.fmod.Scalar", FMOD), ("aten.remainder.Scalar", REMAINDER)):
     define(_name, "self other:number -> out", shape=same_shape, compute=partial(_with_number, _expressions))
+
+
+def _round_decimals(x: Operand, decimals: int, out: Operand) -> Iterator[Dispatch]:
+    require(x.dtype.is_float, "the operator takes floats", x)
+    scale, expression = 10.0 ** abs(decimals), "round(x * params.first) / params.first"
+    return apply_unary(
+        expression if decimals >= 0 else "round(x / params.first) * params.first", x, out, scale
+    )
+
+
+define("aten.round.decimals", "self decimals:int -> out", shape=same_shape, compute=_round_decimals)
 
 _BITS = {DType.I8: 8, DType.I16: 16}
 

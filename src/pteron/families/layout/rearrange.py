@@ -318,13 +318,29 @@ def _diagonal_shape(x: Operand, offset: int, dim1: int, dim2: int) -> Shape:
     return (*(size for d, size in enumerate(x.shape) if d not in (first, second)), length)
 
 
-@op("aten.diagonal_copy.default", "self offset:int dim1:int dim2:int -> out", shape=_diagonal_shape)
-def _diagonal(x: Operand, offset: int, dim1: int, dim2: int, out: Operand) -> Iterator[Dispatch]:
+def _diagonal_walk(x: Operand, offset: int, dim1: int, dim2: int) -> tuple[Shape, int]:
+    """Strides along a diagonal of x, which is the last dim, and where it begins."""
     first, second = axis(dim1, x.rank), axis(dim2, x.rank)
     others = tuple(step for d, step in enumerate(x.strides) if d not in (first, second))
     start = offset * x.strides[second] if offset >= 0 else -offset * x.strides[first]
-    along = x.strides[first] + x.strides[second]
-    yield copy_strided(x, out, out.shape, (*others, along), out.strides, x_offset=start)
+    return (*others, x.strides[first] + x.strides[second]), start
+
+
+@op("aten.diagonal_copy.default", "self offset:int dim1:int dim2:int -> out", shape=_diagonal_shape)
+def _diagonal(x: Operand, offset: int, dim1: int, dim2: int, out: Operand) -> Iterator[Dispatch]:
+    strides, start = _diagonal_walk(x, offset, dim1, dim2)
+    yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=start)
+
+
+@op("aten.diagonal_scatter.default", "self src offset:int dim1:int dim2:int -> out", shape=same_shape)
+def _diagonal_scatter(
+    x: Operand, src: Operand, offset: int, dim1: int, dim2: int, out: Operand
+) -> Iterator[Dispatch]:
+    expected = _diagonal_shape(x, offset, dim1, dim2)
+    require(src.shape == expected, f"src must have the diagonal's shape {list(expected)}", x, src)
+    strides, start = _diagonal_walk(out, offset, dim1, dim2)
+    yield copy_elements(x, out)
+    yield copy_strided(src, out, src.shape, src.strides, strides, out_offset=start)
 
 
 # Borders that repeat what is inside ------------------------------------------------------------------

@@ -1,3 +1,3 @@
-"""Matrix products."""
+"""Matrix products, and distances of points."""
 
-from pteron.families.linear import product
+from pteron.families.linear import distances, grouped, product

@@ -1,3 +1,3 @@
-"""Running sums and products, sorted values."""
+"""Running sums, products and extrema, sorted values, searches in sorted values."""
 
-from pteron.families.order import scan, sort
+from pteron.families.order import scan, search, sort

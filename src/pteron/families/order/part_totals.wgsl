@@ -1,4 +1,5 @@
 //! use index
+//! use nan
 //! loops: span
 // totals[part] = the elements of a part combined. A row's elements are `stride` apart and cut into `parts` of
 // `span`. One invocation walks one part.

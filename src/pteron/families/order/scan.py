@@ -1,4 +1,4 @@
-"""Running sums and products along a dim.
+"""Running sums, products and extrema along a dim.
 
 A row that the invocations which share it can walk is one dispatch. A longer one is cut into parts: their
 totals come first, then what the parts before each come to, then the parts themselves.
@@ -11,7 +11,8 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.elementwise.unary import element
-from pteron.ops import Dispatch, Operand, Scratch, Target, define, same_shape
+from pteron.graph import Shape
+from pteron.ops import Dispatch, Operand, Scratch, Target, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.ops.shapes import axis
@@ -62,3 +63,51 @@ def _cumprod(x: Operand, dim: int, out: Operand, *, target: Target) -> Iterator[
 
 define("aten.cumsum.default", "self dim:int dtype:ignored -> out", shape=same_shape, compute=_cumsum)
 define("aten.cumprod.default", "self dim:int dtype:ignored -> out", shape=same_shape, compute=_cumprod)
+
+
+# The logarithm of a sum of exponentials; two infinities have no difference.
+_LOG_ADD = (
+    "select(select(max(a, b) + log(1.0 + exp(-abs(a - b))), max(a, b), !is_finite(a - b)), "
+    "nan(), is_nan(a) || is_nan(b))"
+)
+
+
+def _logcumsumexp(x: Operand, dim: int, out: Operand, *, target: Target) -> Iterator[Dispatch]:
+    require(x.dtype.is_float, "the operator takes floats", x)
+    return scan(x, dim, out, target, _LOG_ADD, "minus_infinity()")
+
+
+define("aten.logcumsumexp.default", "self dim:int -> out", shape=same_shape, compute=_logcumsumexp)
+
+
+def running_extreme(name: str, sign: str, start: dict[str, str]) -> None:
+    """An operator that gives the best element so far, and the last of its indices."""
+    better = f"select(select(b, a, a {sign} b), a, is_nan(f32(a)))"
+
+    def shapes(x: Operand, dim: int) -> tuple[Shape, Shape]:
+        return x.shape, x.shape
+
+    def dispatches(
+        x: Operand, dim: int, values: Operand, indices: Operand, *, target: Target
+    ) -> Iterator[Dispatch]:
+        compute = compute_type(x)
+        yield from scan(x, dim, values, target, better, start[compute])
+        at = axis(dim, max(x.rank, 1))
+        reached = indices.scratch()
+        yield Dispatch(
+            kernel("last_reached", T=compute),
+            x=x,
+            reached=values,
+            out=reached,
+            count=x.numel,
+            length=x.shape[at] if x.rank else 1,
+            stride=x.strides[at] if x.rank else 1,
+            threads=x.numel,
+        )
+        yield from scan(reached, dim, indices, target, "max(a, b)")
+
+    define(name, "self dim:int -> values indices", shape=shapes, compute=dispatches)
+
+
+running_extreme("aten.cummax.default", ">", {"f32": "minus_infinity()", "i32": "Lane(-2147483647 - 1)"})
+running_extreme("aten.cummin.default", "<", {"f32": "-minus_infinity()", "i32": "Lane(2147483647)"})

@@ -1,3 +1,3 @@
 """Pooling: planes and volumes under sliding windows."""
 
-from pteron.families.pool import pool, volumes
+from pteron.families.pool import adaptive, pool, volumes

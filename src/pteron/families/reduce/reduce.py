@@ -101,6 +101,8 @@ reduction("aten.prod.dim_int", "self dim:int keepdim:bool dtype:ignored -> out",
 _of_all("aten.sum.default", "aten.sum.dim_IntList")
 _of_all("aten.mean.default", "aten.mean.dim")
 _of_all("aten.prod.default", "aten.prod.dim_int")
+_of_all("aten.max.default", "aten.amax.default", "self -> out")
+_of_all("aten.min.default", "aten.amin.default", "self -> out")
 # The smallest of the values is the mirrored largest of their mirror images.
 reduction("aten.amin.default", _EXTREME, LARGEST, empty=False, mirrored=True)
 

@@ -1,5 +1,5 @@
 //! use index
-//! use math
+//! use positions
 //! loops: 4 + 16
 //! extent x: batch * channels * height * width
 //! extent grid: 2 * batch * out_height * out_width
@@ -26,22 +26,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-// A coordinate as an index along a dim.
-fn elements(coordinate: f32, size: f32) -> f32 { return (coordinate + 1.0) * 0.5 * (size - 1.0); }
-
-// The index of a position outside the plane; it reads as zero.
-fn onto_plane(position: f32, size: f32) -> f32 { return position; }
-
-fn within(position: f32, size: f32) -> f32 { return at_most(at_least(position, 0.0), size - 1.0); }
-
-// Reflected at `low` and `low + span` until it is between them.
-fn reflected(position: f32, low: f32, span: f32) -> f32 {
-  if (span == 0.0) { return low; }
-  let far = abs(position - low);
-  let rest = far - trunc(far / (2.0 * span)) * (2.0 * span);
-  return select(nan(), min(rest, 2.0 * span - rest) + low, is_finite(position));
-}
-
 // An element of a plane; zero outside.
 fn element(plane: u32, row: f32, column: f32) -> f32 {
   let last = vec2(f32(params.height), f32(params.width)) - 1.0;
@@ -60,9 +44,6 @@ fn nearest(plane: u32, position: vec2<f32>) -> f32 {
   let column = select(round(at.y), 0.0, is_nan(at.y));
   return element(plane, row, column);
 }
-
-// A weighted sum keeps an infinity; `mix` may be compiled to a difference, which gives NaN.
-fn weighted(a: f32, b: f32, part: f32) -> f32 { return (1.0 - part) * a + part * b; }
 
 fn bilinear(plane: u32, position: vec2<f32>) -> f32 {
   let at = onto(position);

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pteron.errors import FormatError, PteronError
 from pteron.families.exporter_removed import explained
 from pteron.format.delegate import BACKENDS, read_delegate
+from pteron.format.program import RE_EXPORT
 from pteron.format.records import DelegateGraph, DelegateRecord
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe
@@ -64,7 +65,8 @@ def inspect_delegate(
 ) -> ExaminedDelegate:
     report = DelegateReport(delegate.backend, len(delegate.blob))
     if delegate.backend not in BACKENDS:
-        return ExaminedDelegate(replace(report, problems=(f"{delegate.backend} programs are not supported",)))
+        problem = f"{delegate.backend} programs are not supported: {RE_EXPORT}"
+        return ExaminedDelegate(replace(report, problems=(problem,)))
     record = read_delegate(delegate.blob, name, weights.get)
     report = _of_record(report, record)
     try:

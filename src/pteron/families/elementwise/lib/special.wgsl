@@ -165,3 +165,64 @@ fn erf_of(x: f32) -> f32 {
   let value = 1.0 - p * exp(-a * a);
   return select(value, -value, x < 0.0);
 }
+
+// 1 - erf(x), with a relative error below 2e-7 before rounding where it is small (a Chebyshev fit).
+fn erfc_of(x: f32) -> f32 {
+  if (is_nan(x)) { return x; }
+  let a = abs(x);
+  if (a > 10.5) { return select(0.0, 2.0, x < 0.0); }
+  let t = 1.0 / (1.0 + 0.5 * a);
+  var p = 0.17087277;
+  p = p * t - 0.82215223;
+  p = p * t + 1.48851587;
+  p = p * t - 1.13520398;
+  p = p * t + 0.27886807;
+  p = p * t - 0.18628806;
+  p = p * t + 0.09678418;
+  p = p * t + 0.37409196;
+  p = p * t + 1.00002368;
+  let value = t * exp(-a * a - 1.26551223 + p * t);
+  return select(value, 2.0 - value, x < 0.0);
+}
+
+// The inverse of the error function (M. Giles, "Approximating the erfinv function").
+fn erfinv_of(x: f32) -> f32 {
+  if (!(abs(x) <= 1.0)) { return nan(); }
+  if (abs(x) == 1.0) { return select(infinity(), minus_infinity(), x < 0.0); }
+  let w = -(log1p_of(-abs(x)) + log1p_of(abs(x)));
+  var p = 0.0;
+  if (w < 5.0) {
+    let v = w - 2.5;
+    p = 2.81022636e-08;
+    p = p * v + 3.43273939e-07;
+    p = p * v - 3.5233877e-06;
+    p = p * v - 4.39150654e-06;
+    p = p * v + 0.00021858087;
+    p = p * v - 0.00125372503;
+    p = p * v - 0.00417768164;
+    p = p * v + 0.246640727;
+    p = p * v + 1.50140941;
+  } else {
+    let v = sqrt(w) - 3.0;
+    p = -0.000200214257;
+    p = p * v + 0.000100950558;
+    p = p * v + 0.00134934322;
+    p = p * v - 0.00367342844;
+    p = p * v + 0.00573950773;
+    p = p * v - 0.0076224613;
+    p = p * v + 0.00943887047;
+    p = p * v + 1.00167406;
+    p = p * v + 2.83297682;
+  }
+  return p * x;
+}
+
+// sqrt(x² + y²) without overflow.
+fn hypot_of(x: f32, y: f32) -> f32 {
+  let far = max(abs(x), abs(y));
+  let near = min(abs(x), abs(y));
+  if (abs(x) > -LOWEST || abs(y) > -LOWEST) { return infinity(); }
+  if (is_nan(x) || is_nan(y)) { return nan(); }
+  let ratio = select(near / far, 0.0, far == 0.0);
+  return far * sqrt(1.0 + ratio * ratio);
+}

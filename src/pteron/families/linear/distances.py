@@ -1,0 +1,51 @@
+"""Distances between all pairs of points of two sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops.row_layout import WALK_MAX
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+# By the norm: sums of squares unless it is another.
+_NORMS = {
+    0.0: {"take": "select(1.0, 0.0, apart == 0.0)", "finish": "total"},
+    1.0: {"take": "apart", "finish": "total"},
+    2.0: {},
+    math.inf: {
+        "take": "apart",
+        "merge": "select(select(total, next, next > total || is_nan(next)), total, is_nan(total))",
+        "finish": "total",
+    },
+}
+_ANY_NORM = {"take": "power(apart, params.p)", "finish": "power(total, 1.0 / params.p)"}
+
+
+def _shape(a: Operand, b: Operand, *_: object) -> Shape:
+    require(a.rank >= 2 and a.shape[:-2] == b.shape[:-2], "both sets of points must have one batch", a, b)
+    require(a.shape[-1] == b.shape[-1], "points must have one number of coordinates", a, b)
+    require(a.shape[-1] <= WALK_MAX, f"points have at most {WALK_MAX} coordinates", a, b)
+    return (*a.shape[:-1], b.shape[-2])
+
+
+@op("aten._cdist_forward.default", "x1 x2 p:number compute_mode:ignored -> out", shape=_shape)
+def cdist(a: Operand, b: Operand, p: float, out: Operand) -> Iterator[Dispatch]:
+    require(p >= 0, f"the norm {p} must not be negative", a)
+    yield Dispatch(
+        kernel("distances", **_NORMS.get(float(p), _ANY_NORM)),
+        a=a,
+        b=b,
+        out=out,
+        batch=numel(a.shape[:-2]),
+        rows=a.shape[-2],
+        columns=b.shape[-2],
+        depth=a.shape[-1],
+        p=0.0 if math.isinf(p) else float(p),
+        threads=out.numel,
+    )

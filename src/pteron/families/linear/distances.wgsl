@@ -1,0 +1,45 @@
+//! use index
+//! use math
+//! loops: depth + 63
+//! extent a: batch * rows * depth
+//! extent b: batch * columns * depth
+//! extent out: batch * rows * columns
+// out[z, m, n] = finish(the merge of take(|a[z, m, k] - b[z, n, k]|) over k): the distance between two points. One
+// invocation computes one distance.
+alias A = f32;
+alias B = f32;
+alias R = f32;
+const WORKGROUP = 64u;
+
+struct Params {
+  batch: u32,
+  rows: u32,
+  columns: u32,
+  depth: u32,
+  p: f32,
+}
+
+@group(0) @binding(0) var<storage, read> a: array<A>;
+@group(0) @binding(1) var<storage, read> b: array<B>;
+@group(0) @binding(2) var<storage, read_write> out: array<R>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn take(apart: f32) -> f32 { return apart * apart; }
+fn merge(total: f32, next: f32) -> f32 { return total + next; }
+fn finish(total: f32) -> f32 { return sqrt(total); }
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let i = flat_index(id, groups);
+  let n = i % params.columns;
+  let m = i / params.columns % params.rows;
+  let z = i / params.columns / params.rows;
+  if (z >= params.batch) { return; }
+  let a_first = (z * params.rows + m) * params.depth;
+  let b_first = (z * params.columns + n) * params.depth;
+  var total = 0.0;
+  for (var k = 0u; k < params.depth; k++) {
+    total = merge(total, take(abs(f32(a[a_first + k]) - f32(b[b_first + k]))));
+  }
+  out[i] = R(finish(total));
+}

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
-from zoo.measure import measure  # noqa: E402
-from zoo.networks import MODELS  # noqa: E402
+from zoo.measure import measure
+from zoo.networks import MODELS
 
 pytestmark = pytest.mark.export
 WHOLE = (

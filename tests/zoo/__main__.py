@@ -18,7 +18,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from zoo.report import PAGE, write_page
-from zoo.result import RATIO_MAX, Result
+from zoo.result import Result
 from zoo.table import MODELS
 from zoo.worker import work
 
@@ -47,7 +47,7 @@ def main() -> int:
         list(pool.map(run, due))
     results = {name: result for name, result in read_results(file).items() if name in MODELS}
     if options.report or len(chosen) == len(MODELS):
-        write_page({name: results[name] for name in MODELS if name in results}, MODELS, RATIO_MAX)
+        write_page({name: results[name] for name in MODELS if name in results}, MODELS)
         print(f"wrote {PAGE}")
     counts = Counter(result.outcome for result in results.values())
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))

@@ -13,9 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 import pteron
 from pteron.export.compiled import gpu_operators, host_operators
 from zoo.model import Model
-from zoo.result import RATIO_MAX, Result
-
-ERROR_FLOOR = 1e-6  # relative; below it, rounding of the output alone decides the ratio
+from zoo.result import Result
 
 
 def measure(name: str, model: Model) -> Result:
@@ -95,7 +93,7 @@ def compare(result: Result, found: Any, single: Any, exact: Any) -> None:
         return
     result.eager = None if exact is None else largest_error(single, tensors(exact))
     result.error = largest_error(found, single if exact is None else tensors(exact))
-    if not result.error <= max(RATIO_MAX * (result.eager or 0), ERROR_FLOOR * (1 if result.eager else 100)):
+    if not result.is_allowed:
         result.outcome = "wrong"
 
 

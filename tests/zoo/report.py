@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from zoo.model import Model
-from zoo.result import Result
+from zoo.result import ERROR_MIN, ERROR_WITHOUT_EAGER, RATIO_MAX, Result
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 PACKAGES = ("torch", "executorch", "torchvision", "timm", "transformers")
@@ -21,17 +21,18 @@ layers, small images, batch 2 (1 for video). `--help` lists its options.
 LEGEND = """\
 - on the GPU: share of operators in delegates, and the number of delegates.
 - error: the largest difference to the same module in float64, divided by the largest value of that output;
-  eager: the same of PyTorch in float32. Without a value for eager, the module fixes float32 inside, and
-  PyTorch's own float32 outputs are the reference. Right: at most {ratio:g} times eager's error.
+  eager: the same of PyTorch in float32. Right: at most {ratio:g} times eager's error, or at most {least:.0e}.
+- Without a value for eager, the module does not run in float64; then PyTorch's own float32 outputs are the
+  reference, and right means at most {without:.0e}.
 - compile: processor seconds, without imports.
 """
 
 
-def write_page(results: Mapping[str, Result], models: Mapping[str, Model], ratio: float) -> None:
-    PAGE.write_text("\n".join(_page(results, models, ratio)) + "\n")
+def write_page(results: Mapping[str, Result], models: Mapping[str, Model]) -> None:
+    PAGE.write_text("\n".join(_page(results, models)) + "\n")
 
 
-def _page(results: Mapping[str, Result], models: Mapping[str, Model], ratio: float) -> Iterator[str]:
+def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterator[str]:
     known = list(results.values())
     ran = [result for result in known if result.outcome in ("right", "wrong")]
     yield "# Models\n"
@@ -45,7 +46,11 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model], ratio: flo
     if len(known) < len(models):
         yield f"\nNot run: {', '.join(f'`{name}`' for name in models if name not in results)}."
     yield ""
-    yield LEGEND.format(ratio=ratio)
+    yield LEGEND.format(ratio=RATIO_MAX, least=ERROR_MIN, without=ERROR_WITHOUT_EAGER)
+    inexact = [r.name for r in known if r.outcome == "right" and r.eager is not None and not r.is_exact]
+    if inexact:
+        named = ", ".join(f"`{name}`" for name in inexact)
+        yield f"Above {RATIO_MAX:g} times eager's error, but at most {ERROR_MIN:.0e}: {named}.\n"
     groups: dict[str, list[Result]] = defaultdict(list)
     for name, result in results.items():
         groups[models[name].group].append(result)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 RATIO_MAX = 3.0  # the error may be this many times eager float32's
+ERROR_MIN = 1e-6  # a relative error up to this is right: eight roundings of float32
+ERROR_WITHOUT_EAGER = 1e-4  # allowed where there is no float64 reference
 
 
 @dataclass
@@ -20,6 +22,18 @@ class Result:
     error: float | None = None  # largest, of the largest value of each output, against float64
     eager: float | None = None  # the same of PyTorch in float32
     compile_s: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the error is within the ratio, without the allowance of ERROR_MIN."""
+        return self.error is not None and self.eager is not None and self.error <= RATIO_MAX * self.eager
+
+    @property
+    def is_allowed(self) -> bool:
+        assert self.error is not None
+        if self.eager is None:
+            return self.error <= ERROR_WITHOUT_EAGER
+        return self.is_exact or self.error <= ERROR_MIN
 
     @property
     def is_whole(self) -> bool:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import pteron
-from pteron.export.compiled import gpu_operators, host_operators
+from pteron.export.compiled import Report
 from zoo.model import Model
 from zoo.result import Result
 
@@ -32,7 +32,7 @@ def measure(name: str, model: Model) -> Result:
     except Exception as error:
         return Result(name, "refused", first_line(error), compile_s=time.process_time() - start)
     result = Result(name, "right", compile_s=elapsed)
-    describe(result, compiled)
+    describe(result, compiled.report)
     exact = run_in_double(module, args, kwargs)
     compare(result, found, single, exact)
     return result
@@ -55,16 +55,12 @@ def make(model: Model) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     return module, args, kwargs
 
 
-def describe(result: Result, compiled: pteron.CompiledModule) -> None:
+def describe(result: Result, report: Report) -> None:
     """Where the operators of a compiled module run."""
-    delegates = compiled.program.graphs("forward")
-    result.delegates = len(delegates)
-    result.gpu = sum(gpu_operators(graph).total() for graph in delegates)
-    result.host = host_operators(compiled.program.file.methods).total()
-    result.left = [
-        [call["count"], call["operator"], call["reason"]]
-        for call in compiled.program.file.metadata.get("host", ())
-    ]
+    result.delegates = len(report.delegates)
+    result.gpu = sum(uses.total() for uses in report.delegates)
+    result.host = report.host.total()
+    result.left = [[call.count, call.operator, call.reason] for call in report.reasons]
 
 
 def run_in_double(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
+from conformance.cache import sources_now
+
 from zoo.report import PAGE, write_page
 from zoo.result import Result
 from zoo.table import MODELS
@@ -37,8 +39,11 @@ def main() -> int:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["zoo.preload"])  # imports take longer than most models
 
+    sources = sources_now()
+
     def run(name: str) -> None:
         result = _run(name, options, context)
+        result.sources = sources
         with file.open("a") as lines:
             lines.write(json.dumps(result.as_dict()) + "\n")
         print(_line(result), flush=True)

@@ -43,6 +43,8 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     seconds = median([result.compile_s for result in ran] or [0])
     yield f"{len(known)} architectures: {_outcomes(known)}; {whole} run whole, as one delegate."
     yield f"Median processor time to compile: {seconds:.0f} s."
+    if len(versions := {result.sources for result in known}) > 1:
+        yield f"Results are of {len(versions)} versions of Pteron's sources; `--rerun all` makes them of one."
     if len(known) < len(models):
         yield f"\nNot run: {', '.join(f'`{name}`' for name in models if name not in results)}."
     yield ""
@@ -76,7 +78,7 @@ def _table(group: str, members: Sequence[Result]) -> Iterator[str]:
             share = result.gpu / max(1, result.gpu + result.host)
             cells = [f"{share:.0%}", str(result.delegates), _error(result.error), _error(result.eager)]
             left = Counter({name: count for count, name, _ in result.left})
-            hosted = ", ".join(f"{count} `{_short(name)}`" for name, count in left.most_common())
+            hosted = ", ".join(f"{count} `{name}`" for name, count in left.most_common())
             note = f"host: {hosted}" if hosted else ""
             note = "; ".join(filter(None, ["**wrong**" if result.outcome == "wrong" else "", note]))
         else:
@@ -92,8 +94,8 @@ def _left(results: Sequence[Result]) -> Iterator[str]:
     counts: Counter[tuple[str, str]] = Counter()
     for result in results:
         for count, name, reason in result.left:
-            models[_short(name), reason].add(result.name)
-            counts[_short(name), reason] += count
+            models[name, reason].add(result.name)
+            counts[name, reason] += count
     if not counts:
         return
     yield "## Operators on the host\n"
@@ -106,11 +108,6 @@ def _left(results: Sequence[Result]) -> Iterator[str]:
 def _outcomes(results: Sequence[Result]) -> str:
     counts = Counter(result.outcome for result in results)
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
-
-
-def _short(operator: str) -> str:
-    """The ATen name of an edge operator."""
-    return operator.removeprefix("<EdgeOpOverload: ").split(">")[0]
 
 
 def _error(value: float | None) -> str:

@@ -22,6 +22,7 @@ class Result:
     error: float | None = None  # largest, of the largest value of each output, against float64
     eager: float | None = None  # the same of PyTorch in float32
     compile_s: float = 0.0
+    sources: str = ""  # a digest of Pteron's sources
 
     @property
     def is_exact(self) -> bool:

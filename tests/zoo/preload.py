@@ -4,6 +4,7 @@ do not survive a fork."""
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import warnings
 
@@ -21,5 +22,5 @@ for entry in fusable_patterns.values():  # Pteron keeps them for a process, too
         entry.get_graphs_fn = functools.cache(entry.get_graphs_fn)
         entry.get_graphs_fn()
 import_torchvision()
-import timm  # noqa: E402, F401
-import transformers.models.bert.modeling_bert  # noqa: E402, F401
+for name in ("timm", "transformers.models.bert.modeling_bert"):
+    importlib.import_module(name)

@@ -5,4 +5,4 @@ from __future__ import annotations
 from zoo import audio, language, networks, vision
 from zoo.model import Model
 
-MODELS: dict[str, Model] = {**networks.MODELS, **vision.MODELS, **language.MODELS, **audio.MODELS}
+MODELS: dict[str, Model] = {**networks.MODELS, **language.MODELS, **audio.MODELS, **vision.MODELS}

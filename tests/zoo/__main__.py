@@ -63,9 +63,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/models", description=__doc__)
     parser.add_argument("--filter", default="", metavar="REGEX", help="architectures whose name matches")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at a time (default 2)")
-    parser.add_argument(
-        "--limit", type=float, default=300, metavar="S", help="seconds for each (default 300)"
-    )
+    parser.add_argument("--limit", type=int, default=300, metavar="S", help="processor seconds of each (300)")
     parser.add_argument("--memory", type=float, default=8, metavar="GB", help="of each process (default 8)")
     parser.add_argument(
         "--rerun",

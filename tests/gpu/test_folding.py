@@ -43,3 +43,22 @@ def test_operators_with_several_results() -> None:
     assert not compiled.report.host
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_epsilon_of_rms_norm() -> None:
+    """The fusion of RMSNorm reads a number of the program while it is lowered."""
+
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(12))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    torch.manual_seed(0)
+    module, x = Normalized().eval(), torch.randn(2, 5, 12)
+    compiled = pteron.compile(module, (x,))
+    assert not compiled.report.host
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)

@@ -151,7 +151,9 @@ class _Constants:
         program.constants[name] = tensor
         with graph.inserting_before(next(iter(graph.nodes))):
             node = graph.placeholder(name)
-        node.meta["val"] = self._fake.from_tensor(tensor, static_shapes=True)
+        # `item()` of it gives the number: the fusion of RMSNorm reads its epsilon that way.
+        converter = self._fake.fake_tensor_converter
+        node.meta["val"] = converter.from_real_tensor(self._fake, tensor, make_constant=True)
         spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name, persistent=True)
         program.graph_signature.input_specs.insert(0, spec)
         return node

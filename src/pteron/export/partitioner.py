@@ -147,9 +147,7 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
         tag_constant_data(exported_program)
         tag_mutated_buffer(exported_program)
         self.reasons = {
-            node: reason
-            for node in module.graph.nodes
-            if node.target is not operator.getitem and (reason := support.reason(node)) is not None
+            node: reason for node in module.graph.nodes if (reason := support.reason(node)) is not None
         }
         return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 

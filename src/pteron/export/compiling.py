@@ -14,6 +14,7 @@ from pteron.export.compiled import CompiledModule
 from pteron.export.graph_passes import decompose, fold_constants, make_functional
 from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower, quiet
 from pteron.export.signature import Signature
+from pteron.export.tied_weights import untie_quantized_weights
 from pteron.extras import check_installed
 from pteron.gpu import Device
 
@@ -101,6 +102,7 @@ def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
     try:
         with quiet():
             decomposed = decompose(exported)
+            untie_quantized_weights(decomposed)
             fold_constants(decomposed)
             functional = make_functional(decomposed)
             metadata = {"states": functional.states, "written": functional.written}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from pteron.export.decompositions import own_decompositions
@@ -230,18 +231,29 @@ def _is_folded(node: Any, values: Mapping[Any, Any]) -> bool:
     """Whether to compute a node now: its operands are known, and the result is worth storing."""
     import torch
 
-    result = node.meta.get("val")
-    known = all(operand in values for operand in node.all_input_nodes)
-    if not known or node.is_impure() or not isinstance(node.target, torch._ops.OpOverload):
+    if not all(operand in values for operand in node.all_input_nodes) or node.is_impure():
+        return False
+    if node.target is getitem:
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded in node.target.tags or node.target.namespace != "aten":
         return False
-    if not isinstance(result, torch.Tensor) or any(isinstance(size, torch.SymInt) for size in result.shape):
+    results = _tensors(node.meta.get("val"))
+    if not results or any(isinstance(size, torch.SymInt) for result in results for size in result.shape):
         return False
     if any(operand.op == "placeholder" and _is_layout(node.target) for operand in node.all_input_nodes):
         return False  # fusions expect a weight and its transposition
-    read = sum(values[operand].nbytes for operand in node.all_input_nodes)
-    return bool(result.nbytes <= max(read, _FOLDED_BYTES_MAX))
+    read = sum(each.nbytes for operand in node.all_input_nodes for each in _tensors(values[operand]))
+    return sum(result.nbytes for result in results) <= max(read, _FOLDED_BYTES_MAX)
+
+
+def _tensors(value: Any) -> list[Any]:
+    """The tensors that an operator returned: one or several, none if it returned anything else."""
+    import torch
+
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    return found if all(isinstance(each, torch.Tensor) for each in found) else []
 
 
 def _is_layout(target: Any) -> bool:

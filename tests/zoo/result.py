@@ -1,0 +1,44 @@
+"""What is known of an architecture after it was compiled and called."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+RATIO_MAX = 3.0  # the error may be this many times eager float32's
+ERROR_MIN = 1e-6  # a relative error up to this is right: eight roundings of float32
+ERROR_WITHOUT_EAGER = 1e-4  # allowed where there is no float64 reference
+
+
+@dataclass
+class Result:
+    name: str
+    outcome: str  # "right", "wrong", "refused", "timed out", "crashed", or "no model": PyTorch fails itself
+    reason: str = ""
+    gpu: int = 0  # operators
+    host: int = 0
+    delegates: int = 0
+    left: list[list[Any]] = field(default_factory=list)  # [count, operator, reason] on the host
+    error: float | None = None  # largest, of the largest value of each output, against float64
+    eager: float | None = None  # the same of PyTorch in float32
+    compile_s: float = 0.0
+    sources: str = ""  # a digest of Pteron's sources
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the error is within the ratio, without the allowance of ERROR_MIN."""
+        return self.error is not None and self.eager is not None and self.error <= RATIO_MAX * self.eager
+
+    @property
+    def is_allowed(self) -> bool:
+        assert self.error is not None
+        if self.eager is None:
+            return self.error <= ERROR_WITHOUT_EAGER
+        return self.is_exact or self.error <= ERROR_MIN
+
+    @property
+    def is_whole(self) -> bool:
+        return self.outcome == "right" and self.delegates == 1 and not self.host
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -123,6 +123,7 @@ def _description(exported: ExportedProgram, options: Options) -> Iterator[str]:
     yield f"pteron {_own_code()}"
     yield str(options)
     yield str(exported.graph_signature)
+    yield str(exported.call_spec)
     yield repr(sorted((str(symbol), str(range)) for symbol, range in exported.range_constraints.items()))
     for name, module in exported.graph_module.named_modules():
         if isinstance(module, GraphModule):  # the program and its branches of control flow

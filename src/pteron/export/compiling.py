@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,8 +86,9 @@ def compile_exported(
     """Lower an exported program, or load it from the cache."""
     check_inference(exported)
     signature = Signature.of(exported)
+    interface = {"module": name, **signature.metadata()}
     with exporting():
-        key = content_key(exported, options) if use_cache else ""
+        key = content_key(exported, options, json.dumps(interface)) if use_cache else ""
         found = cache.find(key) if use_cache else None
         if found is not None:
             try:
@@ -108,11 +110,11 @@ def _lower(exported: ExportedProgram, name: str, options: Options, signature: Si
             decomposed = decompose(exported)
             fold_constants(decomposed)
             functional = make_functional(decomposed)
-            metadata = {"module": name, "states": functional.states, "written": functional.written}
             lowered = lower(functional.exported, options)
             check_dims(signature, lowered.edge.exported_program(), names, restrictions)
             values = {**exported.state_dict, **exported.constants}
             states = [values[state] for state in functional.states]
+            metadata = {"module": name, "states": functional.states, "written": functional.written}
             return lowered.write({**metadata, **signature.metadata()}, dict(_state_data(states)))
     except PteronError as error:
         raise type(error)(f"{name}: {error}") from error
@@ -130,7 +132,8 @@ def check_dims(
     """Raise if lowering fixed or restricted a dynamic dim."""
     causes = {names.expression(symbol): cause for symbol, cause in restrictions.items()}
     ranges = dim_ranges(lowered, names)
-    found = input_leaves(lowered, names)[-len(declared.leaves) :]  # behind the states
+    found = input_leaves(lowered, names)
+    found = found[len(found) - len(declared.leaves) :]  # behind the states
     for before, after in zip(declared.leaves, found, strict=True):
         for position, (dim, kept) in enumerate(zip(before.dims, after.dims, strict=True)):
             least, most = declared.ranges.get(str(dim), (0, 0))

@@ -115,7 +115,6 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
         table.pop(operator, None)
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
-    table[aten.split.Tensor] = _split
     table[aten.split_with_sizes.default] = _split_with_sizes
     table[aten.unbind.int] = _unbind
     table[aten._native_multi_head_attention.default] = multi_head_attention
@@ -143,13 +142,8 @@ def _kept() -> tuple[Any, ...]:
     )
 
 
-def _split(x: torch.Tensor, size: int, dim: int = 0) -> list[torch.Tensor]:
-    """As slices: ExecuTorch fixes the dynamic dims of a split at their example sizes."""
-    length = x.shape[dim]
-    return [x.narrow(dim, start, min(size, length - start)) for start in range(0, max(length, 1), size or 1)]
-
-
 def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:
+    """As slices: ExecuTorch fixes the dynamic dims of a split at their example sizes."""
     starts = itertools.accumulate(sizes, initial=0)
     return [x.narrow(dim, start, size) for start, size in zip(starts, sizes, strict=False)]
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
 _CONTAINERS = {"tuple": tuple, "list": list, "dict": dict, "collections.OrderedDict": OrderedDict}
-_RETURN_TYPES = "torch.return_types."
 
 
 def register_dataclasses(value: object) -> None:
@@ -153,12 +152,8 @@ def _class_name(cls: type) -> str:
 
 def _find_class(name: str) -> type | None:
     """A class that pytrees enter, if its module is imported."""
-    import torch
-
     if name in _CONTAINERS:
         return _CONTAINERS[name]
-    if name.startswith(_RETURN_TYPES):
-        return getattr(torch.return_types, name.removeprefix(_RETURN_TYPES), None)
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):
         found: Any = sys.modules.get(".".join(parts[:end]))

@@ -137,9 +137,10 @@ def check_dims(
     for before, after in zip(declared.leaves, found, strict=True):
         for position, (dim, kept) in enumerate(zip(before.dims, after.dims, strict=True)):
             least, most = declared.ranges.get(str(dim), (0, 0))
-            # Tracing assumes sizes of at least 2; Pteron's planner does not.
             low, high = ranges.get(str(dim), (least, most))
-            if dim == kept and low <= max(2, least) and high >= most:
+            # Tracing assumes that symbols are at least 2; Pteron's planner does not.
+            is_kept = not str(dim).isidentifier() or (low <= max(2, least) and high >= most)
+            if dim == kept and is_kept:
                 continue
             limit = f"be {kept}" if dim != kept else f"be from {low} to {high}"
             cause = causes.get(dim, "lowering")

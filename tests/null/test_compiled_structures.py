@@ -74,12 +74,12 @@ def test_expressions(expression: str, value: int | None) -> None:
     assert evaluate(expression, {"n": 3, "m": 5}) == value
 
 
-INPUTS = [
+INPUTS: list[dict[str, Any]] = [
     {"name": "x", "dtype": "float32", "dims": ["n", 3], "min": [2, 3]},
     {"name": "mode", "value": "sum"},
 ]
 TREES = {"in_tree": to_json(structure(((0, 0), {}))), "out_tree": None}
-METADATA = {
+METADATA: dict[str, Any] = {
     "states": [], "written": [], "arguments": ["x", "mode"], "inputs": INPUTS,
     "outputs": [{"name": "output", "dtype": "float32", "dims": ["n"], "min": [2]}],
     "dims": {"n": [2, 8]}, **TREES,

@@ -46,7 +46,7 @@ class DimNames:
 
     def expression(self, size: Any) -> int | str:
         """A size, a SymInt or a symbolic expression, in these names."""
-        from sympy import Symbol
+        from sympy import Symbol  # type: ignore[import-untyped]
 
         if isinstance(size, int):
             return size

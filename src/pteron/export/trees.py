@@ -131,18 +131,21 @@ def from_json(tree: Any, *, is_input: bool) -> TreeSpec:
         return treespec_leaf()
     name, context = str(tree["class"]), tree["context"]
     children = [from_json(child, is_input=is_input) for child in tree["children"]]
-    cls = _find_class(name)
+    cls: Any = _find_class(name)
     if cls is None and is_input:
         raise InputError(f"an input is a {name}: import its module before loading the program")
     if cls is None:
-        fields = [str(key) for key in tree["keys"]]
-        cls = namedtuple(name.rpartition(".")[2], fields, rename=True)  # type: ignore[misc]  # made here
+        cls = _make_namedtuple(name, tree["keys"])
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return TreeSpec(namedtuple, cls, children)
     serializer = SUPPORTED_SERIALIZED_TYPES.get(cls)
     if serializer is not None and serializer.from_dumpable_context is not None:
         context = serializer.from_dumpable_context(context)
     return TreeSpec(cls, context, children)
+
+
+def _make_namedtuple(name: str, keys: list[Any]) -> Any:
+    return namedtuple(name.rpartition(".")[2], list(map(str, keys)), rename=True)
 
 
 def _class_name(cls: type) -> str:

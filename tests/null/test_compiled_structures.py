@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ def structure(value: object) -> Any:
         ({"a": 1, "b": (2,)}, ["a", "b_0"]),
         (OrderedDict(a=Point(1, {})), ["a_x"]),
         (Point(1, 2), ["x", "y"]),
+        (defaultdict(list, a=1), ["a"]),
         (torch.return_types.topk((1, 2)), ["values", "indices"]),
     ],
 )

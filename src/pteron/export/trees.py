@@ -109,11 +109,13 @@ def to_json(spec: TreeSpec) -> Any:
 
     if spec.is_leaf():
         return None
-    cls, context = _class(spec), None if spec.type is namedtuple else spec.context
-    serializer = SUPPORTED_SERIALIZED_TYPES.get(cls)
-    if serializer is not None and serializer.to_dumpable_context is not None:
+    cls, context = _class(spec), spec.context
+    if spec.type is namedtuple:
+        context = None
+    elif (serializer := SUPPORTED_SERIALIZED_TYPES.get(cls)) and serializer.to_dumpable_context:
         context = serializer.to_dumpable_context(context)
-    json.dumps(context)
+    if json.loads(json.dumps(context)) != context:
+        raise TypeError(f"JSON cannot store the context of {cls.__name__}")
     return {
         "class": _class_name(cls),
         "context": context,
@@ -138,8 +140,7 @@ def from_json(tree: Any, *, is_input: bool) -> TreeSpec:
         cls = _make_namedtuple(name, tree["keys"])
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return TreeSpec(namedtuple, cls, children)
-    serializer = SUPPORTED_SERIALIZED_TYPES.get(cls)
-    if serializer is not None and serializer.from_dumpable_context is not None:
+    if (serializer := SUPPORTED_SERIALIZED_TYPES.get(cls)) and serializer.from_dumpable_context:
         context = serializer.from_dumpable_context(context)
     return TreeSpec(cls, context, children)
 

@@ -53,7 +53,7 @@ class CompiledModule:
         self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
         file = self.program.file
         self.signature = signature or Signature.from_metadata(file.metadata)
-        self.name = str(file.metadata["module"])
+        self.name = str(file.metadata.get("module", ""))
         self._written = tuple(file.metadata["written"])
         self._initial = [_initial_state(file, index) for index in range(len(file.metadata["states"]))]
         self._states: list[Any] = list(self._initial)
@@ -62,7 +62,7 @@ class CompiledModule:
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> CompiledModule:
         """A module that `save` wrote, to be called as before. Import the classes of its inputs and outputs
-        before: an output of an unknown class becomes a named tuple. The file needs no export tools."""
+        before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
         return cls(Path(path), device)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:

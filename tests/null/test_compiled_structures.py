@@ -35,7 +35,7 @@ def structure(value: object) -> Any:
         ({"a": 1, "b": (2,)}, ["a", "b_0"]),
         (OrderedDict(a=Point(1, {})), ["a_x"]),
         (Point(1, 2), ["x", "y"]),
-        (defaultdict(list, a=1), ["a"]),
+        (defaultdict(int, a=1), ["a"]),
         (torch.return_types.topk((1, 2)), ["values", "indices"]),
     ],
 )
@@ -90,7 +90,7 @@ METADATA: dict[str, Any] = {
 def method() -> MethodRecord:
     tensor = TensorRecord(DType.F32, (8, 3), (0, 1), "bound", None, False, False, None, False)
     output = replace(tensor, sizes=(8,), dim_order=(0,))
-    return MethodRecord("forward", (tensor, "sum", output), (0, 1), (2,), (), (), (), (0,))
+    return MethodRecord("forward", (tensor, "sum", output), (0, 1), (2,), (), (), ())
 
 
 def test_stored_signature() -> None:

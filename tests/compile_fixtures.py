@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pteron.export import compiling
-from pteron.export.lowering import lower
+from pteron.export.lowering import Lowered, lower
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def lowerings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each program that is lowered from now on."""
     seen: list[object] = []
 
-    def counted(exported: Any, *options: Any) -> bytes:
+    def counted(exported: Any, *options: Any) -> Lowered:
         seen.append(exported)
         return lower(exported, *options)
 

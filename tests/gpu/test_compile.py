@@ -99,7 +99,7 @@ def test_other_layouts_and_numpy(mixed: tuple[nn.Module, CompiledModule]) -> Non
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"x": torch.zeros(14, 7)}, ShapeError, "pair_0: dim 0 of .* must be from 1 to 13"),
+        ({"x": torch.zeros(14, 7)}, ShapeError, r"pair_0: dim 0 \(rows\) of .* must be from 1 to 13"),
         ({"x": torch.zeros(4, 8)}, ShapeError, r"pair_0: dim 1 of \[4, 8\] must be 7"),
         ({"x": torch.zeros(7)}, ShapeError, "pair_0: expected"),
         (
@@ -113,7 +113,7 @@ def test_other_layouts_and_numpy(mixed: tuple[nn.Module, CompiledModule]) -> Non
         ({"x": [torch.zeros(4, 7)]}, InputError, "differs from the example"),
         ({"factor": 4}, InputError, "factor: the module was compiled for 3, got 4"),
         ({"factor": 3.0}, InputError, "factor: the module was compiled for 3, got 3.0"),
-        ({"more": None}, InputError, "keyword arguments more; got none"),
+        ({"more": None}, InputError, "missing: more"),
     ],
 )
 def test_refused_calls(
@@ -266,7 +266,7 @@ class Constant(nn.Module):
 
 
 def test_unbounded_dims_are_refused() -> None:
-    with pytest.raises(InputError, match="has no maximum"):
+    with pytest.raises(InputError, match="dynamic dim n has no maximum"):
         pteron.compile(Small(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("n")},))
 
 

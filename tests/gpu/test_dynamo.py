@@ -125,10 +125,39 @@ def test_refuses_what_was_captured_in_training() -> None:
         torch.compile(Training(), backend=dynamo.backend)(torch.randn(5, 3))
 
 
-@pytest.mark.long
-def test_refuses_gradients() -> None:
+def test_refuses_gradients_before_lowering(lowerings: list[object]) -> None:
     with pytest.raises(InputError, match="only runs inference"):
         torch.compile(Sized(), backend=dynamo.backend)(torch.ones(2, 3, requires_grad=True))
+    assert not lowerings
+
+
+def test_warns_of_missing_gradients() -> None:
+    compiled, x = torch.compile(Small(), backend=dynamo.backend), torch.ones(2, 2)
+    with pytest.warns(UserWarning, match="the outputs have no gradient; call the module under torch.no_grad"):
+        assert not compiled(x).requires_grad
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_fused_encoder_layers(norm_first: bool) -> None:
+    """PyTorch calls fused operators of encoder layers if no gradient is needed."""
+    layer = nn.TransformerEncoderLayer(
+        12, 2, 20, batch_first=True, norm_first=norm_first, activation="gelu" if norm_first else "relu"
+    )
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x, is_hidden = torch.randn(2, 5, 12), torch.zeros(2, 5, dtype=torch.bool)
+    is_hidden[1, 3:] = True
+    compiled = torch.compile(module, backend=dynamo.backend)
+    with torch.no_grad():
+        same(compiled(x), module(x))
+        same(compiled(x, src_key_padding_mask=is_hidden), module(x, src_key_padding_mask=is_hidden))
+
+
+def test_fused_attention() -> None:
+    module, x = nn.MultiheadAttention(12, 2, batch_first=True).eval(), torch.randn(2, 5, 12)
+    compiled = torch.compile(module, backend=dynamo.backend)
+    with torch.no_grad():
+        same(compiled(x, x, x), module(x, x, x))
 
 
 def test_options() -> None:

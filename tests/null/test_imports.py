@@ -45,6 +45,9 @@ MODULES = {
 # Imported only by torch.compile, for a program with an ATen operator on the host, or to compare with PyTorch.
 WITH_TORCH = {
     Path("export/dynamo.py"),
+    Path("export/edge.py"),
+    Path("export/partitioner.py"),
+    Path("export/transformer_operators.py"),
     Path("host/torch_operators.py"),
     Path("tools/compare/float64.py"),
     *(path for path in FILES if path.parent == Path("reference")),

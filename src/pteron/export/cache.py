@@ -92,10 +92,11 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def content_key(exported: ExportedProgram, options: Options) -> str:
-    """A hash of the graph, all weights, the options, and the versions of the libraries that lower it."""
+def content_key(exported: ExportedProgram, options: Options, interface: str) -> str:
+    """A hash of the graph, all weights, the options, the names and structures of inputs and outputs, and the
+    versions of the libraries that lower it."""
     digest = hashlib.sha256()
-    for line in _description(exported, options):
+    for line in _description(exported, options, interface):
         digest.update(line.encode() + b"\n")
     for name, value in sorted({**exported.state_dict, **exported.constants}.items()):
         digest.update(f"{name} ".encode())
@@ -115,7 +116,7 @@ def _own_code() -> str:
     return digest.hexdigest()
 
 
-def _description(exported: ExportedProgram, options: Options) -> Iterator[str]:
+def _description(exported: ExportedProgram, options: Options, interface: str) -> Iterator[str]:
     import torch
     from torch.fx import GraphModule
 
@@ -123,6 +124,7 @@ def _description(exported: ExportedProgram, options: Options) -> Iterator[str]:
     yield f"pteron {_own_code()}"
     yield str(options)
     yield str(exported.graph_signature)
+    yield interface
     yield repr(sorted((str(symbol), str(range)) for symbol, range in exported.range_constraints.items()))
     for name, module in exported.graph_module.named_modules():
         if isinstance(module, GraphModule):  # the program and its branches of control flow

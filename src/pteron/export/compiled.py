@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.errors import InputError
+from pteron.errors import FormatError, InputError
 from pteron.export.signature import Signature
-from pteron.format.records import HostCall, KernelCall, ProgramFile
+from pteron.format.program import COMPILED_METHOD as METHOD
+from pteron.format.records import HostCall, KernelCall, ProgramFile, TensorRecord
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
@@ -25,8 +27,6 @@ from pteron.runtime import GpuTensor, Program, load
 
 if TYPE_CHECKING:
     import torch
-
-METHOD = "forward"
 
 
 class CompiledModule:
@@ -40,25 +40,30 @@ class CompiledModule:
 
     def __init__(
         self,
-        name: str,
         source: Path | bytes,
-        signature: Signature,
-        values: Mapping[str, torch.Tensor],
-        device: Device | str | None,
+        device: Device | str | None = None,
+        signature: Signature | None = None,
         *,
-        was_cached: bool,
+        origin: str = "loaded",  # or "lowered now" or "from the cache"
     ) -> None:
-        self.name = name
-        self.cache_file = source if isinstance(source, Path) else None
-        self.was_cached = was_cached
-        self.signature = signature
+        self.was_cached = origin == "from the cache"
+        self.cache_file = source if isinstance(source, Path) and origin != "loaded" else None
+        self._origin = f"{source if isinstance(source, Path) else 'not cached'} ({origin})"
         self.program: Program = load(source, device=device)
         self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
-        metadata = self.program.file.metadata
-        self._written = tuple(metadata["written"])
-        self._initial = [values[name].detach().clone() for name in metadata["states"]]
+        file = self.program.file
+        self.signature = signature or Signature.from_metadata(file.metadata)
+        self.name = str(file.metadata.get("module", ""))
+        self._written = tuple(file.metadata["written"])
+        self._initial = [_initial_state(file, index) for index in range(len(file.metadata["states"]))]
         self._states: list[Any] = list(self._initial)
         self._lock = new_lock() if self._initial else contextlib.nullcontext()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> CompiledModule:
+        """A module that `save` wrote, to be called as before. Import the classes of its inputs and outputs
+        before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
+        return cls(Path(path), device)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         import torch
@@ -96,7 +101,8 @@ class CompiledModule:
         return make_report(self.program.file, self.program.graphs(METHOD))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program as a .pte file for `pteron.load`, where inputs and outputs are flat."""
+        """Write the program as a .pte file, for `CompiledModule.load` and for `pteron.load`, where inputs and
+        outputs are flat."""
         Path(path).write_bytes(contents(self._bytes))
 
     def close(self) -> None:
@@ -113,10 +119,27 @@ class CompiledModule:
         return f"<pteron.CompiledModule {self.name}>"
 
     def __str__(self) -> str:
-        kept = "not cached" if self.cache_file is None else str(self.cache_file)
-        how = "from the cache" if self.was_cached else "lowered now"
-        size = f"  program      {len(self._bytes) / 1e6:,.1f} MB, {kept} ({how})"
+        size = f"  program      {len(self._bytes) / 1e6:,.1f} MB, {self._origin}"
         return f"{self!r}\n{self.report}\n{size}"
+
+
+def state_key(index: int) -> str:
+    """Where a program stores the first value of a buffer that it writes to, unless all its bytes are 0."""
+    return f"pteron.state.{index}"
+
+
+def _initial_state(file: ProgramFile, index: int) -> torch.Tensor:
+    (record,) = (method for method in file.methods if method.name == METHOD)
+    tensor = record.values[record.inputs[index]]
+    if not isinstance(tensor, TensorRecord):
+        raise FormatError(f"{file.name}: state {index} is not a tensor")
+    count, stored = math.prod(tensor.sizes), file.named_data.get(state_key(index))
+    data = np.zeros(count, tensor.dtype.numpy)
+    if stored is not None:
+        data = np.frombuffer(contents(stored), tensor.dtype.numpy).copy()
+    if data.size != count:
+        raise FormatError(f"{file.name}: state {index} has {data.size} elements, expected {count}")
+    return to_torch(data.reshape(tensor.sizes), tensor.dtype)
 
 
 def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import FormatError, InputError, LoweringError, UnsupportedError
+from pteron.errors import FormatError, InputError, LoweringError, PteronError, UnsupportedError
 from pteron.export import cache
 from pteron.export.cache import content_key
-from pteron.export.compiled import CompiledModule
+from pteron.export.compiled import CompiledModule, state_key
+from pteron.export.dims import DimNames, recorded_restrictions
 from pteron.export.graph_passes import decompose, fold_constants, make_functional
-from pteron.export.lowering import Options, check_bounds, check_inference, exporting, lower, quiet
-from pteron.export.signature import Signature
+from pteron.export.lowering import Options, check_inference, exporting, lower, quiet
+from pteron.export.signature import Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.tied_weights import untie_quantized_weights
+from pteron.export.trees import register_dataclasses
 from pteron.extras import check_installed
 from pteron.gpu import Device
 
@@ -69,8 +72,12 @@ def export(
         """A contiguous copy, which the tracer may write to."""
         return tensor.detach().clone(memory_format=torch.contiguous_format)
 
+    def register_outputs(module: torch.nn.Module, args: object, outputs: object) -> None:
+        register_dataclasses(outputs)
+
+    register_dataclasses((args, kwargs))
     args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
-    with exporting(), torch.no_grad(), _in_inference(module):
+    with exporting(), torch.no_grad(), _in_inference(module), module.register_forward_hook(register_outputs):
         return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
 
 
@@ -79,40 +86,80 @@ def compile_exported(
 ) -> CompiledModule:
     """Lower an exported program, or load it from the cache."""
     check_inference(exported)
-    check_bounds(exported)
-    signature = Signature(exported)
-    values = {**exported.state_dict, **exported.constants}
+    signature = Signature.of(exported)
+    interface = {"module": name, **signature.metadata()}
     with exporting():
-        key = content_key(exported, options) if use_cache else ""
+        key = content_key(exported, options, json.dumps(interface)) if use_cache else ""
         found = cache.find(key) if use_cache else None
         if found is not None:
             try:
-                return CompiledModule(name, found, signature, values, device, was_cached=True)
+                return CompiledModule(found, device, signature, origin="from the cache")
             except UnsupportedError:
                 raise
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
-        program = _lower(exported, name, options)
+        program = _lower(exported, name, options, signature)
         source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
-        return CompiledModule(name, source, signature, values, device, was_cached=False)
+        return CompiledModule(source, device, signature, origin="lowered now")
 
 
-def _lower(exported: ExportedProgram, name: str, options: Options) -> bytes:
+def _lower(exported: ExportedProgram, name: str, options: Options, signature: Signature) -> bytes:
     """Lower; an error names the module and the cause."""
+    names = dim_names(exported)
     try:
-        with quiet():
+        with quiet(), recorded_restrictions() as restrictions:
             decomposed = decompose(exported)
             untie_quantized_weights(decomposed)
             fold_constants(decomposed)
             functional = make_functional(decomposed)
-            metadata = {"states": functional.states, "written": functional.written}
-            return lower(functional.exported, options, metadata)
+            lowered = lower(functional.exported, options)
+            check_dims(signature, lowered.edge.exported_program(), names, restrictions)
+            values = {**exported.state_dict, **exported.constants}
+            states = [values[state] for state in functional.states]
+            metadata = {"module": name, "states": functional.states, "written": functional.written}
+            return lowered.write({**metadata, **signature.metadata()}, dict(_state_data(states)))
+    except PteronError as error:
+        raise type(error)(f"{name}: {error}") from error
     except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # ExecuTorch's passes wrap exceptions
             cause = cause.__cause__
         first = next(iter(str(cause).splitlines()), "")
         raise LoweringError(f"ExecuTorch cannot lower {name} ({type(cause).__name__}: {first})") from error
+
+
+def check_dims(
+    declared: Signature, lowered: ExportedProgram, names: DimNames, restrictions: Mapping[Any, str]
+) -> None:
+    """Raise if lowering fixed or restricted a dynamic dim."""
+    causes = {names.expression(symbol): cause for symbol, cause in restrictions.items()}
+    ranges = dim_ranges(lowered, names)
+    found = input_leaves(lowered, names)
+    found = found[len(found) - len(declared.leaves) :]  # behind the states
+    for before, after in zip(declared.leaves, found, strict=True):
+        for position, (dim, kept) in enumerate(zip(before.dims, after.dims, strict=True)):
+            least, most = declared.ranges.get(str(dim), (0, 0))
+            low, high = ranges.get(str(dim), (least, most))
+            # Tracing assumes that symbols are at least 2; Pteron's planner does not.
+            is_kept = not str(dim).isidentifier() or (low <= max(2, least) and high >= most)
+            if dim == kept and is_kept:
+                continue
+            limit = f"be {kept}" if dim != kept else f"be from {low} to {high}"
+            cause = causes.get(dim, "lowering")
+            raise LoweringError(
+                f"dim {position} of {before.name} ({dim}) is declared as dynamic, from {least} to {most}, but"
+                f" {cause} requires it to {limit}: declare that, or change the call of {cause}"
+            )
+
+
+def _state_data(states: Sequence[torch.Tensor]) -> Iterator[tuple[str, bytes]]:
+    """The first values of buffers that a module writes to; a buffer of zeros is not stored."""
+    import torch
+
+    for index, state in enumerate(states):
+        data = state.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        if data.any():
+            yield state_key(index), data.numpy().tobytes()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ and are written back; buffers that change often between calls become inputs.
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +93,7 @@ class CapturedGraph:
         return None
 
     def _lower(self, inputs: Sequence[Any]) -> _Lowered:
+        _check_gradients(inputs)
         constants = [
             position
             for position, is_parameter in self.capture.constants(inputs).items()
@@ -208,6 +210,22 @@ class Capture:
                 most = 1 << (2 * size - 1).bit_length() if range.upper >= int_oo else int(range.upper)
                 dims[dim] = Dim.AUTO(min=int(range.lower), max=max(most, size))
         return dims
+
+
+def _check_gradients(inputs: Sequence[Any]) -> None:
+    """Raise for an input that requires a gradient, and warn if parameters do, before a slow lowering."""
+    if not torch.is_grad_enabled():
+        return
+    wanted = [each for each in inputs if isinstance(each, torch.Tensor) and each.requires_grad]
+    if any(not isinstance(each, torch.nn.Parameter) for each in wanted):
+        raise InputError(
+            "an input requires grad; Pteron only runs inference: use torch.no_grad() or detach()"
+        )
+    if wanted:
+        warnings.warn(
+            "Pteron only runs inference: the outputs have no gradient; call the module under torch.no_grad()",
+            stacklevel=3,
+        )
 
 
 def buffer_name(position: int) -> str:

@@ -7,8 +7,9 @@ still stay on the GPU between calls.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import getitem
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,8 @@ def make_functional(decomposed: ExportedProgram) -> Functional:
         for output in signature.output_specs:
             if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 output.kind, output.target = OutputKind.USER_OUTPUT, None
-        _describe_flat(decomposed, len(names) + len(inputs), len(signature.output_specs))
+    # ExecuTorch stores structures too, but not those of every class; CompiledModule handles them.
+    _describe_flat(decomposed, len(names) + len(inputs), len(signature.output_specs))
     _copy_returned_constants(decomposed)
     return Functional(decomposed, tuple(names), written)
 
@@ -80,7 +82,7 @@ def _make_inputs(functional: ExportedProgram, names: list[str]) -> None:
 
 
 def _describe_flat(functional: ExportedProgram, inputs: int, outputs: int) -> None:
-    """Let the program take and return flat tuples; CompiledModule handles the pytrees."""
+    """Let the program take and return flat tuples."""
     from torch.utils._pytree import tree_structure
 
     signature = functional.module_call_graph[0].signature
@@ -108,6 +110,8 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     import torch
     from executorch.exir.tracer import _default_decomposition_table
 
+    from pteron.export.transformer_operators import encoder_layer, multi_head_attention
+
     aten = torch.ops.aten
     table = _default_decomposition_table()
     for operator in _kept():
@@ -115,6 +119,10 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
     table.update(own_decompositions())
+    table[aten.split_with_sizes.default] = _split_with_sizes
+    table[aten.unbind.int] = _unbind
+    table[aten._native_multi_head_attention.default] = multi_head_attention
+    table[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     return exported.run_decompositions(table)
 
 
@@ -136,6 +144,16 @@ def _kept() -> tuple[Any, ...]:
         aten.replication_pad3d.default,
         aten.upsample_nearest2d.vec,
     )
+
+
+def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:
+    """As slices: ExecuTorch fixes the dynamic dims of a split at their example sizes."""
+    starts = itertools.accumulate(sizes, initial=0)
+    return [x.narrow(dim, start, size) for start, size in zip(starts, sizes, strict=False)]
+
+
+def _unbind(x: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    return [x.select(dim, position) for position in range(x.shape[dim])]
 
 
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

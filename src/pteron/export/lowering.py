@@ -47,18 +47,32 @@ class Options:
             raise InputError(f"partitioner={self.partitioner!r}: expected one of {', '.join(PARTITIONERS)}")
 
 
-def lower(functional: ExportedProgram, options: Options, metadata: Mapping[str, Any]) -> bytes:
-    """Partition and write a program without writes, with `metadata` in it. Changes the program."""
+@dataclass(frozen=True)
+class Lowered:
+    """A partitioned program, with delegates."""
+
+    edge: Any  # EdgeProgramManager
+    partitioner: str
+    host: list[HostCall]
+
+    def write(self, metadata: Mapping[str, Any], data: Mapping[str, bytes]) -> bytes:
+        """The bytes of the .pte, with `metadata` and named data in it."""
+        with exporting(), quiet():
+            kept = {**metadata, "partitioner": self.partitioner, "host": list(map(asdict, self.host))}
+            for key, value in {**data, METADATA_KEY: json.dumps(kept).encode()}.items():
+                self.edge._named_data_store.add_named_data(key, value)
+            return cast(bytes, self.edge.to_executorch().buffer)
+
+
+def lower(functional: ExportedProgram, options: Options) -> Lowered:
+    """Partition a program without writes. Changes the program."""
     with exporting(), quiet():
         cache_patterns()
         if options.partitioner == "pteron":
             edge, partitioner = _for_pteron(functional, options)
         else:
             edge, partitioner = _for_executorch(functional, options)
-        host = [asdict(call) for call in _host_calls(partitioner.reasons)]
-        kept = {**metadata, "partitioner": options.partitioner, "host": host}
-        edge._named_data_store.add_named_data(METADATA_KEY, json.dumps(kept).encode())
-        return cast(bytes, edge.to_executorch().buffer)
+        return Lowered(edge, options.partitioner, _host_calls(partitioner.reasons))
 
 
 def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
@@ -99,17 +113,6 @@ def check_inference(exported: ExportedProgram) -> None:
         if str(node.target) != "aten.batch_norm.default" or node.args[3] is not None:
             raise InputError(
                 f"{node.target} is in training mode; Pteron only runs inference: call eval() on the module"
-            )
-
-
-def check_bounds(exported: ExportedProgram) -> None:
-    """Raise for dynamic dims without a maximum: memory is planned for the maximum."""
-    from torch.utils._sympy.numbers import int_oo
-
-    for symbol, range in exported.range_constraints.items():
-        if range.upper >= int_oo:
-            raise InputError(
-                f"dynamic dim {symbol} has no maximum; give one: torch.export.Dim('name', max=512)"
             )
 
 

@@ -7,18 +7,21 @@ after the flatbuffer's first 8 bytes, says where the flatbuffer ends and the seg
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.flatbuffer import UINT32, open_root
 from pteron.format.method import read_method
-from pteron.format.records import ProgramFile
+from pteron.format.records import MethodRecord, PortRecord, ProgramFile, TensorRecord
 from pteron.format.source import FileBytes, Source, contents, open_bytes
 from pteron.format.stored import read_named_data, read_segments, read_stored_data
 
 METADATA_KEY = "pteron.json"  # of named data
 RE_EXPORT = "re-export the model with pteron.compile or ExecuTorch's VulkanPartitioner"
+COMPILED_METHOD = "forward"  # that `pteron.compile` writes, with metadata
 _HEADER_AT = 8
 _HEADER = Struct("<4sIQQ")
 _HEADER_MAGIC = b"eh00"
@@ -43,11 +46,15 @@ def read_program(source: Source, name: str | None = None) -> ProgramFile:
             raise plan.error("name", f"two methods are called {method!r}")
         names.add(method)
     named_data = read_named_data(program.tables(7, "named_data"), segments)
+    metadata = _metadata(file.name, named_data.pop(METADATA_KEY, None))
+    methods = tuple(read_method(plan, stored) for plan in plans)
+    if "inputs" in metadata:
+        methods = tuple(_with_ports(file.name, method, metadata) for method in methods)
     return ProgramFile(
         name=file.name,
         version=program.integer(0, "version", UINT32),
-        methods=tuple(read_method(plan, stored) for plan in plans),
-        metadata=_metadata(file.name, named_data.pop(METADATA_KEY, None)),
+        methods=methods,
+        metadata=metadata,
         named_data=named_data,
         size=len(file.view),
     )
@@ -80,6 +87,40 @@ def _metadata(name: str, text: memoryview | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise FormatError(f"{name}: {METADATA_KEY} is not a JSON object")
     return found
+
+
+def _with_ports(file: str, method: MethodRecord, metadata: Mapping[str, Any]) -> MethodRecord:
+    """The method with the names and least sizes of its inputs and outputs. A module's written buffers come
+    first on both sides; outputs continue with the new values of written inputs."""
+    if method.name != COMPILED_METHOD:
+        return method
+    try:
+        states = [PortRecord(f"state.{name}") for name in metadata["states"]]
+        inputs = list(map(_port, metadata["inputs"]))
+        written = [inputs[position] for position in metadata["written"]]
+        outputs = [*states, *written, *map(_port, metadata["outputs"])]
+    except (LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"{file}: the inputs in {METADATA_KEY} are invalid: {error}") from error
+    inputs = [*states, *inputs]
+    _check_ports(f"{file}: inputs in {METADATA_KEY}", method, method.inputs, inputs)
+    _check_ports(f"{file}: outputs in {METADATA_KEY}", method, method.outputs, outputs)
+    return replace(method, input_ports=tuple(inputs), output_ports=tuple(outputs))
+
+
+def _port(described: Mapping[str, Any]) -> PortRecord:
+    least = described.get("min")
+    return PortRecord(str(described["name"]), None if least is None else tuple(int(size) for size in least))
+
+
+def _check_ports(where: str, method: MethodRecord, ids: Sequence[int], ports: Sequence[PortRecord]) -> None:
+    if len(ports) != len(ids):
+        raise FormatError(f"{where}: {len(ports)} for {len(ids)} of the method")
+    for id, port in zip(ids, ports, strict=True):
+        value = method.values[id]
+        sizes = value.sizes if isinstance(value, TensorRecord) else ()
+        least = sizes if port.shape_min is None else port.shape_min
+        if len(least) != len(sizes) or not all(0 <= a <= b for a, b in zip(least, sizes, strict=True)):
+            raise FormatError(f"{where}: {port.name} is at least {list(least)} and at most {list(sizes)}")
 
 
 def _split(file: FileBytes) -> tuple[memoryview, memoryview]:

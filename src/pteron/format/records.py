@@ -101,6 +101,15 @@ class DelegateRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PortRecord:
+    """What `pteron.compile` stores of an input or output of a method."""
+
+    name: str
+    shape_min: tuple[int, ...] | None = None
+    """The least size of each dim of a tensor. None: all dims are static."""
+
+
+@dataclass(frozen=True, slots=True)
 class MethodRecord:
     """One entry point: its values and the instructions that compute them."""
 
@@ -114,6 +123,9 @@ class MethodRecord:
     delegates: tuple[DelegateRecord, ...]
     input_tree: str = ""
     """The inputs as a pytree of arguments, in PyTorch's JSON; empty if the exporter stored none."""
+    input_ports: tuple[PortRecord, ...] = ()
+    output_ports: tuple[PortRecord, ...] = ()
+    """One for each input and output; both are empty if the exporter stored none."""
 
 
 @dataclass(frozen=True, slots=True)

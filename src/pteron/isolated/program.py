@@ -167,8 +167,14 @@ def _specs(described: object) -> tuple[ValueSpec, ...]:
     return tuple(_spec(**each) for each in _list(described))
 
 
-def _spec(kind: str, dtype: str | None, shape_max: Any, dynamic: Any, value: object, name: str) -> ValueSpec:
-    return ValueSpec(kind, DType(dtype) if dtype else None, tuple(shape_max), tuple(dynamic), value, name)
+def _spec(dtype: str | None, shape_max: Any, dynamic: Any, shape_min: Any, **others: Any) -> ValueSpec:
+    return ValueSpec(
+        dtype=DType(dtype) if dtype else None,
+        shape_max=tuple(shape_max),
+        dynamic=tuple(dynamic),
+        shape_min=tuple(shape_min),
+        **others,
+    )
 
 
 def _list(value: object) -> list[Any]:

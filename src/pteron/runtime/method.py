@@ -74,7 +74,7 @@ class Method(NotCopyable):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
-        outputs = ", ".join(map(str, self.outputs))
+        outputs = ", ".join(f"{spec.name}: {spec}" if spec.name else str(spec) for spec in self.outputs)
         return f"<pteron.Method {self.name}({inputs}) -> ({outputs})>"
 
     def _repr_html_(self) -> str:
@@ -269,8 +269,11 @@ class Method(NotCopyable):
         if tensor.dtype is not expected.dtype:
             raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}{hint(expected.dtype, value)}")
         shape = tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape
-        if not shape_fits(shape, expected):
-            raise ShapeError(self.inputs[position].misfit(shape) or f"got {list(shape)}")
+        fits = shape_fits(shape, expected)
+        if not fits or self._record.input_ports:  # these have minima and static dims
+            problem = self.inputs[position].misfit(shape)
+            if problem or not fits:
+                raise ShapeError(problem or f"got {list(shape)}")
         return tensor
 
     def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:

@@ -4,14 +4,16 @@ and tables of them for notebooks."""
 from __future__ import annotations
 
 import json
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, PteronError
-from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
+from pteron.format.records import DelegateCall, MethodRecord, PortRecord, TensorRecord
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.plan import Compiled
 
@@ -28,7 +30,8 @@ class ValueSpec:
     shape_max: Shape = ()
     dynamic: tuple[bool, ...] = ()
     value: object = None
-    name: str = ""  # of an input: the program's name, or its position as input_0
+    name: str = ""  # the program's; an input without one has its position, as input_0
+    shape_min: Shape = ()  # of a tensor, if the program stores it
 
     @property
     def shape(self) -> Shape:
@@ -39,9 +42,11 @@ class ValueSpec:
         """The error message for a shape that does not fit; None if it fits."""
         if len(shape) != len(self.shape_max):
             return f"expected rank {len(self.shape_max)}, {self}, got {list(shape)}"
-        for dim, (size, most, free) in enumerate(zip(shape, self.shape_max, self.dynamic, strict=True)):
-            if size > most or (size != most and not free):
-                expected = f"at most {most}" if free else str(most)
+        smallest = self.shape_min or (0,) * len(shape)
+        bounds = zip(shape, smallest, self.shape_max, self.dynamic, strict=True)
+        for dim, (size, least, most, free) in enumerate(bounds):
+            if size > most or size < least or (size != most and not free):
+                expected = (f"from {least} to {most}" if least else f"at most {most}") if free else str(most)
                 return f"dim {dim} is {size}, expected {expected}: the input is {self}, got {list(shape)}"
         return None
 
@@ -63,12 +68,26 @@ def describe(
     record: MethodRecord, delegates: Sequence[Compiled | None]
 ) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
     """The specs of a method's inputs and outputs; a delegate that cannot be planned is None."""
-    free, integers = _free_dims(record, delegates), _live_integers(record, delegates)
+    integers = _live_integers(record, delegates)
+    if record.input_ports:
+        return (
+            tuple(map(partial(_stored_spec, record, integers), record.inputs, record.input_ports)),
+            tuple(map(partial(_stored_spec, record, integers), record.outputs, record.output_ports)),
+        )
+    free = _free_dims(record, delegates)
     given = (_spec(record, id, free, integers) for id in record.inputs)
     return (
         tuple(replace(spec, name=name) for spec, name in zip(given, input_names(record), strict=True)),
         tuple(_spec(record, id, free, integers) for id in record.outputs),
     )
+
+
+def _stored_spec(record: MethodRecord, integers: Mapping[int, int], id: int, port: PortRecord) -> ValueSpec:
+    """The spec of a value whose name and least sizes the program stores."""
+    spec = _spec(record, id, {}, integers)
+    least = spec.shape_max if port.shape_min is None else port.shape_min
+    dynamic = tuple(map(operator.lt, least, spec.shape_max))
+    return replace(spec, name=port.name, dynamic=dynamic, shape_min=least)
 
 
 def _spec(
@@ -197,7 +216,7 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 def spec_rows(inputs: Iterable[ValueSpec], outputs: Iterable[ValueSpec]) -> list[tuple[str, str, str]]:
     """A row for each input and output: side, name, type."""
     given = [("input", spec.name or str(place), str(spec)) for place, spec in enumerate(inputs)]
-    return given + [("output", str(place), str(spec)) for place, spec in enumerate(outputs)]
+    return given + [("output", spec.name or str(place), str(spec)) for place, spec in enumerate(outputs)]
 
 
 _MISSING = object()
@@ -205,7 +224,9 @@ _MISSING = object()
 
 def input_names(record: MethodRecord) -> tuple[str, ...]:
     """A unique name for each input. Exporters keep names of keyword arguments and keys of dicts; an input
-    without such a name is `input_0` by its position."""
+    without such a name is `input_0` by its position. `pteron.compile` stores all names."""
+    if record.input_ports:
+        return tuple(port.name for port in record.input_ports)
     plain = [f"input_{position}" for position in range(len(record.inputs))]
     try:
         _, tree = json.loads(record.input_tree)  # the version and the arguments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pteron.dtypes import DType
@@ -109,8 +109,7 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
 
 
 def _method_lines(method: MethodReport) -> Iterator[str]:
-    inputs, outputs = ", ".join(map(value_text, method.inputs)), ", ".join(map(value_text, method.outputs))
-    yield f"{method.name}({inputs}) -> ({outputs})"
+    yield f"{method.name}({_listed(method.inputs)}) -> ({_listed(method.outputs)})"
     rows = [["instructions", ", ".join(counted(count, kind) for kind, count in method.instructions.items())]]
     if method.host_constants:
         constants = MemoryUse(method.host_constants, method.host_constant_bytes)
@@ -161,6 +160,14 @@ def _uses(operators: Iterable[OperatorUse], indent: int, lacking: str) -> list[s
 
 def _memory(use: MemoryUse, noun: str) -> str:
     return f"{counted(use.count, noun)}, {human_bytes(use.bytes)}"
+
+
+def _listed(specs: Sequence[ValueSpec]) -> str:
+    """Types with names, where the program has them."""
+    return ", ".join(
+        value_text(spec) if spec.name in ("", f"input_{position}") else f"{spec.name}: {value_text(spec)}"
+        for position, spec in enumerate(specs)
+    )
 
 
 def value_text(spec: ValueSpec) -> str:

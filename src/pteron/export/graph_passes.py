@@ -263,7 +263,7 @@ def _is_folded(node: Any, values: Mapping[Any, Any]) -> bool:
     if any(operand.op == "placeholder" and _is_layout(node.target) for operand in node.all_input_nodes):
         return False  # fusions expect a weight and its transposition
     read = sum(each.nbytes for operand in node.all_input_nodes for each in _tensors(values[operand]))
-    return sum(result.nbytes for result in results) <= max(read, _FOLDED_BYTES_MAX)
+    return bool(sum(result.nbytes for result in results) <= max(read, _FOLDED_BYTES_MAX))
 
 
 def _tensors(value: Any) -> list[Any]:

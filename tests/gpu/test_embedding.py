@@ -160,7 +160,6 @@ def test_refusals() -> None:
     refuse_op(EMBEDDING, tensor(3), index, -1, False, False, match=r"weight must be a matrix; got .*\[3\]")
     refuse_op(SELECT, x, 2, index, match="dim 2 is out of range for rank 2")
     refuse_op(SELECT, x, 0, tensor(2, 2, dtype="i64"), match=r"one dim; got .*\[2, 2\]")
-    refuse_op(INDEX, x, [index, index], match=r"exactly one dim must be indexed; got .*\[3, 5\]")
     refuse_op(INDEX, x, [tensor(3, dtype="bool")], match="by booleans")
     refuse_op(GATHER, x, 0, index, False, match=r"within x except in dim 0; got .*\[3, 5\], .*\[2\]")
     refuse_op(GATHER, x, 0, tensor(2, 6, dtype="i64"), False, out=((2, 6),), match="within x except in dim 0")

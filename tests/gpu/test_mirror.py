@@ -90,7 +90,7 @@ def test_unknown_methods(programs: Path) -> None:
 
 def test_registries() -> None:
     registry = Runtime.get().backend_registry
-    assert registry.registered_backend_names == ["VulkanBackend"]
+    assert registry.registered_backend_names == ["VulkanBackend", "PteronBackend"]
     assert registry.is_available("VulkanBackend")
     assert not registry.is_available("XnnpackBackend")
     names = Runtime.get().operator_registry.operator_names

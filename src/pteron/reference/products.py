@@ -145,3 +145,10 @@ def requantize(latent: torch.Tensor, scales: torch.Tensor, group: int) -> torch.
     quotients = torch.where(steps == 0, 0.0, torch.round(numbers / steps))
     codes = torch.nn.functional.pad(quotients.clamp(-8, 7).long() + 8, (0, numbers.shape[1] % 2))
     return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+@reference("transformers.grouped_mm_fallback.default")
+def grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Rows times the matrix of their group; `ends` are the ends of the groups."""
+    groups = torch.searchsorted(ends, torch.arange(len(rows), dtype=ends.dtype), right=True)
+    return torch.bmm(rows[:, None], weights[groups.clamp(max=len(weights) - 1)])[:, 0]

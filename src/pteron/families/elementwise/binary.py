@@ -70,7 +70,7 @@ for _word, _sign in [("eq", "=="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge"
     binary(f"aten.{_word}.Tensor", f"a {_sign} b")
 
 
-def bitwise(name: str, expression: str) -> None:
+def bitwise(name: str, expression: str, number_overload: str = "Scalar") -> None:
     """An operator on the bits of two tensors, or of a tensor and a number."""
 
     def dispatches(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
@@ -85,7 +85,7 @@ def bitwise(name: str, expression: str) -> None:
         return apply_unary(named, x, out, float(number))
 
     define(f"{name}.Tensor", "self other -> out", shape=broadcast_shape, compute=dispatches)
-    define(f"{name}.Scalar", "self other:number -> out", shape=same_shape, compute=with_number)
+    define(f"{name}.{number_overload}", "self other:number -> out", shape=same_shape, compute=with_number)
 
 
 bitwise("aten.bitwise_and", "a & b")
@@ -95,7 +95,7 @@ bitwise("aten.bitwise_xor", "a ^ b")
 _LEFT, _RIGHT = "select(a << u32(b & 31), 0, b < 0 || b > 31)", "a >> u32(select(b, 31, b < 0 || b > 31))"
 for _sign, _word, _expression in (("l", "left", _LEFT), ("r", "right", _RIGHT)):
     bitwise(f"aten.__{_sign}shift__", _expression)
-    bitwise(f"aten.bitwise_{_word}_shift", _expression)
+    bitwise(f"aten.bitwise_{_word}_shift", _expression, "Tensor_Scalar")
 for _word, _expression in (("atan2", "atan2_of(a, b)"), ("hypot", "hypot_of(a, b)")):
     define(
         f"aten.{_word}.default",

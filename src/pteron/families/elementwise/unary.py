@@ -95,7 +95,6 @@ unary("aten.isinf.default", "!(is_nan(x) || is_finite(x))", "0")
 unary("aten.isnan.default", "is_nan(x)", "0")
 unary("aten.reciprocal.default", "1.0 / x")
 unary("aten.sign.default", "select(sign(x), 0.0, is_nan(x))", "sign(x)")
-unary("aten.tan.default", "sin(x) / cos(x)")
 for _word in [
     "acos",
     "acosh",
@@ -110,6 +109,7 @@ for _word in [
     "expm1",
     "log",
     "log1p",
+    "tan",
     "sinh",
 ]:
     unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")

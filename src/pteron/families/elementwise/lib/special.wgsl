@@ -62,6 +62,28 @@ fn cosh_of(x: f32) -> f32 {
   return 0.5 * half * half + 0.5 / (half * half);
 }
 
+// tan for x from -pi / 4 to pi / 4.
+fn tan_small(x: f32) -> f32 {
+  let z = x * x;
+  var p = 0.00938540185543;
+  p = p * z + 0.00311992232697;
+  p = p * z + 0.0244301354525;
+  p = p * z + 0.0534112807005;
+  p = p * z + 0.133387994085;
+  p = p * z + 0.333331568548;
+  return fma(p * z, x, x);
+}
+
+fn tan_of(x: f32) -> f32 {
+  if (!is_finite(x)) { return nan(); }
+  let turns = round(x / HALF_PI); // quarter turns; pi / 2 in three parts, the first two with few bits
+  var rest = fma(-turns, 1.5703125, x);
+  rest = fma(-turns, 4.837512969970703125e-4, rest);
+  rest = fma(-turns, 7.549789948768648e-8, rest);
+  let small = tan_small(rest);
+  return select(small, -1.0 / small, (i32(turns) & 1) != 0);
+}
+
 // atan for x from 0 to tan(pi / 8).
 fn atan_small(x: f32) -> f32 {
   let z = x * x;

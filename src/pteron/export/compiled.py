@@ -48,15 +48,26 @@ class CompiledModule:
         *,
         was_cached: bool,
     ) -> None:
-        self.name = name
         self.cache_file = source if isinstance(source, Path) else None
-        self.was_cached = was_cached
-        self.signature = signature
         self.program: Program = load(source, device=device)
         self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
         metadata = self.program.file.metadata
-        self._written = tuple(metadata["written"])
-        self._initial = [values[name].detach().clone() for name in metadata["states"]]
+        self._set(name, signature, metadata["states"], metadata["written"], values, was_cached)
+
+    def _set(
+        self,
+        name: str,
+        signature: Signature,
+        states: Sequence[str],
+        written: Sequence[int],
+        values: Mapping[str, torch.Tensor],
+        was_cached: bool,
+    ) -> None:
+        self.name = name
+        self.was_cached = was_cached
+        self.signature = signature
+        self._written = tuple(written)
+        self._initial = [values[name].detach().clone() for name in states]
         self._states: list[Any] = list(self._initial)
         self._lock = new_lock() if self._initial else contextlib.nullcontext()
 
@@ -85,7 +96,7 @@ class CompiledModule:
         outputs = method(*self._states, *leaves, on_gpu=count > 0)
         specs = method.outputs
         found = [
-            _as_torch(value, spec.dtype) for value, spec in zip(outputs[count:], specs[count:], strict=True)
+            as_torch(value, spec.dtype) for value, spec in zip(outputs[count:], specs[count:], strict=True)
         ]
         self._states = list(outputs[:count])
         return found
@@ -119,7 +130,7 @@ class CompiledModule:
         return f"{self!r}\n{self.report}\n{size}"
 
 
-def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
+def as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
     """An output as a torch tensor. It may be a GPU tensor, or an array if no input was a tensor."""
     if isinstance(value, GpuTensor):
         return value.torch()
@@ -161,13 +172,13 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         delegated, hosted = sum(uses.total() for uses in self.delegates), self.host.total()
-        parts = _counted(len(self.delegates), "delegate")
-        yield f"  on the GPU   {_counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
+        parts = counted(len(self.delegates), "delegate")
+        yield f"  on the GPU   {counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
         for index, uses in enumerate(self.delegates):
-            yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
+            yield f"    delegate {index}   {counted(uses.total(), 'operator')}: {_listed(uses)}"
         names = f": {_listed(self.host)}" if hosted else ""
         share = hosted / max(1, hosted + delegated)
-        yield f"  on the host  {_counted(hosted, 'operator')}, {share:.0%}{names}"
+        yield f"  on the host  {counted(hosted, 'operator')}, {share:.0%}{names}"
         yield from (f"    {reason}" for reason in self.reasons)
 
 
@@ -182,7 +193,7 @@ def make_report(file: ProgramFile, graphs: Sequence[Graph]) -> Report:
     return Report(file.metadata["partitioner"], tuple(delegates), host, file.host_calls)
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -42,6 +42,7 @@ def make_functional(decomposed: ExportedProgram) -> Functional:
                 output.kind, output.target = OutputKind.USER_OUTPUT, None
         _describe_flat(decomposed, len(names) + len(inputs), len(signature.output_specs))
     _copy_returned_constants(decomposed)
+    _merge_returned_clones(decomposed)
     return Functional(decomposed, tuple(names), written)
 
 
@@ -273,6 +274,27 @@ def _replace_folded(decomposed: ExportedProgram, computed: Mapping[Any, Any]) ->
     decomposed.graph_module.recompile()
 
 
+def remove_assertions(decomposed: ExportedProgram) -> None:
+    """Remove checks of values. ExecuTorch does not write them, and fails on their operands. Changes its
+    argument."""
+    import torch
+
+    aten = torch.ops.aten
+    assertions = {
+        aten._assert_async.default,
+        aten._assert_async.msg,
+        aten._assert_scalar.default,
+        aten._assert_tensor_metadata.default,
+        aten.sym_constrain_range.default,
+        aten.sym_constrain_range_for_size.default,
+    }
+    for node in reversed(decomposed.graph.nodes):
+        if node.target in assertions:
+            decomposed.graph.erase_node(node)
+    decomposed.graph.eliminate_dead_code()
+    decomposed.graph_module.recompile()
+
+
 def _returned_constants(exported: ExportedProgram) -> list[int]:
     """Positions of outputs that are parameters or buffers."""
     signature = exported.graph_signature
@@ -299,4 +321,21 @@ def _copy_returned_constants(exported: ExportedProgram) -> None:
         returned[index] = copy
         specs[index].arg.name = copy.name
     output.args = (tuple(returned),)
+    exported.graph_module.recompile()
+
+
+def _merge_returned_clones(exported: ExportedProgram) -> None:
+    """Return a value twice in place of the value and its clone: delegates drop clones, and would have fewer
+    outputs than they are called with."""
+    import torch
+
+    graph, specs = exported.graph, exported.graph_signature.output_specs
+    output = graph.output_node()
+    returned = list(output.args[0])
+    for index, node in enumerate(returned):
+        while getattr(node, "target", None) is torch.ops.aten.clone.default and node.args[0] in returned:
+            node = returned[index] = node.args[0]
+            specs[index].arg.name = node.name
+    output.args = (tuple(returned),)
+    graph.eliminate_dead_code()
     exported.graph_module.recompile()

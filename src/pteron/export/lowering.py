@@ -105,9 +105,10 @@ def check_inference(exported: ExportedProgram) -> None:
 def check_bounds(exported: ExportedProgram) -> None:
     """Raise for dynamic dims without a maximum: memory is planned for the maximum."""
     from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     for symbol, range in exported.range_constraints.items():
-        if range.upper >= int_oo:
+        if symbol_is_type(symbol, SymT.SIZE) and range.upper >= int_oo:  # others depend on values
             raise InputError(
                 f"dynamic dim {symbol} has no maximum; give one: torch.export.Dim('name', max=512)"
             )

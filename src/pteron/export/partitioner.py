@@ -206,9 +206,19 @@ def _returns_tensors(nodes: Any) -> bool:
     )
 
 
+def why_not_on_gpu(node: torch.fx.Node) -> str | None:
+    """Why a node of an ATen graph cannot run on the GPU, or None."""
+    try:
+        _plan(node)
+    except PteronError as error:
+        return str(error)
+    return None
+
+
 def _plan(node: torch.fx.Node) -> None:
     """Plan a node, as a graph of its own, at its maximum shapes. Raises the planner's error."""
-    name = node.target.__name__
+    is_aten = isinstance(node.target, torch._ops.OpOverload)
+    name = str(node.target) if is_aten else node.target.__name__
     if not is_available(name):
         raise UnsupportedError(f"Pteron has no operator {name}")
     values = _Values()
@@ -249,7 +259,7 @@ class _Values:
         if isinstance(value, torch.Tensor):
             if value.dtype not in _DTYPES:
                 raise UnsupportedError(f"a tensor of {value.dtype}")
-            return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(_largest, value.shape)))
+            return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(largest_size, value.shape)))
         if isinstance(value, torch.SymInt):
             return SymInt(self._id())
         if isinstance(value, (list, tuple)):
@@ -265,7 +275,8 @@ class _Values:
         return self._count
 
 
-def _largest(size: int | torch.SymInt) -> int:
+def largest_size(size: int | torch.SymInt) -> int:
+    """The maximum of a dim; an error if it has none."""
     if isinstance(size, int):
         return size
     bounds = bound_sympy(size.node.expr, size.node.shape_env.var_to_range)

@@ -1,0 +1,170 @@
+"""A module that ExecuTorch cannot lower as a whole, as a callable: programs, with PyTorch between them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from pteron.errors import LoweringError
+from pteron.export.compiled import METHOD, CompiledModule, as_torch, counted, gpu_operators, host_operators
+from pteron.export.graph_passes import Functional
+from pteron.export.signature import Signature
+from pteron.export.steps import Split, step_lines
+from pteron.gpu import Device
+from pteron.runtime import GpuTensor, Program, load
+
+
+class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
+    """A part of a module that runs as a program."""
+
+    def __init__(self, source: Path | bytes, device: Device | str | None, *, was_cached: bool) -> None:
+        super().__init__()
+        self.program: Program = load(source, device=device)
+        self.was_cached = was_cached
+        self.live: Sequence[int] = ()  # positions of inputs among the arguments
+        self.on_gpu = False  # whether outputs stay on the GPU, for another program
+
+    def forward(self, *arguments: Any) -> tuple[Any, ...]:
+        method = self.program[METHOD]
+        outputs = method(*(arguments[position] for position in self.live), on_gpu=self.on_gpu)
+        if self.on_gpu:
+            return tuple(outputs)
+        pairs = zip(outputs, method.outputs, strict=True)
+        return tuple(as_torch(value, spec.dtype) for value, spec in pairs)
+
+    def describe(self) -> str:
+        """How many operators run on the GPU and on the host."""
+        on_gpu = sum((gpu_operators(graph) for graph in self.program.graphs(METHOD)), Counter[str]())
+        on_host = host_operators(self.program.file.methods)
+        named = f" ({', '.join(on_host)})" if on_host else ""
+        return (
+            f"program: {counted(on_gpu.total(), 'operator')} on the GPU, {on_host.total()} on the host{named}"
+        )
+
+
+class SteppedModule(CompiledModule):
+    """A compiled module with operators that PyTorch runs, between programs. It cannot be saved."""
+
+    def __init__(
+        self,
+        name: str,
+        functional: Functional,
+        split: Split,
+        steps: Mapping[str, ProgramStep],
+        signature: Signature,
+        values: Mapping[str, torch.Tensor],
+    ) -> None:
+        self.split, self.steps = split, steps
+        for key, step in steps.items():
+            step.live = split.parts[key].live
+            setattr(split.graph_module, key, step)
+        _keep_on_gpu(split.graph_module, self.steps, len(functional.states))
+        was_cached = all(step.was_cached for step in steps.values())
+        self._set(name, signature, functional.states, functional.written, values, was_cached)
+
+    def _run(self, leaves: Sequence[Any]) -> list[Any]:
+        """One call; new states stay on the GPU if a program computed them."""
+        given = [leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        with torch.no_grad():
+            outputs = self.split.graph_module(*self._states, *given)
+        count = len(self._states)
+        self._states = list(outputs[:count])
+        kept = [*given, *self._states, *self.split.graph_module.buffers()]
+        return _own_memory(outputs[count:], kept)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        names = ", ".join(self.split.torch_operators())
+        raise LoweringError(
+            f"{self.name} cannot be saved: a .pte file cannot contain what PyTorch runs between its programs "
+            f"({names}). Compile the module without these operators"
+        )
+
+    def close(self) -> None:
+        for step in self.steps.values():
+            step.program.close()
+
+    def __str__(self) -> str:
+        lines = [repr(self)]
+        described = step_lines(self.split, self._described)
+        lines += [f"  step {index}   {line}" for index, line in enumerate(described)]
+        lines += [f"    {name}: {reason}" for name, reason in self.split.reasons.items()]
+        how = "from the cache" if self.was_cached else "lowered now"
+        return "\n".join([*lines, f"  programs     {len(self.steps)} ({how})"])
+
+    def summary(self) -> str:
+        """What PyTorch runs, and why."""
+        uses = self.split.torch_operators()
+        named = [
+            f"{name}{f' ({reason})' if (reason := self.split.reasons.get(name)) else ''}" for name in uses
+        ]
+        operators, programs = counted(uses.total(), "operator"), counted(len(self.steps), "program")
+        return f"{programs}, and {operators} that PyTorch runs: {', '.join(named)}"
+
+    def _described(self, name: str) -> str:
+        if name in self.steps:
+            return self.steps[name].describe()
+        return "PyTorch: " + ", ".join(_operators(getattr(self.split.graph_module, name)))
+
+
+def _operators(module: GraphModule) -> list[str]:
+    counts = Counter(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+    return [f"{count} {name}" for name, count in counts.most_common()]
+
+
+def _keep_on_gpu(module: GraphModule, steps: Mapping[str, ProgramStep], states: int) -> None:
+    """Keep on the GPU what one program computes and another reads, and states. PyTorch's operators and the
+    caller get copies in host memory."""
+    graph = module.graph
+    output = graph.output_node()
+    returned = list(output.args[0])
+    chained = set(returned[:states])
+
+    def is_program(node: Node) -> bool:
+        return node.op == "call_module" and node.target in steps
+
+    copied = graph.find_nodes(op="placeholder")[:states]
+    for node in filter(is_program, graph.nodes):
+        items = list(node.users)
+        if any(item in chained or any(map(is_program, item.users)) for item in items):
+            steps[node.target].on_gpu = True
+            copied += items
+    for item in copied:
+        users = [user for user in item.users if not is_program(user)]
+        if not users:
+            continue
+        with graph.inserting_before(item.next):
+            copy = graph.call_function(_in_host_memory, (item,))
+        for user in users:
+            if user is not output:
+                user.replace_input_with(item, copy)
+        returned[states:] = [copy if value is item else value for value in returned[states:]]
+    output.args = (tuple(returned),)
+    graph.eliminate_dead_code()
+    module.recompile()
+
+
+def _in_host_memory(value: Any) -> Any:
+    return value.torch() if isinstance(value, GpuTensor) else value
+
+
+def _own_memory(outputs: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The outputs, copied where they share memory with other tensors."""
+    taken = {_address(other) for other in others if isinstance(other, torch.Tensor)}
+    found = []
+    for value in outputs:
+        if isinstance(value, torch.Tensor) and value.numel():
+            if _address(value) in taken:
+                value = value.clone()
+            taken.add(_address(value))
+        found.append(value)
+    return found
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())

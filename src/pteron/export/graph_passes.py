@@ -106,13 +106,15 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     import torch
     from executorch.exir.tracer import _default_decomposition_table
 
+    from pteron.export.complex_numbers import remove_complex
+
     aten = torch.ops.aten
     table = _default_decomposition_table()
     for operator in _kept():
         table.pop(operator, None)
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
-    return exported.run_decompositions(table)
+    return remove_complex(exported).run_decompositions(table)
 
 
 def _kept() -> tuple[Any, ...]:

@@ -300,7 +300,7 @@ def copied(exported: ExportedProgram) -> ExportedProgram:
         state_dict=exported.state_dict,
         range_constraints=dict(exported.range_constraints),
         module_call_graph=copy.deepcopy(exported.module_call_graph),
-        constants=exported.constants,
+        constants=dict(exported.constants),
         verifiers=[exported.verifier],
     )
 

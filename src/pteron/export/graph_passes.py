@@ -107,6 +107,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     from executorch.exir.tracer import _default_decomposition_table
 
     from pteron.export.complex_numbers import remove_complex
+    from pteron.export.recurrence import recurrent_decompositions
 
     aten = torch.ops.aten
     table = _default_decomposition_table()
@@ -114,6 +115,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
         table.pop(operator, None)
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
+    table.update(recurrent_decompositions())
     return remove_complex(exported).run_decompositions(table)
 
 

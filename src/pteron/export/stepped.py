@@ -28,15 +28,17 @@ class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
         self.program: Program = load(source, device=device)
         self.was_cached = was_cached
         self.live: Sequence[int] = ()  # positions of inputs among the arguments
+        self.returns_tuple = True
         self.on_gpu = False  # whether outputs stay on the GPU, for another program
 
-    def forward(self, *arguments: Any) -> tuple[Any, ...]:
+    def forward(self, *arguments: Any) -> Any:
         method = self.program[METHOD]
         outputs = method(*(arguments[position] for position in self.live), on_gpu=self.on_gpu)
         if self.on_gpu:
             return tuple(outputs)
         pairs = zip(outputs, method.outputs, strict=True)
-        return tuple(as_torch(value, spec.dtype) for value, spec in pairs)
+        found = tuple(as_torch(value, spec.dtype) for value, spec in pairs)
+        return found if self.returns_tuple else found[0]
 
     def describe(self) -> str:
         """How many operators run on the GPU and on the host."""
@@ -62,7 +64,7 @@ class SteppedModule(CompiledModule):
     ) -> None:
         self.split, self.steps = split, steps
         for key, step in steps.items():
-            step.live = split.parts[key].live
+            step.live, step.returns_tuple = split.parts[key].live, split.parts[key].returns_tuple
             setattr(split.graph_module, key, step)
         _keep_on_gpu(split.graph_module, self.steps, len(functional.states))
         was_cached = all(step.was_cached for step in steps.values())

@@ -130,6 +130,7 @@ class Part:
 
     exported: ExportedProgram
     live: tuple[int, ...]
+    returns_tuple: bool = True
 
 
 @dataclass
@@ -268,7 +269,10 @@ def _part(
         for inner, spec in known
     ]
     specs += [InputSpec(InputKind.USER_INPUT, _argument(inner), None) for _, inner in live]
-    returned = list(module.graph.output_node().args[0])
+    output = module.graph.output_node()
+    returns_tuple = isinstance(output.args[0], (list, tuple))
+    returned = tree_leaves(output.args[0])
+    output.args = (tuple(returned),)
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, _argument(node), None) for node in returned]
     targets = {spec.target for _, spec in known}
     signature = ModuleCallSignature(
@@ -287,7 +291,7 @@ def _part(
         constants={name: value for name, value in functional.constants.items() if name in targets},
         verifiers=[functional.verifier],
     )
-    return Part(exported, tuple(position for position, _ in live))
+    return Part(exported, tuple(position for position, _ in live), returns_tuple)
 
 
 def copied(exported: ExportedProgram) -> ExportedProgram:

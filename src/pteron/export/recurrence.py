@@ -14,8 +14,8 @@ import torch
 from torch._decomp import decompositions as torch_decompositions
 from torch._higher_order_ops.scan import scan_op
 
-_UNROLLED_MAX = 64  # steps
-_BLOCK = 16  # steps in the body of a loop: each iteration costs a delegate call and copies of the state
+_UNROLLED_MAX = 32  # steps
+_BLOCK = 8  # steps in the body of a loop: each iteration costs a delegate call and copies of the state
 
 aten = torch.ops.aten
 State: TypeAlias = list[torch.Tensor]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 CONFIG = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
 _aten = torch.ops.aten
-_ASSERTIONS = (
+ASSERTIONS = (
+    _aten._assert_async.default,
     _aten._assert_async.msg,
     _aten._assert_scalar.default,
     _aten._assert_tensor_metadata.default,
@@ -65,7 +66,7 @@ def to_edge(functional: ExportedProgram) -> ExportedProgram:
 
 
 def _convert(node: Node, constants: _Constants) -> None:
-    if node.target in _ASSERTIONS:
+    if node.target in ASSERTIONS:
         node.graph.erase_node(node)
         return
     node.target = get_view_copy_of_view_op(node.target._schema) or node.target

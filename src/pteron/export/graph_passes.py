@@ -281,19 +281,10 @@ def _replace_folded(decomposed: ExportedProgram, computed: Mapping[Any, Any]) ->
 def remove_assertions(decomposed: ExportedProgram) -> None:
     """Remove checks of values. ExecuTorch does not write them, and fails on their operands. Changes its
     argument."""
-    import torch
+    from pteron.export.edge import ASSERTIONS
 
-    aten = torch.ops.aten
-    assertions = {
-        aten._assert_async.default,
-        aten._assert_async.msg,
-        aten._assert_scalar.default,
-        aten._assert_tensor_metadata.default,
-        aten.sym_constrain_range.default,
-        aten.sym_constrain_range_for_size.default,
-    }
     for node in reversed(decomposed.graph.nodes):
-        if node.target in assertions:
+        if node.target in ASSERTIONS:
             decomposed.graph.erase_node(node)
     decomposed.graph.eliminate_dead_code()
     decomposed.graph_module.recompile()

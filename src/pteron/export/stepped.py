@@ -12,10 +12,11 @@ import torch
 from torch.fx import GraphModule, Node
 
 from pteron.errors import LoweringError
-from pteron.export.compiled import METHOD, CompiledModule, as_torch, counted, gpu_operators, host_operators
+from pteron.export.compiled import METHOD, CompiledModule, Report, as_torch, counted, make_report
 from pteron.export.graph_passes import Functional
 from pteron.export.signature import Signature
 from pteron.export.steps import Split, step_lines
+from pteron.format.records import HostCall
 from pteron.gpu import Device
 from pteron.runtime import GpuTensor, Program, load
 
@@ -42,12 +43,14 @@ class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
 
     def describe(self) -> str:
         """How many operators run on the GPU and on the host."""
-        on_gpu = sum((gpu_operators(graph) for graph in self.program.graphs(METHOD)), Counter[str]())
-        on_host = host_operators(self.program.file.methods)
-        named = f" ({', '.join(on_host)})" if on_host else ""
-        return (
-            f"program: {counted(on_gpu.total(), 'operator')} on the GPU, {on_host.total()} on the host{named}"
-        )
+        report = self.report
+        on_gpu = counted(sum(uses.total() for uses in report.delegates), "operator")
+        named = f" ({', '.join(report.host)})" if report.host else ""
+        return f"program: {on_gpu} on the GPU, {report.host.total()} on the host{named}"
+
+    @property
+    def report(self) -> Report:
+        return make_report(self.program.file, self.program.graphs(METHOD))
 
 
 class SteppedModule(CompiledModule):
@@ -80,6 +83,22 @@ class SteppedModule(CompiledModule):
         kept = [*given, *self._states, *self.split.graph_module.buffers()]
         return _own_memory(outputs[count:], kept)
 
+    @property
+    def report(self) -> Report:
+        """Which operators run on the GPU, which on the host or in PyTorch, and why."""
+        reports = [step.report for step in self.steps.values()]
+        in_torch = self.split.torch_operators()
+        reasons = [
+            HostCall(name, uses, self.split.reasons.get(name, "between operators that PyTorch runs"))
+            for name, uses in in_torch.most_common()
+        ]
+        return Report(
+            reports[0].partitioner if reports else "",
+            tuple(uses for report in reports for uses in report.delegates),
+            sum((report.host for report in reports), in_torch),
+            (*reasons, *(reason for report in reports for reason in report.reasons)),
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         names = ", ".join(self.split.torch_operators())
         raise LoweringError(
@@ -95,9 +114,11 @@ class SteppedModule(CompiledModule):
         lines = [repr(self)]
         described = step_lines(self.split, self._described)
         lines += [f"  step {index}   {line}" for index, line in enumerate(described)]
-        lines += [f"    {name}: {reason}" for name, reason in self.split.reasons.items()]
+        lines += [f"    {reason}" for reason in self.report.reasons]
         how = "from the cache" if self.was_cached else "lowered now"
-        return "\n".join([*lines, f"  programs     {len(self.steps)} ({how})"])
+        if self.steps:
+            lines.append(f"  programs     {len(self.steps)} ({how})")
+        return "\n".join(lines)
 
     def summary(self) -> str:
         """What PyTorch runs, and why."""

@@ -1,6 +1,6 @@
 """`pteron.compile` of modules that cannot be one program: steps, complex numbers, loops."""
 
-# mypy: disable-error-code="misc, attr-defined"
+# mypy: disable-error-code="misc, attr-defined, untyped-decorator"
 # (torch is untyped to mypy, and so are classes that derive from its own)
 
 from __future__ import annotations

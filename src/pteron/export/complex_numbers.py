@@ -94,8 +94,9 @@ class _Rewriter:
     def whole(self, node: Node) -> Node:
         """The complex tensor of a pair, for operators without a rule."""
         pair = self.pairs.get(node)
-        is_made = pair is None or (node.op == "call_function" and node.target not in _RULES)
-        return node if is_made else self.call(aten.complex.default, pair.real, pair.imag)
+        if pair is None or (node.op == "call_function" and node.target not in _RULES):
+            return node
+        return self.call(aten.complex.default, pair.real, pair.imag)
 
     def _rewrite(self, node: Node) -> None:
         if not _is_complex(node) and not any(map(_is_complex, [*node.all_input_nodes, *node.args])):

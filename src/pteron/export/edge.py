@@ -153,6 +153,7 @@ class _Constants:
         with graph.inserting_before(next(iter(graph.nodes))):
             node = graph.placeholder(name)
         node.meta["val"] = self._fake.from_tensor(tensor, static_shapes=True)
+        node.meta["val"].constant = tensor  # ExecuTorch's fusions read the number
         spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name, persistent=True)
         program.graph_signature.input_specs.insert(0, spec)
         return node

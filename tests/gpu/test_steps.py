@@ -139,7 +139,7 @@ def test_branches_on_values() -> None:
 
 
 def test_torch_compile_falls_back_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no trace")
 
     monkeypatch.setattr(torch.export, "export", fail)

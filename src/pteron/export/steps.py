@@ -297,10 +297,16 @@ def _part(
 def copied(exported: ExportedProgram) -> ExportedProgram:
     """A copy for lowering, which changes its argument; weights are shared."""
     module = _copied(exported.graph_module)
+    signature = copy.deepcopy(exported.graph_signature)
+    pairs = zip(exported.graph.nodes, module.graph.nodes, strict=True)
+    names = {old.name: new.name for old, new in pairs}  # a copy renames nodes named like builtins
+    for spec in (*signature.input_specs, *signature.output_specs):
+        if isinstance(spec.arg, (TensorArgument, SymIntArgument)):
+            spec.arg.name = names[spec.arg.name]
     return ExportedProgram(
         root=module,
         graph=module.graph,
-        graph_signature=copy.deepcopy(exported.graph_signature),
+        graph_signature=signature,
         state_dict=exported.state_dict,
         range_constraints=dict(exported.range_constraints),
         module_call_graph=copy.deepcopy(exported.module_call_graph),

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import pteron
-from pteron import CompiledModule, DtypeError, InputError, LoweringError, ShapeError
-from pteron.export import lowering
+from pteron import CompiledModule, DtypeError, InputError, ShapeError
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect.report import inspect_lines
 
@@ -291,18 +290,6 @@ def test_upsampling_with_dynamic_dims(mode: str) -> None:
         x = torch.randn(batch, 4, height, 3)
         with torch.no_grad():
             same(compiled(x), module(x))
-
-
-def test_errors_of_executorch_name_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise RuntimeError("no place for an output")
-
-    monkeypatch.setattr(lowering, "_for_pteron", refuse)
-    with pytest.raises(
-        LoweringError, match=r"cannot lower ReLU \(RuntimeError: no place for an output\)"
-    ) as raised:
-        pteron.compile(nn.ReLU(), (torch.randn(3, 5),), use_cache=False)
-    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_channels_last() -> None:

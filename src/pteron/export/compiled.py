@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from pteron.format.records import HostCall, KernelCall, ProgramFile, TensorRecor
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.graph import Graph
 from pteron.host.tensors import to_torch
 from pteron.runtime import GpuTensor, Program, load
 
@@ -29,41 +29,37 @@ if TYPE_CHECKING:
     import torch
 
 
-class CompiledModule:
+class CompiledModule(ABC):
     """A compiled module: `compiled(*inputs, **kwargs)` returns what the module would return.
     `print(compiled)` shows which operators run on the GPU and which on the host.
 
-    If the module writes to a buffer, the program has its own copy, which persists between calls; the module's
-    buffer does not change. `reset()` restores the values from compile time. Writes to inputs change the
-    caller's tensors. Outputs never share memory with inputs.
+    If the module writes to a buffer, the compiled module has its own copy, which persists between calls; the
+    module's buffer does not change. `reset()` restores the values from compile time. Writes to inputs change
+    the caller's tensors. Outputs never share memory with inputs.
     """
+
+    cache_file: Path | None = None  # of the program
 
     def __init__(
         self,
-        source: Path | bytes,
-        device: Device | str | None = None,
-        signature: Signature | None = None,
+        name: str,
+        signature: Signature,
+        states: Sequence[torch.Tensor],  # first values of buffers that the module writes to
+        written: Sequence[int],  # positions of inputs that the module writes to
         *,
-        origin: str = "loaded",  # or "lowered now" or "from the cache"
+        was_cached: bool,
     ) -> None:
-        self.was_cached = origin == "from the cache"
-        self.cache_file = source if isinstance(source, Path) and origin != "loaded" else None
-        self._origin = f"{source if isinstance(source, Path) else 'not cached'} ({origin})"
-        self.program: Program = load(source, device=device)
-        self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
-        file = self.program.file
-        self.signature = signature or Signature.from_metadata(file.metadata)
-        self.name = str(file.metadata.get("module", ""))
-        self._written = tuple(file.metadata["written"])
-        self._initial = [_initial_state(file, index) for index in range(len(file.metadata["states"]))]
-        self._states: list[Any] = list(self._initial)
+        self.name, self.signature, self.was_cached = name, signature, was_cached
+        self._written = tuple(written)
+        self._initial = tuple(states)
+        self._states: Sequence[Any] = self._initial
         self._lock = new_lock() if self._initial else contextlib.nullcontext()
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> CompiledModule:
+    @staticmethod
+    def load(path: str | os.PathLike[str], device: Device | str | None = None) -> CompiledModule:
         """A module that `save` wrote, to be called as before. Import the classes of its inputs and outputs
         before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
-        return cls(Path(path), device)
+        return WholeModule(Path(path), device)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         import torch
@@ -72,42 +68,43 @@ class CompiledModule:
         leaves = self.signature.check(given)
         for position in self._written:
             _check_writable(self.signature.leaves[position].name, given[position])
+        count = len(self._initial)
         with self._lock:  # calls share the states
-            outputs = self._run(leaves)
+            outputs = self._run(self._states, leaves)
+            self._states = outputs[:count]
+        values = outputs[count:]
         with torch.no_grad():
-            for position, value in zip(self._written, outputs, strict=False):
+            for position, value in zip(self._written, values, strict=False):
                 _write(given[position], value)
-        return self.signature.unflatten(outputs[len(self._written) :])
+        return self.signature.unflatten(values[len(self._written) :])
 
     def reset(self) -> None:
         """Restore the buffers that the module writes to, to their values at compile time."""
         with self._lock:
-            self._states = list(self._initial)
+            self._states = self._initial
 
-    def _run(self, leaves: Sequence[Any]) -> list[Any]:
-        """One call; new states stay on the GPU."""
-        method, count = self.program[METHOD], len(self._states)
-        outputs = method(*self._states, *leaves, on_gpu=count > 0)
-        specs = method.outputs
-        found = [
-            _as_torch(value, spec.dtype) for value, spec in zip(outputs[count:], specs[count:], strict=True)
-        ]
-        self._states = list(outputs[:count])
-        return found
+    @abstractmethod
+    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        """The new states, the new values of written inputs, and the outputs. States may be on the GPU."""
 
     @property
+    @abstractmethod
+    def program(self) -> Program:
+        """The program, to be called with flat inputs."""
+
+    @property
+    @abstractmethod
     def report(self) -> Report:
         """Which operators run on the GPU, which on the host, and why."""
-        return make_report(self.program.file, self.program.graphs(METHOD))
 
+    @abstractmethod
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as a .pte file, for `CompiledModule.load` and for `pteron.load`, where inputs and
         outputs are flat."""
-        Path(path).write_bytes(contents(self._bytes))
 
+    @abstractmethod
     def close(self) -> None:
         """Free GPU memory."""
-        self.program.close()
 
     def __enter__(self) -> CompiledModule:
         return self
@@ -117,6 +114,52 @@ class CompiledModule:
 
     def __repr__(self) -> str:
         return f"<pteron.CompiledModule {self.name}>"
+
+
+class WholeModule(CompiledModule):
+    """A compiled module that is one program."""
+
+    def __init__(
+        self,
+        source: Path | bytes,
+        device: Device | str | None = None,
+        signature: Signature | None = None,
+        *,
+        origin: str = "loaded",  # or "lowered now" or "from the cache"
+    ) -> None:
+        self.cache_file = source if isinstance(source, Path) and origin != "loaded" else None
+        self._origin = f"{source if isinstance(source, Path) else 'not cached'} ({origin})"
+        self._program = load(source, device=device)
+        self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
+        file = self._program.file
+        signature = signature or Signature.from_metadata(file.metadata)
+        super().__init__(
+            str(file.metadata.get("module", "")),
+            signature,
+            [_initial_state(file, index) for index in range(len(file.metadata["states"]))],
+            file.metadata["written"],
+            was_cached=origin == "from the cache",
+        )
+
+    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        method, count = self._program[METHOD], len(states)
+        outputs = method(*states, *leaves, on_gpu=count > 0)
+        values = zip(outputs[count:], method.outputs[count:], strict=True)
+        return [*outputs[:count], *(as_torch(value, spec.dtype) for value, spec in values)]
+
+    @property
+    def program(self) -> Program:
+        return self._program
+
+    @property
+    def report(self) -> Report:
+        return make_report(self._program)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_bytes(contents(self._bytes))
+
+    def close(self) -> None:
+        self._program.close()
 
     def __str__(self) -> str:
         size = f"  program      {len(self._bytes) / 1e6:,.1f} MB, {self._origin}"
@@ -142,7 +185,7 @@ def _initial_state(file: ProgramFile, index: int) -> torch.Tensor:
     return to_torch(data.reshape(tensor.sizes), tensor.dtype)
 
 
-def _as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
+def as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
     """An output as a torch tensor. It may be a GPU tensor, or an array if no input was a tensor."""
     if isinstance(value, GpuTensor):
         return value.torch()
@@ -184,17 +227,18 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         delegated, hosted = sum(uses.total() for uses in self.delegates), self.host.total()
-        parts = _counted(len(self.delegates), "delegate")
-        yield f"  on the GPU   {_counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
+        parts = counted(len(self.delegates), "delegate")
+        yield f"  on the GPU   {counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
         for index, uses in enumerate(self.delegates):
-            yield f"    delegate {index}   {_counted(uses.total(), 'operator')}: {_listed(uses)}"
+            yield f"    delegate {index}   {counted(uses.total(), 'operator')}: {_listed(uses)}"
         names = f": {_listed(self.host)}" if hosted else ""
         share = hosted / max(1, hosted + delegated)
-        yield f"  on the host  {_counted(hosted, 'operator')}, {share:.0%}{names}"
+        yield f"  on the host  {counted(hosted, 'operator')}, {share:.0%}{names}"
         yield from (f"    {reason}" for reason in self.reasons)
 
 
-def make_report(file: ProgramFile, graphs: Sequence[Graph]) -> Report:
+def make_report(program: Program) -> Report:
+    file, graphs = program.file, program.graphs(METHOD)
     delegates = (Counter(node.name for node in graph.nodes if node.name not in _NO_WORK) for graph in graphs)
     host = Counter(
         record.operators[call.operator]
@@ -205,7 +249,7 @@ def make_report(file: ProgramFile, graphs: Sequence[Graph]) -> Report:
     return Report(file.metadata["partitioner"], tuple(delegates), host, file.host_calls)
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pteron.errors import FormatError, InputError, LoweringError, PteronError, UnsupportedError
 from pteron.export import cache
 from pteron.export.cache import content_key
-from pteron.export.compiled import CompiledModule, state_key
+from pteron.export.compiled import CompiledModule, WholeModule, state_key
 from pteron.export.dims import DimNames, recorded_restrictions
-from pteron.export.graph_passes import decompose, fold_constants, make_functional
+from pteron.export.graph_passes import Functional, decompose, fold_constants, make_functional
 from pteron.export.lowering import Options, check_inference, exporting, lower, quiet
-from pteron.export.signature import Signature, dim_names, dim_ranges, input_leaves
+from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.tied_weights import untie_quantized_weights
 from pteron.export.trees import register_dataclasses
 from pteron.extras import check_installed
 from pteron.gpu import Device
+from pteron.runtime import Program, load
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+    from pteron.export.stepped import SteppedModule
 
 
 def compile(
@@ -36,6 +41,7 @@ def compile(
     partitioner: str = "pteron",
     device: Device | str | None = None,
     use_cache: bool = True,
+    fullgraph: bool = False,
 ) -> CompiledModule:
     """A callable that runs `module` on the GPU, in inference mode.
 
@@ -47,6 +53,9 @@ def compile(
     `partitioner` chooses the operators that run on the GPU: "pteron" takes all that Pteron can run; "vulkan"
     and "webgpu" keep to what ExecuTorch's partitioners of that name take, so that ExecuTorch's own runtimes
     can run the program too.
+
+    PyTorch runs what ExecuTorch cannot write (svd, fft, custom operators), between programs; a warning names
+    it. With `fullgraph` that is a LoweringError that lists all of it.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     from torch.export import ExportedProgram
@@ -58,7 +67,8 @@ def compile(
     else:
         exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
         name = type(module).__name__
-    return compile_exported(exported, name, Options(partitioner, force_fp16), device, use_cache)
+    options = Options(partitioner, force_fp16)
+    return compile_exported(exported, name, options, device, use_cache=use_cache, fullgraph=fullgraph)
 
 
 def export(
@@ -77,14 +87,29 @@ def export(
 
     register_dataclasses((args, kwargs))
     args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
-    with exporting(), torch.no_grad(), _in_inference(module), module.register_forward_hook(register_outputs):
+    with (
+        exporting(),
+        torch.no_grad(),
+        _in_inference(module),
+        module.register_forward_hook(register_outputs),
+        _tracing(type(module).__name__),
+    ):
         return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
 
 
 def compile_exported(
-    exported: ExportedProgram, name: str, options: Options, device: Device | str | None, use_cache: bool
+    exported: ExportedProgram,
+    name: str,
+    options: Options,
+    device: Device | str | None,
+    *,
+    use_cache: bool,
+    fullgraph: bool,
 ) -> CompiledModule:
-    """Lower an exported program, or load it from the cache."""
+    """Lower an exported program, or load it from the cache. PyTorch runs what cannot be lowered; with
+    `fullgraph` that is an error."""
+    from pteron.export.steps import find_unlowerable
+
     check_inference(exported)
     signature = Signature.of(exported)
     interface = {"module": name, **signature.metadata()}
@@ -93,45 +118,210 @@ def compile_exported(
         found = cache.find(key) if use_cache else None
         if found is not None:
             try:
-                return CompiledModule(found, device, signature, origin="from the cache")
+                return WholeModule(found, device, signature, origin="from the cache")
             except UnsupportedError:
                 raise
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
-        program = _lower(exported, name, options, signature)
-        source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
-        return CompiledModule(source, device, signature, origin="lowered now")
+        with recorded_restrictions() as restrictions:
+            prepared = _prepare(exported, name)
+            lowering = _Lowering(name, options, use_cache, restrictions)
+            graph_module = prepared.functional.exported.graph_module
+            unlowerable, failure = find_unlowerable(graph_module), None
+            if not unlowerable:
+                try:
+                    program = lowering.whole(prepared, interface)
+                    source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
+                    return WholeModule(source, device, signature, origin="lowered now")
+                except (_NotLoweredError, FormatError) as error:
+                    unlowerable, failure = find_unlowerable(graph_module, with_unbacked=False), error
+            if fullgraph:
+                raise _not_whole(name, unlowerable, failure) from failure
+            return _in_steps(prepared, unlowerable, lowering, signature, device)
 
 
-def _lower(exported: ExportedProgram, name: str, options: Options, signature: Signature) -> bytes:
-    """Lower; an error names the module and the cause."""
-    names = dim_names(exported)
+@dataclass(frozen=True)
+class _Prepared:
+    """A program without writes, before it is lowered."""
+
+    functional: Functional
+    states: list[torch.Tensor]  # first values of buffers that the module writes to
+    dims: InputDims
+
+
+def _prepare(exported: ExportedProgram, name: str) -> _Prepared:
+    """The program decomposed, with constants folded, without writes."""
+    dims = InputDims.of(exported)
     try:
-        with quiet(), recorded_restrictions() as restrictions:
+        with quiet():
             decomposed = decompose(exported)
             untie_quantized_weights(decomposed)
             fold_constants(decomposed)
             functional = make_functional(decomposed)
-            lowered = lower(functional.exported, options)
-            check_dims(signature, lowered.edge.exported_program(), names, restrictions)
-            values = {**exported.state_dict, **exported.constants}
-            states = [values[state] for state in functional.states]
-            metadata = {"module": name, "states": functional.states, "written": functional.written}
-            return lowered.write({**metadata, **signature.metadata()}, dict(_state_data(states)))
-    except PteronError as error:
-        raise type(error)(f"{name}: {error}") from error
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # ExecuTorch's passes wrap exceptions
-            cause = cause.__cause__
-        first = next(iter(str(cause).splitlines()), "")
-        raise LoweringError(f"ExecuTorch cannot lower {name} ({type(cause).__name__}: {first})") from error
+        raise LoweringError(f"PyTorch cannot decompose {name} ({first_line(error)})") from error
+    values = {**exported.state_dict, **exported.constants}
+    return _Prepared(functional, [values[state].detach() for state in functional.states], dims)
 
 
-def check_dims(
-    declared: Signature, lowered: ExportedProgram, names: DimNames, restrictions: Mapping[Any, str]
-) -> None:
-    """Raise if lowering fixed or restricted a dynamic dim."""
+class _NotLoweredError(Exception):
+    """ExecuTorch cannot lower a program: PyTorch runs it instead."""
+
+
+@dataclass(frozen=True)
+class _Lowering:
+    """How the programs of a module are lowered."""
+
+    name: str  # of the module
+    options: Options
+    use_cache: bool
+    restrictions: Mapping[Any, str]  # of dims
+
+    def whole(self, prepared: _Prepared, interface: Mapping[str, Any]) -> bytes:
+        """The module as one program."""
+        from pteron.export.steps import copied
+
+        functional = prepared.functional
+        metadata = {**interface, "states": functional.states, "written": functional.written}
+        data = dict(_state_data(prepared.states))
+        return self._write(copied(functional.exported), prepared.dims, metadata, data)
+
+    def part(self, part: ExportedProgram, dims: InputDims) -> tuple[Path | bytes, bool]:
+        """A part of the module as a program, and whether it was cached. Changes the part."""
+        key = content_key(part, self.options, "") if self.use_cache else ""
+        found = cache.find(key) if self.use_cache else None
+        if found is not None:
+            return found, True
+        program = self._write(part, dims, {}, {})
+        return (cache.keep(key, program) if self.use_cache else None) or program, False
+
+    def _write(
+        self,
+        program: ExportedProgram,
+        dims: InputDims,
+        metadata: Mapping[str, Any],
+        data: Mapping[str, bytes],
+    ) -> bytes:
+        try:
+            with quiet():
+                lowered = lower(program, self.options)
+                self.check(dims, lowered.edge.exported_program())
+                return lowered.write(metadata, data)
+        except LoweringError:
+            raise
+        except Exception as error:
+            raise _NotLoweredError(f"ExecuTorch cannot lower it ({first_line(error)})") from error
+
+    def check(self, declared: InputDims, lowered: ExportedProgram) -> None:
+        """Raise if lowering fixed or restricted a dynamic dim."""
+        problem = restricted_dim(declared, lowered, self.restrictions)
+        if problem is not None:
+            raise LoweringError(f"{self.name}: {problem}")
+
+
+def _in_steps(
+    prepared: _Prepared,
+    unlowerable: Mapping[Any, str],
+    lowering: _Lowering,
+    signature: Signature,
+    device: Device | str | None,
+) -> SteppedModule:
+    """Programs for what can be lowered; a warning names what PyTorch runs."""
+    from pteron.export.stepped import SteppedModule
+    from pteron.export.steps import split
+
+    lowering.check(prepared.dims, prepared.functional.exported)
+    steps = split(prepared.functional.exported, unlowerable)
+    dims = {key: InputDims.of(part.exported) for key, part in steps.parts.items()}
+    programs: dict[str, Program] = {}
+    were_cached: list[bool] = []
+    for key, part in list(steps.parts.items()):
+        try:
+            source, was_cached = lowering.part(part.exported, dims[key])
+            programs[key] = load(source, device=device)
+            were_cached.append(was_cached)
+        except (_NotLoweredError, LoweringError, FormatError) as error:
+            steps.keep_in_torch(key, str(error))
+    steps.finish()
+    module = SteppedModule(
+        lowering.name,
+        signature,
+        steps,
+        programs,
+        prepared.states,
+        prepared.functional.written,
+        was_cached=all(were_cached),
+    )
+    warnings.warn(f"{module.name}: {module.summary()}; fullgraph=True makes this an error", stacklevel=4)
+    return module
+
+
+def _not_whole(name: str, unlowerable: Mapping[Any, str], failure: Exception | None) -> LoweringError:
+    from pteron.export.steps import reasons_by_operator
+
+    listed = [f"{operator}: {reason}" for operator, reason in reasons_by_operator(unlowerable).items()]
+    if failure is not None:
+        listed.insert(0, str(failure))
+    return LoweringError(
+        f"{name} cannot be one program. Without fullgraph=True, PyTorch runs what a program cannot contain:"
+        + "".join(f"\n  {line}" for line in listed)
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """The type and the first line of the innermost exception that has a message: ExecuTorch's passes wrap
+    exceptions."""
+    said, cause = error, error.__cause__
+    while cause is not None:
+        if str(cause).strip():
+            said = cause
+        cause = cause.__cause__
+    lines = [line.strip() for line in str(said).splitlines() if line.strip()]
+    return f"{type(said).__name__}: {lines[0]}" if lines else type(said).__name__
+
+
+@contextmanager
+def _tracing(name: str) -> Iterator[None]:
+    """Explain errors of torch.export."""
+    from torch._dynamo.exc import UserError
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    try:
+        yield
+    except GuardOnDataDependentSymNode as error:
+        raise LoweringError(
+            f"{name} branches on the values of a tensor, which torch.export cannot trace "
+            f"({first_line(error)}). Use torch.where or torch.cond there, or torch.compile(module, "
+            "backend='pteron'), which runs the branch in Python"
+        ) from error
+    except (UserError, PteronError):
+        raise  # about the caller's arguments
+    except Exception as error:
+        raise LoweringError(
+            f"torch.export cannot trace {name} ({first_line(error)}). If the module runs in eager mode, use "
+            "torch.compile(module, backend='pteron'), which runs in Python what cannot be traced"
+        ) from error
+
+
+@dataclass(frozen=True)
+class InputDims:
+    """The dims of a program's inputs."""
+
+    names: DimNames
+    leaves: list[Leaf]
+    ranges: dict[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, exported: ExportedProgram) -> InputDims:
+        names = dim_names(exported)
+        return cls(names, input_leaves(exported, names), dim_ranges(exported, names))
+
+
+def restricted_dim(
+    declared: InputDims, lowered: ExportedProgram, restrictions: Mapping[Any, str]
+) -> str | None:
+    """Which dynamic dim lowering fixed or restricted, and which operator is the cause."""
+    names = declared.names
     causes = {names.expression(symbol): cause for symbol, cause in restrictions.items()}
     ranges = dim_ranges(lowered, names)
     found = input_leaves(lowered, names)
@@ -146,10 +336,11 @@ def check_dims(
                 continue
             limit = f"be {kept}" if dim != kept else f"be from {low} to {high}"
             cause = causes.get(dim, "lowering")
-            raise LoweringError(
+            return (
                 f"dim {position} of {before.name} ({dim}) is declared as dynamic, from {least} to {most}, but"
                 f" {cause} requires it to {limit}: declare that, or change the call of {cause}"
             )
+    return None
 
 
 def _state_data(states: Sequence[torch.Tensor]) -> Iterator[tuple[str, bytes]]:

@@ -5,6 +5,8 @@ Dynamo passes parameters and buffers as inputs, and sizes of dynamic dims as int
 become constants of the program. It is lowered again if one is replaced, or written by an operation that
 increments its version (writes through `.data` or NumPy do not). Buffers that the graph writes to stay inputs
 and are written back; buffers that change often between calls become inputs.
+
+A graph that cannot be lowered runs in eager mode, with a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from torch.export import Dim
 from torch.fx import GraphModule
 from torch.utils._sympy.numbers import int_oo
 
-from pteron.errors import InputError, ShapeError
+from pteron.errors import InputError, LoweringError
 from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.graph_passes import written_buffers
@@ -31,6 +33,7 @@ from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 
 _PROGRAMS_KEPT = 16  # per captured graph, for different shapes
+_CALL_OPTIONS = {"device": None, "use_cache": True, "fullgraph": False}
 _CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an input
 
 
@@ -39,18 +42,18 @@ def backend(
 ) -> Callable[..., Any]:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
-    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device` and `use_cache`, as in
+    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `use_cache` and `fullgraph`, as in
     `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     chosen = dict(options or {})
-    device, use_cache = chosen.pop("device", None), chosen.pop("use_cache", True)
+    call = {name: chosen.pop(name, value) for name, value in _CALL_OPTIONS.items()}
     known = [field.name for field in fields(Options)]
     if unknown := [name for name in chosen if name not in known]:
         raise InputError(
-            f"unknown options: {', '.join(unknown)}; known are {', '.join(known)}, device and use_cache"
+            f"unknown options: {', '.join(unknown)}; known are {', '.join([*known, *_CALL_OPTIONS])}"
         )
-    return CapturedGraph(Capture(graph_module), Options(**chosen), device, use_cache)
+    return CapturedGraph(Capture(graph_module), Options(**chosen), **call)
 
 
 @dataclass
@@ -61,18 +64,36 @@ class CapturedGraph:
     options: Options
     device: Any
     use_cache: bool
+    fullgraph: bool
+    is_eager: bool = False  # whether it could not be lowered
     _lock: threading.RLock = field(default_factory=new_lock)
     _constants: list[_Seen] = field(default_factory=list)
     _changes: Counter[int] = field(default_factory=Counter)
     _programs: list[_Lowered] = field(default_factory=list)
 
     def __call__(self, *inputs: Any) -> Any:
-        with self._lock:
-            lowered = self._find(inputs)
+        lowered = self._lowered(inputs)
         if lowered is None:
-            with exporting(), self._lock:  # lock order: exporting() first, everywhere
-                lowered = self._find(inputs) or self._lower(inputs)
+            return self.capture.graph_module(*inputs)
         return lowered.compiled(*(inputs[position] for position in lowered.live))
+
+    def _lowered(self, inputs: Sequence[Any]) -> _Lowered | None:
+        """The program for these inputs; None if the graph cannot be lowered."""
+        if self.is_eager:
+            return None
+        with self._lock:
+            found = self._find(inputs)
+        if found is not None:
+            return found
+        with exporting(), self._lock:  # lock order: exporting() first, everywhere
+            try:
+                return self._find(inputs) or self._lower(inputs)
+            except LoweringError as error:
+                if self.fullgraph:
+                    raise
+                warnings.warn(f"a graph of torch.compile runs in eager mode: {error}", stacklevel=3)
+                self.is_eager = True
+                return None
 
     @property
     def programs(self) -> tuple[CompiledModule, ...]:
@@ -105,9 +126,16 @@ class CapturedGraph:
             constants = [position for position in constants if position not in written]
             exported, live = self._export(inputs, constants)
         self._constants = [_Seen.of(position, inputs[position]) for position in constants]
-        compiled = compile_exported(exported, self.capture.name, self.options, self.device, self.use_cache)
+        compiled = compile_exported(
+            exported,
+            self.capture.name,
+            self.options,
+            self.device,
+            use_cache=self.use_cache,
+            fullgraph=self.fullgraph,
+        )
         if not compiled.signature.fits([inputs[position] for position in live]):
-            raise ShapeError(f"{self.capture.name}: torch.export specialised it to other shapes")
+            raise LoweringError(f"{self.capture.name}: torch.export specialised it to other shapes")
         lowered = _Lowered(compiled, live, self.capture.free_numbers(inputs))
         self._programs.insert(0, lowered)
         del self._programs[_PROGRAMS_KEPT:]

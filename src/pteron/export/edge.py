@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 CONFIG = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
 _aten = torch.ops.aten
-_ASSERTIONS = (
-    _aten._assert_async.msg,
-    _aten._assert_scalar.default,
-    _aten._assert_tensor_metadata.default,
-    _aten.sym_constrain_range.default,
-    _aten.sym_constrain_range_for_size.default,
-)
 _TO_FLOAT = (_aten.div.Tensor, _aten.atan2.default)  # of integers
 _CAST_TO_FIRST = (_aten.copy.default, _aten.fill.Tensor)  # results have the first operand's type
 _KINDS = ELEMENTWISE_TYPE_PROMOTION_KIND
@@ -65,9 +58,6 @@ def to_edge(functional: ExportedProgram) -> ExportedProgram:
 
 
 def _convert(node: Node, constants: _Constants) -> None:
-    if node.target in _ASSERTIONS:
-        node.graph.erase_node(node)
-        return
     node.target = get_view_copy_of_view_op(node.target._schema) or node.target
     _promote(node, constants)
     if should_lower_to_edge(node.target):

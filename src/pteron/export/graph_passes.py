@@ -47,6 +47,7 @@ def make_functional(decomposed: ExportedProgram) -> Functional:
     # ExecuTorch stores structures too, but not those of every class; CompiledModule handles them.
     _describe_flat(decomposed, len(names) + len(inputs), len(signature.output_specs))
     _copy_returned_constants(decomposed)
+    _merge_returned_clones(decomposed)
     return Functional(decomposed, tuple(names), written)
 
 
@@ -110,6 +111,8 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     import torch
     from executorch.exir.tracer import _default_decomposition_table
 
+    from pteron.export.complex_numbers import remove_complex
+    from pteron.export.recurrence import recurrent_decompositions
     from pteron.export.transformer_operators import encoder_layer, multi_head_attention
 
     aten = torch.ops.aten
@@ -119,11 +122,14 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.matmul.default] = _matmul
     table.update(own_decompositions())
+    table.update(recurrent_decompositions())
     table[aten.split_with_sizes.default] = _split_with_sizes
     table[aten.unbind.int] = _unbind
     table[aten._native_multi_head_attention.default] = multi_head_attention
     table[aten._transformer_encoder_layer_fwd.default] = encoder_layer
-    return exported.run_decompositions(table)
+    decomposed = remove_complex(exported).run_decompositions(table)
+    _remove_assertions(decomposed)
+    return decomposed
 
 
 def _kept() -> tuple[Any, ...]:
@@ -144,6 +150,28 @@ def _kept() -> tuple[Any, ...]:
         aten.replication_pad3d.default,
         aten.upsample_nearest2d.vec,
     )
+
+
+def _remove_assertions(decomposed: ExportedProgram) -> None:
+    """Remove checks of values: no kernel can stop a program."""
+    import torch
+
+    aten = torch.ops.aten
+    assertions = (
+        aten._assert_async.default,
+        aten._assert_async.msg,
+        aten._assert_scalar.default,
+        aten._assert_tensor_metadata.default,
+        aten.sym_constrain_range.default,
+        aten.sym_constrain_range_for_size.default,
+    )
+    for module in decomposed.graph_module.modules():  # the program and its branches of control flow
+        if isinstance(module, torch.fx.GraphModule):
+            for node in reversed(module.graph.nodes):
+                if node.target in assertions:
+                    module.graph.erase_node(node)
+            module.graph.eliminate_dead_code()
+            module.recompile()
 
 
 def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:
@@ -332,4 +360,21 @@ def _copy_returned_constants(exported: ExportedProgram) -> None:
         returned[index] = copy
         specs[index].arg.name = copy.name
     output.args = (tuple(returned),)
+    exported.graph_module.recompile()
+
+
+def _merge_returned_clones(exported: ExportedProgram) -> None:
+    """Return a value twice in place of the value and its clone: delegates drop clones, and would have fewer
+    outputs than they are called with."""
+    import torch
+
+    graph, specs = exported.graph, exported.graph_signature.output_specs
+    output = graph.output_node()
+    returned = list(output.args[0])
+    for index, node in enumerate(returned):
+        while getattr(node, "target", None) is torch.ops.aten.clone.default and node.args[0] in returned:
+            node = returned[index] = node.args[0]
+            specs[index].arg.name = node.name
+    output.args = (tuple(returned),)
+    graph.eliminate_dead_code()
     exported.graph_module.recompile()

@@ -32,6 +32,7 @@ from executorch.backends.xnnpack._passes import FuseBatchNormPass
 from executorch.exir.backend import partitioner as exir
 from executorch.exir.backend.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from executorch.exir.backend.utils import DelegateMappingBuilder, tag_constant_data, tag_mutated_buffer
+from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.spec_prop_pass import make_spec
@@ -140,23 +141,36 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
         self.reasons: dict[torch.fx.Node, str] = {}
 
     def partition(self, exported_program: ExportedProgram) -> exir.PartitionResult:
-        module = exported_program.graph_module
-        support = _Support(module)
-        tags = {}
-        for part in CapabilityBasedPartitioner(
-            module, support, allows_single_node_partition=True
-        ).propose_partitions():
-            if _returns_tensors(part.nodes):
-                tag = f"tag{part.id}"
-                tags[tag] = self.delegation_spec
-                for node in part.nodes:
-                    node.meta["delegation_tag"] = tag
+        self.reasons = {}
+        tags: list[str] = []
+        self._tag(exported_program.graph_module, tags)
         tag_constant_data(exported_program)
         tag_mutated_buffer(exported_program)
-        self.reasons = {
-            node: reason for node in module.graph.nodes if (reason := support.reason(node)) is not None
-        }
-        return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+        specs = dict.fromkeys(tags, self.delegation_spec)
+        return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=specs)
+
+    def _tag(self, module: torch.fx.GraphModule, tags: list[str]) -> None:
+        """Tag the nodes of each delegate, also inside branches and bodies of loops."""
+        support = _Support(module)
+        partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
+        for part in partitioner.propose_partitions():
+            if _returns_tensors(part.nodes):
+                tags.append(f"tag{len(tags)}")
+                for node in part.nodes:
+                    node.meta["delegation_tag"] = tags[-1]
+        inner = get_control_flow_submodules(module)
+        for _, body, _ in inner:
+            self._tag(body, tags)
+        for node in module.graph.nodes:
+            reason = support.reason(node)
+            if reason is not None and not _is_control_flow(node):
+                self.reasons[node] = reason
+
+
+def _is_control_flow(node: torch.fx.Node) -> bool:
+    if node.target is operator.getitem:
+        node = node.args[0]
+    return isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
@@ -213,9 +227,19 @@ def _returns_tensors(nodes: Any) -> bool:
     )
 
 
+def why_not_on_gpu(node: torch.fx.Node) -> str | None:
+    """Why a node of an ATen graph cannot run on the GPU, or None."""
+    try:
+        _plan(node)
+    except PteronError as error:
+        return str(error)
+    return None
+
+
 def _plan(node: torch.fx.Node) -> None:
     """Plan a node, as a graph of its own, at its maximum shapes. Raises the planner's error."""
-    name = node.target.__name__
+    is_aten = isinstance(node.target, torch._ops.OpOverload)
+    name = str(node.target) if is_aten else node.target.__name__
     if not is_available(name):
         raise UnsupportedError(f"Pteron has no operator {name}")
     values = _Values()
@@ -256,7 +280,7 @@ class _Values:
         if isinstance(value, torch.Tensor):
             if value.dtype not in _DTYPES:
                 raise UnsupportedError(f"a tensor of {value.dtype}")
-            return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(_largest, value.shape)))
+            return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(largest_size, value.shape)))
         if isinstance(value, torch.SymInt):
             return SymInt(self._id())
         if isinstance(value, (list, tuple)):
@@ -272,7 +296,8 @@ class _Values:
         return self._count
 
 
-def _largest(size: int | torch.SymInt) -> int:
+def largest_size(size: int | torch.SymInt) -> int:
+    """The maximum of a dim; an error if it has none."""
     if isinstance(size, int):
         return size
     bounds = bound_sympy(size.node.expr, size.node.shape_env.var_to_range)

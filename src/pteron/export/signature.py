@@ -227,11 +227,15 @@ def dim_names(exported: ExportedProgram) -> DimNames:
 
 
 def dim_ranges(exported: ExportedProgram, names: DimNames) -> dict[str, tuple[int, int]]:
-    """The least and largest value of each dynamic dim. Each needs a maximum: memory is planned for it."""
+    """The least and largest value of each dynamic dim of inputs. Each needs a maximum: memory is planned for
+    it."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
     from torch.utils._sympy.numbers import int_oo
 
     ranges = {}
     for expression, range in exported.range_constraints.items():
+        if free_unbacked_symbols(expression):  # depends on values
+            continue
         dim = names.expression(expression)
         if range.upper >= int_oo:
             raise InputError(f"dynamic dim {dim} has no maximum; give one: torch.export.Dim('name', max=512)")

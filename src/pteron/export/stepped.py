@@ -1,0 +1,185 @@
+"""A module that ExecuTorch cannot lower as a whole, as a callable: programs, with PyTorch between them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from pteron.errors import LoweringError
+from pteron.export.compiled import METHOD, CompiledModule, Report, as_torch, counted, make_report
+from pteron.export.signature import Signature
+from pteron.export.steps import Part, Split, step_lines
+from pteron.format.records import HostCall
+from pteron.runtime import GpuTensor, Program
+
+
+class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
+    """A part of a module that runs as a program."""
+
+    def __init__(self, program: Program, part: Part) -> None:
+        super().__init__()
+        self.program, self.part = program, part
+        self.on_gpu = False  # whether outputs stay on the GPU, for another program
+
+    def forward(self, *arguments: Any) -> Any:
+        method = self.program[METHOD]
+        outputs = method(*(arguments[position] for position in self.part.live), on_gpu=self.on_gpu)
+        if self.on_gpu:
+            return tuple(outputs)
+        pairs = zip(outputs, method.outputs, strict=True)
+        found = tuple(as_torch(value, spec.dtype) for value, spec in pairs)
+        return found if self.part.returns_tuple else found[0]
+
+    def describe(self) -> str:
+        """How many operators run on the GPU and on the host."""
+        report = make_report(self.program)
+        on_gpu = counted(sum(uses.total() for uses in report.delegates), "operator")
+        named = f" ({', '.join(report.host)})" if report.host else ""
+        return f"program: {on_gpu} on the GPU, {report.host.total()} on the host{named}"
+
+
+class SteppedModule(CompiledModule):
+    """A compiled module with operators that PyTorch runs, between programs. It cannot be saved."""
+
+    def __init__(
+        self,
+        name: str,
+        signature: Signature,
+        split: Split,
+        programs: Mapping[str, Program],  # of the parts
+        states: Sequence[torch.Tensor],
+        written: Sequence[int],
+        *,
+        was_cached: bool,
+    ) -> None:
+        super().__init__(name, signature, [state.clone() for state in states], written, was_cached=was_cached)
+        self.split = split
+        self.steps = {key: ProgramStep(program, split.parts[key]) for key, program in programs.items()}
+        for key, step in self.steps.items():
+            setattr(split.graph_module, key, step)
+        _keep_on_gpu(split.graph_module, self.steps, len(states))
+
+    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        """New states stay on the GPU if a program computed them."""
+        given = [leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        module = self.split.graph_module
+        with torch.no_grad():
+            outputs = module(*states, *given)
+        return _own_memory(outputs, [*states, *given, *module.buffers()])
+
+    @property
+    def program(self) -> Program:
+        raise LoweringError(f"{self.name} is not one program; fullgraph=True lists the reasons")
+
+    @property
+    def report(self) -> Report:
+        reports = [make_report(step.program) for step in self.steps.values()]
+        in_torch = self.split.torch_operators()
+        reasons = [
+            HostCall(name, uses, self.split.reasons.get(name, "between operators that PyTorch runs"))
+            for name, uses in in_torch.most_common()
+        ]
+        return Report(
+            reports[0].partitioner if reports else "",
+            tuple(uses for report in reports for uses in report.delegates),
+            sum((report.host for report in reports), in_torch),
+            (*reasons, *(reason for report in reports for reason in report.reasons)),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        names = ", ".join(self.split.torch_operators())
+        raise LoweringError(
+            f"{self.name} cannot be saved: a .pte file cannot contain what PyTorch runs between its programs "
+            f"({names}). Compile the module without these operators"
+        )
+
+    def close(self) -> None:
+        for step in self.steps.values():
+            step.program.close()
+
+    def __str__(self) -> str:
+        lines = [repr(self)]
+        described = step_lines(self.split, self._described)
+        lines += [f"  step {index}   {line}" for index, line in enumerate(described)]
+        lines += [f"    {reason}" for reason in self.report.reasons]
+        how = "from the cache" if self.was_cached else "lowered now"
+        if self.steps:
+            lines.append(f"  programs     {len(self.steps)} ({how})")
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """What PyTorch runs, and why."""
+        uses = self.split.torch_operators()
+        named = [
+            f"{name}{f' ({reason})' if (reason := self.split.reasons.get(name)) else ''}" for name in uses
+        ]
+        operators, programs = counted(uses.total(), "operator"), counted(len(self.steps), "program")
+        return f"{programs}, and {operators} that PyTorch runs: {', '.join(named)}"
+
+    def _described(self, name: str) -> str:
+        if name in self.steps:
+            return self.steps[name].describe()
+        return "PyTorch: " + ", ".join(_operators(getattr(self.split.graph_module, name)))
+
+
+def _operators(module: GraphModule) -> list[str]:
+    counts = Counter(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+    return [f"{count} {name}" for name, count in counts.most_common()]
+
+
+def _keep_on_gpu(module: GraphModule, steps: Mapping[str, ProgramStep], states: int) -> None:
+    """Keep on the GPU what one program computes and another reads, and states. PyTorch's operators and the
+    caller get copies in host memory."""
+    graph = module.graph
+    output = graph.output_node()
+    returned = list(output.args[0])
+    chained = set(returned[:states])
+
+    def is_program(node: Node) -> bool:
+        return node.op == "call_module" and node.target in steps
+
+    copied = graph.find_nodes(op="placeholder")[:states]
+    for node in filter(is_program, graph.nodes):
+        items = list(node.users)
+        if any(item in chained or any(map(is_program, item.users)) for item in items):
+            steps[node.target].on_gpu = True
+            copied += items
+    for item in copied:
+        users = [user for user in item.users if not is_program(user)]
+        if not users:
+            continue
+        with graph.inserting_before(item.next):
+            copy = graph.call_function(_in_host_memory, (item,))
+        for user in users:
+            if user is not output:
+                user.replace_input_with(item, copy)
+        returned[states:] = [copy if value is item else value for value in returned[states:]]
+    output.args = (tuple(returned),)
+    graph.eliminate_dead_code()
+    module.recompile()
+
+
+def _in_host_memory(value: Any) -> Any:
+    return value.torch() if isinstance(value, GpuTensor) else value
+
+
+def _own_memory(outputs: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The outputs, copied where they share memory with other tensors."""
+    taken = {_address(other) for other in others if isinstance(other, torch.Tensor)}
+    found = []
+    for value in outputs:
+        if isinstance(value, torch.Tensor) and value.numel():
+            if _address(value) in taken:
+                value = value.clone()
+            taken.add(_address(value))
+        found.append(value)
+    return found
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,16 @@ from small_modules import same  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch._higher_order_ops import scan, while_loop  # noqa: E402
 from torch.export import Dim  # noqa: E402
+from torchao.quantization.granularity import PerGroup  # noqa: E402
+from torchao.quantization.quant_api import IntxWeightOnlyConfig, quantize_  # noqa: E402
 
 pytestmark = [pytest.mark.export, pytest.mark.usefixtures("compiled_folder")]
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_dynamo_captured() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
 
 
 @torch.library.custom_op("pteron_tests::twice", mutates_args=())
@@ -37,7 +46,7 @@ def _(x: Tensor) -> Tensor:
 
 
 class Stepped(nn.Module):
-    """A custom operator, a Fourier transform, singular values of a constant; a state; dynamic rows."""
+    """A custom operator, a Fourier transform, singular values; a state; dynamic rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +59,7 @@ class Stepped(nn.Module):
         self.total.add_(twice(x).sum(0))
         waves = torch.fft.rfft(hidden.flatten(1) + self.table[0]).abs()
         y = torch.cat([waves, waves.reshape(waves.shape[0], -1)], 1)
-        values = torch.linalg.svdvals(self.table)
+        values = torch.linalg.svdvals(self.table * x[0, 0])
         return {
             "y": self.second(y * 2).view(x.shape[0] * 2, 2),
             "total": self.total.clone(),
@@ -82,6 +91,8 @@ def test_steps(tmp_path: Path) -> None:
     same(compiled(x)["total"], 2 * x.sum(0))
     with pytest.raises(LoweringError, match=r"cannot be saved: .*twice"):
         compiled.save(tmp_path / "stepped.pte")
+    with pytest.raises(LoweringError, match="not one program"):
+        _ = compiled.program
     with pytest.raises(LoweringError, match=r"(?s)cannot be one program.*twice.*_fft_r2c.*_linalg_svd"):
         pteron.compile(module, example, dynamic_shapes=shapes, fullgraph=True)
     with pytest.warns(UserWarning, match="PyTorch runs"):
@@ -151,6 +162,38 @@ def test_torch_compile_falls_back_to_eager(monkeypatch: pytest.MonkeyPatch) -> N
         strict = torch.compile(nn.ReLU(), backend="pteron", options={"fullgraph": True})
         with pytest.raises(LoweringError, match="no trace"):
             strict(torch.ones(3))
+
+
+class Doubled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(twice(self.first(x)))
+
+
+def test_torch_compile_in_steps() -> None:
+    module, x = Doubled().eval(), torch.randn(3, 64)
+    with torch.no_grad():
+        compiled = torch.compile(module, backend="pteron")
+        with pytest.warns(UserWarning, match=r"2 programs, and 1 operator that PyTorch runs: .*twice"):
+            same(compiled(x), module(x))
+        torch._dynamo.reset()
+        strict = torch.compile(module, backend="pteron", options={"fullgraph": True})
+        with pytest.raises(LoweringError, match=r"(?s)cannot be one program.*twice"):
+            strict(x)
+
+
+def test_programs_between_steps_have_quantized_layers() -> None:
+    module, x = Doubled().eval(), torch.randn(3, 64)
+    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
+    with pytest.warns(UserWarning, match="PyTorch runs"):
+        compiled = pteron.compile(module, (x,))
+    names = [name for uses in compiled.report.delegates for name in uses]
+    assert names == ["et_vk.linear_q4gsw.default"] * 2
+    with torch.no_grad():
+        same(compiled(x), module(x))
 
 
 class Rotated(nn.Module):

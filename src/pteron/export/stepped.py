@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from pteron.errors import LoweringError
 from pteron.export.compiled import METHOD, CompiledModule, Report, as_torch, counted, make_report
 from pteron.export.signature import Signature
-from pteron.export.steps import Part, Split, step_lines
+from pteron.export.steps import Part, Split, step_lines, torch_operators
 from pteron.format.records import HostCall
 from pteron.runtime import GpuTensor, Program
 
@@ -23,17 +23,17 @@ class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
 
     def __init__(self, program: Program, part: Part) -> None:
         super().__init__()
-        self.program, self.part = program, part
+        self.program, self.live, self.returns_tuple = program, part.live, part.returns_tuple
         self.on_gpu = False  # whether outputs stay on the GPU, for another program
 
     def forward(self, *arguments: Any) -> Any:
         method = self.program[METHOD]
-        outputs = method(*(arguments[position] for position in self.part.live), on_gpu=self.on_gpu)
+        outputs = method(*(arguments[position] for position in self.live), on_gpu=self.on_gpu)
         if self.on_gpu:
             return tuple(outputs)
         pairs = zip(outputs, method.outputs, strict=True)
         found = tuple(as_torch(value, spec.dtype) for value, spec in pairs)
-        return found if self.part.returns_tuple else found[0]
+        return found if self.returns_tuple else found[0]
 
     def describe(self) -> str:
         """How many operators run on the GPU and on the host."""
@@ -58,19 +58,18 @@ class SteppedModule(CompiledModule):
         was_cached: bool,
     ) -> None:
         super().__init__(name, signature, [state.clone() for state in states], written, was_cached=was_cached)
-        self.split = split
+        self.graph_module, self._reasons = split.graph_module, split.reasons
         self.steps = {key: ProgramStep(program, split.parts[key]) for key, program in programs.items()}
         for key, step in self.steps.items():
-            setattr(split.graph_module, key, step)
-        _keep_on_gpu(split.graph_module, self.steps, len(states))
+            setattr(self.graph_module, key, step)
+        _keep_on_gpu(self.graph_module, self.steps, len(states))
 
     def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         """New states stay on the GPU if a program computed them."""
         given = [leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        module = self.split.graph_module
         with torch.no_grad():
-            outputs = module(*states, *given)
-        return _own_memory(outputs, [*states, *given, *module.buffers()])
+            outputs = self.graph_module(*states, *given)
+        return _own_memory(outputs, [*states, *given, *self.graph_module.buffers()])
 
     @property
     def program(self) -> Program:
@@ -79,9 +78,9 @@ class SteppedModule(CompiledModule):
     @property
     def report(self) -> Report:
         reports = [make_report(step.program) for step in self.steps.values()]
-        in_torch = self.split.torch_operators()
+        in_torch = torch_operators(self.graph_module)
         reasons = [
-            HostCall(name, uses, self.split.reasons.get(name, "between operators that PyTorch runs"))
+            HostCall(name, uses, self._reasons.get(name, "between operators that PyTorch runs"))
             for name, uses in in_torch.most_common()
         ]
         return Report(
@@ -92,7 +91,7 @@ class SteppedModule(CompiledModule):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        names = ", ".join(self.split.torch_operators())
+        names = ", ".join(torch_operators(self.graph_module))
         raise LoweringError(
             f"{self.name} cannot be saved: a .pte file cannot contain what PyTorch runs between its programs "
             f"({names}). Compile the module without these operators"
@@ -104,7 +103,7 @@ class SteppedModule(CompiledModule):
 
     def __str__(self) -> str:
         lines = [repr(self)]
-        described = step_lines(self.split, self._described)
+        described = step_lines(self.graph_module, self._described)
         lines += [f"  step {index}   {line}" for index, line in enumerate(described)]
         lines += [f"    {reason}" for reason in self.report.reasons]
         how = "from the cache" if self.was_cached else "lowered now"
@@ -114,17 +113,15 @@ class SteppedModule(CompiledModule):
 
     def summary(self) -> str:
         """What PyTorch runs, and why."""
-        uses = self.split.torch_operators()
-        named = [
-            f"{name}{f' ({reason})' if (reason := self.split.reasons.get(name)) else ''}" for name in uses
-        ]
+        uses = torch_operators(self.graph_module)
+        named = [f"{name}{f' ({reason})' if (reason := self._reasons.get(name)) else ''}" for name in uses]
         operators, programs = counted(uses.total(), "operator"), counted(len(self.steps), "program")
         return f"{programs}, and {operators} that PyTorch runs: {', '.join(named)}"
 
     def _described(self, name: str) -> str:
         if name in self.steps:
             return self.steps[name].describe()
-        return "PyTorch: " + ", ".join(_operators(getattr(self.split.graph_module, name)))
+        return "PyTorch: " + ", ".join(_operators(getattr(self.graph_module, name)))
 
 
 def _operators(module: GraphModule) -> list[str]:

@@ -85,9 +85,9 @@ def _reason(module: GraphModule, node: Node, with_unbacked: bool) -> str | None:
         return _reason_of_loop(module, node, with_unbacked)
     if not isinstance(node.target, OpOverload):
         return "ExecuTorch has no such function"
-    if node.target.namespace in _FUSED:
+    if node.target.namespace in _FUSED or _runs_on_host(node.target):
         return None
-    return None if _runs_on_host(node.target) else why_not_on_gpu(node)
+    return why_not_on_gpu(node)
 
 
 def _reason_of_loop(module: GraphModule, node: Node, with_unbacked: bool) -> str | None:
@@ -162,17 +162,6 @@ class Split:
                 self.parts[node.target] = Part(part.exported, tuple(range(len(part.live))))
         _bind_constants(self.graph_module, self.constants, self.functional)
         self.graph_module.graph.lint()
-
-    def torch_operators(self) -> Counter[str]:
-        """Uses of each operator that PyTorch runs."""
-        modules = [self.graph_module, *self.graph_module.children()]
-        return Counter(
-            operator_name(node)
-            for module in modules
-            if isinstance(module, GraphModule)
-            for node in module.graph.nodes
-            if _is_shown(node)
-        )
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
@@ -252,49 +241,53 @@ def _part(
 ) -> Part:
     """A copy of a submodule as a program; constants among its operands become the program's own."""
     module = _copied(original)
-    placeholders = module.graph.find_nodes(op="placeholder")
-    pairs = list(zip(placeholders, operands, strict=True))
-    known = [(inner, constants[outer]) for inner, outer in pairs if outer in constants]
-    _compute_sizes([(inner, outer) for inner, outer in pairs if outer not in constants])
-    live = [
-        (position, inner)
-        for position, (inner, outer) in enumerate(pairs)
-        if outer not in constants and (inner.users or isinstance(inner.meta.get("val"), torch.Tensor))
-    ]
-    kept = [*(inner for inner, _ in known), *(inner for _, inner in live)]
-    for inner in placeholders:
-        if inner not in kept:
+    pairs = list(zip(module.graph.find_nodes(op="placeholder"), operands, strict=True))
+    known = {inner: constants[outer] for inner, outer in pairs if outer in constants}
+    _compute_sizes([(inner, outer) for inner, outer in pairs if inner not in known])
+    live = {}
+    for position, (inner, _) in enumerate(pairs):
+        if inner in known:
+            continue
+        if inner.users or isinstance(inner.meta.get("val"), torch.Tensor):
+            live[inner] = position
+        else:
             module.graph.erase_node(inner)
-    _move_first(module, kept)
-    module.recompile()
-    specs = [
-        InputSpec(spec.kind, TensorArgument(name=inner.name), spec.target, spec.persistent)
-        for inner, spec in known
-    ]
-    specs += [InputSpec(InputKind.USER_INPUT, _argument(inner), None) for _, inner in live]
+    _move_first(module, [*known, *live])
     output = module.graph.output_node()
     returns_tuple = isinstance(output.args[0], (list, tuple))
-    returned = tree_leaves(output.args[0])
-    output.args = (tuple(returned),)
+    output.args = (tuple(tree_leaves(output.args[0])),)
+    module.recompile()
+    return Part(_program(functional, module, known, list(live)), tuple(live.values()), returns_tuple)
+
+
+def _program(
+    functional: ExportedProgram, module: GraphModule, known: Mapping[Node, InputSpec], live: Sequence[Node]
+) -> ExportedProgram:
+    """A graph as a program, whose inputs are constants of another program, then `live`."""
+    returned = module.graph.output_node().args[0]
+    inputs = [
+        InputSpec(spec.kind, TensorArgument(name=node.name), spec.target, spec.persistent)
+        for node, spec in known.items()
+    ]
+    inputs += [InputSpec(InputKind.USER_INPUT, _argument(node), None) for node in live]
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, _argument(node), None) for node in returned]
-    targets = {spec.target for _, spec in known}
-    signature = ModuleCallSignature(
+    call = ModuleCallSignature(
         inputs=[],
         outputs=[],
         in_spec=tree_structure(((0,) * len(live), {})),
         out_spec=tree_structure((0,) * len(returned)),
     )
-    exported = ExportedProgram(
+    targets = {spec.target for spec in known.values()}
+    return ExportedProgram(
         root=module,
         graph=module.graph,
-        graph_signature=ExportGraphSignature(specs, outputs),
+        graph_signature=ExportGraphSignature(inputs, outputs),
         state_dict={name: value for name, value in functional.state_dict.items() if name in targets},
         range_constraints=dict(functional.range_constraints),
-        module_call_graph=[ModuleCallEntry("", signature)],
+        module_call_graph=[ModuleCallEntry("", call)],
         constants={name: value for name, value in functional.constants.items() if name in targets},
         verifiers=[functional.verifier],
     )
-    return Part(exported, tuple(position for position, _ in live), returns_tuple)
 
 
 def copied(exported: ExportedProgram) -> ExportedProgram:
@@ -397,10 +390,22 @@ def _is_shown(node: Node) -> bool:
     return is_operator and not is_sym_op(node.target)
 
 
-def step_lines(split: Split, describe: Callable[[str], str]) -> Iterator[str]:
+def torch_operators(graph_module: GraphModule) -> Counter[str]:
+    """Uses of each operator that PyTorch runs, in a graph that calls programs."""
+    modules = [graph_module, *graph_module.children()]
+    return Counter(
+        operator_name(node)
+        for module in modules
+        if isinstance(module, GraphModule)
+        for node in module.graph.nodes
+        if _is_shown(node)
+    )
+
+
+def step_lines(graph_module: GraphModule, describe: Callable[[str], str]) -> Iterator[str]:
     """One line for each program, and one for PyTorch's operators between two of them."""
     between: Counter[str] = Counter()
-    for node in [*split.graph_module.graph.nodes, None]:
+    for node in [*graph_module.graph.nodes, None]:
         if node is not None and node.op != "call_module":
             between.update([operator_name(node)] if _is_shown(node) else [])
             continue

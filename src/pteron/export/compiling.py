@@ -127,7 +127,8 @@ def compile_exported(
             prepared = _prepare(exported, name)
             lowering = _Lowering(name, options, use_cache, restrictions)
             graph_module = prepared.functional.exported.graph_module
-            unlowerable, failure = find_unlowerable(graph_module), None
+            unlowerable = find_unlowerable(graph_module)
+            failure: Exception | None = None
             if not unlowerable:
                 try:
                     program = lowering.whole(prepared, interface)

@@ -11,9 +11,10 @@ import torch
 from torch.fx import GraphModule, Node
 
 from pteron.errors import LoweringError
-from pteron.export.compiled import METHOD, CompiledModule, Report, as_torch, counted, make_report
+from pteron.export.compiled import CompiledModule, Report, as_torch, counted, make_report
 from pteron.export.signature import Signature
 from pteron.export.steps import Part, Split, step_lines, torch_operators
+from pteron.format.program import COMPILED_METHOD as METHOD
 from pteron.format.records import HostCall
 from pteron.runtime import GpuTensor, Program
 

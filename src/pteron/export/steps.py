@@ -220,8 +220,11 @@ def _constants(functional: ExportedProgram) -> dict[Node, InputSpec]:
 def _loop_parts(
     functional: ExportedProgram, module: GraphModule, node: Node, constants: Mapping[Node, InputSpec]
 ) -> Iterator[tuple[str, Part]]:
-    """The bodies of a loop that PyTorch runs, as programs, where these can be lowered."""
-    operands = [each for each in tree_leaves(list(node.args)) if each not in _body_nodes(module, node)]
+    """The bodies of a loop that PyTorch runs, as programs, where these can be lowered. Only its last argument
+    is the same in each iteration: a constant among the others is a first value."""
+    *carried, fixed = node.args
+    changing = [each for each in tree_leaves(carried) if each not in _body_nodes(module, node)]
+    operands = [*(None for _ in changing), *tree_leaves(fixed)]
     for name, body in _bodies(module, node).items():
         inputs = len(body.graph.find_nodes(op="placeholder"))
         if inputs == len(operands) and not find_unlowerable(body):

@@ -50,7 +50,7 @@ def tokenize(tokenizer: Path, sentences: Sequence[str]) -> list[torch.Tensor]:
 
 
 def compile_for_any_length(model: Any, tokens_max: int = TOKENS_MAX) -> Any:
-    length = torch.export.Dim("length", min=2, max=tokens_max)
+    length = torch.export.Dim("length", min=1, max=tokens_max)
     return pteron.compile(
         model, (torch.zeros(tokens_max, dtype=torch.long),), dynamic_shapes={"tokens": {0: length}}
     )

@@ -50,7 +50,9 @@ def test_edges(name: str) -> None:
     check_op(f"aten.{name}.default", tensor(values=EDGES))
 
 
-@pytest.mark.parametrize("name", ["asinh", "atan", "erf", "expm1", "log1p", "sinh", "asin", "atanh"])
+@pytest.mark.parametrize(
+    "name", ["asinh", "atan", "erf", "expm1", "log1p", "sinh", "asin", "atanh", "tan", "tanh"]
+)
 def test_near_zero_errors_are_relative(name: str) -> None:
     values = [sign * 10.0**exponent for exponent in range(-30, 0) for sign in (1, -1)]
     check_op(f"aten.{name}.default", tensor(values=tuple(values)), tolerance=2e-6, atol=0)

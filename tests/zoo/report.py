@@ -46,7 +46,7 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     if len(versions := {result.sources for result in known}) > 1:
         yield f"Results are of {len(versions)} versions of Pteron's sources; `--rerun all` makes them of one."
     if len(known) < len(models):
-        yield f"\nNot run: {', '.join(f'`{name}`' for name in models if name not in results)}."
+        yield f"{len(models) - len(known)} further architectures of the table have not run."
     yield ""
     yield LEGEND.format(ratio=RATIO_MAX, least=ERROR_MIN, without=ERROR_WITHOUT_EAGER)
     inexact = [r.name for r in known if r.outcome == "right" and r.eager is not None and not r.is_exact]

@@ -70,7 +70,7 @@ def _promote(node: Node, constants: _Constants) -> None:
     is_number = [not isinstance(_value(operand), torch.Tensor) for operand in operands.values()]
     if torch.Tag.pointwise in node.target.tags and len(operands) > 1 and node.target not in _CAST_TO_FIRST:
         kind = _KINDS.INT_TO_FLOAT if node.target in _TO_FLOAT else _KINDS.DEFAULT
-        dtype, _ = elementwise_dtypes(*map(_value, operands.values()), type_promotion_kind=kind)
+        _, dtype = elementwise_dtypes(*map(_value, operands.values()), type_promotion_kind=kind)
     elif any(is_number):
         dtype = None
     else:
@@ -114,7 +114,11 @@ def _inserted(node: Node, target: Any, operand: Node, dtype: torch.dtype) -> Nod
     """A conversion of an operand before its use."""
     with node.graph.inserting_before(node):
         made = node.graph.call_function(target, (operand,), {"dtype": dtype})
-    made.meta = {**node.meta, "val": target(_value(operand), dtype=dtype)}
+    value = _value(operand)
+    if isinstance(value, torch.Tensor):
+        made.meta = {**node.meta, "val": target(value, dtype=dtype)}
+    else:  # running the operator would fix the size of a dynamic dim
+        made.meta = {**node.meta, "val": node.meta["val"].new_empty((), dtype=dtype)}
     made.target = aten_to_edge(target) if should_lower_to_edge(target) else target
     return made
 

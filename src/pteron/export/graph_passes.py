@@ -120,6 +120,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     for operator in _kept():
         table.pop(operator, None)
     table[aten.scaled_dot_product_attention.default] = _attention
+    table[aten.linear.default] = _linear
     table[aten.matmul.default] = _matmul
     table.update(own_decompositions())
     table.update(recurrent_decompositions())
@@ -140,7 +141,6 @@ def _kept() -> tuple[Any, ...]:
     return (
         aten.hardshrink.default,
         aten.hardswish.default,
-        aten.linear.default,
         aten.pixel_shuffle.default,
         aten.reflection_pad1d.default,
         aten.reflection_pad2d.default,
@@ -182,6 +182,17 @@ def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> li
 
 def _unbind(x: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [x.select(dim, position) for position in range(x.shape[dim])]
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
+    """A layer on a matrix, as fusions with quantized weights expect it. PyTorch's own decomposition copies
+    the weight for each batch of a strided input."""
+    import torch
+
+    if x.ndim == 2:
+        return NotImplemented
+    rows = torch.ops.aten.linear.default(x.reshape(-1, x.shape[-1]), weight, bias)
+    return rows.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

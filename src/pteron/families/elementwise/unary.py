@@ -87,7 +87,6 @@ unary("aten.rsqrt.default", "inverseSqrt(x)")
 unary("aten.sigmoid.default", "1.0 / (1.0 + exp(-x))")
 unary("aten.sin.default", "sin(x)")
 unary("aten.sqrt.default", "sqrt(x)")
-unary("aten.tanh.default", "tanh_safe(x)")
 unary("aten.ceil.default", "ceil(x)", "x")
 unary("aten.floor.default", "floor(x)", "x")
 unary("aten.trunc.default", "trunc(x)", "x")
@@ -110,6 +109,7 @@ for _word in [
     "log",
     "log1p",
     "tan",
+    "tanh",
     "sinh",
 ]:
     unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")

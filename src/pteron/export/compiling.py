@@ -89,7 +89,7 @@ def export(
     args, kwargs = tree_map_only(torch.Tensor, example, (args, kwargs))
     with (
         exporting(),
-        torch.no_grad(),
+        quiet(),
         _in_inference(module),
         module.register_forward_hook(register_outputs),
         _tracing(type(module).__name__),
@@ -180,12 +180,14 @@ class _Lowering:
 
     def whole(self, prepared: _Prepared, interface: Mapping[str, Any]) -> bytes:
         """The module as one program."""
-        from pteron.export.steps import copied
+        from pteron.export.copies import copied
 
         functional = prepared.functional
         metadata = {**interface, "states": functional.states, "written": functional.written}
         data = dict(_state_data(prepared.states))
-        return self._write(copied(functional.exported), prepared.dims, metadata, data)
+        with quiet():
+            program = copied(functional.exported)
+        return self._write(program, prepared.dims, metadata, data)
 
     def part(self, part: ExportedProgram, dims: InputDims) -> tuple[Path | bytes, bool]:
         """A part of the module as a program, and whether it was cached. Changes the part."""

@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pteron.export.steps import copied
+from pteron.export.copies import copied
 
 aten = torch.ops.aten
 

@@ -81,10 +81,22 @@ def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any
     from pteron.export.edge import CONFIG, to_edge
     from pteron.export.partitioner import Partitioner
 
-    edge = EdgeProgramManager(to_edge(functional), None, CONFIG)
+    program = to_edge(functional)
+    _make_buffers(program)
+    edge = EdgeProgramManager(program, None, CONFIG)
     partitioner = Partitioner(force_fp16=options.force_fp16)
     with _patterns_of(edge.exported_program().graph):
         return edge.to_backend(partitioner), partitioner
+
+
+def _make_buffers(program: ExportedProgram) -> None:
+    """Make buffers of tensor constants: ExecuTorch gives each use of a shared constant its own input, and
+    PyTorch cannot run a program with two inputs for one tensor constant."""
+    from torch.export.graph_signature import InputKind
+
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.CONSTANT_TENSOR:
+            spec.kind, spec.persistent = InputKind.BUFFER, False
 
 
 def _for_executorch(functional: ExportedProgram, options: Options) -> tuple[Any, Any]:
@@ -118,17 +130,21 @@ def check_inference(exported: ExportedProgram) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence ExecuTorch, which logs each operator and warns about its own code."""
-    level = logging.root.level
-    import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # its import sets the level
+    """Silence PyTorch and ExecuTorch, which log each operator and warn about their own code; no gradients,
+    for which PyTorch would trace the bodies of loops."""
+    import torch
 
-    logging.root.setLevel(logging.ERROR)
+    level, disabled = logging.root.level, logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # sets a level
+
             yield
     finally:
         logging.root.setLevel(level)
+        logging.disable(disabled)
 
 
 def cache_patterns() -> None:

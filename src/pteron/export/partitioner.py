@@ -35,6 +35,7 @@ from executorch.exir.backend.utils import DelegateMappingBuilder, tag_constant_d
 from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy
 from executorch.exir.passes import MemoryPlanningPass
+from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from executorch.exir.passes.spec_prop_pass import make_spec
 from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 from torch.export import ExportedProgram
@@ -238,7 +239,7 @@ def why_not_on_gpu(node: torch.fx.Node) -> str | None:
 
 def _plan(node: torch.fx.Node) -> None:
     """Plan a node, as a graph of its own, at its maximum shapes. Raises the planner's error."""
-    is_aten = isinstance(node.target, torch._ops.OpOverload)
+    is_aten = isinstance(node.target, torch._ops.OpOverload) and not is_sym_op(node.target)
     name = str(node.target) if is_aten else node.target.__name__
     if not is_available(name):
         raise UnsupportedError(f"Pteron has no operator {name}")

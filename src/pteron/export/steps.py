@@ -7,7 +7,6 @@ becomes programs, and a graph calls programs and operators in order.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from torch.utils._pytree import tree_leaves, tree_structure
 
 from pteron.errors import UnsupportedError
+from pteron.export.copies import copied_graph
 from pteron.export.partitioner import largest_size, why_not_on_gpu
 from pteron.host.lookup import find_operator
 
@@ -243,7 +243,7 @@ def _part(
     constants: Mapping[Node, InputSpec],
 ) -> Part:
     """A copy of a submodule as a program; constants among its operands become the program's own."""
-    module = _copied(original)
+    module = copied_graph(original)
     pairs = list(zip(module.graph.find_nodes(op="placeholder"), operands, strict=True))
     known = {inner: constants[outer] for inner, outer in pairs if outer in constants}
     _compute_sizes([(inner, outer) for inner, outer in pairs if inner not in known])
@@ -291,33 +291,6 @@ def _program(
         constants={name: value for name, value in functional.constants.items() if name in targets},
         verifiers=[functional.verifier],
     )
-
-
-def copied(exported: ExportedProgram) -> ExportedProgram:
-    """A copy for lowering, which changes its argument; weights are shared."""
-    module = _copied(exported.graph_module)
-    signature = copy.deepcopy(exported.graph_signature)
-    pairs = zip(exported.graph.nodes, module.graph.nodes, strict=True)
-    names = {old.name: new.name for old, new in pairs}  # a copy renames nodes named like builtins
-    for spec in (*signature.input_specs, *signature.output_specs):
-        if isinstance(spec.arg, (TensorArgument, SymIntArgument)):
-            spec.arg.name = names[spec.arg.name]
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=signature,
-        state_dict=exported.state_dict,
-        range_constraints=dict(exported.range_constraints),
-        module_call_graph=copy.deepcopy(exported.module_call_graph),
-        constants=dict(exported.constants),
-        verifiers=[exported.verifier],
-    )
-
-
-def _copied(module: GraphModule) -> GraphModule:
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
-    return GraphModule(module, graph)
 
 
 def _argument(node: Any) -> Any:

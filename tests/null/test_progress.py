@@ -20,6 +20,7 @@ from pteron.cli.progress import (
     save_slowness,
     show_progress,
 )
+from pteron.export import progress as compile_progress
 from pteron.llm.export.cost import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, report_stages
 from pteron.llm.export.lowering import MILESTONES
 
@@ -161,3 +162,15 @@ def test_an_export_on_a_terminal(tmp_path: Path) -> None:
     assert "left" in text.partition(LOADING)[0]  # in the first stage already
     assert seen(text.rpartition("\x1b[2K")[2]) == "tiny: 1 million parameters\nwritten in 2 s\n"
     assert set(json.loads((tmp_path / "export_stages.json").read_text("utf-8"))) == set(STAGES)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_stages_of_compiling(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1" if is_terminal else "0")
+    monkeypatch.setenv("TERM", "xterm")
+    with compile_progress.shown_stages("[Model]") as enter:
+        for stage in compile_progress.STAGES:
+            enter(stage)
+    assert ("[Model]: " in capsys.readouterr().err) == is_terminal

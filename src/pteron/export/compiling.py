@@ -17,6 +17,7 @@ from pteron.export.compiled import CompiledModule, WholeModule, state_key
 from pteron.export.dims import DimNames, recorded_restrictions
 from pteron.export.graph_passes import Functional, decompose, fold_constants, make_functional
 from pteron.export.lowering import Options, check_inference, exporting, lower, quiet
+from pteron.export.progress import Enter, shown_stages
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.tied_weights import untie_quantized_weights
 from pteron.export.trees import register_dataclasses
@@ -63,12 +64,18 @@ def compile(
     if isinstance(module, ExportedProgram):
         if example_inputs or example_kwargs or dynamic_shapes is not None:
             raise InputError("an ExportedProgram has its own inputs and shapes; pass no others")
-        exported, name = module, module.graph_module._get_name()
+        name = module.graph_module._get_name()
     else:
-        exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
         name = type(module).__name__
     options = Options(partitioner, force_fp16)
-    return compile_exported(exported, name, options, device, use_cache=use_cache, fullgraph=fullgraph)
+    with shown_stages(name) as enter:
+        exported = module
+        if not isinstance(module, ExportedProgram):
+            enter("exporting")
+            exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
+        return compile_exported(
+            exported, name, options, device, use_cache=use_cache, fullgraph=fullgraph, enter=enter
+        )
 
 
 def export(
@@ -105,11 +112,10 @@ def compile_exported(
     *,
     use_cache: bool,
     fullgraph: bool,
+    enter: Enter,
 ) -> CompiledModule:
     """Lower an exported program, or load it from the cache. PyTorch runs what cannot be lowered; with
-    `fullgraph` that is an error."""
-    from pteron.export.steps import find_unlowerable
-
+    `fullgraph` that is an error. `enter` is called at each stage."""
     check_inference(exported)
     signature = Signature.of(exported)
     interface = {"module": name, **signature.metadata()}
@@ -124,8 +130,12 @@ def compile_exported(
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
         with recorded_restrictions() as restrictions:
+            enter("importing ExecuTorch")
+            with quiet():
+                from pteron.export.steps import find_unlowerable
+            enter("decomposing")
             prepared = _prepare(exported, name)
-            lowering = _Lowering(name, options, use_cache, restrictions)
+            lowering = _Lowering(name, options, use_cache, restrictions, enter)
             graph_module = prepared.functional.exported.graph_module
             unlowerable = find_unlowerable(graph_module)
             failure: Exception | None = None
@@ -133,6 +143,7 @@ def compile_exported(
                 try:
                     program = lowering.whole(prepared, interface)
                     source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
+                    enter("loading")
                     return WholeModule(source, device, signature, origin="lowered now")
                 except (_NotLoweredError, FormatError) as error:
                     unlowerable, failure = find_unlowerable(graph_module, with_unbacked=False), error
@@ -177,6 +188,7 @@ class _Lowering:
     options: Options
     use_cache: bool
     restrictions: Mapping[Any, str]  # of dims
+    enter: Enter
 
     def whole(self, prepared: _Prepared, interface: Mapping[str, Any]) -> bytes:
         """The module as one program."""
@@ -206,9 +218,11 @@ class _Lowering:
         data: Mapping[str, bytes],
     ) -> bytes:
         try:
+            self.enter("lowering")
             with quiet():
                 lowered = lower(program, self.options)
                 self.check(dims, lowered.edge.exported_program())
+                self.enter("writing")
                 return lowered.write(metadata, data)
         except LoweringError:
             raise
@@ -241,6 +255,7 @@ def _in_steps(
     for key, part in list(steps.parts.items()):
         try:
             source, was_cached = lowering.part(part.exported, dims[key])
+            lowering.enter("loading")
             programs[key] = load(source, device=device)
             were_cached.append(was_cached)
         except (_NotLoweredError, LoweringError, FormatError) as error:

@@ -29,6 +29,7 @@ from pteron.export.compiled import CompiledModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.graph_passes import written_buffers
 from pteron.export.lowering import Options, exporting
+from pteron.export.progress import Enter, shown_stages
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 
@@ -87,7 +88,11 @@ class CapturedGraph:
             return found
         with exporting(), self._lock:  # lock order: exporting() first, everywhere
             try:
-                return self._find(inputs) or self._lower(inputs)
+                found = self._find(inputs)
+                if found is None:
+                    with shown_stages(self.capture.name) as enter:
+                        found = self._lower(inputs, enter)
+                return found
             except LoweringError as error:
                 if self.fullgraph:
                     raise
@@ -113,8 +118,9 @@ class CapturedGraph:
                 return lowered
         return None
 
-    def _lower(self, inputs: Sequence[Any]) -> _Lowered:
+    def _lower(self, inputs: Sequence[Any], enter: Enter) -> _Lowered:
         _check_gradients(inputs)
+        enter("exporting")
         constants = [
             position
             for position, is_parameter in self.capture.constants(inputs).items()
@@ -133,6 +139,7 @@ class CapturedGraph:
             self.device,
             use_cache=self.use_cache,
             fullgraph=self.fullgraph,
+            enter=enter,
         )
         if not compiled.signature.fits([inputs[position] for position in live]):
             raise LoweringError(f"{self.capture.name}: torch.export specialised it to other shapes")

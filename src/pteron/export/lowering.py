@@ -139,11 +139,9 @@ def quiet() -> Iterator[None]:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401  # sets a level
-
             yield
     finally:
-        logging.root.setLevel(level)
+        logging.root.setLevel(level)  # importing ExecuTorch sets it
         logging.disable(disabled)
 
 

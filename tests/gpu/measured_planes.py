@@ -90,7 +90,7 @@ PLANE_CASES = [
         case(
             SAMPLER,
             *(tensor(2, 3, "S", 5), tensor(2, 7, "S", 2, low=-3), mode, padding, False),
-            kernels="grid_sampler",
+            kernels="grid_sampler_2d",
         )
         for mode in range(3)
         for padding in range(3)

@@ -195,10 +195,10 @@ def test_refusals() -> None:
     def refuse(x: Argument, grid: Argument, mode: int, padding: int, match: str) -> None:
         refuse_op(SAMPLER, x, grid, mode, padding, True, match=match, out=((1, 2, 5, 6),))
 
-    refuse(tensor(2, 3, 4), grid, 0, 0, "takes four dims")
+    refuse(tensor(2, 3, 4), grid, 0, 0, "must have four or five dims")
     refuse(x, tensor(1, 5, 6, 3), 0, 0, "last dim must be 2")
     refuse(x, tensor(2, 5, 6, 2), 0, 0, "must have one batch")
-    refuse(tensor(1, 2, 0, 4), grid, 0, 0, "planes must not be empty")
+    refuse(tensor(1, 2, 0, 4), grid, 0, 0, "must not be empty")
     refuse(x, grid, 3, 0, r"2 \(bicubic\), not 3")
     refuse(x, grid, 0, -1, r"2 \(reflection\), not -1")
 
@@ -221,5 +221,5 @@ def test_refused_volumes() -> None:
         "aten.grid_sampler_3d.default", x, tensor(2, 4, 4, 4, 2), 0, 0, False, match="must be 3", out=out
     )
     refuse_op(
-        "aten.grid_sampler_3d.default", x, tensor(2, 4, 4, 4, 3), 2, 0, False, match="bilinear", out=out
+        "aten.grid_sampler_3d.default", x, tensor(2, 4, 4, 4, 3), 2, 0, False, match="trilinear", out=out
     )

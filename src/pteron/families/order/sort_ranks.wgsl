@@ -1,5 +1,6 @@
 //! use index
 //! use nan
+//! use precedes
 //! loops: length
 // order[row, r] = k where r elements of the row come before element k. A row's elements are `stride` apart. One
 // invocation ranks one element, by comparing it with all others.
@@ -16,20 +17,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<X>;
 @group(0) @binding(1) var<storage, read_write> order: array<i32>;
 @group(0) @binding(2) var<uniform> params: Params;
-
-fn better(a: T, b: T) -> bool { return a < b; }
-fn is_nan_first() -> bool { return false; }
-
-// Whether element k, which is a, comes before element l, which is b: equal elements keep their order.
-fn precedes(a: T, k: u32, b: T, l: u32) -> bool {
-  let a_nan = is_nan(f32(a));
-  let b_nan = is_nan(f32(b));
-  if (a_nan || b_nan) {
-    if (a_nan && b_nan) { return k < l; }
-    return a_nan == is_nan_first();
-  }
-  return better(a, b) || (a == b && k < l);
-}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

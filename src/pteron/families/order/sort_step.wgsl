@@ -1,5 +1,6 @@
 //! use index
 //! use nan
+//! use precedes
 // One step of a bitonic sort: of the indices `order[row]`, whose places are a power of two, each pair that is
 // `distance` apart is put in order, ascending or descending by its block. Indices from `length` on fill the row up,
 // and come last. One invocation handles one pair. The first step writes the indices themselves.
@@ -20,19 +21,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<X>;
 @group(0) @binding(1) var<storage, read_write> order: array<i32>;
 @group(0) @binding(2) var<uniform> params: Params;
-
-fn better(a: T, b: T) -> bool { return a < b; }
-fn is_nan_first() -> bool { return false; }
-
-fn precedes(a: T, k: u32, b: T, l: u32) -> bool {
-  let a_nan = is_nan(f32(a));
-  let b_nan = is_nan(f32(b));
-  if (a_nan || b_nan) {
-    if (a_nan && b_nan) { return k < l; }
-    return a_nan == is_nan_first();
-  }
-  return better(a, b) || (a == b && k < l);
-}
 
 fn index_at(place: u32, in_row: u32) -> u32 {
   if (FIRST) { return in_row; }

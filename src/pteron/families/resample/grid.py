@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -11,7 +11,8 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-_SAMPLES = ("bilinear", "nearest", "bicubic")  # by the operator's numbers
+# By the operator's numbers, for planes and for volumes.
+_SAMPLES = {2: ("bilinear", "nearest", "bicubic"), 3: ("trilinear", "nearest")}
 _PADDINGS = ("zeros", "border", "reflection")
 # A coordinate in [-1, 1] as an index: -1 and 1 are the centres of the first and last element, or their edges.
 _ELEMENTS = {
@@ -27,88 +28,48 @@ _ONTO_PLANE = {
 
 
 def _sampled_shape(x: Operand, grid: Operand, interpolation: int, padding: int, *_: object) -> Shape:
-    require(x.rank == 4 and grid.rank == 4, "grid_sampler_2d takes four dims, of input and grid", x, grid)
-    require(grid.shape[-1] == 2, "the grid's last dim must be 2: a place's x and y", x, grid)
+    dims = x.rank - 2
+    require(dims in _SAMPLES and grid.rank == x.rank, "input and grid must have four or five dims", x, grid)
+    require(
+        grid.shape[-1] == dims, f"the grid's last dim must be {dims}: the coordinates of a point", x, grid
+    )
     require(grid.shape[0] == x.shape[0], "input and grid must have one batch", x, grid)
-    require(min(x.shape[2:]) > 0, "planes must not be empty", x, grid)
-    known = 0 <= interpolation < len(_SAMPLES)
-    require(known, f"interpolation_mode is 0 (bilinear), 1 (nearest) or 2 (bicubic), not {interpolation}")
-    known = 0 <= padding < len(_PADDINGS)
-    require(known, f"padding_mode is 0 (zeros), 1 (border) or 2 (reflection), not {padding}")
-    return (*x.shape[:2], *grid.shape[1:3])
+    require(min(x.shape[2:]) > 0, "planes and volumes must not be empty", x, grid)
+    _require_known("interpolation_mode", interpolation, _SAMPLES[dims])
+    _require_known("padding_mode", padding, _PADDINGS)
+    return (*x.shape[:2], *grid.shape[1:-1])
 
 
-@op(
-    "aten.grid_sampler_2d.default",
-    "input grid interpolation_mode:int padding_mode:int align_corners:bool -> out",
-    shape=_sampled_shape,
-)
+def _require_known(name: str, number: int, known: Sequence[str]) -> None:
+    numbered = ", ".join(f"{index} ({mode})" for index, mode in enumerate(known))
+    require(0 <= number < len(known), f"{name} is one of {numbered}, not {number}")
+
+
+_ARGUMENTS = "input grid interpolation_mode:int padding_mode:int align_corners:bool"
+
+
+@op("aten.grid_sampler_2d.default", f"{_ARGUMENTS} -> out", shape=_sampled_shape)
+@op("aten.grid_sampler_3d.default", f"{_ARGUMENTS} -> out", shape=_sampled_shape)
 def grid_sampler(
     x: Operand, grid: Operand, interpolation_mode: int, padding_mode: int, align_corners: bool, out: Operand
 ) -> Iterator[Dispatch]:
+    dims = x.rank - 2
     onto_plane = _ONTO_PLANE.get((_PADDINGS[padding_mode], align_corners))
     declarations = {} if onto_plane is None else {"onto_plane": onto_plane}
-    batch, channels, height, width = x.shape
+    sizes = zip(("depth", "height", "width")[-dims:], x.shape[2:], strict=True)
     yield Dispatch(
         kernel(
-            "grid_sampler",
+            f"grid_sampler_{dims}d",
             elements=_ELEMENTS[align_corners],
-            sample=f"{_SAMPLES[interpolation_mode]}(plane, position)",
+            sample=f"{_SAMPLES[dims][interpolation_mode]}(image, position)",
             **declarations,
         ),
         x=x,
         grid=grid,
         out=out,
-        batch=batch,
-        channels=channels,
-        height=height,
-        width=width,
-        out_height=out.shape[2],
-        out_width=out.shape[3],
-        threads=out.numel,
-    )
-
-
-def _sampled_volume(x: Operand, grid: Operand, interpolation: int, padding: int, *_: object) -> Shape:
-    require(x.rank == 5 and grid.rank == 5, "grid_sampler_3d takes five dims, of input and grid", x, grid)
-    require(grid.shape[-1] == 3, "the grid's last dim must be 3: a place's x, y and z", x, grid)
-    require(grid.shape[0] == x.shape[0], "input and grid must have one batch", x, grid)
-    require(min(x.shape[2:]) > 0, "volumes must not be empty", x, grid)
-    require(
-        interpolation in (0, 1), f"interpolation_mode is 0 (bilinear) or 1 (nearest), not {interpolation}"
-    )
-    known = 0 <= padding < len(_PADDINGS)
-    require(known, f"padding_mode is 0 (zeros), 1 (border) or 2 (reflection), not {padding}")
-    return (*x.shape[:2], *grid.shape[1:4])
-
-
-@op(
-    "aten.grid_sampler_3d.default",
-    "input grid interpolation_mode:int padding_mode:int align_corners:bool -> out",
-    shape=_sampled_volume,
-)
-def grid_sampler_volume(
-    x: Operand, grid: Operand, interpolation_mode: int, padding_mode: int, align_corners: bool, out: Operand
-) -> Iterator[Dispatch]:
-    onto_plane = _ONTO_PLANE.get((_PADDINGS[padding_mode], align_corners))
-    declarations = {} if onto_plane is None else {"onto_plane": onto_plane}
-    batch, channels, depth, height, width = x.shape
-    sample = ("between", "nearest")[interpolation_mode]
-    yield Dispatch(
-        kernel(
-            "grid_sampler_3d",
-            elements=_ELEMENTS[align_corners],
-            sample=f"{sample}(volume, position)",
-            **declarations,
-        ),
-        x=x,
-        grid=grid,
-        out=out,
-        batch=batch,
-        channels=channels,
-        depth=depth,
-        height=height,
-        width=width,
+        batch=x.shape[0],
+        channels=x.shape[1],
+        **dict(sizes),
         places=numel(out.shape[2:]),
         threads=out.numel,
     )

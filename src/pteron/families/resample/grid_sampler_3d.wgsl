@@ -68,7 +68,7 @@ fn in_plane(volume: u32, corner: vec3<f32>, part: vec3<f32>) -> f32 {
   );
 }
 
-fn between(volume: u32, position: vec3<f32>) -> f32 {
+fn trilinear(volume: u32, position: vec3<f32>) -> f32 {
   let at = onto(position);
   if (!is_finite(at.x) || !is_finite(at.y) || !is_finite(at.z)) { return nan(); }
   let corner = floor(at);
@@ -80,7 +80,7 @@ fn between(volume: u32, position: vec3<f32>) -> f32 {
   );
 }
 
-fn sample(volume: u32, position: vec3<f32>) -> f32 { return between(volume, position); }
+fn sample(image: u32, position: vec3<f32>) -> f32 { return trilinear(image, position); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -2,9 +2,9 @@
 //! use positions
 //! loops: 4 + 16
 //! extent x: batch * channels * height * width
-//! extent grid: 2 * batch * out_height * out_width
-//! extent out: batch * channels * out_height * out_width
-// out[n, c, y, x] = sample of the plane x[n, c] at the point grid[n, y, x]: a coordinate along the width and one
+//! extent grid: 2 * batch * places
+//! extent out: batch * channels * places
+// out[n, c, place] = sample of the plane x[n, c] at the point grid[n, place]: a coordinate along the width and one
 // along the height, from -1 to 1. One invocation computes one element. A NaN coordinate gives NaN; for "nearest" it
 // gives the first element.
 alias X = f32;
@@ -17,8 +17,7 @@ struct Params {
   channels: u32,
   height: u32,
   width: u32,
-  out_height: u32,
-  out_width: u32,
+  places: u32, // per sample
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
@@ -82,15 +81,14 @@ fn bicubic(plane: u32, position: vec2<f32>) -> f32 {
   return sum;
 }
 
-fn sample(plane: u32, position: vec2<f32>) -> f32 { return bilinear(plane, position); }
+fn sample(image: u32, position: vec2<f32>) -> f32 { return bilinear(image, position); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
-  let places = params.out_height * params.out_width;
-  let plane = i / places;
+  let plane = i / params.places;
   if (plane >= params.batch * params.channels) { return; }
-  let at = 2u * (plane / params.channels * places + i % places);
+  let at = 2u * (plane / params.channels * params.places + i % params.places);
   let position = vec2(
     elements(f32(grid[at + 1u]), f32(params.height)),
     elements(f32(grid[at]), f32(params.width)),

@@ -303,6 +303,6 @@ def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int) -> None
 
     module, x = Layer().eval(), torch.randn(steps, 2, 6)
     compiled = pteron.compile(module, (x,), fullgraph=True)
-    assert sum(uses.total() for uses in compiled.report.delegates) < 1000
+    assert sum(uses.total() for uses in compiled.report.delegates) < 1500
     with torch.no_grad():
         same(compiled(x), module(x))

@@ -80,11 +80,10 @@ def _promote(node: Node, constants: _Constants) -> None:
         if not isinstance(operand, torch.fx.Node):
             replacement = constants.of(operand, dtype or torch.tensor(operand).dtype)
         elif not isinstance(value, torch.Tensor):
-            replacement = _inserted(
-                node, _aten.scalar_tensor.default, operand, dtype or torch.tensor(0).dtype
-            )
+            # Not a scalar_tensor, which ExecuTorch does not make an edge operator.
+            replacement = _inserted(node, _aten.full.default, [], operand, dtype=dtype or torch.int64)
         elif dtype is not None and value.dtype != dtype:
-            replacement = _inserted(node, _aten._to_copy.default, operand, dtype)
+            replacement = _inserted(node, _aten._to_copy.default, operand, dtype=dtype)
         else:
             continue
         if isinstance(name, int):
@@ -110,16 +109,15 @@ def _value(operand: Any) -> Any:
     return operand.meta["val"] if isinstance(operand, torch.fx.Node) else operand
 
 
-def _inserted(node: Node, target: Any, operand: Node, dtype: torch.dtype) -> Node:
-    """A conversion of an operand before its use."""
+def _inserted(node: Node, target: Any, *args: Any, dtype: torch.dtype) -> Node:
+    """A conversion of an operand, the last of `args`, before its use."""
     with node.graph.inserting_before(node):
-        made = node.graph.call_function(target, (operand,), {"dtype": dtype})
-    value = _value(operand)
+        made = node.graph.call_function(aten_to_edge(target), args, {"dtype": dtype})
+    value = _value(args[-1])
     if isinstance(value, torch.Tensor):
         made.meta = {**node.meta, "val": target(value, dtype=dtype)}
     else:  # running the operator would fix the size of a dynamic dim
         made.meta = {**node.meta, "val": node.meta["val"].new_empty((), dtype=dtype)}
-    made.target = aten_to_edge(target) if should_lower_to_edge(target) else target
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -56,7 +57,7 @@ def grid_sampler(
     dims = x.rank - 2
     onto_plane = _ONTO_PLANE.get((_PADDINGS[padding_mode], align_corners))
     declarations = {} if onto_plane is None else {"onto_plane": onto_plane}
-    sizes = zip(("depth", "height", "width")[-dims:], x.shape[2:], strict=True)
+    sizes: dict[str, Any] = dict(zip(("depth", "height", "width")[-dims:], x.shape[2:], strict=True))
     yield Dispatch(
         kernel(
             f"grid_sampler_{dims}d",
@@ -69,7 +70,7 @@ def grid_sampler(
         out=out,
         batch=x.shape[0],
         channels=x.shape[1],
-        **dict(sizes),
+        **sizes,
         places=numel(out.shape[2:]),
         threads=out.numel,
     )

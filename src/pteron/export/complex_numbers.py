@@ -173,7 +173,7 @@ class _Rewriter:
         return self.call(getattr(packet, "Tensor", None) or packet.default, a, b)
 
     def result(self, real: Any, imag: Any) -> Pair:
-        """A pair of which one part may be zero."""
+        """A pair; one part may be zero."""
         known = imag if real is None else real
         real, imag = (self.call(aten.zeros_like.default, known) if x is None else x for x in (real, imag))
         return Pair(real, imag)

@@ -19,7 +19,7 @@ _BLOCK = 8  # steps in the body of a loop: each iteration costs a delegate call 
 
 aten = torch.ops.aten
 State: TypeAlias = list[torch.Tensor]
-# The input's product, the state, and the weights of a layer -> the new state, of which the first is returned.
+# The input's product, the state and the weights of a layer -> the new state; its first tensor is the output.
 Cell: TypeAlias = Callable[[torch.Tensor, State, Sequence[torch.Tensor]], State]
 
 

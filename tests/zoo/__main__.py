@@ -21,7 +21,6 @@ from conformance.cache import sources_now
 
 from zoo.report import PAGE, write_page
 from zoo.result import Result
-from zoo.table import MODELS
 from zoo.worker import work
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +29,8 @@ WALL_PER_CPU = 10  # a shared machine may be slow
 
 def main() -> int:
     options = _options()
+    from zoo.table import MODELS  # imports PyTorch
+
     options.folder.mkdir(parents=True, exist_ok=True)
     file = options.folder / "results.jsonl"
     results = read_results(file)

@@ -321,3 +321,14 @@ def test_attention_is_written_out(kind: str) -> None:
     exported = decompose(torch.export.export(Attend(), (x, mask)))
     assert "scaled_dot_product_attention" not in str(exported.graph)
     same(exported.module()(x, mask), Attend()(x, mask))
+
+
+def test_refusals_of_torch_export_are_wrapped() -> None:
+    shapes = ({0: Dim("batch", max=8)},)
+    with pytest.raises(LoweringError, match=r"(?s)refuses .* of Fixed: .*batch = 4$"):
+        pteron.compile(Fixed(), (torch.randn(4, 3),), dynamic_shapes=shapes)
+
+
+class Fixed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(4, 3) * 2

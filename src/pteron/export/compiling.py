@@ -312,12 +312,16 @@ def _tracing(name: str) -> Iterator[None]:
             f"({first_line(error)}). Use torch.where or torch.cond there, or torch.compile(module, "
             "backend='pteron'), which runs the branch in Python"
         ) from error
-    except (UserError, PteronError):
-        raise  # about the caller's arguments
+    except PteronError:
+        raise
+    except UserError as error:
+        said = str(error).split("\n\nThe error above occurred")[0]  # advice to use another function
+        raise LoweringError(f"torch.export refuses the inputs or dynamic_shapes of {name}: {said}") from error
     except Exception as error:
         raise LoweringError(
-            f"torch.export cannot trace {name} ({first_line(error)}). If the module runs in eager mode, use "
-            "torch.compile(module, backend='pteron'), which runs in Python what cannot be traced"
+            f"torch.export cannot trace {name} ({first_line(error)}). If the module runs in eager mode with "
+            "these inputs, use torch.compile(module, backend='pteron'), which runs in Python what cannot be "
+            "traced"
         ) from error
 
 

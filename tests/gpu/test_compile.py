@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pteron
-from pteron import CompiledModule, DtypeError, InputError, ShapeError
+from pteron import CompiledModule, DtypeError, InputError, LoweringError, ShapeError
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect.report import inspect_lines
 

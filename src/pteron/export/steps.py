@@ -72,7 +72,7 @@ def _reason(module: GraphModule, node: Node, with_unbacked: bool) -> str | None:
     values = [node.meta.get("val"), *(operand.meta.get("val") for operand in node.all_input_nodes)]
     for tensor in (each for each in tree_leaves(values) if isinstance(each, torch.Tensor)):
         if tensor.dtype not in _DTYPES:
-            return f"a program has no tensors of {tensor.dtype}"
+            return f"a program cannot hold tensors of {tensor.dtype}"
         if not with_unbacked and free_unbacked_symbols(tensor):
             return "its shape depends on values"
         try:

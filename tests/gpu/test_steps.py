@@ -306,3 +306,42 @@ def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int) -> None
     assert sum(uses.total() for uses in compiled.report.delegates) < 1500
     with torch.no_grad():
         same(compiled(x), module(x))
+
+
+class Branching(nn.Module):
+    """Branches on values, which torch.export cannot trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        self.calls += 1
+        x = torch.relu(self.first(x))
+        if x.sum() > 40:
+            x = x * 2
+        return {"y": self.last(x)}
+
+
+def test_python_code_between_graphs() -> None:
+    module = Branching()
+    x = torch.rand(3, 8)
+    with pytest.raises(LoweringError, match="branches on the values of a tensor"):
+        pteron.compile(module, (x,), fullgraph=True)
+    with pytest.warns(UserWarning, match="Branching: Python code with 2 graphs: Branching branches"):
+        compiled = pteron.compile(module, (x,))
+    assert module.training
+    assert module.calls == 0
+    assert compiled.report.share == 1.0
+    assert len(compiled.report.delegates) == 2
+    assert "Python code with 2 graphs" in str(compiled)
+    for scale in (1, 100):
+        found = compiled(x * scale)
+        with torch.no_grad():
+            same(found["y"], module(x * scale)["y"])
+    assert module.calls == 4
+    with pytest.raises(LoweringError, match="cannot be saved"):
+        compiled.save("model.pte")
+    with pytest.raises(LoweringError, match="cannot trace Branching"):
+        pteron.compile(module, (x, x))

@@ -1,27 +1,27 @@
-"""A module and example inputs -> a CompiledModule, from the cache if it was lowered before."""
+"""An exported program -> a TracedModule, from the cache if it was lowered before."""
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import FormatError, InputError, LoweringError, PteronError, UnsupportedError
+from pteron.errors import FormatError, LoweringError, PteronError, UnsupportedError
 from pteron.export import cache
 from pteron.export.cache import content_key
-from pteron.export.compiled import CompiledModule, WholeModule, state_key
+from pteron.export.compiled import TracedModule, WholeModule, state_key
 from pteron.export.dims import DimNames, recorded_restrictions
 from pteron.export.graph_passes import Functional, decompose, fold_constants, make_functional
-from pteron.export.lowering import Options, check_inference, exporting, lower, quiet
-from pteron.export.progress import Enter, shown_stages
+from pteron.export.lowering import Options, check_inference, exporting, in_inference, lower, quiet
+from pteron.export.progress import Enter
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.tied_weights import untie_quantized_weights
 from pteron.export.trees import register_dataclasses
-from pteron.extras import check_installed
 from pteron.gpu import Device
 from pteron.runtime import Program, load
 
@@ -32,50 +32,8 @@ if TYPE_CHECKING:
     from pteron.export.stepped import SteppedModule
 
 
-def compile(
-    module: torch.nn.Module | ExportedProgram,
-    example_inputs: Sequence[object] = (),
-    example_kwargs: Mapping[str, object] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    force_fp16: bool = False,
-    partitioner: str = "pteron",
-    device: Device | str | None = None,
-    use_cache: bool = True,
-    fullgraph: bool = False,
-) -> CompiledModule:
-    """A callable that runs `module` on the GPU, in inference mode.
-
-    The example inputs may be any pytrees; calls must have the same structure. `dynamic_shapes` is
-    torch.export's; each dynamic dim needs a maximum. An ExportedProgram is used as it is. `force_fp16`
-    computes in f16, with f32 inputs and outputs. `device` is as in `pteron.load`. The lowered program is
-    cached on disk by content, unless `use_cache` is false.
-
-    `partitioner` chooses the operators that run on the GPU: "pteron" takes all that Pteron can run; "vulkan"
-    and "webgpu" keep to what ExecuTorch's partitioners of that name take, so that ExecuTorch's own runtimes
-    can run the program too.
-
-    PyTorch runs what ExecuTorch cannot write (svd, fft, custom operators), between programs; a warning names
-    it. With `fullgraph` that is a LoweringError that lists all of it.
-    """
-    check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
-    from torch.export import ExportedProgram
-
-    if isinstance(module, ExportedProgram):
-        if example_inputs or example_kwargs or dynamic_shapes is not None:
-            raise InputError("an ExportedProgram has its own inputs and shapes; pass no others")
-        name = module.graph_module._get_name()
-    else:
-        name = type(module).__name__
-    options = Options(partitioner, force_fp16)
-    with shown_stages(name) as enter:
-        exported = module
-        if not isinstance(module, ExportedProgram):
-            enter("exporting")
-            exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
-        return compile_exported(
-            exported, name, options, device, use_cache=use_cache, fullgraph=fullgraph, enter=enter
-        )
+class NotTraceableError(LoweringError):
+    """torch.export cannot trace a module."""
 
 
 def export(
@@ -97,9 +55,10 @@ def export(
     with (
         exporting(),
         quiet(),
-        _in_inference(module),
+        in_inference(module),
         module.register_forward_hook(register_outputs),
         _tracing(type(module).__name__),
+        redirect_stderr(io.StringIO()),  # torch.export prints the graph of a module that it cannot trace
     ):
         return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
 
@@ -108,12 +67,12 @@ def compile_exported(
     exported: ExportedProgram,
     name: str,
     options: Options,
-    device: Device | str | None,
     *,
+    device: Device | str | None,
     use_cache: bool,
     fullgraph: bool,
     enter: Enter,
-) -> CompiledModule:
+) -> TracedModule:
     """Lower an exported program, or load it from the cache. PyTorch runs what cannot be lowered; with
     `fullgraph` that is an error. `enter` is called at each stage."""
     check_inference(exported)
@@ -307,10 +266,9 @@ def _tracing(name: str) -> Iterator[None]:
     try:
         yield
     except GuardOnDataDependentSymNode as error:
-        raise LoweringError(
+        raise NotTraceableError(
             f"{name} branches on the values of a tensor, which torch.export cannot trace "
-            f"({first_line(error)}). Use torch.where or torch.cond there, or torch.compile(module, "
-            "backend='pteron'), which runs the branch in Python"
+            f"({first_line(error)}); torch.where or torch.cond can replace the branch"
         ) from error
     except PteronError:
         raise
@@ -318,11 +276,7 @@ def _tracing(name: str) -> Iterator[None]:
         said = str(error).split("\n\nThe error above occurred")[0]  # advice to use another function
         raise LoweringError(f"torch.export refuses the inputs or dynamic_shapes of {name}: {said}") from error
     except Exception as error:
-        raise LoweringError(
-            f"torch.export cannot trace {name} ({first_line(error)}). If the module runs in eager mode with "
-            "these inputs, use torch.compile(module, backend='pteron'), which runs in Python what cannot be "
-            "traced"
-        ) from error
+        raise NotTraceableError(f"torch.export cannot trace {name} ({first_line(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -373,16 +327,3 @@ def _state_data(states: Sequence[torch.Tensor]) -> Iterator[tuple[str, bytes]]:
         data = state.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         if data.any():
             yield state_key(index), data.numpy().tobytes()
-
-
-@contextmanager
-def _in_inference(module: torch.nn.Module) -> Iterator[None]:
-    """The module in eval mode; restores the mode of each submodule."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch.fx import GraphModule
 from torch.utils._sympy.numbers import int_oo
 
 from pteron.errors import InputError, LoweringError
-from pteron.export.compiled import CompiledModule
+from pteron.export.compiled import TracedModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.graph_passes import written_buffers
 from pteron.export.lowering import Options, exporting
@@ -40,7 +40,7 @@ _CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an in
 
 def backend(
     graph_module: GraphModule, example_inputs: Sequence[object], *, options: Mapping[str, Any] | None = None
-) -> Callable[..., Any]:
+) -> CapturedGraph:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
     `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `use_cache` and `fullgraph`, as in
@@ -101,7 +101,7 @@ class CapturedGraph:
                 return None
 
     @property
-    def programs(self) -> tuple[CompiledModule, ...]:
+    def programs(self) -> tuple[TracedModule, ...]:
         return tuple(lowered.compiled for lowered in self._programs)
 
     def _find(self, inputs: Sequence[Any]) -> _Lowered | None:
@@ -136,7 +136,7 @@ class CapturedGraph:
             exported,
             self.capture.name,
             self.options,
-            self.device,
+            device=self.device,
             use_cache=self.use_cache,
             fullgraph=self.fullgraph,
             enter=enter,
@@ -160,7 +160,7 @@ class CapturedGraph:
 class _Lowered:
     """A program, the positions of its inputs among Dynamo's, and the integers that are constants in it."""
 
-    compiled: CompiledModule
+    compiled: TracedModule
     live: list[int]
     numbers: dict[int, int]
 
@@ -191,6 +191,11 @@ class Capture:
     def __init__(self, graph_module: GraphModule) -> None:
         self.graph_module = graph_module
         self.name = graph_module._get_name()
+        self.operators = Counter(
+            str(getattr(node.target, "__name__", node.target))
+            for node in graph_module.graph.nodes
+            if node.op.startswith("call_")
+        )
         self._placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._examples = [node.meta.get("example_value") for node in self._placeholders]
         # Symbol of a dynamic dim -> (position, dim) of a tensor that has it.

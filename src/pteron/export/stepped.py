@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from pteron.errors import LoweringError
-from pteron.export.compiled import CompiledModule, Report, as_torch, counted, make_report
+from pteron.export.compiled import Report, TracedModule, as_torch, counted, make_report
 from pteron.export.signature import Signature
 from pteron.export.steps import Part, Split, step_lines, torch_operators
 from pteron.format.program import COMPILED_METHOD as METHOD
@@ -44,7 +44,7 @@ class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
         return f"program: {on_gpu} on the GPU, {report.host.total()} on the host{named}"
 
 
-class SteppedModule(CompiledModule):
+class SteppedModule(TracedModule):
     """A compiled module with operators that PyTorch runs, between programs. It cannot be saved."""
 
     def __init__(

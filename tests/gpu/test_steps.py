@@ -140,7 +140,7 @@ class Branching(nn.Module):
 
 def test_branches_on_values() -> None:
     with pytest.raises(LoweringError, match=r"branches on the values of a tensor.*torch\.cond"):
-        pteron.compile(Branching(), (torch.ones(3),))
+        pteron.compile(Branching(), (torch.ones(3),), fullgraph=True)
     compiled = torch.compile(Branching(), backend="pteron")
     with torch.no_grad():
         same(
@@ -308,7 +308,7 @@ def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int) -> None
         same(compiled(x), module(x))
 
 
-class Branching(nn.Module):
+class Counting(nn.Module):
     """Branches on values, which torch.export cannot trace."""
 
     def __init__(self) -> None:
@@ -325,11 +325,11 @@ class Branching(nn.Module):
 
 
 def test_python_code_between_graphs() -> None:
-    module = Branching()
+    module = Counting()
     x = torch.rand(3, 8)
     with pytest.raises(LoweringError, match="branches on the values of a tensor"):
         pteron.compile(module, (x,), fullgraph=True)
-    with pytest.warns(UserWarning, match="Branching: Python code with 2 graphs: Branching branches"):
+    with pytest.warns(UserWarning, match="Counting: Python code with 2 graphs: Counting branches"):
         compiled = pteron.compile(module, (x,))
     assert module.training
     assert module.calls == 0
@@ -343,5 +343,26 @@ def test_python_code_between_graphs() -> None:
     assert module.calls == 4
     with pytest.raises(LoweringError, match="cannot be saved"):
         compiled.save("model.pte")
-    with pytest.raises(LoweringError, match="cannot trace Branching"):
+    with pytest.raises(LoweringError, match="cannot trace Counting"):
         pteron.compile(module, (x, x))
+
+
+class Views(nn.Module):
+    """Its buffers are parts of larger tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(64))
+        self.register_buffer("tail", torch.arange(65.0)[1:])
+        self.register_buffer("even", torch.arange(128.0)[::2])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.window + self.tail * self.even
+
+
+def test_constants_that_are_views() -> None:
+    module, x = Views(), torch.randn(2, 64)
+    exported = torch.export.export(module, (x,))
+    compiled = pteron.compile(exported, fullgraph=True)
+    same(compiled(x), module(x))
+    assert exported.state_dict["tail"].data_ptr() == module.tail.data_ptr()

@@ -242,8 +242,8 @@ class Report:
         parts = counted(len(self.delegates), "delegate")
         yield f"  on the GPU   {counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
         for index, uses in enumerate(self.delegates):
-            yield f"    delegate {index}   {counted(uses.total(), 'operator')}: {_listed(uses)}"
-        names = f": {_listed(self.host)}" if hosted else ""
+            yield f"    delegate {index}   {counted(uses.total(), 'operator')}: {listed(uses)}"
+        names = f": {listed(self.host)}" if hosted else ""
         share = hosted / max(1, hosted + delegated)
         yield f"  on the host  {counted(hosted, 'operator')}, {share:.0%}{names}"
         yield from (f"    {reason}" for reason in self.reasons)
@@ -265,5 +265,5 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _listed(uses: Counter[str]) -> str:
+def listed(uses: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in uses.most_common())

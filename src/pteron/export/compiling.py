@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import FormatError, LoweringError, PteronError, UnsupportedError
+from pteron.errors import FormatError, LoweringError, PteronError
 from pteron.export import cache
 from pteron.export.cache import content_key
 from pteron.export.compiled import TracedModule, WholeModule, state_key
 from pteron.export.dims import DimNames, recorded_restrictions
-from pteron.export.graph_passes import Functional, decompose, fold_constants, make_functional
+from pteron.export.graph_passes import Functional, decompose, fold_constants, make_compact, make_functional
 from pteron.export.lowering import Options, check_inference, exporting, in_inference, lower, quiet
 from pteron.export.progress import Enter
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
@@ -84,8 +84,6 @@ def compile_exported(
         if found is not None:
             try:
                 return WholeModule(found, device, signature, origin="from the cache")
-            except UnsupportedError:
-                raise
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
         with recorded_restrictions() as restrictions:
@@ -101,14 +99,24 @@ def compile_exported(
             if not unlowerable:
                 try:
                     program = lowering.whole(prepared, interface)
-                    source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
                     enter("loading")
-                    return WholeModule(source, device, signature, origin="lowered now")
+                    return _load(program, key if use_cache else None, device, signature)
                 except (_NotLoweredError, FormatError) as error:
                     unlowerable, failure = find_unlowerable(graph_module, with_unbacked=False), error
             if fullgraph:
                 raise _not_whole(name, unlowerable, failure) from failure
-            return _in_steps(prepared, unlowerable, lowering, signature, device)
+            return _in_steps(prepared, unlowerable, lowering, signature, device, failure)
+
+
+def _load(program: bytes, key: str | None, device: Device | str | None, signature: Signature) -> WholeModule:
+    """A program that was lowered now; it is cached if it can be loaded."""
+    path = None if key is None else cache.keep(key, program)
+    try:
+        return WholeModule(path or program, device, signature, origin="lowered now")
+    except FormatError:
+        if path is not None:
+            cache.remove(path)
+        raise
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,7 @@ def _prepare(exported: ExportedProgram, name: str) -> _Prepared:
             decomposed = decompose(exported)
             untie_quantized_weights(decomposed)
             fold_constants(decomposed)
+            make_compact(decomposed)
             functional = make_functional(decomposed)
     except Exception as error:
         raise LoweringError(f"PyTorch cannot decompose {name} ({first_line(error)})") from error
@@ -201,6 +210,7 @@ def _in_steps(
     lowering: _Lowering,
     signature: Signature,
     device: Device | str | None,
+    failure: Exception | None,  # of lowering the whole
 ) -> SteppedModule:
     """Programs for what can be lowered; a warning names what PyTorch runs."""
     from pteron.export.stepped import SteppedModule
@@ -212,6 +222,9 @@ def _in_steps(
     programs: dict[str, Program] = {}
     were_cached: list[bool] = []
     for key, part in list(steps.parts.items()):
+        if failure is not None and not unlowerable:  # the part is the whole
+            steps.keep_in_torch(key, str(failure))
+            continue
         try:
             source, was_cached = lowering.part(part.exported, dims[key])
             lowering.enter("loading")

@@ -280,6 +280,17 @@ def fold_constants(decomposed: ExportedProgram) -> None:
     _replace_folded(decomposed, computed)
 
 
+def make_compact(decomposed: ExportedProgram) -> None:
+    """Copy constants that are part of a larger tensor: ExecuTorch would store all of that."""
+    import torch
+
+    for values in (decomposed.state_dict, decomposed.constants):
+        for name, value in values.items():
+            is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
+            if is_plain and value.untyped_storage().nbytes() != value.nbytes:
+                values[name] = value.detach().clone(memory_format=torch.contiguous_format)
+
+
 def _is_unwritten(signature: Any, placeholder: Any) -> bool:
     return signature.inputs_to_buffers.get(placeholder.name) not in signature.buffers_to_mutate.values()
 

@@ -28,7 +28,7 @@ from pteron.errors import InputError, LoweringError
 from pteron.export.compiled import TracedModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.graph_passes import written_buffers
-from pteron.export.lowering import Options, exporting
+from pteron.export.lowering import Options, exporting, quiet
 from pteron.export.progress import Enter, shown_stages
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
@@ -127,7 +127,8 @@ class CapturedGraph:
             if is_parameter or self._changes[position] < _CHANGES_MAX
         ]
         exported, live = self._export(inputs, constants)
-        written = set(map(buffer_position, written_buffers(exported)))
+        with quiet():
+            written = set(map(buffer_position, written_buffers(exported)))
         if written:  # their values belong to the caller's module
             constants = [position for position in constants if position not in written]
             exported, live = self._export(inputs, constants)

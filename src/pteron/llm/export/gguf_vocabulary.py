@@ -10,7 +10,7 @@ from pteron.llm.tokenizers.gguf import read_gguf_vocabulary
 
 def read_vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
     found = read_gguf_vocabulary(fields, name)
-    files = {"tokenizer.json": found.tokenizer_json.encode()}
+    files = {"tokenizer.json": found.tokenizer.to_str().encode()}
     return Vocabulary(
         "tokenizer.json", files, found.bos_id, found.eos_ids, found.adds_bos, found.chat_template
     )

@@ -1,4 +1,4 @@
-"""The tokenizer in a GGUF file's metadata -> a tokenizer.json, special tokens and the chat template.
+"""The tokenizer in a GGUF file's metadata -> a `tokenizers.Tokenizer`, special tokens, chat template.
 
 Missing fields have llama.cpp's defaults.
 """
@@ -69,7 +69,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class GgufVocabulary:
-    tokenizer_json: str
+    tokenizer: Any  # a `tokenizers.Tokenizer`
     bos_id: int | None
     eos_ids: tuple[int, ...]  # tokens that end an answer, first the one that ends a text
     adds_bos: bool
@@ -78,7 +78,7 @@ class GgufVocabulary:
 
 def load_gguf_tokenizer(file: Path) -> Tokenizer:
     vocabulary = read_gguf_vocabulary(read_metadata(file), file.name)
-    tokenizer = HuggingFaceTokenizer(vocabulary.tokenizer_json, file.name)
+    tokenizer = HuggingFaceTokenizer(vocabulary.tokenizer, file.name)
     tokenizer.bos_id, tokenizer.eos_ids = vocabulary.bos_id, vocabulary.eos_ids
     tokenizer.adds_bos, tokenizer.chat_template = vocabulary.adds_bos, vocabulary.chat_template
     return tokenizer
@@ -106,8 +106,7 @@ def read_gguf_vocabulary(metadata: dict[str, Any], name: str) -> GgufVocabulary:
         before = bos if adds_bos else None
         after = eos if adds_eos else fields.token("seperator", kind.separator) if kind.separator else None
         _surround(library, tokenizer, fields, before, after)
-        content = tokenizer.to_str()
-    return GgufVocabulary(content, bos, ends, before is not None, _chat_template(metadata, name))
+    return GgufVocabulary(tokenizer, bos, ends, before is not None, _chat_template(metadata, name))
 
 
 def _ends(fields: TokenizerFields, eos: int | None) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ class TokenizerFields:
 
     def list_of(self, key: str, *kinds: type) -> list[Any]:
         values = self._metadata.get(PREFIX + key)
-        if not isinstance(values, list) or not all(isinstance(value, kinds) for value in values):
+        if not isinstance(values, list) or not {*map(type, values)} <= {*kinds}:
             raise FormatError(f"{self.name}: {PREFIX}{key} is missing or of a wrong type")
         return values
 

@@ -46,11 +46,16 @@ def byte_level(library: Any, fields: TokenizerFields, unknown: int | None) -> An
 
 
 def _merges(fields: TokenizerFields) -> list[tuple[str, str]]:
-    merges = fields.list_of("merges", str)
-    cuts = [merge.find(" ", 1) for merge in merges]  # the first part may be a space
-    if -1 in cuts:
-        raise FormatError(f"{fields.name}: a merge of one part, {shortened(merges[cuts.index(-1)])}")
-    return [(merge[:cut], merge[cut + 1 :]) for merge, cut in zip(merges, cuts, strict=True)]
+    pairs, ids = [], fields.ids
+    for merge in fields.list_of("merges", str):
+        cut = merge.find(" ", 1)  # the first part may be a space
+        left, right = merge[:cut], merge[cut + 1 :]
+        if cut < 0 or not (left in ids and right in ids and left + right in ids):
+            raise FormatError(
+                f"{fields.name}: {PREFIX}merges has {shortened(merge)}, not two tokens that make a third"
+            )
+        pairs.append((left, right))
+    return pairs
 
 
 def merged_pieces(library: Any, fields: TokenizerFields, unknown: int | None) -> Any:

@@ -7,13 +7,15 @@ with ## before those that continue one.
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.model_files import as_format_error, parse_json
+from pteron.llm.model_files import as_format_error, read_utf8
 from pteron.llm.tokenizer import Tokenizer
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -24,35 +26,37 @@ HIDDEN = [byte for byte in range(256) if byte not in PRINTABLE]
 BYTE_OF = {chr(byte): byte for byte in PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(HIDDEN)}
 
 
+def load_tokenizer_json(file: Path) -> Tokenizer:
+    library = need("tokenizers", f"reading {file.name}")
+    content = read_utf8(file)
+    with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
+        return HuggingFaceTokenizer(library.Tokenizer.from_str(content), file.name)
+
+
 class HuggingFaceTokenizer(Tokenizer):
-    """`content` of a tokenizer.json; `name` of the file, for messages."""
+    """`tokenizer`: a `tokenizers.Tokenizer`, which this object owns; `name` of its file, for messages."""
 
-    def __init__(self, content: str, name: str) -> None:
-        library = need("tokenizers", f"reading {name}")
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.name = name
         self._lock = new_lock()
-        description = parse_json(content, name)
-        with as_format_error(f"{name} is not a tokenizer that `tokenizers` reads"):
-            self._tokenizer = library.Tokenizer.from_str(content)
-            # These settings are for training: padding, truncation, random merges.
-            self._tokenizer.no_padding()
-            self._tokenizer.no_truncation()
-            if getattr(self._tokenizer.model, "dropout", None):
-                self._tokenizer.model.dropout = None
-            self._examine(description, name)
-
-    def _examine(self, description: dict[str, Any], name: str) -> None:
-        steps = list(_steps(description.get("decoder")))
+        self._tokenizer = tokenizer
+        # These settings are for training: padding, truncation, random merges.
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        if getattr(tokenizer.model, "dropout", None):
+            tokenizer.model.dropout = None
+        steps = list(_steps(tokenizer.decoder and json.loads(tokenizer.decoder.__getstate__())))
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
         self._word_pieces = any(step["type"] == "WordPiece" for step in steps)
         if not (self._byte_level or self._word_pieces or any(_decodes_spaces(step) for step in steps)):
             known = "ByteLevel, Metaspace and WordPiece"
             raise UnsupportedError(f"{name}: unknown decoder {steps}; known are {known}")
         self.leading_space = self._word_pieces or any(_drops_space(step) for step in steps)
-        self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
-        added = description.get("added_tokens") or []
-        self._added = {token["id"]: b"" if token["special"] else token["content"].encode() for token in added}
+        self.vocab_size = 1 + max(tokenizer.get_vocab().values())
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._added = {id: b"" if token.special else token.content.encode() for id, token in added}
         # A special token that the library puts before a text is the BOS token.
-        opened, plain = (self._tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
+        opened, plain = (tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
             self.bos_id, self.adds_bos = opened[0], True
         if opened and max(opened) >= self.vocab_size:

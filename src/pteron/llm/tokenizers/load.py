@@ -15,10 +15,10 @@ from pteron.errors import InputError
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing
 from pteron.llm.gguf_metadata import MAGIC
-from pteron.llm.model_files import read_tokenizer_config, read_utf8
+from pteron.llm.model_files import read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.gguf import load_gguf_tokenizer
-from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
+from pteron.llm.tokenizers.huggingface import load_tokenizer_json
 from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
 from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
@@ -64,7 +64,7 @@ def _head(file: Path) -> bytes:
 def _open(file: Path) -> Tokenizer:
     head = _head(file)
     if head.lstrip()[:1] == b"{":
-        return HuggingFaceTokenizer(read_utf8(file), file.name)
+        return load_tokenizer_json(file)
     if RANK_LINE.match(head):
         return TiktokenTokenizer(file)
     # A SentencePiece model is a protocol buffer whose first field has tag 10; llama2.c's file begins with

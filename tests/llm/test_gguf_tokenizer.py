@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from pteron.errors import FormatError, UnsupportedError
-from pteron.llm import Tokenizer, load_tokenizer
-from pteron.llm.chat import render
-from pteron.llm.gguf_metadata import read_metadata
-from tests.llm.gguf_vocabularies import (
+from gguf_vocabularies import (
     BYTE,
     CONTROL,
     CORPUS,
@@ -33,6 +26,13 @@ from tests.llm.gguf_vocabularies import (
     tokenizers,
     write_gguf,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pteron.errors import FormatError, UnsupportedError
+from pteron.llm import Tokenizer, load_tokenizer
+from pteron.llm.chat import render
+from pteron.llm.gguf_metadata import read_metadata
 
 TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join)
 same = settings(
@@ -166,10 +166,13 @@ LETTERS = [*"abcdefg", "Ġ", "Ċ", "fg"]
 
 
 def small(
-    tmp_path: Path, *named: str, fill: Callable[[Any], None] = lambda _: None, **types: int
+    tmp_path: Path,
+    *named: str,
+    fill: Callable[[Any], None] = lambda _: None,
+    types: dict[str, int] | None = None,
 ) -> Tokenizer:
     """A byte-level vocabulary of some letters (ids 0 to 9) and of other tokens, control tokens by default."""
-    kinds = [NORMAL] * len(LETTERS) + [types.get(name, CONTROL) for name in named]
+    kinds = [NORMAL] * len(LETTERS) + [(types or {}).get(name, CONTROL) for name in named]
     tokens = [*LETTERS, *named]
     return load_tokenizer(
         write_gguf(tmp_path / "model.gguf", "gpt2", tokens, fill, types=kinds, merges=["f g"])
@@ -213,7 +216,7 @@ def test_tokens_that_end_an_answer(names: tuple[str, ...], ends: tuple[int, ...]
 def test_types_of_tokens(tmp_path: Path) -> None:
     """User-defined tokens are found in any text and are part of it; control and unknown ones are not."""
     types = {"<think>": USER_DEFINED, "<unk>": UNKNOWN, "ab": NORMAL, "<|im_end|>": NORMAL}
-    tokenizer = small(tmp_path, "<think>", "<unk>", "<x>", "ab", "<|im_end|>", **types)
+    tokenizer = small(tmp_path, "<think>", "<unk>", "<x>", "ab", "<|im_end|>", types=types)
     assert tokenizer.encode("a<think>b") == [0, 10, 1]
     assert tokenizer.decode([0, 10, 11, 12, 14]) == "a<think>"
     assert tokenizer.encode("<unk><x><|im_end|>", special=True) == [11, 12, 14]
@@ -235,17 +238,19 @@ def test_bos_by_the_word_rule(tmp_path: Path) -> None:
             if stated is not None:
                 writer.add_add_bos_token(stated)
 
-        tokenizer = small(tmp_path, "<s>", "abc", fill=fill, abc=NORMAL)
+        tokenizer = small(tmp_path, "<s>", "abc", fill=fill, types={"abc": NORMAL})
         assert tokenizer.adds_bos is expected
         # These families take a word that is a token without looking at merges.
         assert tokenizer.encode("abc") == ([0, 1, 2] if pre == "qwen2" else [11])
 
 
-def test_phi_3_drops_space_after_control_tokens(tmp_path: Path) -> None:
-    for name, expected in (("Phi 3 Mini", [10, 8, 0]), ("Phi-3-mini", [10, 0]), ("phi3", [10, 0])):
-        tokenizer = small(tmp_path, "<|user|>", "<s>", fill=lambda writer, name=name: writer.add_name(name))
-        assert tokenizer.encode("<|user|>\na", special=True) == expected
-        assert tokenizer.encode("<s>\na", special=True) == [11, 8, 0]
+@pytest.mark.parametrize(
+    ("name", "expected"), [("Phi 3 Mini", [10, 8, 0]), ("Phi-3-mini", [10, 0]), ("phi3", [10, 0])]
+)
+def test_phi_3_drops_space_after_control_tokens(name: str, expected: list[int], tmp_path: Path) -> None:
+    tokenizer = small(tmp_path, "<|user|>", "<s>", fill=lambda writer: writer.add_name(name))
+    assert tokenizer.encode("<|user|>\na", special=True) == expected
+    assert tokenizer.encode("<s>\na", special=True) == [11, 8, 0]
 
 
 # Chat templates ---------------------------------------------------------------------------------

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from pteron.errors import UnsupportedError
-from pteron.llm import Tokenizer
-from pteron.llm.tokenizers.word_rules import PIECE_RULES, WORD_RULES
-from tests.llm.gguf_vocabularies import (
+from gguf_vocabularies import (
     CORPUS,
     FRAGMENTS,
     STRINGS,
@@ -26,6 +20,12 @@ from tests.llm.gguf_vocabularies import (
     tokenizers,
     train_byte_level,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pteron.errors import UnsupportedError
+from pteron.llm import Tokenizer
+from pteron.llm.tokenizers.word_rules import PIECE_RULES, WORD_RULES
 
 steps = tokenizers.pre_tokenizers
 NFC = tokenizers.normalizers.NFC()

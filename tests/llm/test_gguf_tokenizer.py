@@ -34,6 +34,7 @@ from pteron.llm import Tokenizer, load_tokenizer
 from pteron.llm.chat import render
 from pteron.llm.gguf_metadata import read_metadata
 
+STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join)
 same = settings(
     derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck), max_examples=200
@@ -89,6 +90,21 @@ def test_pieces_are_those_of_sentencepiece(prefix: bool, tmp_path: Path) -> None
     turn = ours.token_id("<turn>")
     assert turn in ours.encode("a<turn>b", special=True)
     assert ours.encode_marked("a") == [1, *ours.encode("a")]
+
+
+def test_the_vocabulary_of_llama_2(tmp_path: Path) -> None:
+    """32,000 pieces that were trained on real text."""
+    theirs: Any = load_tokenizer(STORIES)
+    ids = range(theirs.vocab_size)
+    types = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (len(ids) - 259)
+    tokens = [
+        f"<0x{id - 3:02X}>" if types[id] == BYTE else theirs.token_text(id).replace(" ", "▁") for id in ids
+    ]
+    ours = load_tokenizer(
+        write_gguf(tmp_path / "m.gguf", "llama", tokens, types=types, scores=theirs._scores)
+    )
+    for text in [*STRINGS, Path(__file__).read_text().replace("▁", "_"), "the" * 300]:
+        assert ours.encode(text) == theirs.encode(text)
 
 
 @pytest.mark.parametrize("normalized", [True, False])

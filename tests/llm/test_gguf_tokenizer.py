@@ -240,12 +240,30 @@ def test_types_of_tokens(tmp_path: Path) -> None:
     assert tokenizer.encode("ab") == [0, 1], "no merge makes it"
 
 
+def test_runs_of_spaces_that_are_tokens(tmp_path: Path) -> None:
+    """Gemma has them: as ▁▁, or with spaces where a converter read tokenizer_config.json."""
+    for run in ("▁▁", "  "):
+        tokens = ["<unk>", "<s>", "</s>", *"ab▁", run]
+        types = [UNKNOWN, CONTROL, CONTROL, NORMAL, NORMAL, NORMAL, USER_DEFINED]
+
+        def fill(writer: Any) -> None:
+            writer.add_add_space_prefix(False)
+
+        scores = [-float(id) for id in range(len(tokens))]
+        file = write_gguf(tmp_path / "m.gguf", "llama", tokens, fill, types=types, scores=scores)
+        tokenizer = load_tokenizer(file)
+        assert tokenizer.encode("a  b a") == [3, 6, 4, 5, 3]
+        assert tokenizer.decode([3, 6, 4]) == "a  b"
+
+
 def test_bos_by_the_word_rule(tmp_path: Path) -> None:
     for pre, stated, expected in (
         ("llama-bpe", None, True),
         ("llama-bpe", False, False),
         ("qwen2", None, False),
         ("tekken", None, True),
+        ("sarvam-moe", None, False),
+        ("gemma4", None, True),
     ):
 
         def fill(writer: Any, pre: str = pre, stated: bool | None = stated) -> None:
@@ -257,7 +275,7 @@ def test_bos_by_the_word_rule(tmp_path: Path) -> None:
         tokenizer = small(tmp_path, "<s>", "abc", fill=fill, types={"abc": NORMAL})
         assert tokenizer.adds_bos is expected
         # These families take a word that is a token without looking at merges.
-        assert tokenizer.encode("abc") == ([0, 1, 2] if pre == "qwen2" else [11])
+        assert tokenizer.encode("abc") == ([11] if pre in ("llama-bpe", "tekken") else [0, 1, 2])
 
 
 @pytest.mark.parametrize(
@@ -291,6 +309,15 @@ def test_named_chat_templates(tmp_path: Path) -> None:
     assert tokenizer.chat_template is None
     tokenizer = small(tmp_path, "<s>", fill=lambda writer: writer.add_chat_template(DEFAULT))
     assert tokenizer.chat_template == DEFAULT
+
+
+def test_a_file_without_a_tokenizer(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(str(tmp_path / "model.gguf"), "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match=r"model\.gguf: the file has no tokenizer"):
+        load_tokenizer(tmp_path / "model.gguf")
 
 
 def test_files_beside_a_gguf_file_do_not_change_it(tmp_path: Path) -> None:

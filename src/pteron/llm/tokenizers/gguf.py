@@ -78,7 +78,8 @@ class GgufVocabulary:
 
 def load_gguf_tokenizer(file: Path) -> Tokenizer:
     vocabulary = read_gguf_vocabulary(read_metadata(file), file.name)
-    tokenizer = HuggingFaceTokenizer(vocabulary.tokenizer, file.name)
+    with as_format_error(f"{file.name}: its tokenizer is invalid"):
+        tokenizer = HuggingFaceTokenizer(vocabulary.tokenizer, file.name)
     tokenizer.bos_id, tokenizer.eos_ids = vocabulary.bos_id, vocabulary.eos_ids
     tokenizer.adds_bos, tokenizer.chat_template = vocabulary.adds_bos, vocabulary.chat_template
     return tokenizer
@@ -86,7 +87,7 @@ def load_gguf_tokenizer(file: Path) -> Tokenizer:
 
 def read_gguf_vocabulary(metadata: dict[str, Any], name: str) -> GgufVocabulary:
     """`metadata`: all fields of the file, which messages call `name`."""
-    model = metadata.get(f"{PREFIX}model")
+    model = str(metadata.get(f"{PREFIX}model", "none"))
     if model in REFUSED:
         raise UnsupportedError(f"{name}: {REFUSED[model]}")
     if model not in KINDS:
@@ -102,19 +103,20 @@ def read_gguf_vocabulary(metadata: dict[str, Any], name: str) -> GgufVocabulary:
         drops_space = "phi-3" in str(metadata.get("general.name")).lower().replace("phi3", "phi-3")
         _add_tokens(library, tokenizer, fields, ends, drops_space)
         adds_bos = fields.flag("add_bos_token", kind.adds_bos or models.opens_texts(fields, model))
-        adds_eos = fields.flag("add_eos_token", kind.adds_eos)
         before = bos if adds_bos else None
-        after = eos if adds_eos else fields.token("seperator", kind.separator) if kind.separator else None
+        after = eos if fields.flag("add_eos_token", kind.adds_eos) else None
+        if kind.separator is not None:
+            after = fields.token("seperator", kind.separator)  # so spelled in files
         _surround(library, tokenizer, fields, before, after)
     return GgufVocabulary(tokenizer, bos, ends, before is not None, _chat_template(metadata, name))
 
 
 def _ends(fields: TokenizerFields, eos: int | None) -> tuple[int, ...]:
-    named = {token: id for token, id in fields.ids.items() if token in END_NAMES}
+    named = {token: fields.ids[token] for token in END_NAMES if token in fields.ids}
     for token, others in NOT_ENDS:
         if others <= named.keys():
             named.pop(token, None)
-    ids = [eos, *(fields.token(role) for role in END_ROLES), *named.values()]
+    ids = [eos, *(fields.token(role) for role in END_ROLES), *sorted(named.values())]
     return tuple(dict.fromkeys(id for id in ids if id is not None))
 
 

@@ -19,9 +19,9 @@ _PIECE_MAX = 1024
 
 
 def opens_texts(fields: TokenizerFields, model: str) -> bool:
-    """Whether texts of a byte-level vocabulary begin with BOS, if the file does not say it."""
-    rule = fields.text("pre", "default")
-    return model == "gpt2" and (rule in PIECE_RULES or WORD_RULES[rule].adds_bos)
+    """Whether texts of a vocabulary with merges begin with BOS, if the file does not say it."""
+    name = fields.text("pre", "default")
+    return model == "gpt2" and (PIECE_RULES[name] if name in PIECE_RULES else WORD_RULES[name].adds_bos)
 
 
 def byte_level(library: Any, fields: TokenizerFields, unknown: int | None) -> Any:

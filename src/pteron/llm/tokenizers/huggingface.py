@@ -54,13 +54,17 @@ class HuggingFaceTokenizer(Tokenizer):
         self.leading_space = self._word_pieces or any(_drops_space(step) for step in steps)
         self.vocab_size = 1 + max(tokenizer.get_vocab().values())
         added = tokenizer.get_added_tokens_decoder().items()
-        self._added = {id: b"" if token.special else token.content.encode() for id, token in added}
+        self._added = {id: b"" if token.special else self._added_bytes(token.content) for id, token in added}
         # A special token that the library puts before a text is the BOS token.
         opened, plain = (tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
             self.bos_id, self.adds_bos = opened[0], True
         if opened and max(opened) >= self.vocab_size:
             raise FormatError(f"{name} puts token {max(opened)} into texts, of only {self.vocab_size}")
+
+    def _added_bytes(self, text: str) -> bytes:
+        """Of a token that is text, such as <think>, or ▁▁ in a vocabulary of pieces."""
+        return (text if self._byte_level else text.replace("▁", " ")).encode()
 
     def token_bytes(self, token: int) -> bytes:
         added = self._added.get(token)

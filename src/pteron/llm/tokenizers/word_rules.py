@@ -167,5 +167,5 @@ WORD_RULES = {
     for name in names.split()
 }
 
-# Byte pair encoding of SentencePiece's pieces: these vocabularies have merges, and split no words.
-PIECE_RULES = ("gemma4", "granite-embed-multi-311m", "sarvam-moe")
+# Merges of SentencePiece's pieces, across words; whether texts begin with BOS.
+PIECE_RULES = {"gemma4": True, "granite-embed-multi-311m": True, "sarvam-moe": False}

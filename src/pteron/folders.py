@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +37,9 @@ def writing_to(folder: Path) -> Iterator[None]:
 def new_folder(folder: Path, marker: str) -> Iterator[Path]:
     """The path of a folder to make, which becomes `folder` at the end. An error leaves no incomplete folder.
     If another process has finished first, so that `folder` has the file `marker`, that one stays."""
+    import shutil
+    import tempfile  # here: commands that make no folder start faster
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         made = Path(temporary) / folder.name

@@ -39,6 +39,7 @@ COMMANDS = {
     "demo": "generate a story with a small model that comes with Pteron",
     "completion": "print a completion script for a shell",
 }
+_MODULES = {"list": "list_models"}  # a module `list` would hide the type in this package
 
 
 def run_process() -> NoReturn:
@@ -97,7 +98,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
         if name in given:
-            module = import_module(f"pteron.cli.{name}")
+            module = import_module(f"pteron.cli.{_MODULES.get(name, name)}")
             module.add_arguments(command)
             command.set_defaults(command=module.command)
     return parser

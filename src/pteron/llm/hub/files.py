@@ -53,11 +53,9 @@ def select_files(listed: Sequence[str], tag: str | None, model: str) -> Selectio
             f"{model} has several programs; name one: {model}:{programs[0]}, {shorten(programs[1:])}"
         )
     pickles = [name for name in top if name.endswith((".bin", ".pt", ".pth"))]
-    found = (
-        f"weights as PyTorch pickles only ({shorten(pickles)})"
-        if pickles
-        else f"only {shorten(files) or 'no files'}"
-    )
+    found = f"only {shorten(files)}" if files else "no files"
+    if pickles:
+        found = f"weights as PyTorch pickles only ({shorten(pickles)})"
     raise InputError(
         f"{model} has no model that can be used: neither {CONFIG} with *.safetensors, nor a GGUF file, nor a "
         f"program (.pte); it has {found}"

@@ -20,10 +20,10 @@ from pteron.runtime import load
 
 
 def write(folder: Path, **files: str) -> Path:
-    """A folder with files; `_` in a name is a dot."""
+    """A folder with files; `_` in a name without a dot is one."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (folder / name.replace("_", ".")).write_text(content, "utf-8")
+        (folder / (name if "." in name else name.replace("_", "."))).write_text(content, "utf-8")
     return folder
 
 
@@ -92,7 +92,7 @@ def test_a_gguf_file_is_no_program(tmp_path: Path) -> None:
         ({"a_gguf": "", "b_gguf": ""}, "has several models; name one of them: a.gguf, b.gguf"),
         ({"adapter_config.json": ""}, "has a LoRA adapter"),
         ({"model_safetensors": ""}, "has weights but no config.json"),
-        ({"config_json": "{}", "pytorch_model.bin": ""}, "PyTorch pickles (pytorch.model.bin); convert them"),
+        ({"config_json": "{}", "pytorch_model.bin": ""}, "PyTorch pickles (pytorch_model.bin); convert them"),
         ({"config_json": "{}"}, "has a config.json but no weights"),
         (
             {"readme_md": ""},
@@ -111,8 +111,6 @@ def test_a_gguf_file_is_no_program(tmp_path: Path) -> None:
 )
 def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "folder", **files)
-    if "adapter_config.json" in files:
-        (folder / "adapter.config.json").rename(folder / "adapter_config.json")
     with pytest.raises(InputError) as raised:
         recognise(folder)
     assert sentence in str(raised.value)

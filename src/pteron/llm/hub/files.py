@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.llm.model_files import MANIFEST
-from pteron.llm.model_kinds import CONFIG, shorten
+from pteron.llm.model_kinds import CONFIG, pickled_weights, shorten
 
 _DEFAULT_TAG = "Q4_K_M"  # as in llama.cpp and ollama
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)
@@ -52,7 +52,7 @@ def select_files(listed: Sequence[str], tag: str | None, model: str) -> Selectio
         raise InputError(
             f"{model} has several programs; name one: {model}:{programs[0]}, {shorten(programs[1:])}"
         )
-    pickles = [name for name in top if name.endswith((".bin", ".pt", ".pth"))]
+    pickles = pickled_weights(top)
     found = f"only {shorten(files)}" if files else "no files"
     if pickles:
         found = f"weights as PyTorch pickles only ({shorten(pickles)})"

@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pteron.errors import InputError
+from pteron.llm import models
 from pteron.llm.arguments import existing, path_of
 from pteron.llm.builds import build
 from pteron.llm.hub.cache import HubModel
 from pteron.llm.hub.download import Download, download
 from pteron.llm.model_kinds import Located, recognise
-from pteron.llm.models import fetch, names
 
 Report = Callable[[str], None]
 PROGRAM_SUFFIXES = (".pte", ".bpte", ".ptd")  # of files that are given to the loader as they are
@@ -36,14 +36,14 @@ def locate(
     path = path_of(given)
     if not isinstance(given, str) or path.exists():
         return recognise(existing(path))
-    if given in names():
-        return Located("program", fetch(given, progress), given)
+    if given in models.names():
+        return Located("program", models.fetch(given, progress), given)
     model = HubModel.parse(given)
     if model is not None:
         return replace(recognise(download(model, progress, update=update)), name=str(model))
     if len(path.parts) > 1 or path.suffix:  # cannot be a model's name
         raise InputError(f"{path} does not exist")
-    known = ", ".join(names())
+    known = ", ".join(models.names())
     raise InputError(
         f"{path} does not exist, and no model is called {str(path)!r}: known are {known}, and models of a "
         "hub as owner/name"

@@ -129,8 +129,7 @@ def _check_content(file: Path, etag: str, what: str) -> None:
 
 
 class _Meter:
-    """Counts the bytes of several files and reports them; `bar` makes what the hub's library takes for a
-    progress bar."""
+    """Counts the bytes of several files and reports them."""
 
     def __init__(self, what: str, total: int, progress: Report) -> None:
         self._what, self._total, self._progress = what, total, progress
@@ -154,12 +153,26 @@ class _Meter:
         self._before += size
         self._done = self._before
 
-    @contextmanager
-    def bar(self, **_: object) -> Iterator[_Meter]:
-        yield self
+    @property
+    def bar(self) -> type[_Bar]:
+        """A class that the hub's library uses for progress bars."""
+        return type("Bar", (_Bar,), {"meter": self})
+
+
+class _Bar:
+    meter: _Meter
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def update(self, count: float | None = 1) -> None:
-        self.add(count or 0)
+        self.meter.add(count or 0)
 
 
 @contextmanager

@@ -10,12 +10,12 @@ import pytest
 
 from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
-from pteron.llm import builds, local_models
-from pteron.llm.builds import BuildOptions, build, built_folder
+from pteron.llm import local_models, program_cache
 from pteron.llm.hub.cache import HubModel
 from pteron.llm.hub.files import select_files
 from pteron.llm.model_kinds import Located, recognise
 from pteron.llm.model_names import locate, locate_model, locate_program
+from pteron.llm.program_cache import BuildOptions, build, built_folder
 from pteron.runtime import load
 
 
@@ -40,6 +40,9 @@ def test_kinds(tmp_path: Path, programs: Path) -> None:
     assert recognise(gguf) == Located("gguf", gguf, "my")
     assert recognise(gguf.parent) == Located("gguf", gguf, "one")
     assert recognise(program) == Located("program", program, "mlp")
+    wide = tmp_path / "wide.bin"  # llama2.c
+    wide.write_bytes(b"\x80\x02\0\0\0\x07\0\0")
+    assert recognise(wide) == Located("checkpoint", wide, "wide")
     other = write(tmp_path / "other", llama_pte="x")
     assert recognise(other) == Located("program", other / "llama.pte", "other")
 
@@ -252,7 +255,7 @@ def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Pat
     assert (located.name, located.kind) == ("my", "program")
     assert located.path.parent == tmp_path / "cache" / "programs"
     assert [(each["source"], each["quantize"], each["name"]) for each in exports] == [(gguf, "8w", "my")]
-    assert json.loads((located.path / builds.SOURCE).read_text())["source"] == str(gguf)
+    assert json.loads((located.path / program_cache.SOURCE).read_text())["source"] == str(gguf)
     gguf.write_text("GGUF, changed", "utf-8")
     assert locate_model(gguf) != located.path
     assert len(exports) == 2

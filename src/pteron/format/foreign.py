@@ -80,7 +80,8 @@ def _recognise(head: bytes, name: str) -> tuple[str, str] | None:
             return f"an image ({image})", _NO_MODEL
     if head.startswith(b"RIFF") and head[8:12] in (b"WEBP", b"WAVE"):
         return ("an image (WebP)" if head[8:12] == b"WEBP" else "a sound (WAV)"), _NO_MODEL
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+    # A zero would follow in a llama2.c model of width 640, which begins alike.
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and head[2:3] != b"\0":
         return "a pickle, as torch.save wrote before version 1.6", _COMPILE
     if head[8:9] == b"{" and not any(head[5:8]):  # the length of a header, then the header
         return _SUFFIXES[".safetensors"]

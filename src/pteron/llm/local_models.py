@@ -14,7 +14,6 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.folders import writing_to
 from pteron.llm.arguments import path_of
-from pteron.llm.builds import built_programs
 from pteron.llm.hub.cache import (
     HubModel,
     cached_models,
@@ -25,6 +24,7 @@ from pteron.llm.hub.cache import (
 )
 from pteron.llm.model_kinds import recognise
 from pteron.llm.models import BUNDLED, SOURCES, fetched_folder, names
+from pteron.llm.program_cache import built_programs
 from pteron.package_files import files_folder
 
 

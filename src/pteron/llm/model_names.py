@@ -19,10 +19,10 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.llm import models
 from pteron.llm.arguments import existing, path_of
-from pteron.llm.builds import build
 from pteron.llm.hub.cache import HubModel
 from pteron.llm.hub.download import Download, download
 from pteron.llm.model_kinds import Located, recognise
+from pteron.llm.program_cache import build
 
 Report = Callable[[str], None]
 PROGRAM_SUFFIXES = (".pte", ".bpte", ".ptd")  # of files that are given to the loader as they are

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.folders import cache_folder, new_folder, writing_to
-from pteron.llm.builds import BuildOptions, check_builder, make_program
 from pteron.llm.model_files import GENERATION, MANIFEST
 from pteron.llm.model_kinds import Located
+from pteron.llm.program_cache import BuildOptions, check_builder, make_program
 from pteron.package_files import PackageFiles, fetch_files
 
 

@@ -15,8 +15,8 @@ from pteron.cli import main
 from pteron.errors import InputError, PteronError
 from pteron.llm.hub.cache import HubModel, cached_models, find_cached, repository_folder
 from pteron.llm.hub.download import Download, download
-from pteron.llm.local_models import local_models
-from pteron.llm.model_names import locate
+from pteron.llm.local_models import local_models, remove_model
+from pteron.llm.model_names import locate, locate_model, locate_program
 
 hub_library = pytest.importorskip("huggingface_hub")
 GGUF = b"GGUF" + bytes(range(256)) * 4000
@@ -135,6 +135,12 @@ def test_names_that_do_not_exist(name: str, sentence: str, hub: Hub) -> None:
         locate(name)
 
 
+def test_without_the_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(PteronError, match=r"me/it is no path, and .* pip install 'pteron\[hub\]'"):
+        locate("me/it")
+
+
 def test_private_and_gated_models(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.is_gated = True
     with pytest.raises(PteronError, match=r"only to users who accepted its terms.*HF_TOKEN"):
@@ -169,6 +175,24 @@ def test_list_and_remove(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rm", "me/gguf"]) == 0
     assert not repository_folder("me/gguf").exists()
     assert main(["rm", "me/gguf"]) == 1
+
+
+def test_a_program_is_built_from_a_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def export_llm(source: Path, folder: Path, **_: object) -> None:
+        folder.mkdir()
+        (folder / "pteron.json").write_text("{}", "utf-8")
+        (folder / "model.pte").write_bytes(source.read_bytes())
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    located = locate_program("me/gguf")
+    assert located.name == "me/gguf"
+    assert locate_model("me/gguf:Q4_K_M") == located.path
+    (listed,) = (model for model in local_models() if model.hub)
+    assert listed.programs == (located.path,)
+    assert listed.program_bytes > len(GGUF)
+    program_bytes = listed.program_bytes
+    assert remove_model("me/gguf") == program_bytes + len(GGUF)
+    assert not located.path.exists()
 
 
 def test_environment_variables(hub: Hub, tmp_path: Path) -> None:

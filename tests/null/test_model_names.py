@@ -67,6 +67,7 @@ def test_kinds(tmp_path: Path, programs: Path) -> None:
         ("model.tflite", b"\x1c\0\0\0TFL3", "a TensorFlow Lite model"),
         ("model.tar.gz", b"\x1f\x8b\x08", "an archive (gzip); unpack it"),
         ("notes.txt", b"hello", "a text file; this is no model"),
+        ("pyproject.toml", b"[project]\n", "a text file; this is no model"),
         ("model.pte", b"", "an empty file; download or export it again"),
     ],
 )
@@ -261,6 +262,12 @@ def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Pat
     assert len(exports) == 2
 
 
+def test_two_names_of_a_file_are_one_program(exports: list[dict[str, object]], tmp_path: Path) -> None:
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    assert build(Located("gguf", gguf, "me/it")) == build(Located("gguf", gguf, "me/it:Q8_0"))
+    assert len(exports) == 1
+
+
 def test_options_and_files_are_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
     folder = write(tmp_path / "llama", config_json="{}", model_safetensors="x", readme_md="")
@@ -324,4 +331,7 @@ def test_what_cannot_be_removed(
     gguf.unlink()
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["kind"] == "source is gone"
+    gguf.write_text("<html>", "utf-8")
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["kind"] == "unusable"
     assert main(["rm", str(gguf)]) == 0

@@ -42,6 +42,7 @@ _FLATBUFFERS = {
     b"NPTG": ("a program of ExecuTorch's native backend (.ptn)", RE_EXPORT),
     b"TFL3": ("a TensorFlow Lite model", "only models of PyTorch and ExecuTorch can be used"),
 }
+_PROGRAMS = (".pte", ".bpte", ".ptd")
 _SUFFIXES = {
     ".onnx": ("an ONNX model", "export the PyTorch model that it was made from, with pteron.compile"),
     ".safetensors": (
@@ -49,9 +50,6 @@ _SUFFIXES = {
         "give the folder with config.json and these weights",
     ),
     ".ptl": ("a program of PyTorch Mobile", _COMPILE),
-    ".py": ("a Python script", _NO_MODEL),
-    ".md": ("a text file", _NO_MODEL),
-    ".txt": ("a text file", _NO_MODEL),
 }
 
 
@@ -85,6 +83,9 @@ def _recognise(head: bytes, name: str) -> tuple[str, str] | None:
         return "a pickle, as torch.save wrote before version 1.6", _COMPILE
     if head[8:9] == b"{" and not any(head[5:8]):  # the length of a header, then the header
         return _SUFFIXES[".safetensors"]
-    if head.lstrip()[:1] in (b"{", b"[") and head.isascii():
+    if head.lstrip()[:1] == b"{" and head.isascii():
         return "a JSON file", "give the folder of the model, or its program (.pte)"
-    return _SUFFIXES.get(name[name.rfind(".") :]) if "." in name else None
+    suffix = name[name.rfind(".") :] if "." in name else ""
+    if suffix not in _PROGRAMS and all(byte >= 32 or byte in b"\t\n\r" for byte in head):
+        return "a text file", _NO_MODEL
+    return _SUFFIXES.get(suffix)

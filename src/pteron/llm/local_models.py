@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pteron.errors import InputError
+from pteron.errors import InputError, PteronError
 from pteron.folders import writing_to
 from pteron.llm.arguments import path_of
 from pteron.llm.hub.cache import (
@@ -121,7 +121,10 @@ def _built_from(path: Path) -> tuple[Path, ...]:
 
 
 def _kind(path: Path) -> str:
-    kind = recognise(path).kind
+    try:
+        kind = recognise(path).kind
+    except PteronError:  # its files have changed since
+        return "unusable"
     return "GGUF" if kind == "gguf" else kind
 
 

@@ -24,6 +24,7 @@ SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
 _LABEL_MAX = 80
 _KEY_DIGITS = 12
+_VERSION = 1  # part of the key: a new one lets all programs be built again
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ def built_folder(located: Located, options: BuildOptions) -> Path:
         (file.name, str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns)
         for file in _source_files(located.path)
     ]
-    key = hashlib.sha256(json.dumps([identity, asdict(options)]).encode()).hexdigest()[:_KEY_DIGITS]
-    label = re.sub(r"[^\w.-]+", "-", located.name)[:_LABEL_MAX]
+    key = hashlib.sha256(json.dumps([_VERSION, identity, asdict(options)]).encode()).hexdigest()[:_KEY_DIGITS]
+    name = located.path.stem if located.path.is_file() else located.name  # a file may have several names
+    label = re.sub(r"[^\w.-]+", "-", name)[:_LABEL_MAX]
     return programs_folder() / f"{label}-{key}"
 
 

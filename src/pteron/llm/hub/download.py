@@ -48,7 +48,7 @@ class Download(str):
 def download(model: HubModel, progress: Report = lambda line: None, *, update: bool = False) -> Path:
     """A model's folder or GGUF file in the cache. It is downloaded if it is not there, and with `update` also
     if the hub has a newer one."""
-    need("huggingface_hub", f"the model {model} of a hub", "hub")
+    need("huggingface_hub", f"{model} is no path, and a model of a hub", "hub")
     from huggingface_hub import HfApi, constants
 
     cached = find_cached(model)

@@ -1,5 +1,4 @@
-"""softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen from the live shape and the
-device.
+"""softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen by live shape and device.
 
 For few queries, workgroups share the context in splits, which are merged; for many queries, tiles of the
 context pass through workgroup memory. Software adapters bind caches as uniform arrays (windows.py).
@@ -237,8 +236,11 @@ class Attention:
 
     def _declarations(self) -> dict[str, Any]:
         """For kernels that take values too."""
-        wide = self._value_width != self._width
-        return {**self._scoring(), **({"VALUE_WIDTH": self._value_width} if wide else {})}
+        return {**self._scoring(), **self._widths()}
+
+    def _widths(self) -> dict[str, Any]:
+        one = self._value_width == self._width
+        return {"WIDTH": self._width, **({} if one else {"VALUE_WIDTH": self._value_width})}
 
     def _scoring(self) -> dict[str, Any]:
         """For kernels that compute scores."""
@@ -367,8 +369,7 @@ class Attention:
 
     def _fits(self, tiles: Tiles, target: Target) -> bool:
         """Whether a device has the workgroups, memory and loops for tiles."""
-        wide = {} if self._value_width == self._width else {"VALUE_WIDTH": self._value_width}
-        module = compose(kernel("attention_tiled", WIDTH=self._width, **wide, **tiles.declarations))
+        module = compose(kernel("attention_tiled", **self._widths(), **tiles.declarations))
         assert module.statements.loops is not None
         loops = module.statements.loops.value({"context": self._keys, "splits": 1})
         return (

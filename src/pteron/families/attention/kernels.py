@@ -152,8 +152,7 @@ class Attention:
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """One workgroup per split of the context. The grid covers a bucket of contexts, so that the plan
         holds while the context grows; workgroups past the end of the context return at once."""
-        window = self.options.window
-        splits = -(-min(self._keys, window or self._keys) // LANES)
+        splits = -(-self.options.bound(self._keys) // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
         for first, count in chunks_of(self._count, splits * (self._value_width + 4), target):
             parts = Scratch(count * splits * (self._value_width + 4))
@@ -169,7 +168,7 @@ class Attention:
                 heads_per_key=self._heads_per_key,
                 groups=(splits, count, 1),
             )
-            yield self._merge(parts, first, count, splits, split=1 if window else LANES)
+            yield self._merge(parts, first, count, splits, split=1 if self.options.window else LANES)
 
     def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
         """Merge the splits of some queries, each of at least `split` keys."""
@@ -194,10 +193,7 @@ class Attention:
         bucket of contexts."""
         pitch = -(-self._heads_per_key * self._steps // 4) * 4
         slots = pitch * self._key_heads * self.q.shape[0]
-        window = self.options.window
-        keys = (
-            -(-min(self._keys, window + 3 if window else self._keys) // 4) * 4
-        )  # of four neighbouring queries
+        keys = -(-self.options.bound(self._keys, 4) // 4) * 4
         size = WORKGROUP_SOFTWARE if target.is_cpu else LANES
         for first, count in chunks_of(slots, keys, target):
             common: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from pteron.errors import PteronError
 from pteron.format.delegate import read_delegate
 from pteron.format.delegate_writer import write_delegate
 from pteron.format.flatbuffer import DOUBLE, INT8, INT64, UINT8, open_root
-from pteron.format.flatbuffer_writer import Scalar, Vector, write_flatbuffer
+from pteron.format.flatbuffer_writer import Scalar, Table, Vector, write_flatbuffer
 from pteron.format.program import read_program
 from pteron.format.program_writer import StreamedData, write_program
 from pteron.format.records import MethodRecord
@@ -22,7 +23,7 @@ PROGRAMS = Path(__file__).parents[1] / "fixtures/programs"
 
 
 def test_fields_of_every_kind_are_read_back() -> None:
-    inner = {0: "text ü", 1: Scalar(INT64, -5), 2: Scalar(UINT8, 7), 3: Vector(DOUBLE, [0.5, -1.5])}
+    inner: Table = {0: "text ü", 1: Scalar(INT64, -5), 2: Scalar(UINT8, 7), 3: Vector(DOUBLE, [0.5, -1.5])}
     data = write_flatbuffer({0: inner, 2: [inner, {}, inner], 3: b"abc", 5: Scalar(INT8, -1)}, b"TEST", 32)
     root = open_root(memoryview(bytes(data)), "test", b"TEST", "root")
     assert (root.integer(5, "five", INT8), bytes(root.blob(3, "three")), root.table(1, "one")) == (
@@ -50,9 +51,7 @@ def rewritten(path: Path) -> bytes:
             for graph in [read_delegate(delegate.blob, "delegate", program.named_data.get)]
         )
         methods.append(replace(method, delegates=delegates))
-    data = {
-        key: StreamedData(len(view), lambda view=view: [view]) for key, view in program.named_data.items()
-    }
+    data = {key: StreamedData(len(view), partial(list, [view])) for key, view in program.named_data.items()}
     file = io.BytesIO()
     write_program(file, methods, data)
     return file.getvalue()

@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     context = "maximum tokens of a conversation (default: the model's, up to 2048)"
     options.add("--max-context-len", "N", context, positive)
     options.flag("--fp16", "compute in 16 bits, which the GPU must support")
+    options.choice(
+        "--exporter",
+        ["pteron", "executorch"],
+        "pteron",
+        "executorch: ExecuTorch's own exporter, which needs pteron[export], minutes and much memory",
+    )
     llm.set_defaults(command=command)
     add_examples(
         llm,
@@ -67,6 +73,7 @@ def command(arguments: argparse.Namespace) -> int:
             max_seq_len=arguments.max_seq_len,
             max_context_len=arguments.max_context_len,
             force_fp16=arguments.fp16,
+            exporter=arguments.exporter,
             progress=progress,
         )
     print(folder)

@@ -26,7 +26,7 @@ _HEADER = Struct("<4sIQQQ")  # magic, length, sizes of program, start and size o
 _ALIGNMENT = 128  # of segments, as ExecuTorch's exporter has it
 _ARENA_ALIGNMENT = 16
 _DYNAMISM = {"static": 0, "bound": 1, "unbound": 2}
-_LEAF = {"type": None, "context": None, "children_spec": []}
+_LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 Bytes: TypeAlias = "bytes | memoryview | np.ndarray[Any, np.dtype[Any]]"
 
@@ -64,9 +64,9 @@ def _write_segment(file: BinaryIO, position: int, segment: StreamedData) -> None
         return  # bytes that are never written are zero
     written = 0
     for block in segment.blocks():
-        view = memoryview(np.ascontiguousarray(block) if isinstance(block, np.ndarray) else block)
-        file.write(view.cast("B"))
-        written += view.nbytes
+        content = np.ascontiguousarray(block).data if isinstance(block, np.ndarray) else memoryview(block)
+        file.write(content.cast("B"))
+        written += content.nbytes
     if written != segment.size:
         raise PteronError(f"a segment has {written} bytes, but {segment.size} were announced")
 

@@ -1,0 +1,156 @@
+"""Programs built from checkpoints of each architecture: their logits are those of Hugging Face's own models
+in float64, whatever the lengths of calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from checkpoints import NAMES, Golden
+
+import pteron
+from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.build.options import Options
+from pteron.llm.export import read_checkpoint
+from pteron.llm.export.checkpoint import Checkpoint
+from pteron.ops import OPERATORS
+from pteron.runtime import Program
+
+pytest.importorskip("safetensors")
+pytest.importorskip("tokenizers")
+
+FLOAT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64, full_logits=True)
+CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
+NEEDS_ATTENTION = {"mistral_window", "qwen2_window"}
+
+
+@contextmanager
+def loaded(checkpoint: Checkpoint, options: Options, folder: Path) -> Iterator[Program]:
+    checkpoint.program(options).write(folder / "model.pte")
+    with pteron.load(folder / "model.pte") as program:
+        yield program
+
+
+def logits(program: Program, ids: list[int], chunks: list[int]) -> npt.NDArray[np.float64]:
+    """The logits of all tokens, [tokens, vocabulary], of calls with these numbers of tokens."""
+    found, position = [], 0
+    for count in chunks:
+        (result,) = program["forward"](np.array([ids[position : position + count]]), np.array([position]))
+        found.append(np.asarray(result, np.float64)[0])
+        position += count
+    assert position == len(ids)
+    return np.concatenate(found)
+
+
+def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], tolerance: float) -> None:
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
+    if name in NEEDS_ATTENTION and "pteron.attention.default" not in OPERATORS:
+        pytest.skip("there is no operator for attention with a window")
+    golden = Golden.load(name)
+    checkpoint = read_checkpoint(golden.write_folder(tmp_path))
+    with loaded(checkpoint, FLOAT, tmp_path) as program:
+        for chunks in CHUNKS:
+            assert_close(logits(program, golden.prompt, chunks), golden.logits, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama_biases", "qwen2", "qwen3", "smollm3"])
+def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    golden = Golden.load(name)
+    with loaded(read_checkpoint(golden.write_gguf(tmp_path / "model.gguf")), FLOAT, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)
+    quantized = read_checkpoint(golden.write_gguf(tmp_path / "q8.gguf", "Q8_0"))
+    with loaded(quantized, FLOAT, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "bits", "tolerance"), [("8w", None, 0.05), ("8w", 4, 0.5), ("4w", 4, 0.7), ("8da4w", 4, 0.7)]
+)
+def test_quantised_programs_are_near(
+    quantize: str, bits: int | None, tolerance: float, tmp_path: Path
+) -> None:
+    golden = Golden.load("llama_biases")
+    options = Options(quantize, 16, bits, max_seq_len=16, max_context_len=64, full_logits=True)
+    with loaded(read_checkpoint(golden.write_folder(tmp_path)), options, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, tolerance)
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    golden = Golden.load("qwen3")
+    options = Options(None, 32, None, 16, 64, force_fp16=True, full_logits=True)
+    with loaded(read_checkpoint(golden.write_folder(tmp_path)), options, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, 0.02)
+
+
+def test_half_precision_tensors(tmp_path: Path) -> None:
+    """bf16 and f16 checkpoints are read as what they store."""
+    golden = Golden.load("llama")
+    folder = golden.write_folder(tmp_path)
+    checkpoint = read_checkpoint(folder)
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        stored = {name: torch.from_numpy(array).to(dtype) for name, array in golden.tensors().items()}
+        save_file(stored, folder / "model.safetensors")
+        place = "layers.0.attention.wq.weight"
+        expected = stored["model.layers.0.self_attn.q_proj.weight"].float().numpy()
+        np.testing.assert_array_equal(read_checkpoint(folder).tensors[place].read(), expected)
+        assert checkpoint.tensors[place].shape == expected.shape
+
+
+def test_weights_that_a_family_does_not_use_are_refused(tmp_path: Path) -> None:
+    golden = Golden.load("llama")
+    golden.shapes["model.layers.0.self_attn.q_norm.weight"] = (8,)
+    with pytest.raises(
+        UnsupportedError, match=r"does not use here, the first is layers\.0\.attention\.q_norm"
+    ):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+    golden.shapes["model.layers.0.experts.weight"] = (8,)
+    with pytest.raises(UnsupportedError, match=r"unknown tensor model\.layers\.0\.experts\.weight"):
+        read_checkpoint(golden.write_folder(tmp_path))
+
+
+def test_shapes_must_be_those_of_the_configuration(tmp_path: Path) -> None:
+    golden = Golden.load("llama")
+    golden.shapes["model.layers.1.self_attn.q_proj.weight"] = (64, 32)
+    with pytest.raises(FormatError, match=r"wq\.weight is \[64, 32\], .* requires \[32, 32\]"):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+
+
+def test_a_window_below_the_context_needs_the_operator(tmp_path: Path) -> None:
+    golden = Golden.load("mistral_window")
+    checkpoint = read_checkpoint(golden.write_folder(tmp_path))
+    graph = checkpoint.program(FLOAT).graph
+    assert sum(node.name == "pteron.attention.default" for node in graph.nodes) == 3
+    short = Options(None, embedding_bits=None, max_seq_len=4, max_context_len=8)
+    program = checkpoint.program(short)
+    assert not any(node.name.startswith("pteron.") for node in program.graph.nodes)
+    assert program.methods[0].delegates[0].backend == "VulkanBackend"
+
+
+SCRIPT = """
+import sys
+from pteron.llm.export import export_llm
+export_llm(sys.argv[1], sys.argv[2], quantize="8w", group_size=16, max_seq_len=16, max_context_len=64)
+assert not {"torch", "executorch", "transformers"} & set(sys.modules), "PyTorch was imported"
+"""
+
+
+def test_an_export_imports_no_torch(tmp_path: Path) -> None:
+    folder = Golden.load("llama").write_folder(tmp_path / "source")
+    subprocess.run([sys.executable, "-c", SCRIPT, str(folder), str(tmp_path / "made")], check=True)
+    with pteron.llm.LLM(tmp_path / "made") as llm:
+        assert len(list(llm.generate([1, 2, 3], max_new_tokens=5, stop_ids=()))) == 5

@@ -118,5 +118,5 @@ def values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     random = np.random.default_rng(crc32(name.encode())).standard_normal(shape)
     if len(shape) < 2:
         is_norm = "norm" in name and name.endswith("weight")
-        return (1 + 0.3 * random if is_norm else 0.2 * random).astype(np.float32)
-    return (1.2 * random * shape[-1] ** -0.5).astype(np.float32)
+        return np.asarray(1 + 0.3 * random if is_norm else 0.2 * random, np.float32)
+    return np.asarray(1.2 * random * shape[-1] ** -0.5, np.float32)

@@ -13,8 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="KIND")
     llm = kinds.add_parser(
         "llm",
-        help="a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3",
-        description="Export a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3.",
+        help="a language model: Llama, SmolLM2, SmolLM3, Mistral, Qwen2 or Qwen3",
+        description="Export a language model: Llama, SmolLM2, SmolLM3, Mistral, Qwen2 or Qwen3.",
     )
     llm.add_argument(
         "source", metavar="CHECKPOINT", help="a Hugging Face folder, a GGUF file or a llama2.c model"
@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ["nearest", "extremes", "feedback"],
         "nearest",
         "how weights become 4 bits; nearest: with the best scale of each group; extremes: with the scale of "
-        "its largest weight (quick, coarse); feedback: later columns correct the errors of earlier ones",
+        "its largest weight (quick, coarse); feedback: later columns correct the errors of earlier ones (only "
+        "with --exporter executorch)",
     )
     options.add("--max-seq-len", "N", "maximum tokens of one call", positive, 128)
     context = "maximum tokens of a conversation (default: the model's, up to 2048)"

@@ -113,6 +113,8 @@ def export_checkpoint(
     started = time.perf_counter()
     check_exporter(exporter)
     progress = report_stages(progress, checkpoint.parameter_count)
+    millions = checkpoint.parameter_count / 1e6
+    progress(f"{checkpoint.name}: {millions:,.0f} million parameters")
     program = checkpoint.program(options)  # raises if the checkpoint cannot be exported
     if options.max_context_len > checkpoint.context_length:
         progress(

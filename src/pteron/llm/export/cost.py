@@ -64,8 +64,7 @@ def report_stages(progress: Callable[[str], None], parameters: int) -> Callable[
 def check_memory(checkpoint: Checkpoint, context: int) -> str:
     """A line about the memory needed; an error if the machine has too little."""
     needed, free = estimate_memory(checkpoint, context), available_memory()
-    described = f"{checkpoint.parameter_count / 1e6:,.0f} million parameters, a context of {context:,} tokens"
-    line = f"{checkpoint.name}: {described}, about {_gigabytes(needed)} to export"
+    line = f"a context of {context:,} tokens, about {_gigabytes(needed)} to export"
     if free is not None and needed > free:
         raise PteronError(f"{line}, but only {_gigabytes(free)} of memory are free")
     return line if free is None else f"{line} ({_gigabytes(free)} of memory are free)"

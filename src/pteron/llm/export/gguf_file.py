@@ -106,6 +106,6 @@ def _dequantized(library: Any, data: memoryview, kind: Any) -> Array:
     if kind in plain:
         return np.frombuffer(data, plain[kind]).astype(np.float32, copy=False)
     try:  # as one row: the library goes through rows in Python
-        return np.asarray(library.dequantize(np.frombuffer(data, np.uint8)[None], kind), np.float32)[0]
+        return np.asarray(library.dequantize(np.frombuffer(data, np.uint8)[None], kind)[0], np.float32)
     except NotImplementedError:
         raise UnsupportedError(f"tensors of type {kind.name} cannot be dequantised") from None

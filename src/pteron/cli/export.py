@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ["nearest", "extremes", "feedback"],
         "nearest",
         "how weights become 4 bits; nearest: with the best scale of each group; extremes: with the scale of "
-        "its largest weight (quick, coarse); feedback: later columns correct the errors of earlier ones (only "
-        "with --exporter executorch)",
+        "its largest weight (quick, coarse); feedback: later columns correct errors of earlier ones, "
+        "needs --exporter executorch",
     )
     options.add("--max-seq-len", "N", "maximum tokens of one call", positive, 128)
     context = "maximum tokens of a conversation (default: the model's, up to 2048)"

@@ -24,6 +24,12 @@ from pteron.llm.build.stored_tensor import StoredTensor
 FOLDER = Path(__file__).parents[1] / "fixtures/llm/architectures"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.npz"))
 
+SCALES = {
+    "attention_multiplier": "attention.scale",
+    "embedding_multiplier": "embedding_scale",
+    "logits_scaling": "logit_scale",
+    "residual_multiplier": "residual_scale",
+}
 Tensors = dict[str, npt.NDArray[np.float32]]
 
 
@@ -72,7 +78,13 @@ class Golden:
         writer.add_feed_forward_length(config["intermediate_size"])
         writer.add_head_count(config["num_attention_heads"])
         writer.add_head_count_kv(config["num_key_value_heads"])
-        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        if "rms_norm_eps" in config:
+            writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        else:
+            writer.add_layer_norm_eps(config["norm_epsilon"])
+        for key, theirs in SCALES.items():
+            if key in config:
+                writer.add_float32(f"{name}.{theirs}", config[key])
         writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
         if config.get("head_dim"):
             writer.add_key_length(config["head_dim"])
@@ -84,15 +96,15 @@ class Golden:
         writer.add_eos_token_id(0)
         stored = {name: StoredTensor.of(array) for name, array in self.tensors().items()}
         assert family.gguf_names is not None
-        theirs = gguf_names(family.gguf_names)
+        known = gguf_names(family.gguf_names)
         for place, tensor in place_tensors(stored, family.names, config).items():
             stem, _, ending = place.rpartition(".")
             layer, pattern = re.search(r"(?<=\.)\d+(?=\.)", stem), re.sub(r"\.\d+\.", ".{}.", stem)
             array = tensor.read()
-            if pattern.endswith((".wq", ".wk")) and callable(family.gguf_names[theirs[pattern]]):
+            if pattern.endswith((".wq", ".wk")) and callable(family.gguf_names[known[pattern]]):
                 heads = config["num_attention_heads" if pattern.endswith("q") else "num_key_value_heads"]
                 array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-            renamed = f"{theirs[pattern].format(layer[0] if layer else '')}.{ending}"
+            renamed = f"{known[pattern].format(layer[0] if layer else '')}.{ending}"
             wanted = gguf.GGMLQuantizationType[kind]
             if array.ndim == 2 and kind != "F32":
                 writer.add_tensor(renamed, gguf.quantize(array, wanted), raw_dtype=wanted)

@@ -64,7 +64,9 @@ def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
             assert_close(logits(program, golden.prompt, chunks), golden.logits, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama_biases", "qwen2", "qwen3", "smollm3"])
+@pytest.mark.parametrize(
+    "name", ["granite", "llama", "llama_biases", "olmo2", "qwen2", "qwen3", "smollm3", "starcoder2"]
+)
 def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     golden = Golden.load(name)

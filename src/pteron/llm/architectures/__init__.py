@@ -7,12 +7,22 @@ tensor names; then its module in `_MODULES`.
 from __future__ import annotations
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures import llama, mistral, qwen, smollm3
+from pteron.llm.architectures import (
+    cohere,
+    granite,
+    llama,
+    mistral,
+    olmo2,
+    phi3,
+    qwen,
+    smollm3,
+    starcoder2,
+)
 from pteron.llm.architectures.family import Family
 
 __all__ = ["FAMILIES", "Family", "find_family"]
 
-_MODULES = (llama, mistral, qwen, smollm3)
+_MODULES = (cohere, granite, llama, mistral, olmo2, phi3, qwen, smollm3, starcoder2)
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }

@@ -11,7 +11,7 @@ from pteron.llm.architectures.parts import Decoder
 
 
 def decoder(config: Config) -> Decoder:
-    windowed = replace(llama.attention(config), window=config.get("sliding_window"))
+    windowed = replace(llama.attention(config), window=config.get("sliding_window", 4096))
     return llama.decoder(config, lambda _: windowed)
 
 

@@ -30,6 +30,16 @@ class RmsNorm:
         return net.rms_norm(x, place, self.eps)
 
 
+@dataclass(frozen=True)
+class LayerNorm:
+    """With a weight and a bias, one of them or none."""
+
+    eps: float
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return net.layer_norm(x, place, self.eps)
+
+
 def _silu(net: Network, x: Tensor) -> Tensor:
     return net.multiply(x, net.unary("aten.sigmoid.default", x))
 

@@ -126,7 +126,9 @@ class Network:
         """x * factor, as the exporter writes it: with a prepacked constant."""
         if factor == 1.0:
             return x
-        number = self.once(("number", factor), lambda: self.prepacked(self.computed(np.array(factor, np.float32))))
+        number = self.once(
+            ("number", factor), lambda: self.prepacked(self.computed(np.array(factor, np.float32)))
+        )
         return self.multiply(x, number)
 
     def rms_norm(self, x: Tensor, place: str, eps: float) -> Tensor:

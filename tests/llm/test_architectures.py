@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,10 @@ from checkpoints import NAMES, Golden
 
 import pteron
 from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.architectures.parts import Decoder, RmsNorm
 from pteron.llm.build.options import Options
+from pteron.llm.build.program import build_program
+from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export import read_checkpoint
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.ops import OPERATORS
@@ -141,6 +145,23 @@ def test_a_window_below_the_context_needs_the_operator(tmp_path: Path) -> None:
     program = checkpoint.program(short)
     assert not any(node.name.startswith("pteron.") for node in program.graph.nodes)
     assert program.methods[0].delegates[0].backend == "VulkanBackend"
+
+
+def test_memory_stays_small(tmp_path: Path) -> None:
+    """A checkpoint of 134 MB becomes a program without ever being in memory as a whole."""
+    rows = np.random.default_rng(0).standard_normal((1 << 14, 2048)).astype(np.float32)
+    tensors = {"output.weight": rows, "tok_embeddings.weight": rows, "norm.weight": np.ones(2048, np.float32)}
+    file = tmp_path / "model.pte"
+    stored = {name: StoredTensor.of(array) for name, array in tensors.items()}
+    for options in (Options("8w", embedding_bits=None), Options("4w", rounding="extremes")):
+        decoder = Decoder((), RmsNorm(1e-5))
+        program = build_program(decoder, stored, options, {})
+        tracemalloc.start()
+        program.write(file)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert file.stat().st_size > 1 << 24
+        assert peak < 1 << 26
 
 
 SCRIPT = """

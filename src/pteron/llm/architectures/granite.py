@@ -20,7 +20,9 @@ _GGUF = {
 
 
 def decoder(config: Config) -> Decoder:
-    factors = {key: float(config.get(key, config.get(other, 1.0))) for key, other in _GGUF.items()}
+    factors = {
+        key: float(config[key] if key in config else config.get(other, 1)) for key, other in _GGUF.items()
+    }
     norm = RmsNorm(float(config["rms_norm_eps"]))
     attention = replace(llama.attention(config), scale=factors["attention_multiplier"])
     mlp = GatedMlp(config.get("hidden_act", "silu"))

@@ -147,6 +147,23 @@ def test_a_window_below_the_context_needs_the_operator(tmp_path: Path) -> None:
     assert program.methods[0].delegates[0].backend == "VulkanBackend"
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (FLOAT, ["tok_embeddings.weight"]),
+        (Options("4w", 16), ["tok_embeddings.weight.4_bits"]),
+        (Options("8w", 16), ["tok_embeddings.weight.4_bits", "output.weight.8_bits"]),
+        (Options("8w", 16, None), ["tok_embeddings.weight", "output.weight.8_bits"]),
+    ],
+    ids=str,
+)
+def test_a_tied_table_is_stored_once(options: Options, expected: list[str], tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(Golden.load("llama").write_folder(tmp_path))
+    data = checkpoint.program(options).named_data
+    tables = [key for key in data if key.startswith(("tok_embeddings.weight", "output.weight"))]
+    assert tables == expected
+
+
 def test_memory_stays_small(tmp_path: Path) -> None:
     """A checkpoint of 134 MB becomes a program without ever being in memory as a whole."""
     rows = np.random.default_rng(0).standard_normal((1 << 14, 2048)).astype(np.float32)

@@ -41,7 +41,9 @@ class Network:
         self.dtype = DType.F16 if options.force_fp16 else DType.F32
         self.unused = dict(weights)  # weights that no node reads yet
         self._weights = weights
-        self._matrices: dict[str, QuantizedMatrix] = {}
+        self._names: dict[int, str] = {}
+        for name, tensor in weights.items():
+            self._names.setdefault(id(tensor), name)
         self._shared: dict[Hashable, object] = {}
         self.token_ids = self.graph.input(DType.I32, (1, options.max_seq_len))
         self.positions = self.graph.input(DType.I32, (1,))
@@ -89,7 +91,7 @@ class Network:
     def float_constant(self, name: str) -> Tensor:
         """A tensor of the checkpoint as floats."""
         tensor = self.weight(name)
-        return self.graph.constant(name, self.dtype, tensor.shape, float_data(tensor, self.dtype))
+        return self.graph.constant(self._key(name), self.dtype, tensor.shape, float_data(tensor, self.dtype))
 
     def computed(self, values: npt.NDArray[np.float32]) -> Tensor:
         """A constant that is not in the checkpoint; equal ones share their data."""
@@ -160,8 +162,7 @@ class Network:
             table = self.float_constant(f"{place}.weight")
             arguments = (table, self.token_ids, -1, False, False)
             return self.graph.call("aten.embedding.default", *arguments, out=sizes, section=INPUTS)
-        matrix = self._matrix_4_bits(f"{place}.weight", tensor)
-        integers = self._integers_4_bits(f"{place}.weight", matrix)
+        matrix, integers = self._matrix_4_bits(f"{place}.weight", tensor)
         rows, groups = tensor.rows, tensor.shape[1] // options.group_size
         data = matrix.kept(0, rows * groups * self.dtype.itemsize, self._to_float)
         scales = self.graph.constant(f"{place}.row_scales", self.dtype, (rows, groups), data)
@@ -196,7 +197,8 @@ class Network:
             weight = self.float_constant(name)
             return self.graph.call("aten.linear.default", x, weight, bias, out=sizes)
         quantized = matrix_8_bits(matrix)
-        integers = self.graph.constant(name, DType.I8, matrix.shape, quantized.integers(matrix.shape[1]))
+        data = quantized.integers(matrix.shape[1])
+        integers = self.graph.constant(f"{name}.8_bits", DType.I8, matrix.shape, data)
         data = quantized.kept(0, rows * self.dtype.itemsize, self._to_float)
         scales = self.graph.constant(f"{place}.scales", self.dtype, (rows,), data)
         y = self.graph.call("aten._weight_int8pack_mm.default", x, integers, scales, out=sizes)
@@ -205,8 +207,7 @@ class Network:
     def _linear_4_bits(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
         options, rows, name = self.options, matrix.rows, f"{place}.weight"
         group, groups = options.group_size, matrix.shape[1] // options.group_size
-        quantized = self._matrix_4_bits(name, matrix)
-        integers = self._integers_4_bits(name, quantized)
+        quantized, integers = self._matrix_4_bits(name, matrix)
         bias = self._padded_bias(place) if self.has(f"{place}.bias") else None
         shape, sizes = (groups, aligned(rows, 4)), (*x.sizes[:-1], rows)
 
@@ -234,22 +235,23 @@ class Network:
             out=[(DType.F32, x.sizes[:-1]), (DType.I8, x.sizes[:-1])],
         )
 
-    def _matrix_4_bits(self, name: str, tensor: StoredTensor) -> QuantizedMatrix:
-        """One object per tensor of the checkpoint: a tied table is stored once."""
-        options = self.options
-        shared = next((key for key in self._matrices if self._weights[key] is tensor), name)
-        if shared not in self._matrices:
-            if tensor.shape[1] % options.group_size:
-                shape = " x ".join(map(str, tensor.shape))
-                raise UnsupportedError(f"group_size {options.group_size} does not divide {name} with {shape}")
-            rounding, sums = ROUNDINGS.get(options.rounding, round_to_nearest), options.quantize == "8da4w"
-            self._matrices[shared] = matrix_4_bits(tensor, options.group_size, rounding, sums=sums)
-        return self._matrices[shared]
+    def _matrix_4_bits(self, name: str, tensor: StoredTensor) -> tuple[QuantizedMatrix, Tensor]:
+        """A quantised matrix and its integers."""
+        options, key = self.options, self._key(name)
+        if tensor.shape[1] % options.group_size:
+            shape = " x ".join(map(str, tensor.shape))
+            raise UnsupportedError(f"group_size {options.group_size} does not divide {name} with {shape}")
+        rounding = ROUNDINGS.get(options.rounding, round_to_nearest)
+        sums = options.quantize == "8da4w"
+        matrix = self.once(
+            ("4 bits", key), lambda: matrix_4_bits(tensor, options.group_size, rounding, sums=sums)
+        )
+        shape_4 = (tensor.rows, aligned(tensor.shape[1], 8) // 2)
+        return matrix, self.graph.constant(f"{key}.4_bits", DType.U8, shape_4, matrix.integers(shape_4[1]))
 
-    def _integers_4_bits(self, name: str, matrix: QuantizedMatrix) -> Tensor:
-        key = next(key for key, known in self._matrices.items() if known is matrix)
-        shape = (matrix.tensor.rows, aligned(matrix.tensor.shape[1], 8) // 2)
-        return self.graph.constant(key, DType.U8, shape, matrix.integers(shape[1]))
+    def _key(self, name: str) -> str:
+        """A name for the data of a weight: a table that is also the output matrix is stored once."""
+        return self._names[id(self._weights[name])]
 
     def _padded_bias(self, place: str) -> Tensor:
         values = self.weight(f"{place}.bias").read()

@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,25 @@ def test_a_window_below_the_context_needs_the_operator(tmp_path: Path) -> None:
     program = checkpoint.program(short)
     assert not any(node.name.startswith("pteron.") for node in program.graph.nodes)
     assert program.methods[0].delegates[0].backend == "VulkanBackend"
+
+
+def test_a_program_runs_without_a_file(tmp_path: Path) -> None:
+    golden = Golden.load("llama_biases")
+    made = read_checkpoint(golden.write_folder(tmp_path)).program(replace(FLOAT, max_context_len=44))
+    with Program(made.records("golden"), {}, None) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, 1e-5)
+
+
+def test_executorch_loads_it(tmp_path: Path) -> None:
+    """Its runtime knows no such delegate, but reads the program and runs the constant methods."""
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    read_checkpoint(Golden.load("qwen2").write_folder(tmp_path)).program(FLOAT).write(tmp_path / "model.pte")
+    program = runtime.load_program(tmp_path / "model.pte")
+    assert {"forward", "get_vocab_size"} <= program.method_names
+    assert list(program.load_method("get_vocab_size").execute([])) == [32]
+    about = program.metadata("forward")
+    assert [about.input_tensor_meta(index).sizes() for index in range(about.num_inputs())] == [(1, 16), (1,)]
+    assert about.output_tensor_meta(0).sizes() == (1, 16, 32)
 
 
 @pytest.mark.parametrize(

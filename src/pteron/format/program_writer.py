@@ -38,6 +38,17 @@ class StreamedData:
     size: int
     blocks: Callable[[], Iterable[Bytes]] | None = None
 
+    def read(self) -> memoryview:
+        """All of it, in memory."""
+        memory = np.zeros(self.size, np.uint8)
+        position = 0
+        for block in self.blocks() if self.blocks else ():
+            view = _view(block)
+            memory.data[position : position + len(view)] = view
+            position += len(view)
+        _check_size(self.size if self.blocks is None else position, self.size)
+        return memory.data.toreadonly()
+
 
 def write_program(
     file: BinaryIO, methods: Sequence[MethodRecord], named_data: Mapping[str, StreamedData]
@@ -64,11 +75,20 @@ def _write_segment(file: BinaryIO, position: int, segment: StreamedData) -> None
         return  # bytes that are never written are zero
     written = 0
     for block in segment.blocks():
-        content = np.ascontiguousarray(block).data if isinstance(block, np.ndarray) else memoryview(block)
-        file.write(content.cast("B"))
-        written += content.nbytes
-    if written != segment.size:
-        raise PteronError(f"a segment has {written} bytes, but {segment.size} were announced")
+        view = _view(block)
+        file.write(view)
+        written += len(view)
+    _check_size(written, segment.size)
+
+
+def _view(block: Bytes) -> memoryview:
+    view = np.ascontiguousarray(block).data if isinstance(block, np.ndarray) else memoryview(block)
+    return view.cast("B")
+
+
+def _check_size(found: int, announced: int) -> None:
+    if found != announced:
+        raise PteronError(f"a segment has {found} bytes, but {announced} were announced")
 
 
 def _blob(blob: memoryview) -> StreamedData:

@@ -11,7 +11,14 @@ from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.format.delegate_writer import write_delegate
 from pteron.format.program_writer import StreamedData, write_program
-from pteron.format.records import DelegateCall, DelegateGraph, DelegateRecord, MethodRecord, TensorRecord
+from pteron.format.records import (
+    DelegateCall,
+    DelegateGraph,
+    DelegateRecord,
+    MethodRecord,
+    ProgramFile,
+    TensorRecord,
+)
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
 from pteron.llm.build.options import Options
@@ -34,6 +41,12 @@ class BuiltProgram:
     graph: DelegateGraph
     methods: tuple[MethodRecord, ...]
     named_data: Mapping[str, StreamedData]
+
+    def records(self, name: str) -> ProgramFile:
+        """The program in memory, weights included, as if it had been read from a file: for `Program`."""
+        data = {key: data.read() for key, data in self.named_data.items()}
+        size = sum(map(len, data.values()))
+        return ProgramFile(name, version=0, methods=self.methods, named_data=data, size=size)
 
     def write(self, path: Path) -> None:
         with path.open("wb") as file:

@@ -44,7 +44,7 @@ def read_gguf(path: Path) -> Checkpoint:
     library = need("gguf", f"reading {path.name}")
     file = open_bytes(path, path.name)
     header = read_header(file)
-    fields, tensors = header.fields, {info.name: _tensor(library, info, file) for info in header.tensors}
+    fields, tensors = header.fields, {info.name: read_tensor(library, info, file) for info in header.tensors}
     architecture = fields.get("general.architecture")
     family = find_family(path.name, architecture, gguf=True)
     with as_config_error(path.name):
@@ -75,7 +75,7 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     return config
 
 
-def _tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor:
+def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor:
     try:
         kind = library.GGMLQuantizationType(info.type)
     except ValueError:

@@ -33,7 +33,7 @@ pytest.importorskip("tokenizers")
 
 FLOAT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64, full_logits=True)
 CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
-NEEDS_ATTENTION = {"mistral_window", "qwen2_window"}
+NEEDS_ATTENTION = {"gemma2", "gemma3", "mistral_window", "qwen2_window"}
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["granite", "llama", "llama_biases", "olmo2", "qwen2", "qwen3", "smollm3", "starcoder2"]
+    "name", ["gemma", "granite", "llama", "llama_biases", "olmo2", "qwen2", "qwen3", "smollm3", "starcoder2"]
 )
 def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")

@@ -4,21 +4,20 @@
     python benchmarks/llama_program.py llama1b_8da4w.pte --quantize 8da4w
 
 Speed does not depend on what the weights are. Each is 64 random rows over and over, so that a program of
-900 MB packs to 12 (`xz -3`). Needs the [export] extra, 12 GB of memory, and some ten minutes.
+900 MB packs to 12 (`xz -3`).
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
-import tempfile
 from pathlib import Path
-from typing import Any
 
-import torch
+import numpy as np
 
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary
-from pteron.llm.export.lowering import QUANTIZATIONS, Options, check, lower_in_subprocess, stage
+from pteron.llm.architectures import FAMILIES
+from pteron.llm.build.options import QUANTIZATIONS, Options
+from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
 
 ROWS = 64  # that differ
 
@@ -33,12 +32,9 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=128256)
     arguments = parser.parse_args()
     checkpoint = patterned(arguments.layers, arguments.vocabulary)
-    options = Options(arguments.quantize, 64, max_seq_len=1024, max_context_len=2048, rounding="extremes")
-    check(checkpoint, options)
-    with tempfile.TemporaryDirectory(dir=arguments.program.absolute().parent, prefix=".export-") as folder:
-        stage(checkpoint, Path(folder), options)
-        made = lower_in_subprocess(Path(folder), options, {"get_bos_id": 1, "get_eos_ids": [2]}, print)
-        shutil.move(made, arguments.program)
+    rounding = "nearest" if arguments.quantize == "8w" else "extremes"
+    options = Options(arguments.quantize, 64, max_seq_len=1024, max_context_len=2048, rounding=rounding)
+    checkpoint.program(options).write(arguments.program)
     print(f"{arguments.program}: {arguments.program.stat().st_size / 1e6:.1f} MB")
 
 
@@ -53,29 +49,30 @@ def patterned(layers: int, vocabulary: int, width: int = 2048, hidden: int = 819
         shapes |= {f"{layer}.attention.{name}.weight": shape for name, shape in attention.items()}
         shapes |= {f"{layer}.feed_forward.{name}.weight": shape for name, shape in feed_forward.items()}
     shapes["norm.weight"] = (width,)
-    parameters = {
-        "dim": width,
-        "n_layers": layers,
-        "n_heads": 32,
-        "n_kv_heads": 8,
-        "vocab_size": vocabulary,
-        "hidden_dim": hidden,
-        "norm_eps": 1e-5,
+    config = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0,
+        "rope_interleaved": True,
     }
-
-    def weights() -> dict[str, Any]:
-        torch.manual_seed(0)
-        return {name: _weight(shape) for name, shape in shapes.items()}
-
-    return Checkpoint("llama1b", parameters, shapes, weights, 2048, Vocabulary("", {}))
+    random = np.random.default_rng(0)
+    tensors = {name: _tensor(shape, random) for name, shape in shapes.items()}
+    vocabulary_files = Vocabulary("", {}, bos_id=1, eos_ids=(2,))
+    return assemble("llama1b", config, FAMILIES["llama"], tensors, None, vocabulary_files)
 
 
-def _weight(shape: tuple[int, ...]) -> torch.Tensor:
+def _tensor(shape: tuple[int, ...], random: np.random.Generator) -> StoredTensor:
     if len(shape) == 1:
-        return 1 + 0.1 * torch.randn(shape)
-    rows, columns = shape
-    return (torch.randn(ROWS, columns) * columns**-0.5).repeat(-(-rows // ROWS), 1)[:rows].contiguous()
+        return StoredTensor.of(1 + 0.1 * random.standard_normal(shape))
+    pattern = (random.standard_normal((ROWS, shape[1])) * shape[1] ** -0.5).astype(np.float32)
+
+    def read_rows(start: int, stop: int) -> Array:
+        return pattern[np.arange(start, stop) % ROWS]
+
+    return StoredTensor(shape, read_rows)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from pteron.llm.export.lowering import PARAMETERS, WEIGHTS, Options, llm_config
+from pteron.llm.build.options import Options
+from pteron.llm.export.lowering import PARAMETERS, WEIGHTS, llm_config
 
 SHAPE = {
     "dim": 288,

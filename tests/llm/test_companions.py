@@ -14,9 +14,8 @@ import pytest
 from pteron.cli import main
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import LLM, load_tokenizer
-from pteron.llm.export import read_checkpoint
+from pteron.llm.export import Options, read_checkpoint
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
-from pteron.llm.export.lowering import Options, check
 from pteron.llm.model_files import CONFIGURATIONS, MANIFEST, program_file, read_tokenizer_config
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
@@ -316,7 +315,7 @@ def test_invalid_configurations(folder: Path, changes: dict[str, Any]) -> None:
     safetensors.save_file({"model.norm.weight": np.zeros(8, np.float32)}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIG | changes), "utf-8")
     with pytest.raises(PteronError) as failure:
-        check(read_checkpoint(folder), Options())
+        read_checkpoint(folder).program(Options())
     assert folder.name in str(failure.value)
 
 

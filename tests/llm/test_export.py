@@ -16,9 +16,9 @@ from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, 
 from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import load_tokenizer
 from pteron.llm.export import Options, cost, export_llm, lowering, read_checkpoint
-from pteron.llm.export.checkpoint import Checkpoint
+from pteron.llm.export.checkpoint import Checkpoint, executorch_parameters
 from pteron.llm.export.decoder import Decoder
-from pteron.llm.export.lowering import check, eager_model, stage
+from pteron.llm.export.lowering import eager_model, stage
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -37,7 +37,7 @@ def logits(checkpoint: Checkpoint) -> Any:
     """Logits of our PyTorch decoder, which shares no code with ExecuTorch's."""
     import torch
 
-    return Decoder(checkpoint.parameters, checkpoint.weights())(torch.tensor([PROMPT]))[0].numpy()
+    return Decoder(executorch_parameters(checkpoint), checkpoint.weights())(torch.tensor([PROMPT]))[0].numpy()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -124,9 +124,17 @@ def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.export
 @pytest.mark.parametrize(
-    ("family", "quantize"), [("llama3", None), ("qwen2", "4w"), ("qwen3", "8da4w"), ("qwen2", "8w")]
+    ("family", "quantize", "exporter"),
+    [
+        ("llama3", None, "executorch"),
+        ("qwen2", "4w", "executorch"),
+        ("llama3", "4w", "pteron"),
+        ("qwen3", "8da4w", "pteron"),
+        ("qwen2", "8w", "pteron"),
+    ],
 )
-def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -> None:
+def test_an_exported_folder(family: str, quantize: str | None, exporter: str, tmp_path: Path) -> None:
+    """The logits are those of ExecuTorch's own module, quantised by it."""
     import torch
 
     import pteron
@@ -134,7 +142,7 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
     lines: list[str] = []
     source = write_folder(family, tmp_path / "source")
     bits = 4 if quantize else None
-    rounding = "feedback" if quantize == "4w" else "nearest"
+    rounding = "feedback" if (quantize, exporter) == ("4w", "executorch") else "nearest"
     folder = export_llm(
         source,
         tmp_path / "8da4w and int8",  # names that mean something else to the exporter
@@ -143,6 +151,7 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
         rounding=rounding,
         max_seq_len=32,
         max_context_len=64,
+        exporter=exporter,
         progress=lines.append,
     )
     assert sorted(file.name for file in folder.iterdir()) == [
@@ -156,7 +165,8 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
     assert (manifest["name"], manifest["eos_ids"], manifest["max_seq_len"]) == ("source", [0], 32)
     assert load_tokenizer(folder).eos_ids == (0,)
     assert "million parameters" in lines[0]
-    assert "packing the weights" in lines
+    assert ("packing the weights" in lines) == (exporter == "executorch")
+    assert manifest["exporter"].startswith(exporter)
 
     options = Options(quantize, 32, bits, max_seq_len=32, max_context_len=64, rounding=rounding)
     stage(read_checkpoint(source), tmp_path, options)
@@ -168,6 +178,14 @@ def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -
     with pteron.load(folder / "model.pte") as program:
         (logits,) = program["forward"](np.array([PROMPT]), np.array([0]))
     np.testing.assert_allclose(np.asarray(logits), expected, atol=1e-4)
+
+
+def test_feedback_needs_the_other_exporter(tmp_path: Path) -> None:
+    folder = write_folder("llama", tmp_path)
+    with pytest.raises(UnsupportedError, match="add --exporter executorch"):
+        export_llm(folder, tmp_path / "out", rounding="feedback")
+    with pytest.raises(InputError, match="exporter must be pteron or executorch"):
+        export_llm(folder, tmp_path / "out", exporter="onnx")
 
 
 def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
@@ -185,15 +203,14 @@ def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
         ),
     ]:
         with pytest.raises(InputError, match=sentence):
-            check(checkpoint, options)
+            checkpoint.program(options)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"model_type": "bert"}, "model type 'bert'"),
-        ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"use_sliding_window": True, "sliding_window": 8}, "a sliding window of 8 tokens"),
+        ({"hidden_act": "selu"}, "activation 'selu'"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "scaled by 'yarn'"),
     ],
 )
@@ -201,7 +218,7 @@ def test_unknown_models_are_named(change: dict[str, Any], sentence: str, tmp_pat
     write_folder("llama", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config("llama") | change))
     with pytest.raises(UnsupportedError, match=sentence):
-        read_checkpoint(tmp_path)
+        read_checkpoint(tmp_path).program(FLOAT)
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -220,10 +237,10 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
     write_folder("llama", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config("llama") | {"num_hidden_layers": 3}))
-    with pytest.raises(FormatError, match=r"9 weights are missing, the first is layers\.2\.attention_norm"):
-        check(read_checkpoint(tmp_path), FLOAT)
+    with pytest.raises(FormatError, match=r"has no weight for layers\.2\.attention_norm\.weight"):
+        read_checkpoint(tmp_path).program(FLOAT)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(FormatError, match="its configuration lacks 'num_attention_heads'"):
+    with pytest.raises(FormatError, match="its configuration lacks 'num_hidden_layers'"):
         read_checkpoint(tmp_path)
     write_folder("llama", tmp_path)
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(bytes(20))

@@ -10,7 +10,7 @@ import pytest
 from families import VOCABULARY, write_folder
 
 from pteron.llm.export import read_checkpoint
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Vocabulary
+from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Vocabulary, executorch_parameters
 from pteron.llm.export.decoder import Decoder
 from pteron.llm.export.quantize_model import (
     TEXT_TOKENS,
@@ -113,14 +113,18 @@ def test_a_whole_model_loses_less(family: str, tmp_path: Path) -> None:
     weights = checkpoint.weights()
     texts = torch.tensor(calibration_texts(checkpoint.vocabulary, VOCABULARY)[:8])
     with torch.no_grad():
-        rounded = quantize_model_gptq(checkpoint.parameters, weights, texts, 32)
-        expected = Decoder(checkpoint.parameters, weights)(texts)
+        rounded = quantize_model_gptq(executorch_parameters(checkpoint), weights, texts, 32)
+        expected = Decoder(executorch_parameters(checkpoint), weights)(texts)
         matrices = {name for name, weight in weights.items() if weight.ndim == 2}
         assert set(rounded) == matrices
         plain = {name: by_extremes(weights[name], 32).weight() for name in matrices}
         better = {name: matrix.weight() for name, matrix in rounded.items()}
         errors = [
-            float((Decoder(checkpoint.parameters, weights | chosen)(texts) - expected).square().mean())
+            float(
+                (Decoder(executorch_parameters(checkpoint), weights | chosen)(texts) - expected)
+                .square()
+                .mean()
+            )
             for chosen in (plain, better)
         ]
     assert errors[1] < 0.7 * errors[0]

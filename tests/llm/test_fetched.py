@@ -51,8 +51,8 @@ def test_names() -> None:
 def test_missing_packages_are_found_before_a_download(
     fetched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "torchao" else module)
-    with pytest.raises(PteronError, match=r"needs the Python package 'torchao': pip install"):
+    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "gguf" else module)
+    with pytest.raises(PteronError, match=r"needs the Python package 'gguf': pip install"):
         fetch("tiny")
     assert fetched == []
 

@@ -12,8 +12,7 @@ import pytest
 
 import pteron
 from pteron.errors import PteronError
-from pteron.llm.export import lowering
-from pteron.llm.export.lowering import Options
+from pteron.llm.export import Options, lowering
 from pteron.package_files import PackageFiles, download
 
 # What Python, pip, Pteron and the exporter import first.

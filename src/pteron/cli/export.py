@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="KIND")
     llm = kinds.add_parser(
         "llm",
-        help="a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3",
-        description="Export a language model: Llama, SmolLM2, Mistral, Qwen2 or Qwen3.",
+        help="a language model: Llama, Mistral, Qwen, Gemma, Phi and others",
+        description="Export a language model: Llama, Mistral, Qwen, Gemma, Phi and others (docs/export.md).",
     )
     llm.add_argument(
         "source",
@@ -39,12 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ["nearest", "extremes", "feedback"],
         "nearest",
         "how weights become 4 bits; nearest: with the best scale of each group; extremes: with the scale of "
-        "its largest weight (quick, coarse); feedback: later columns correct the errors of earlier ones",
+        "its largest weight (quick, coarse); feedback: later columns correct errors of earlier ones, "
+        "needs --exporter executorch",
     )
     options.add("--max-seq-len", "N", "maximum tokens of one call", positive, 128)
     context = "maximum tokens of a conversation (default: the model's, up to 2048)"
     options.add("--max-context-len", "N", context, positive)
     options.flag("--fp16", "compute in 16 bits, which the GPU must support")
+    options.choice(
+        "--exporter",
+        ["pteron", "executorch"],
+        "pteron",
+        "executorch: ExecuTorch's own exporter, which needs pteron[export], minutes and much memory",
+    )
     llm.set_defaults(command=command)
     add_examples(
         llm,
@@ -75,6 +82,7 @@ def command(arguments: argparse.Namespace) -> int:
             max_seq_len=arguments.max_seq_len,
             max_context_len=arguments.max_context_len,
             force_fp16=arguments.fp16,
+            exporter=arguments.exporter,
             progress=progress,
         )
     print(folder)

@@ -29,10 +29,10 @@ from pteron.format.tensor_layout import check_sizes
 # operators and shapes that ExecuTorch's runtime does not take.
 BACKENDS = ("VulkanBackend", "PteronBackend")
 # Four unused bytes, magic, header size, flatbuffer offset and size, constants offset and size.
-_HEADER = Struct("<4x4sHIIIQ")
-_NAMED = (1 << 64) - 1
+HEADER = Struct("<4x4sHIIIQ")
+NAMED = (1 << 64) - 1
 _NULL, _TENSOR = 1, 5
-_DTYPES = {
+DTYPES = {
     0: DType.BOOL,
     1: DType.U8,
     2: DType.I8,
@@ -62,15 +62,15 @@ def read_delegate(blob: memoryview, name: str, named: Callable[[str], memoryview
 
 def _split(blob: memoryview, name: str) -> tuple[Table, memoryview]:
     """The graph's root table and the area of inline constants."""
-    if len(blob) < _HEADER.size:
+    if len(blob) < HEADER.size:
         raise FormatError(f"{name}: {len(blob)} bytes are too few for a delegate's header")
-    magic, size, flatbuffer_at, flatbuffer_size, inline_at, inline_size = _HEADER.unpack_from(
-        contents(blob[: _HEADER.size])
+    magic, size, flatbuffer_at, flatbuffer_size, inline_at, inline_size = HEADER.unpack_from(
+        contents(blob[: HEADER.size])
     )
     if magic != b"VH00":
         raise FormatError(f"{name}: expected the identifier 'VH00' at byte 4, found {magic!r}")
     flatbuffer_end = flatbuffer_at + flatbuffer_size
-    if size < _HEADER.size or flatbuffer_at < size or flatbuffer_end > len(blob):
+    if size < HEADER.size or flatbuffer_at < size or flatbuffer_end > len(blob):
         raise FormatError(
             f"{name}: the delegate's header, of {size} bytes, claims a graph of {flatbuffer_size} bytes"
             f" at byte {flatbuffer_at} of {len(blob)}"
@@ -89,7 +89,7 @@ def _split(blob: memoryview, name: str) -> tuple[Table, memoryview]:
 
 def _constant(table: Table, inline: memoryview, named: Callable[[str], memoryview | None]) -> ConstantRecord:
     offset, length = table.integer(0, "offset", UINT64), table.integer(1, "length", UINT64)
-    if offset != _NAMED:
+    if offset != NAMED:
         if offset + length > len(inline):
             raise table.error("offset", f"{length} bytes at {offset} leave the {len(inline)} inline bytes")
         return ConstantRecord(None, length, inline[offset : offset + length])
@@ -136,9 +136,9 @@ _SIMPLE_VALUES: dict[int, Callable[[Table, int], VkValue]] = {
 
 def _tensor(table: Table, constants: tuple[ConstantRecord, ...]) -> VkTensor:
     type_id = table.integer(0, "datatype", INT8)
-    if type_id not in _DTYPES:
+    if type_id not in DTYPES:
         raise table.error("datatype", f"element type {type_id} is not one that Pteron knows")
-    dtype, dims = _DTYPES[type_id], table.integers(1, "dims", UINT32)
+    dtype, dims = DTYPES[type_id], table.integers(1, "dims", UINT32)
     check_sizes(table, "dims", dims, dtype)
     constant_id, memory_id = table.integer(2, "constant_id"), table.integer(3, "mem_obj_id")
     if constant_id >= 0:

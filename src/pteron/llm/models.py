@@ -64,8 +64,7 @@ def fetched_folder(name: str) -> Path:
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The folder of a model. The first call downloads and exports it, which takes minutes and needs the extra
-    `export`."""
+    """The folder of a model. The first call downloads and exports it."""
     if name in BUNDLED:
         return BUNDLED[name]
     if name not in SOURCES:

@@ -12,7 +12,7 @@ from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import header_mutation, tree_mutation
 from fuzz.target import Target
 from fuzz.targets.companions import SEEDS, _llama2c
-from fuzz.targets.files import import_torch
+from pteron.llm.build.options import Options
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
@@ -20,8 +20,10 @@ from pteron.llm.export.llama2c import read_llama2c
 
 
 def _use(checkpoint: Checkpoint) -> str:
-    checkpoint.check_complete()
-    checkpoint.weights()
+    checkpoint.program(Options(quantize=None, embedding_bits=None))
+    for tensor in checkpoint.tensors.values():
+        for _ in tensor.blocks():
+            pass
     return "read"
 
 
@@ -64,8 +66,7 @@ CHECKPOINT_TARGETS = [
         seeds=lambda: (file.read_bytes() for file in sorted(SEEDS.glob("*.gguf"))),
         mutate=havoc,
         suffix=".gguf",
-        warm=import_torch,
-        needs=("gguf", "tokenizers", "torch"),
+        needs=("gguf", "tokenizers"),
         seconds=6,
     ),
     Target(
@@ -74,8 +75,7 @@ CHECKPOINT_TARGETS = [
         seeds=lambda: iter([_seed("model.safetensors")]),
         mutate=header_mutation("F32", "F16", "I64", "BF16", "F8_E4M3", [0, 64]),
         suffix=".safetensors",
-        warm=import_torch,
-        needs=("safetensors", "tokenizers", "torch"),
+        needs=("tokenizers",),
         seconds=6,
     ),
     Target(
@@ -86,8 +86,7 @@ CHECKPOINT_TARGETS = [
             {".json": tree_mutation("llama", "qwen2", "qwen3", "mistral", "yarn", "linear")}
         ),
         suffix=".folder",
-        warm=import_torch,
-        needs=("safetensors", "tokenizers", "torch"),
+        needs=("tokenizers",),
         seconds=6,
     ),
     Target(
@@ -96,7 +95,6 @@ CHECKPOINT_TARGETS = [
         seeds=_llama2c_models,
         mutate=field_mutation(len, [(4 * index, 4) for index in range(7)]),
         suffix=".bin",
-        warm=import_torch,
-        needs=("torch",),
+        needs=(),
     ),
 ]

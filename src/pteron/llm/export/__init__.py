@@ -3,7 +3,8 @@
     export_llm("SmolLM2-135M-Instruct", "smollm2", max_context_len=2048)
 
 In: a Hugging Face folder, a GGUF file or a llama2.c model. Out: a folder with model.pte, the tokenizer,
-chat_template.jinja and pteron.json. Needs the extra `export`.
+chat_template.jinja and pteron.json. With exporter="executorch", ExecuTorch's own exporter makes the program;
+that needs the extra `export`, minutes and much memory.
 """
 
 from __future__ import annotations
@@ -15,34 +16,34 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from pteron.errors import InputError
+from pteron.errors import InputError, UnsupportedError
 from pteron.extras import check_installed
 from pteron.folders import writing_to
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
+from pteron.llm.build.options import FOUR_BITS, Options
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.llm.export.cost import LOADING, READING, check_memory, report_stages
+from pteron.llm.export.cost import BUILDING, LOADING, READING, check_memory, report_stages
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
-from pteron.llm.export.lowering import (
-    FOUR_BITS,
-    PROGRAM,
-    Options,
-    Progress,
-    check,
-    lower_in_subprocess,
-    stage,
-)
+from pteron.llm.export.lowering import PROGRAM, Progress, lower_in_subprocess, stage
 from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
 
-__all__ = ["Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
+EXPORTERS = ("pteron", "executorch")
+
+__all__ = ["EXPORTERS", "Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
 
 
-def check_exporter() -> None:
-    """Raise if a package that exporting needs is not installed."""
-    needed = ("torch", "torchao", "executorch", "gguf", "safetensors", "tokenizers")
-    check_installed(needed, "exporting a model", "export")
+def check_exporter(exporter: str = "pteron") -> None:
+    """Raise if a package that an exporter needs is not installed."""
+    if exporter not in EXPORTERS:
+        raise InputError(f"exporter must be {' or '.join(EXPORTERS)}, not {exporter!r}")
+    if exporter == "executorch":
+        needed = ("torch", "torchao", "executorch", "gguf", "tokenizers")
+        check_installed(needed, "exporting a model with ExecuTorch", "export")
+    else:
+        check_installed(("gguf", "tokenizers"), "exporting a model", "llm")
 
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
@@ -73,6 +74,7 @@ def export_llm(
     force_fp16: bool = False,
     full_logits: bool = False,
     name: str | None = None,
+    exporter: str = "pteron",
     progress: Progress = lambda line: None,
 ) -> Path:
     """Export a checkpoint into `out_dir` and return that folder.
@@ -82,7 +84,8 @@ def export_llm(
     to 4 bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
     fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
     tokens of one call, `max_context_len` of a conversation (default: the model's own, at most 2048). `name`
-    is the model's name in its manifest. `progress` receives lines of text.
+    is the model's name in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter,
+    which "feedback" needs. `progress` receives lines of text.
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
@@ -96,43 +99,61 @@ def export_llm(
         force_fp16=force_fp16,
         full_logits=full_logits,
     )
-    return export_checkpoint(checkpoint, path_of(out_dir), options, progress)
+    return export_checkpoint(checkpoint, path_of(out_dir), options, progress, exporter)
 
 
 def export_checkpoint(
-    checkpoint: Checkpoint, out_dir: Path, options: Options, progress: Progress = lambda line: None
+    checkpoint: Checkpoint,
+    out_dir: Path,
+    options: Options,
+    progress: Progress = lambda line: None,
+    exporter: str = "pteron",
 ) -> Path:
     """Export a checkpoint that `read_checkpoint` returned."""
     started = time.perf_counter()
-    check_exporter()
+    check_exporter(exporter)
     progress = report_stages(progress, checkpoint.parameter_count)
-    check(checkpoint, options)
+    millions = checkpoint.parameter_count / 1e6
+    progress(f"{checkpoint.name}: {millions:,.0f} million parameters")
+    program = checkpoint.program(options)  # raises if the checkpoint cannot be exported
     if options.max_context_len > checkpoint.context_length:
         progress(
             f"the model was trained for {checkpoint.context_length} tokens, less than the requested context"
         )
-    progress(check_memory(checkpoint, options.max_context_len))
-
-    vocabulary = checkpoint.vocabulary
-    metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}
-    if vocabulary.bos_id is not None:
-        metadata["get_bos_id"] = vocabulary.bos_id
+    if options.uses_gptq and exporter != "executorch":
+        raise UnsupportedError(
+            'rounding "feedback" runs the model in PyTorch, which only ExecuTorch\'s exporter here does: add '
+            '--exporter executorch (exporter="executorch")'
+        )
     with writing_to(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
         # Not in the system's temporary folder, which may be too small for the weights.
         with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
-            progress(READING)
-            stage(checkpoint, Path(temporary), options)
-            progress(LOADING)
-            program = lower_in_subprocess(Path(temporary), options, metadata, progress)
             made = Path(temporary) / "made"
             made.mkdir()
-            program.rename(made / PROGRAM)
-            _write_companions(checkpoint, options, made)
+            if exporter == "executorch":
+                _lower(checkpoint, options, Path(temporary), made / PROGRAM, progress)
+            else:
+                progress(BUILDING)
+                with as_format_error(f"the weights of {checkpoint.name} cannot be read"):
+                    program.write(made / PROGRAM)
+            _write_companions(checkpoint, options, made, exporter)
             _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
-    progress(f"{PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.0f} s")
+    progress(f"{PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
     return out_dir
+
+
+def _lower(checkpoint: Checkpoint, options: Options, folder: Path, program: Path, progress: Progress) -> None:
+    progress(check_memory(checkpoint, options.max_context_len))
+    vocabulary = checkpoint.vocabulary
+    metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}
+    if vocabulary.bos_id is not None:
+        metadata["get_bos_id"] = vocabulary.bos_id
+    progress(READING)
+    stage(checkpoint, folder, options)
+    progress(LOADING)
+    lower_in_subprocess(folder, options, metadata, progress).rename(program)
 
 
 def _move_into(made: Path, folder: Path) -> None:
@@ -144,7 +165,7 @@ def _move_into(made: Path, folder: Path) -> None:
         file.replace(folder / file.name)
 
 
-def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path) -> None:
+def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path, exporter: str) -> None:
     vocabulary = checkpoint.vocabulary
     for name, content in {**vocabulary.files, **checkpoint.notices}.items():
         (folder / name).write_bytes(content)
@@ -159,13 +180,13 @@ def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path) ->
         "add_bos_token": vocabulary.adds_bos,
         "max_seq_len": options.max_seq_len,
         "max_context_len": options.max_context_len,
-        "vocab_size": checkpoint.parameters["vocab_size"],
+        "vocab_size": checkpoint.vocabulary_size,
         "quantize": options.quantize,
-        "group_size": options.group_size if options.quantize or options.embedding_bits else None,
+        "group_size": options.group_size if options.has_groups else None,
         "embedding_bits": options.embedding_bits,
         "rounding": options.rounding if options.quantize in FOUR_BITS else None,
         "force_fp16": options.force_fp16,
         "licence": checkpoint.licence,
-        "exporter": f"executorch {version('executorch')}",
+        "exporter": f"{exporter} {version(exporter)}",
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")

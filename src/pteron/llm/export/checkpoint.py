@@ -1,30 +1,29 @@
-"""A checkpoint in the form that all readers here produce and the lowering takes.
+"""A checkpoint in the form that all readers here produce: a configuration, and tensors by place.
 
-Weights have the names of ExecuTorch's Llama module (`layers.0.attention.wq.weight`, ...), and `parameters`
-are fields of its `ModelArgs`. Shapes are known before weights are read, so unsupported checkpoints fail
-early.
+Tensors have the names of ExecuTorch's Llama module (`layers.0.attention.wq.weight`, ...), see
+`llm/architectures/names.py`. Nothing but shapes is read before a program is written, so unsupported
+checkpoints fail early.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
-from pteron.errors import FormatError, UnsupportedError
+from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.names import Config, Names, place_tensors
+from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
+from pteron.llm.build.options import Options
+from pteron.llm.build.program import BuiltProgram, build_program
+from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.model_files import as_format_error
 
 Weights: TypeAlias = dict[str, Any]  # torch tensors by name
 EMBEDDING, OUTPUT = "tok_embeddings.weight", "output.weight"
-IN_EVERY_LAYER = (
-    "attention_norm",
-    *(f"attention.{kind}" for kind in ("wq", "wk", "wv", "wo")),
-    "ffn_norm",
-    *(f"feed_forward.{kind}" for kind in ("w1", "w2", "w3")),
-)
 
 
 @dataclass
@@ -42,38 +41,143 @@ class Vocabulary:
 @dataclass
 class Checkpoint:
     name: str
-    parameters: dict[str, Any]
-    shapes: dict[str, tuple[int, ...]]
-    read_weights: Callable[[], Weights]
+    config: Config  # in Hugging Face's terms
+    decoder: Decoder
+    tensors: dict[str, StoredTensor]  # by place
     context_length: int  # that the model was trained for
     vocabulary: Vocabulary
     licence: str | None = None
     notices: dict[str, bytes] = field(default_factory=dict)  # licence files, by name
 
     @property
-    def parameter_count(self) -> int:
-        return sum(prod(shape) for shape in self.shapes.values())
+    def vocabulary_size(self) -> int:
+        return self.tensors[EMBEDDING].rows
 
-    def check_complete(self) -> None:
-        """Raise if a weight that the parameters require is missing."""
-        layers = self.parameters["n_layers"]
-        if not 0 < layers <= len(self.shapes):
-            raise FormatError(f"{self.name}: {layers} layers, but only {len(self.shapes)} weights")
-        kinds = IN_EVERY_LAYER
-        if self.parameters.get("use_qk_norm"):
-            kinds += ("attention.q_norm_fn", "attention.k_norm_fn")
-        expected = [EMBEDDING, "norm.weight"]
-        for layer in range(layers):
-            expected += [f"layers.{layer}.{kind}.weight" for kind in kinds]
-        missing = [name for name in expected if name not in self.shapes]
-        if missing:
-            raise FormatError(f"{self.name}: {len(missing)} weights are missing, the first is {missing[0]}")
+    @property
+    def parameter_count(self) -> int:
+        # A tied output matrix is the same object as the table.
+        return sum(prod(tensor.shape) for tensor in {id(t): t for t in self.tensors.values()}.values())
+
+    def program(self, options: Options) -> BuiltProgram:
+        """The program of the checkpoint; its weights are read when it is written. Raises for options that do
+        not fit the checkpoint, and if the checkpoint lacks a weight or has one that its family does not
+        use."""
+        self._check(options)
+        with as_named_error(self.name):
+            constants: dict[str, tuple[int | bool, ...]] = {"get_n_layers": (len(self.decoder.layers),)}
+            if self.vocabulary.eos_ids:
+                constants["get_eos_ids"] = self.vocabulary.eos_ids
+            if self.vocabulary.bos_id is not None:
+                constants["get_bos_id"] = (self.vocabulary.bos_id,)
+            return build_program(self.decoder, self.tensors, options, constants)
+
+    def _check(self, options: Options) -> None:
+        options.check()
+        group = options.group_size if options.has_groups else 1
+        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        uneven = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % group]
+        if uneven:
+            rows, columns = shapes[uneven[0]]
+            raise InputError(
+                f"group_size {group} does not divide the columns of {len(uneven)} weights, "
+                f"such as {uneven[0]} with {rows} x {columns}"
+            )
 
     def weights(self) -> Weights:
-        """All weights as float32. Without an output matrix, the embedding table is used as one."""
-        weights = {name: weight.float() for name, weight in self.read_weights().items()}
-        weights.setdefault(OUTPUT, weights[EMBEDDING])
-        return weights
+        """All weights as torch tensors, for ExecuTorch's exporter."""
+        import torch
+
+        return {name: torch.from_numpy(tensor.read().copy()) for name, tensor in self.tensors.items()}
+
+
+def assemble(
+    name: str,
+    config: Config,
+    family: Family,
+    tensors: Mapping[str, StoredTensor],
+    names: Names | None,
+    vocabulary: Vocabulary,
+) -> Checkpoint:
+    """A checkpoint of stored tensors. Without `names`, tensors are named by place already. Without an output
+    matrix, the embedding table is used as one."""
+    with as_config_error(name), as_named_error(name):
+        context_length = int(config.get("max_position_embeddings") or 2048)
+        layers = int(config["num_hidden_layers"])
+        if not 0 < layers <= len(tensors):
+            raise FormatError(f"{layers} layers, but only {len(tensors)} weights")
+        decoder = family.decoder(config)
+        placed = dict(tensors) if names is None else place_tensors(tensors, names, config)
+    if EMBEDDING not in placed:
+        raise FormatError(f"{name}: the checkpoint has no embedding table")
+    if config.get("tie_word_embeddings") or OUTPUT not in placed:
+        placed[OUTPUT] = placed[EMBEDDING]
+    return Checkpoint(name, config, decoder, placed, context_length, vocabulary)
+
+
+def executorch_parameters(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Fields of ExecuTorch's `ModelArgs`, for decoders that its exporter has."""
+    config, layers = checkpoint.config, checkpoint.decoder.layers
+    block = layers[0]
+    attention = block.attention if isinstance(block, Block) else None
+    if not isinstance(attention, Attention) or not _is_llama(checkpoint.decoder, attention):
+        kind = config.get("model_type", "this family")
+        raise UnsupportedError(f"{checkpoint.name}: ExecuTorch's exporter does not have {kind} as it is here")
+    rotary = attention.rotary
+    assert rotary is not None
+    dims = 2 * len(rotary.frequencies)
+    factors = [
+        rotary.theta ** (-2 * index / dims) / frequency for index, frequency in enumerate(rotary.frequencies)
+    ]
+    parameters: dict[str, Any] = {
+        "dim": checkpoint.tensors[EMBEDDING].shape[1],
+        "n_layers": len(layers),
+        "n_heads": attention.heads,
+        "n_kv_heads": attention.kv_heads,
+        "head_dim": attention.head_dim,
+        "vocab_size": checkpoint.vocabulary_size,
+        "hidden_dim": checkpoint.tensors["layers.0.feed_forward.w1.weight"].rows,
+        "norm_eps": float(config["rms_norm_eps"]),
+        "attention_qkv_bias": "layers.0.attention.wq.bias" in checkpoint.tensors,
+        "rope_theta": rotary.theta,
+    }
+    if not rotary.interleaved:
+        parameters["use_hf_rope"] = True
+    if dims != attention.head_dim:
+        parameters["partial_rotary_factor"] = dims / attention.head_dim
+    if any(abs(factor - 1) > 1e-5 for factor in factors):  # frequencies are rounded to f32
+        parameters["rope_scaling_short_factor"] = factors
+    if attention.head_norm:
+        parameters |= {"use_qk_norm": True, "qk_norm_before_rope": True}
+    return parameters
+
+
+def _is_llama(decoder: Decoder, attention: Attention) -> bool:
+    """Whether ExecuTorch's Llama module computes the same."""
+    plain = Attention(
+        attention.heads, attention.kv_heads, attention.head_dim, attention.rotary, attention.head_norm
+    )
+    block = Block(plain, GatedMlp("silu"), decoder.norm)
+    has_head_norm = attention.head_norm in (None, decoder.norm)
+    same = all(layer == block for layer in decoder.layers)
+    is_rms = isinstance(decoder.norm, RmsNorm)
+    return (
+        same
+        and is_rms
+        and has_head_norm
+        and attention.rotary is not None
+        and decoder == Decoder(decoder.layers, decoder.norm)
+    )
+
+
+@contextmanager
+def as_named_error(name: str) -> Iterator[None]:
+    """Put the checkpoint's name before messages."""
+    try:
+        yield
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{name}: {error}") from None
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
 
 
 @contextmanager
@@ -84,46 +188,3 @@ def as_config_error(name: str) -> Iterator[None]:
             yield
         except KeyError as error:
             raise FormatError(f"{name}: its configuration lacks {error}") from error
-
-
-_ROTARY_MAX = 1 << 16
-
-
-def rope_parameters(config: dict[str, Any], head_dim: int, name: str) -> dict[str, Any]:
-    """ExecuTorch's parameters for a Hugging Face configuration, in its older form (rope_theta, rope_scaling)
-    or its newer one (rope_parameters).
-
-    A scaled embedding divides each frequency by a factor; ExecuTorch takes any list of such factors.
-    """
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    partial = float(rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0)
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    parameters: dict[str, Any] = {"use_hf_rope": True, "rope_theta": theta}
-    if partial != 1.0:
-        parameters["partial_rotary_factor"] = partial
-    rotary = int(head_dim * partial)
-    if not 0 < rotary <= _ROTARY_MAX:
-        raise FormatError(f"{name}: {rotary} rotary dimensions per head; must be 1 to {_ROTARY_MAX}")
-    if kind == "linear":
-        parameters["rope_scaling_short_factor"] = [float(rope["factor"])] * (rotary // 2)
-    elif kind == "llama3":
-        parameters["rope_scaling_short_factor"] = llama3_factors(rope, rotary, theta)
-    elif kind != "default":
-        raise UnsupportedError(f"{name}: rotary embedding scaled by {kind!r}; known are linear, llama3")
-    return parameters
-
-
-def llama3_factors(rope: dict[str, Any], rotary: int, theta: float) -> list[float]:
-    """Llama 3.1's rule: frequencies with many periods in the original context are kept, those with few are
-    divided by the factor, with a linear transition between."""
-    factor = float(rope["factor"])
-    slow, fast = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-    context = float(rope["original_max_position_embeddings"])
-    factors = []
-    for index in range(rotary // 2):
-        frequency = theta ** (-2 * index / rotary)
-        turns = context * frequency / (2 * math.pi)
-        share = min(max((turns - slow) / (fast - slow), 0.0), 1.0)  # 1: kept, 0: divided by the factor
-        factors.append(1 / (share + (1 - share) / factor))
-    return factors

@@ -21,6 +21,7 @@ READING, LOADING = "reading the weights", "loading ExecuTorch"
 ROUNDING = "rounding the weights"
 QUANTISING, FINDING = "quantising and tracing the model", "partitioning the graph for the GPU"
 PACKING, WRITTEN = "packing the weights", "program written"
+BUILDING = "writing the weights"  # the only stage without ExecuTorch
 
 
 # Seconds of each stage: fixed, and per million parameters. Measured with executorch 1.5.1 on two busy cores:
@@ -36,6 +37,10 @@ STAGES = {
 }
 
 
+# The same without ExecuTorch, for 8-bit weights of SmolLM2.
+BUILD_STAGES = {BUILDING: (0.2, 0.03)}
+
+
 class Stage(str):
     """A progress line that starts a stage, with the usual seconds of every stage for a model of this size."""
 
@@ -46,20 +51,20 @@ class Stage(str):
     def of(cls, name: str, parameters: int) -> Self:
         stage = cls(name)
         millions = parameters / 1e6
-        stage.usual = {name: fixed + each * millions for name, (fixed, each) in STAGES.items()}
+        stages = BUILD_STAGES if name in BUILD_STAGES else STAGES
+        stage.usual = {name: fixed + each * millions for name, (fixed, each) in stages.items()}
         return stage
 
 
 def report_stages(progress: Callable[[str], None], parameters: int) -> Callable[[str], None]:
     """A callback that forwards lines to `progress`, and turns lines that start a stage into a Stage."""
-    return lambda line: progress(Stage.of(line, parameters) if line in STAGES else line)
+    return lambda line: progress(Stage.of(line, parameters) if line in {**STAGES, **BUILD_STAGES} else line)
 
 
 def check_memory(checkpoint: Checkpoint, context: int) -> str:
     """A line about the memory needed; an error if the machine has too little."""
     needed, free = estimate_memory(checkpoint, context), available_memory()
-    described = f"{checkpoint.parameter_count / 1e6:,.0f} million parameters, a context of {context:,} tokens"
-    line = f"{checkpoint.name}: {described}, about {_gigabytes(needed)} to export"
+    line = f"a context of {context:,} tokens, about {_gigabytes(needed)} to export"
     if free is not None and needed > free:
         raise PteronError(f"{line}, but only {_gigabytes(free)} of memory are free")
     return line if free is None else f"{line} ({_gigabytes(free)} of memory are free)"
@@ -67,7 +72,7 @@ def check_memory(checkpoint: Checkpoint, context: int) -> str:
 
 def estimate_memory(checkpoint: Checkpoint, context: int) -> int:
     """The peak memory of an export, in bytes, with a KV cache of `context` tokens."""
-    per_token = sum(shape[0] for name, shape in checkpoint.shapes.items() if name.endswith(_CACHED))
+    per_token = sum(tensor.rows for name, tensor in checkpoint.tensors.items() if name.endswith(_CACHED))
     return int(LIBRARIES + COPIES * 4 * checkpoint.parameter_count) + 4 * per_token * context
 
 

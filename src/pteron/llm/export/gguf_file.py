@@ -1,144 +1,111 @@
-"""A GGUF file -> a checkpoint, for the architectures llama, qwen2 and qwen3.
+"""A GGUF file -> a checkpoint.
 
-Quantised tensors are dequantised to float32. Files of the architecture `llama` store each head's rows of
-queries and keys interleaved; they are reordered into halves, as the other architectures store them.
+Its metadata become a configuration in Hugging Face's terms. Tensors are mapped, and dequantised to float32
+some rows at a time.
 """
 
 from __future__ import annotations
 
-import re
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
-from pteron.llm.export.checkpoint import (
-    EMBEDDING,
-    OUTPUT,
-    Checkpoint,
-    Weights,
-    as_config_error,
-    rope_parameters,
-)
+from pteron.format.source import FileBytes, contents, open_bytes
+from pteron.llm.architectures import find_family
+from pteron.llm.architectures.names import Config
+from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
+from pteron.llm.export.gguf_header import TensorInfo, read_header
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
-TOP_NAMES = {"token_embd.weight": EMBEDDING, "output_norm.weight": "norm.weight", "output.weight": OUTPUT}
-LAYER_NAMES = {
-    "attn_q": "attention.wq",
-    "attn_k": "attention.wk",
-    "attn_v": "attention.wv",
-    "attn_output": "attention.wo",
-    "attn_q_norm": "attention.q_norm_fn",
-    "attn_k_norm": "attention.k_norm_fn",
-    "attn_norm": "attention_norm",
-    "ffn_norm": "ffn_norm",
-    "ffn_gate": "feed_forward.w1",
-    "ffn_down": "feed_forward.w2",
-    "ffn_up": "feed_forward.w3",
-}
 ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotary frequencies
+# Keys after the architecture's name -> Hugging Face's.
+KEYS = {
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_epsilon": "layer_norm_eps",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.sliding_window": "sliding_window",
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "rope.freq_base": "rope_theta",
+    "vocab_size": "vocab_size",
+}
 
 
 def read_gguf(path: Path) -> Checkpoint:
-    library = need("gguf", f"reading {path.name}", "export")
-    try:
-        reader = library.GGUFReader(str(path))
-        fields: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
-    except Exception as error:  # the library raises anything
-        raise FormatError(f"{path.name} is damaged: {error}") from error
+    library = need("gguf", f"reading {path.name}")
+    file = open_bytes(path, path.name)
+    header = read_header(file)
+    fields, tensors = header.fields, {info.name: read_tensor(library, info, file) for info in header.tensors}
     architecture = fields.get("general.architecture")
-    if architecture not in ARCHITECTURES:
-        raise UnsupportedError(
-            f"{path.name}: architecture {architecture!r}; known are {', '.join(ARCHITECTURES)}"
-        )
-    # GGUF lists the innermost dimension first.
-    stored = {tensor.name: tuple(int(size) for size in reversed(tensor.shape)) for tensor in reader.tensors}
-    shapes = {rename(name): shape for name, shape in stored.items() if name != ROPE_FACTORS}
+    family = find_family(path.name, architecture, gguf=True)
     with as_config_error(path.name):
-        parameters = read_parameters(fields, architecture, path.name)
+        config = read_config(fields, str(architecture), tensors)
         vocabulary = read_vocabulary(fields, path.name)
-    parameters["vocab_size"] = shapes[EMBEDDING][0]
-    parameters["attention_qkv_bias"] = "layers.0.attention.wq.bias" in shapes
-    if ROPE_FACTORS in stored:
-        parameters["rope_scaling_short_factor"] = _dequantize(reader, ROPE_FACTORS).tolist()
-    heads = (parameters["n_heads"], parameters["n_kv_heads"]) if architecture == "llama" else None
-    return Checkpoint(
-        path.stem,
-        parameters,
-        shapes,
-        lambda: _read_weights(path, heads),
-        int(fields.get(f"{architecture}.context_length", 2048)),
-        vocabulary,
-        fields.get("general.license"),
-    )
+    checkpoint = assemble(path.stem, config, family, tensors, family.gguf_names, vocabulary)
+    checkpoint.licence = fields.get("general.license")
+    return checkpoint
 
 
-def read_parameters(fields: dict[str, Any], architecture: str, name: str) -> dict[str, Any]:
-    values = {
-        key.removeprefix(f"{architecture}."): value
-        for key, value in fields.items()
-        if key.startswith(f"{architecture}.")
-    }
-    heads = int(values["attention.head_count"])
-    dim = int(values["embedding_length"])
-    head_dim = int(values.get("attention.key_length") or dim // heads)
-    rope = {
-        "rope_theta": values.get("rope.freq_base", 10000.0),
+def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, StoredTensor]) -> Config:
+    """The configuration of a file; keys that Hugging Face has no name for keep theirs."""
+    prefix = f"{architecture}."
+    values = {key.removeprefix(prefix): value for key, value in fields.items() if key.startswith(prefix)}
+    config: Config = {KEYS.get(key, key): value for key, value in values.items()}
+    config["model_type"] = architecture
+    heads = int(config["num_attention_heads"])
+    config.setdefault("num_key_value_heads", heads)
+    head_dim = config.setdefault("head_dim", int(config["hidden_size"]) // heads)
+    rope: Config = {
         "partial_rotary_factor": values.get("rope.dimension_count", head_dim) / head_dim,
         "rope_type": values.get("rope.scaling.type", "default").replace("none", "default"),
         "factor": values.get("rope.scaling.factor"),
     }
-    parameters: dict[str, Any] = {
-        "dim": dim,
-        "n_layers": int(values["block_count"]),
-        "n_heads": heads,
-        "n_kv_heads": int(values.get("attention.head_count_kv", heads)),
-        "head_dim": head_dim,
-        "hidden_dim": int(values["feed_forward_length"]),
-        "norm_eps": float(values["attention.layer_norm_rms_epsilon"]),
-    }
-    if architecture == "qwen3":
-        parameters |= {"use_qk_norm": True, "qk_norm_before_rope": True}
-    return parameters | rope_parameters({"rope_parameters": rope}, head_dim, name)
+    if ROPE_FACTORS in tensors:
+        rope |= {"rope_type": "factors", "factors": tensors[ROPE_FACTORS].read().tolist()}
+    config["rope_parameters"] = rope
+    return config
 
 
-def rename(name: str) -> str:
-    """ExecuTorch's name of a tensor."""
-    if name in TOP_NAMES:
-        return TOP_NAMES[name]
-    matched = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-    if matched is None or matched[2] not in LAYER_NAMES:
-        raise UnsupportedError(f"unknown tensor {name}")
-    return f"layers.{matched[1]}.{LAYER_NAMES[matched[2]]}.{matched[3]}"
+def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor:
+    try:
+        kind = library.GGMLQuantizationType(info.type)
+    except ValueError:
+        raise UnsupportedError(f"{file.name}: tensor {info.name} has the unknown type {info.type}") from None
+    shape, (block, block_bytes) = info.shape, library.GGML_QUANT_SIZES[kind]
+    columns = shape[-1] if shape else 1
+    row_bytes = prod(shape[1:-1]) * (columns // block) * block_bytes if len(shape) > 1 else block_bytes
+    size = prod(shape) // block * block_bytes
+    if columns % block or info.offset + size > len(file.view):
+        raise FormatError(
+            f"{file.name}: tensor {info.name} of {list(shape)} {kind.name} at byte {info.offset} "
+            f"does not fit a file of {len(file.view)} bytes"
+        )
+    view = file.view[info.offset : info.offset + size]
+
+    def read_rows(start: int, stop: int) -> Array:
+        if len(shape) < 2:  # blocks may cross elements: read it all
+            return _dequantized(library, contents(view), kind)[start:stop]
+        part = contents(view[start * row_bytes : stop * row_bytes])
+        return _dequantized(library, part, kind).reshape(-1, *shape[1:])
+
+    return StoredTensor(shape, read_rows)
 
 
-def _dequantize(reader: Any, name: str) -> Any:
-    gguf = need("gguf", "reading a GGUF file", "export")
-    tensor = next(tensor for tensor in reader.tensors if tensor.name == name)
-    return gguf.dequantize(tensor.data, tensor.tensor_type)
-
-
-def _read_weights(path: Path, interleaved: tuple[int, int] | None) -> Weights:
-    """`interleaved`: the numbers of query and key heads, if their rows are interleaved."""
-    import torch
-
-    gguf = need("gguf", f"reading {path.name}", "export")
-    weights: Weights = {}
-    for tensor in gguf.GGUFReader(str(path)).tensors:
-        if tensor.name == ROPE_FACTORS:
-            continue
-        name = rename(tensor.name)
-        weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
-        if interleaved and ".attention.wq." in name:
-            weight = halve(weight, interleaved[0])
-        if interleaved and ".attention.wk." in name:
-            weight = halve(weight, interleaved[1])
-        weights[name] = weight
-    return weights
-
-
-def halve(weight: Any, heads: int) -> Any:
-    """Each head's rows from pairs (0, h/2, 1, h/2 + 1, ...) back to halves (0, 1, ..., h/2, ...)."""
-    pairs = weight.view(heads, -1, 2, *weight.shape[1:])
-    return pairs.transpose(1, 2).reshape(weight.shape)
+def _dequantized(library: Any, data: memoryview, kind: Any) -> Array:
+    types = library.GGMLQuantizationType
+    plain = {types.F64: "<f8", types.F32: "<f4", types.F16: "<f2"}
+    if kind in plain:
+        return np.frombuffer(data, plain[kind]).astype(np.float32, copy=False)
+    try:  # as one row: the library goes through rows in Python
+        return np.asarray(library.dequantize(np.frombuffer(data, np.uint8)[None], kind)[0], np.float32)
+    except NotImplementedError:
+        raise UnsupportedError(f"tensors of type {kind.name} cannot be dequantised") from None

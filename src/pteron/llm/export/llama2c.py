@@ -1,7 +1,6 @@
 """llama2.c's model file (its first version: seven integers, then float32 weights) -> a checkpoint.
 
-Weights are stored kind by kind, each for all layers. RoPE is interleaved as in ExecuTorch, so queries and
-keys keep their order.
+Weights are stored kind by kind, each for all layers. RoPE is interleaved.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import os
 import struct
 from math import prod
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from pteron.errors import FormatError
-from pteron.format.source import open_file, read_file
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, Weights
+from pteron.format.source import open_bytes, open_file, read_file
+from pteron.llm.architectures import FAMILIES
+from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
+from pteron.llm.export.safetensors_file import stored_tensor
 from pteron.llm.model_files import COMPANION_BYTES_MAX
 
 HEADER = struct.Struct("<7i")
@@ -57,39 +56,32 @@ def read_llama2c(path: Path) -> Checkpoint:
     if own_output:
         shapes[OUTPUT] = (vocab_size, dim)
 
-    parameters = {
-        "dim": dim,
-        "n_layers": layers,
-        "n_heads": heads,
-        "n_kv_heads": kv_heads,
-        "vocab_size": vocab_size,
-        "hidden_dim": hidden,
-        "norm_eps": 1e-5,
+    config = {
+        "hidden_size": dim,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
+        "rope_interleaved": True,
+        "max_position_embeddings": context,
     }
-    return Checkpoint(
-        path.stem,
-        parameters,
-        shapes,
-        lambda: _read_weights(path, shapes, rotary_tables),
-        context,
-        read_vocabulary(path.parent / "tokenizer.bin"),
-    )
+    tensors = _tensors(path, shapes, rotary_tables)
+    vocabulary = read_vocabulary(path.parent / "tokenizer.bin")
+    return assemble(path.stem, config, FAMILIES["llama"], tensors, None, vocabulary)
 
 
-def _read_weights(path: Path, shapes: dict[str, tuple[int, ...]], rotary_tables: int) -> Weights:
-    import torch
-
-    values: Any = torch.from_numpy(np.fromfile(path, np.float32, offset=HEADER.size))
-    weights: Weights = {}
-    position = 0
+def _tensors(path: Path, shapes: dict[str, tuple[int, ...]], rotary_tables: int) -> dict[str, StoredTensor]:
+    file = open_bytes(path)
+    tensors: dict[str, StoredTensor] = {}
+    position = HEADER.size
     for name, shape in shapes.items():
         if name == OUTPUT:
-            position += rotary_tables  # the exporter computes its own
-        # A copy: torch.save would write the whole file for a view.
-        weights[name] = values[position : position + prod(shape)].view(shape).clone()
-        position += prod(shape)
-    return weights
+            position += 4 * rotary_tables  # the builder computes its own
+        size = 4 * prod(shape)
+        tensors[name] = stored_tensor(file.view[position : position + size], shape, "F32")
+        position += size
+    return tensors
 
 
 def read_vocabulary(tokenizer: Path) -> Vocabulary:

@@ -11,13 +11,13 @@ import json
 import subprocess
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pteron.errors import InputError, PteronError
-from pteron.llm.arguments import integer
-from pteron.llm.export.checkpoint import Checkpoint
+from pteron.errors import PteronError
+from pteron.llm.build.options import Options
+from pteron.llm.export.checkpoint import Checkpoint, executorch_parameters
 from pteron.llm.export.cost import FINDING, PACKING, QUANTISING, ROUNDING, WRITTEN
 from pteron.llm.export.quantize_model import (
     QuantizedMatrix,
@@ -29,63 +29,7 @@ from pteron.llm.export.quantize_model import (
 from pteron.llm.model_files import as_format_error
 from pteron.processes import python_module, started_in
 
-FOUR_BITS = ("4w", "8da4w")  # of weights
-QUANTIZATIONS = (*FOUR_BITS, "8w")
-# How weights are rounded to 4 bits: to nearest with searched scales (ExecuTorch's HQQ), to nearest with
-# scales from each group's largest weight, or by GPTQ, which compensates errors in later columns.
-ROUNDINGS = ("nearest", "extremes", "feedback")
 PARAMETERS, WEIGHTS, TEXTS, PROGRAM = "params.json", "checkpoint.pth", "texts.json", "model.pte"
-
-
-@dataclass(frozen=True)
-class Options:
-    quantize: str | None = "4w"
-    group_size: int = 32
-    embedding_bits: int | None = 4
-    max_seq_len: int = 128  # tokens of one call
-    max_context_len: int = 2048  # tokens in the KV cache
-    force_fp16: bool = False
-    full_logits: bool = False
-    rounding: str = "nearest"
-
-    @property
-    def uses_gptq(self) -> bool:
-        return self.quantize in FOUR_BITS and self.rounding == "feedback"
-
-
-def check(checkpoint: Checkpoint, options: Options) -> None:
-    """Raise for options that the exporter rejects after minutes, or silently ignores."""
-    checkpoint.check_complete()
-    if options.quantize not in (None, *QUANTIZATIONS):
-        raise InputError(f"quantize must be {', '.join(QUANTIZATIONS)} or None, not {options.quantize!r}")
-    if options.rounding not in ROUNDINGS:
-        raise InputError(f"rounding must be {', '.join(ROUNDINGS)}, not {options.rounding!r}")
-    if options.rounding != "nearest" and options.quantize not in FOUR_BITS:
-        raise InputError(
-            f"rounding {options.rounding!r} needs 4-bit weights (quantize {' or '.join(FOUR_BITS)}), "
-            f"not quantize {options.quantize or 'none'}"
-        )
-    for name in ("group_size", "max_seq_len", "max_context_len"):
-        integer(name, getattr(options, name))
-    if options.embedding_bits not in (None, 4):
-        raise InputError(f"embedding_bits must be 4 or None, not {options.embedding_bits}")
-    if not 1 < options.max_seq_len < options.max_context_len:
-        raise InputError(
-            f"max_seq_len {options.max_seq_len} must be at least 2 and less than max_context_len "
-            f"{options.max_context_len}"
-        )
-    if options.quantize is None and options.embedding_bits is None:
-        return
-    group = options.group_size
-    if group < 2:
-        raise InputError(f"group_size must be at least 2, not {group}; 32 is usual")
-    uneven = [name for name, shape in checkpoint.shapes.items() if len(shape) == 2 and shape[1] % group]
-    if uneven:
-        shape = checkpoint.shapes[uneven[0]]
-        raise InputError(
-            f"group_size {group} does not divide the columns of {len(uneven)} weights, "
-            f"such as {uneven[0]} with {shape[0]} x {shape[1]}"
-        )
 
 
 def stage(checkpoint: Checkpoint, folder: Path, options: Options) -> None:
@@ -94,9 +38,9 @@ def stage(checkpoint: Checkpoint, folder: Path, options: Options) -> None:
 
     with as_format_error(f"the weights of {checkpoint.name} cannot be read"):
         weights = checkpoint.weights()
-    (folder / PARAMETERS).write_text(json.dumps(checkpoint.parameters), "utf-8")
+    (folder / PARAMETERS).write_text(json.dumps(executorch_parameters(checkpoint)), "utf-8")
     if options.uses_gptq:
-        texts = calibration_texts(checkpoint.vocabulary, checkpoint.parameters["vocab_size"])
+        texts = calibration_texts(checkpoint.vocabulary, checkpoint.vocabulary_size)
         (folder / TEXTS).write_text(json.dumps(texts), "utf-8")
     try:
         torch.save(weights, folder / WEIGHTS)

@@ -1,0 +1,37 @@
+"""Llama, also of SmolLM2 and many others: pre-norm layers with grouped attention and SwiGLU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, halves
+from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Part, RmsNorm
+from pteron.llm.architectures.rotary import rotary_of
+
+# Files of these architectures store rotary pairs as neighbours.
+GGUF_INTERLEAVED: Names = {
+    **GGUF,
+    "blk.{}.attn_q": halves("layers.{}.attention.wq", "num_attention_heads"),
+    "blk.{}.attn_k": halves("layers.{}.attention.wk", "num_key_value_heads"),
+}
+
+
+def attention(config: Config) -> Attention:
+    heads = int(config["num_attention_heads"])
+    head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
+    kv_heads = int(config.get("num_key_value_heads") or heads)
+    return Attention(heads, kv_heads, head_dim, rotary_of(config, head_dim))
+
+
+def decoder(config: Config, attend: Callable[[int], Part] | None = None) -> Decoder:
+    """`attend` gives the attention of each layer, if it is not the plain one."""
+    norm, plain = RmsNorm(float(config["rms_norm_eps"])), attention(config)
+    mlp = GatedMlp(config.get("hidden_act", "silu"))
+    count = int(config["num_hidden_layers"])
+    return Decoder(
+        tuple(Block(attend(index) if attend else plain, mlp, norm) for index in range(count)), norm
+    )
+
+
+FAMILIES = {"llama": Family(decoder, HUGGING_FACE, GGUF_INTERLEAVED)}

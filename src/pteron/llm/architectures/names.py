@@ -1,0 +1,125 @@
+"""The names of tensors in checkpoints -> their places in a decoder.
+
+A table maps names without `.weight` or `.bias` to places; `{}` is a layer's number. Instead of a place it may
+have a rule, which makes one or several tensors of the stored one, or None for a tensor that is not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from pteron.errors import UnsupportedError
+from pteron.llm.build.stored_tensor import Array, StoredTensor
+
+Config: TypeAlias = dict[str, Any]
+# (configuration, tensor) -> tensors by place
+Rule: TypeAlias = Callable[[Config, StoredTensor], Mapping[str, StoredTensor]]
+Names: TypeAlias = Mapping[str, str | Rule | None]
+
+HUGGING_FACE: Names = {
+    "model.embed_tokens": "tok_embeddings",
+    "model.norm": "norm",
+    "lm_head": "output",
+    "model.layers.{}.input_layernorm": "layers.{}.attention_norm",
+    "model.layers.{}.self_attn.q_proj": "layers.{}.attention.wq",
+    "model.layers.{}.self_attn.k_proj": "layers.{}.attention.wk",
+    "model.layers.{}.self_attn.v_proj": "layers.{}.attention.wv",
+    "model.layers.{}.self_attn.o_proj": "layers.{}.attention.wo",
+    "model.layers.{}.self_attn.q_norm": "layers.{}.attention.q_norm_fn",
+    "model.layers.{}.self_attn.k_norm": "layers.{}.attention.k_norm_fn",
+    "model.layers.{}.post_attention_layernorm": "layers.{}.ffn_norm",
+    "model.layers.{}.mlp.gate_proj": "layers.{}.feed_forward.w1",
+    "model.layers.{}.mlp.down_proj": "layers.{}.feed_forward.w2",
+    "model.layers.{}.mlp.up_proj": "layers.{}.feed_forward.w3",
+    # Derived from the configuration; some checkpoints store it anyway.
+    "model.layers.{}.self_attn.rotary_emb.inv_freq": None,
+    "model.rotary_emb.inv_freq": None,
+}
+GGUF: Names = {
+    "token_embd": "tok_embeddings",
+    "output_norm": "norm",
+    "output": "output",
+    "blk.{}.attn_norm": "layers.{}.attention_norm",
+    "blk.{}.attn_q": "layers.{}.attention.wq",
+    "blk.{}.attn_k": "layers.{}.attention.wk",
+    "blk.{}.attn_v": "layers.{}.attention.wv",
+    "blk.{}.attn_output": "layers.{}.attention.wo",
+    "blk.{}.attn_q_norm": "layers.{}.attention.q_norm_fn",
+    "blk.{}.attn_k_norm": "layers.{}.attention.k_norm_fn",
+    "blk.{}.ffn_norm": "layers.{}.ffn_norm",
+    "blk.{}.ffn_gate": "layers.{}.feed_forward.w1",
+    "blk.{}.ffn_down": "layers.{}.feed_forward.w2",
+    "blk.{}.ffn_up": "layers.{}.feed_forward.w3",
+    "rope_freqs": None,  # the reader has put it into the configuration
+}
+
+
+def place_tensors(
+    tensors: Mapping[str, StoredTensor], names: Names, config: Config
+) -> dict[str, StoredTensor]:
+    """The tensors of a checkpoint by place, such as `layers.0.attention.wq.weight`."""
+    patterns = {re.compile(re.escape(name).replace(r"\{\}", r"(\d+)")): rule for name, rule in names.items()}
+    placed: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        for place, found in _places(patterns, name, tensor, config):
+            placed[place] = found
+    return placed
+
+
+def _places(
+    patterns: Mapping[re.Pattern[str], str | Rule | None], name: str, tensor: StoredTensor, config: Config
+) -> Iterator[tuple[str, StoredTensor]]:
+    matched = re.fullmatch(r"(.+)\.(weight|bias)", name)
+    stem, kind = (matched[1], f".{matched[2]}") if matched else (name, "")
+    for pattern, rule in patterns.items():
+        if found := pattern.fullmatch(stem):
+            if rule is None:
+                return
+            made = {rule: tensor} if isinstance(rule, str) else rule(config, tensor)
+            for place, part in made.items():
+                yield place.format(*found.groups()) + kind, part
+            return
+    raise UnsupportedError(f"unknown tensor {name}: this model has parts that its family does not have here")
+
+
+def halves(place: str, heads: str) -> Rule:
+    """A projection whose heads store rotary pairs as neighbours (0, h/2, 1, h/2 + 1, ...): its rows are
+    reordered into halves. `heads` is the configuration's key of the number of heads."""
+
+    def rule(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+        count = int(config[heads])
+
+        def reorder(rows: Array) -> Array:
+            pairs = rows.reshape(count, -1, 2, *rows.shape[1:])
+            return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+        return {place: tensor.rearranged(reorder)}
+
+    return rule
+
+
+def split(sizes: Callable[[Config], Mapping[str, int]]) -> Rule:
+    """A matrix that holds several, one after another: `sizes` gives the rows of each place."""
+
+    def rule(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+        parts, start = {}, 0
+        for place, rows in sizes(config).items():
+            parts[place] = tensor.sliced(start, start + rows)
+            start += rows
+        if start != tensor.rows:
+            raise UnsupportedError(f"a matrix of {tensor.rows} rows, expected {start}")
+        return parts
+
+    return rule
+
+
+def transposed(place: str) -> Rule:
+    """A matrix stored as [columns, rows]; vectors stay as they are."""
+    return lambda _, tensor: {place: tensor.rearranged(lambda array: array.T)}
+
+
+def plus_one(place: str) -> Rule:
+    """A norm's weight stored as its difference from 1."""
+    return lambda _, tensor: {place: tensor.mapped(lambda array: array + 1)}

@@ -1,0 +1,194 @@
+"""The parts of decoders. A part is called with a network, hidden states [1, tokens, dim] and the place of its
+weights; it adds nodes to the network and returns new hidden states.
+
+A family combines these parts, or writes its own: any function with these arguments is a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from pteron.errors import UnsupportedError
+from pteron.llm.architectures.rotary import Rotary
+from pteron.llm.build.graph import Argument, Tensor
+from pteron.llm.build.network import Network
+
+Part: TypeAlias = Callable[[Network, Tensor, str], Tensor]
+
+EMBEDDING, OUTPUT, NORM = "tok_embeddings", "output", "norm"  # places outside the layers
+
+
+@dataclass(frozen=True)
+class RmsNorm:
+    eps: float
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return net.rms_norm(x, place, self.eps)
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """With a weight, unless it has none, and the bias that the checkpoint has."""
+
+    eps: float
+    has_weight: bool = True
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return net.layer_norm(x, place, self.eps, has_weight=self.has_weight)
+
+
+def _silu(net: Network, x: Tensor) -> Tensor:
+    return net.multiply(x, net.unary("aten.sigmoid.default", x))
+
+
+def _relu2(net: Network, x: Tensor) -> Tensor:
+    positive = net.unary("aten.relu.default", x)
+    return net.multiply(positive, positive)
+
+
+# By the names in Hugging Face's configurations.
+ACTIVATIONS: dict[str, Callable[[Network, Tensor], Tensor]] = {
+    "silu": _silu,
+    "swish": _silu,
+    "gelu": lambda net, x: net.unary("aten.gelu.default", x, "none"),
+    "gelu_new": lambda net, x: net.unary("aten.gelu.default", x, "tanh"),
+    "gelu_pytorch_tanh": lambda net, x: net.unary("aten.gelu.default", x, "tanh"),
+    "relu": lambda net, x: net.unary("aten.relu.default", x),
+    "relu2": _relu2,
+}
+
+
+def activation(name: str) -> Callable[[Network, Tensor], Tensor]:
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(f"activation {name!r}; known are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+@dataclass(frozen=True)
+class GatedMlp:
+    """w2(activation(w1 x) * w3 x), such as SwiGLU."""
+
+    activation: str
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        gate = activation(self.activation)(net, net.linear(x, f"{place}.w1"))
+        return net.linear(net.multiply(gate, net.linear(x, f"{place}.w3")), f"{place}.w2")
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """w2(activation(w1 x))."""
+
+    activation: str
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return net.linear(activation(self.activation)(net, net.linear(x, f"{place}.w1")), f"{place}.w2")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Causal attention with a KV cache. Options beyond `scale` need the operator `pteron.attention`."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rotary: Rotary | None = None  # None: no positions (NoPE)
+    head_norm: Part | None = None  # of each head of queries and keys, before the rotation
+    projection_norm: Part | None = None  # of all queries and of all keys, before they are split into heads
+    scale: float | None = None  # of scores; None: 1 / √head_dim
+    window: int | None = None  # keys that a query sees, its own included
+    softcap: float | None = None
+    has_sinks: bool = False  # weights `<place>.sinks` [heads]
+    slopes: tuple[float, ...] = ()  # ALiBi
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        queries = self._project(net, x, place, "q", self.heads)
+        keys = self._project(net, x, place, "k", self.kv_heads)
+        values = net.linear(x, f"{place}.wv", self.kv_heads, self.head_dim)
+        if self.head_norm:
+            queries = self.head_norm(net, queries, f"{place}.q_norm_fn")
+            keys = self.head_norm(net, keys, f"{place}.k_norm_fn")
+        if self.rotary:
+            queries, keys = self.rotary(net, queries, keys)
+        return net.linear(self._attend(net, queries, keys, values, place), f"{place}.wo")
+
+    def _project(self, net: Network, x: Tensor, place: str, kind: str, heads: int) -> Tensor:
+        if self.projection_norm is None:
+            return net.linear(x, f"{place}.w{kind}", heads, self.head_dim)
+        normed = self.projection_norm(net, net.linear(x, f"{place}.w{kind}"), f"{place}.{kind}_norm_fn")
+        return net.view(normed, *x.sizes[:2], heads, self.head_dim)
+
+    def _attend(self, net: Network, queries: Tensor, keys: Tensor, values: Tensor, place: str) -> Tensor:
+        caches = [net.state((1, net.context, self.kv_heads, self.head_dim)) for _ in range(2)]
+        # A window at least as long as the context hides nothing.
+        window = self.window if self.window is not None and self.window < net.context else None
+        arguments: tuple[Argument, ...] = (queries, keys, values, *caches, net.start)
+        if window is None and not self.softcap and not self.has_sinks and not self.slopes:
+            rest: tuple[Argument, ...] = (1, None, 0, True, self.scale)  # seq_len, mask, dropout, is_causal
+            return net.graph.call("sdpa_with_kv_cache.default", *arguments, *rest, out=queries.sizes)
+        sinks = net.float_constant(f"{place}.sinks") if self.has_sinks else None
+        slopes = net.computed(np.array(self.slopes, np.float32)) if self.slopes else None
+        options: tuple[Argument, ...] = (self.scale, window, self.softcap, sinks, slopes, None)
+        return net.graph.call("pteron.attention.default", *arguments, *options, out=queries.sizes)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A layer: attention and MLP, each added to the hidden states.
+
+    x + attention(norm x), then x + mlp(norm x). Norms of a result come before it is added. `parallel`:
+    x + attention(norm x) + mlp(norm x), with one norm for both if the checkpoint has no second.
+    """
+
+    attention: Part
+    mlp: Part
+    norm: Part | None
+    result_norm: Part | None = None  # post-norms
+    parallel: bool = False
+    residual_scale: float = 1.0  # of what is added
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        normed = self._normed(net, x, f"{place}.attention_norm")
+        attended = self._result(net, self.attention(net, normed, f"{place}.attention"), place, "attention")
+        after = net.add(x, attended)
+        if not self.parallel:
+            normed = self._normed(net, after, f"{place}.ffn_norm")
+        elif net.has(f"{place}.ffn_norm.weight"):
+            normed = self._normed(net, x, f"{place}.ffn_norm")
+        fed = self._result(net, self.mlp(net, normed, f"{place}.feed_forward"), place, "ffn")
+        return net.add(after, fed)
+
+    def _normed(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return self.norm(net, x, place) if self.norm else x
+
+    def _result(self, net: Network, result: Tensor, place: str, kind: str) -> Tensor:
+        if self.result_norm:
+            result = self.result_norm(net, result, f"{place}.{kind}_result_norm")
+        return net.scaled(result, self.residual_scale)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A whole model: tokens -> logits, of the last token or, with `full_logits`, of all."""
+
+    layers: tuple[Part, ...]
+    norm: Part
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+
+    def __call__(self, net: Network) -> Tensor:
+        x = net.scaled(net.embedding(EMBEDDING), self.embedding_scale)
+        for index, layer in enumerate(self.layers):
+            x = layer(net, x, f"layers.{index}")
+        if not net.options.full_logits:
+            x = net.graph.call("aten.select_copy.int", x, 1, -1, out=(1, x.sizes[-1]))
+        logits = net.scaled(net.linear(self.norm(net, x, NORM), OUTPUT), self.logit_scale)
+        if self.logit_softcap:
+            bounded = net.unary("aten.tanh.default", net.scaled(logits, 1 / self.logit_softcap))
+            logits = net.scaled(bounded, self.logit_softcap)
+        return logits

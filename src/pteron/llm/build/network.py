@@ -1,0 +1,261 @@
+"""Network: the nodes of a decoder, as ExecuTorch's exporter writes them; parts of architectures call it.
+
+A weight is named by its place, such as `layers.0.attention.wq`; its tensors are `<place>.weight` and, if the
+checkpoint has one, `<place>.bias`. Hidden states are [1, tokens, dim].
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from typing import TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron.dtypes import DType
+from pteron.errors import FormatError, UnsupportedError
+from pteron.format.program_writer import StreamedData
+from pteron.llm.build.graph import BODY, CONSTANTS, INPUTS, POSITIONS, GraphBuilder, LiveInt, Size, Tensor
+from pteron.llm.build.options import FOUR_BITS, Options
+from pteron.llm.build.quantize import ROUNDINGS, round_to_nearest
+from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.build.weights import (
+    QuantizedMatrix,
+    aligned,
+    float_data,
+    matrix_4_bits,
+    matrix_8_bits,
+    to_float,
+    transposed,
+)
+
+T = TypeVar("T")
+
+
+class Network:
+    def __init__(self, weights: Mapping[str, StoredTensor], options: Options) -> None:
+        self.options, self.graph = options, GraphBuilder()
+        self.dtype = DType.F16 if options.force_fp16 else DType.F32
+        self.unused = dict(weights)  # weights that no node reads yet
+        self._weights = weights
+        self._names: dict[int, str] = {}
+        for name, tensor in weights.items():
+            self._names.setdefault(id(tensor), name)
+        self._shared: dict[Hashable, object] = {}
+        self.token_ids = self.graph.input(DType.I32, (1, options.max_seq_len))
+        self.positions = self.graph.input(DType.I32, (1,))
+        self.tokens: LiveInt = self.graph.live("sym_size.int", self.token_ids, 1, max=options.max_seq_len)
+
+    @property
+    def context(self) -> int:
+        """The tokens that a KV cache holds."""
+        return self.options.max_context_len
+
+    @cached_property
+    def start(self) -> LiveInt:
+        """The position of the first token of a call."""
+        return self.graph.live("et_vk.select_as_symint.default", self.positions, 0, 0, section=BODY)
+
+    @cached_property
+    def rotary_start(self) -> LiveInt:
+        """The same, for rotary embeddings: the exporter reads it twice."""
+        return self.graph.live("et_vk.select_as_symint.default", self.positions, 0, -1, section=POSITIONS)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned when it was first called with this key: parts share tables by it."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(T, self._shared[key])
+
+    # Weights -------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        return name in self._weights
+
+    def weight(self, name: str) -> StoredTensor:
+        """A tensor of the checkpoint, by place and kind: `layers.0.attention.wq.weight`."""
+        if name not in self._weights:
+            raise FormatError(f"the checkpoint has no weight for {name}")
+        self.unused.pop(name, None)
+        return self._weights[name]
+
+    def _require(self, name: str, shape: tuple[int, ...]) -> None:
+        """Check a weight's shape."""
+        found = self._weights[name].shape
+        if found != shape:
+            raise FormatError(f"{name} is {list(found)}, but the configuration requires {list(shape)}")
+
+    def float_constant(self, name: str) -> Tensor:
+        """A tensor of the checkpoint as floats."""
+        tensor = self.weight(name)
+        return self.graph.constant(self._key(name), self.dtype, tensor.shape, float_data(tensor, self.dtype))
+
+    def computed(self, values: npt.NDArray[np.float32]) -> Tensor:
+        """A constant that is not in the checkpoint; equal ones share their data."""
+        array = to_float(values, self.dtype)
+        key = f"computed.{hashlib.sha256(array.tobytes()).hexdigest()[:32]}"
+        data = StreamedData(array.nbytes, lambda: [array])
+        return self.graph.constant(key, self.dtype, array.shape, data)
+
+    def prepacked(self, constant: Tensor) -> Tensor:
+        """A constant for operators that read it as any other tensor."""
+        return self.graph.call("et_vk.prepack.default", constant, out=constant.sizes, section=CONSTANTS)
+
+    def state(self, shape: Sequence[int], dtype: DType | None = None) -> Tensor:
+        """A tensor of zeros that operators write and that keeps its content between calls."""
+        dtype = dtype or self.dtype
+        size = prod(shape) * dtype.itemsize
+        return self.graph.constant(f"zeros.{size}", dtype, shape, StreamedData(size))
+
+    # Nodes ---------------------------------------------------------------------------------------
+
+    def view(self, x: Tensor, *sizes: Size) -> Tensor:
+        return self.graph.call("aten.view_copy.default", x, sizes, out=sizes)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.graph.call("aten.add.Tensor", a, b, 1, out=a.sizes)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.graph.call("aten.mul.Tensor", a, b, out=a.sizes)
+
+    def unary(self, name: str, x: Tensor, *args: float | str) -> Tensor:
+        return self.graph.call(name, x, *args, out=x.sizes)
+
+    def scaled(self, x: Tensor, factor: float) -> Tensor:
+        """x * factor, as the exporter writes it: with a prepacked constant."""
+        if factor == 1.0:
+            return x
+        number = self.once(
+            ("number", factor), lambda: self.prepacked(self.computed(np.array(factor, np.float32)))
+        )
+        return self.multiply(x, number)
+
+    def rms_norm(self, x: Tensor, place: str, eps: float) -> Tensor:
+        # The exporter stores epsilon as f32.
+        weight = self.float_constant(f"{place}.weight")
+        self._require(f"{place}.weight", x.shape[-1:])
+        return self.graph.call("et_vk.rms_norm.default", x, weight, float(np.float32(eps)), out=x.sizes)
+
+    def layer_norm(self, x: Tensor, place: str, eps: float, *, has_weight: bool = True) -> Tensor:
+        """A norm with a weight, unless it has none, and the bias that the checkpoint has."""
+        width, rest = x.shape[-1:], (*x.sizes[:-1], 1)
+        weights: list[Tensor | None] = []
+        for name, is_there in ((f"{place}.weight", has_weight), (f"{place}.bias", self.has(f"{place}.bias"))):
+            weights.append(self.float_constant(name) if is_there else None)
+            if is_there:
+                self._require(name, width)
+        normed, _, _ = self.graph.call_many(
+            "aten.native_layer_norm.default",
+            *(x, width, *weights, eps),
+            out=[(self.dtype, x.sizes), (self.dtype, rest), (self.dtype, rest)],
+        )
+        return normed
+
+    def embedding(self, place: str) -> Tensor:
+        """The rows of a table for the tokens of a call."""
+        tensor = self.weight(f"{place}.weight")
+        options, sizes = self.options, (1, self.tokens, tensor.shape[1])
+        if options.embedding_bits is None:
+            table = self.float_constant(f"{place}.weight")
+            arguments = (table, self.token_ids, -1, False, False)
+            return self.graph.call("aten.embedding.default", *arguments, out=sizes, section=INPUTS)
+        matrix, integers = self._matrix_4_bits(f"{place}.weight", tensor)
+        rows, groups = tensor.rows, tensor.shape[1] // options.group_size
+        data = matrix.kept(0, rows * groups * self.dtype.itemsize, self._to_float)
+        scales = self.graph.constant(f"{place}.row_scales", self.dtype, (rows, groups), data)
+        name, group = "et_vk.embedding_q4gsw.default", options.group_size
+        arguments_4 = (integers, scales, group, self.token_ids, True)
+        return self.graph.call(name, *arguments_4, out=sizes, dtype=self.dtype, section=INPUTS)
+
+    def linear(self, x: Tensor, place: str, *heads: int) -> Tensor:
+        """x times a matrix, plus its bias. With `heads` (heads, width) the last dimension is split."""
+        matrix = self.weight(f"{place}.weight")
+        leading = x.sizes[:1] if len(x.sizes) == 2 else x.sizes[:2]
+        rows, columns = prod(heads) if heads else matrix.rows, prod(x.shape[len(leading) :])
+        self._require(f"{place}.weight", (rows, columns))
+        if self.has(f"{place}.bias"):
+            self._require(f"{place}.bias", (rows,))
+        if self.options.quantize in FOUR_BITS:
+            flat = x if x.sizes == (*leading, columns) else self.view(x, *leading, columns)
+            y = self._linear_4_bits(flat, place, matrix)
+        else:
+            flat = x if len(x.sizes) == 2 else self.view(x, leading[-1], columns)
+            y = self._linear_by_rows(flat, place, matrix)
+        # The exporter keeps views that change nothing, but for 8-bit activations.
+        is_same = not heads and self.options.quantize == "8da4w"
+        return y if is_same or len(x.sizes) == 2 else self.view(y, *leading, *(heads or (rows,)))
+
+    def _linear_by_rows(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
+        """Float or 8-bit weights; x is [tokens, columns]."""
+        name, rows = f"{place}.weight", matrix.rows
+        bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
+        sizes = (x.sizes[0], rows)
+        if self.options.quantize is None:
+            weight = self.float_constant(name)
+            return self.graph.call("aten.linear.default", x, weight, bias, out=sizes)
+        quantized = matrix_8_bits(matrix)
+        data = quantized.integers(matrix.shape[1])
+        integers = self.graph.constant(f"{name}.8_bits", DType.I8, matrix.shape, data)
+        data = quantized.kept(0, rows * self.dtype.itemsize, self._to_float)
+        scales = self.graph.constant(f"{place}.scales", self.dtype, (rows,), data)
+        y = self.graph.call("aten._weight_int8pack_mm.default", x, integers, scales, out=sizes)
+        return y if bias is None else self.add(y, self.prepacked(bias))
+
+    def _linear_4_bits(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
+        options, rows, name = self.options, matrix.rows, f"{place}.weight"
+        group, groups = options.group_size, matrix.shape[1] // options.group_size
+        quantized, integers = self._matrix_4_bits(name, matrix)
+        bias = self._padded_bias(place) if self.has(f"{place}.bias") else None
+        shape, sizes = (groups, aligned(rows, 4)), (*x.sizes[:-1], rows)
+
+        def finish(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+            return self._to_float(transposed(4)(scales))
+
+        data = quantized.kept(0, prod(shape) * self.dtype.itemsize, finish)
+        scales = self.graph.constant(f"{place}.scales", self.dtype, shape, data)
+        if options.quantize == "4w":
+            arguments = (x, integers, scales, group, bias)
+            return self.graph.call("et_vk.linear_q4gsw.default", *arguments, out=sizes)
+        shape = (groups, aligned(rows, 8))
+        sums = quantized.kept(1, prod(shape) * 4, transposed(8))
+        sums_constant = self.graph.constant(f"{place}.sums", DType.I32, shape, sums)
+        step, zero = self._quantization_of(x)
+        weights = (integers, sums_constant, scales, group, bias)
+        return self.graph.call("et_vk.linear_dq8ca_q4gsw.default", x, step, zero, *weights, out=sizes)
+
+    def _quantization_of(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Scale and zero point of each row of activations."""
+        block = (1,) * (len(x.sizes) - 1) + (x.shape[-1],)
+        return self.graph.call_many(
+            "torchao.choose_qparams_affine.default",
+            *(x, "ASYMMETRIC", block, None, -128, 127, None, None, None, False),
+            out=[(DType.F32, x.sizes[:-1]), (DType.I8, x.sizes[:-1])],
+        )
+
+    def _matrix_4_bits(self, name: str, tensor: StoredTensor) -> tuple[QuantizedMatrix, Tensor]:
+        """A quantised matrix and its integers."""
+        options, key = self.options, self._key(name)
+        if tensor.shape[1] % options.group_size:
+            shape = " x ".join(map(str, tensor.shape))
+            raise UnsupportedError(f"group_size {options.group_size} does not divide {name} with {shape}")
+        rounding = ROUNDINGS.get(options.rounding, round_to_nearest)
+        sums = options.quantize == "8da4w"
+        matrix = self.once(
+            ("4 bits", key), lambda: matrix_4_bits(tensor, options.group_size, rounding, sums=sums)
+        )
+        shape_4 = (tensor.rows, aligned(tensor.shape[1], 8) // 2)
+        return matrix, self.graph.constant(f"{key}.4_bits", DType.U8, shape_4, matrix.integers(shape_4[1]))
+
+    def _key(self, name: str) -> str:
+        """A name for the data of a weight: a table that is also the output matrix is stored once."""
+        return self._names[id(self._weights[name])]
+
+    def _padded_bias(self, place: str) -> Tensor:
+        values = self.weight(f"{place}.bias").read()
+        return self.computed(np.pad(values, (0, aligned(len(values), 4) - len(values))))
+
+    def _to_float(self, array: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+        return to_float(array, self.dtype)

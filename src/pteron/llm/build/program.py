@@ -1,0 +1,121 @@
+"""A decoder's graph enters; the methods and named data of its program leave, as ExecuTorch's exporter names
+them: `forward(tokens [1, ≤N], input_pos [1]) -> logits`, and methods that return constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pteron.dtypes import DType
+from pteron.errors import UnsupportedError
+from pteron.format.delegate_writer import write_delegate
+from pteron.format.program_writer import StreamedData, write_program
+from pteron.format.records import (
+    DelegateCall,
+    DelegateGraph,
+    DelegateRecord,
+    MethodRecord,
+    ProgramFile,
+    TensorRecord,
+)
+from pteron.llm.build.graph import Tensor
+from pteron.llm.build.network import Network
+from pteron.llm.build.options import Options
+from pteron.llm.build.stored_tensor import StoredTensor
+
+# The arguments of `forward` in PyTorch's form: (tokens, {"input_pos": positions}).
+_INPUT_TREE = (
+    '[1, {"type": "builtins.tuple", "context": "null", "children_spec": [{"type": "builtins.tuple", '
+    '"context": "null", "children_spec": [{"type": null, "context": null, "children_spec": []}, '
+    '{"type": "builtins.dict", "context": "[\\"input_pos\\"]", "children_spec": [{"type": null, '
+    '"context": null, "children_spec": []}]}]}, {"type": "builtins.dict", "context": "[]", '
+    '"children_spec": []}]}]'
+)
+
+
+@dataclass(frozen=True)
+class BuiltProgram:
+    """A program whose weights are not read yet."""
+
+    graph: DelegateGraph
+    methods: tuple[MethodRecord, ...]
+    named_data: Mapping[str, StreamedData]
+
+    def records(self, name: str) -> ProgramFile:
+        """The program in memory, weights included, as if it had been read from a file: for `Program`."""
+        data = {key: data.read() for key, data in self.named_data.items()}
+        size = sum(map(len, data.values()))
+        return ProgramFile(name, version=0, methods=self.methods, named_data=data, size=size)
+
+    def write(self, path: Path) -> None:
+        with path.open("wb") as file:
+            write_program(file, self.methods, self.named_data)
+
+
+def build_program(
+    decoder: Callable[[Network], Tensor],
+    weights: Mapping[str, StoredTensor],
+    options: Options,
+    constants: Mapping[str, tuple[int | bool, ...]],
+) -> BuiltProgram:
+    """The program of a decoder. `constants` are the results of further methods, by name."""
+    net = Network(weights, options)
+    logits = decoder(net)
+    if net.unused:
+        names = sorted(net.unused)
+        raise UnsupportedError(
+            f"{len(names)} weights that the family does not use here, the first is {names[0]}"
+        )
+    graph = net.graph.finish("forward", [logits])
+    constants = {
+        # The exporter states one token more than a call may have.
+        "get_max_seq_len": (options.max_seq_len + 1,),
+        "get_max_context_len": (options.max_context_len,),
+        "get_vocab_size": (logits.shape[-1],),
+        "use_kv_cache": (True,),
+        "use_sdpa_with_kv_cache": (True,),
+        "enable_dynamic_shape": (True,),
+        **constants,
+    }
+    methods = [_forward(graph, logits, options)]
+    methods += [
+        MethodRecord(name, values, (), tuple(range(len(values))), (), (), ())
+        for name, values in constants.items()
+    ]
+    return BuiltProgram(graph, tuple(methods), net.graph.named_data)
+
+
+def _forward(graph: DelegateGraph, logits: Tensor, options: Options) -> MethodRecord:
+    is_dynamic = any(not isinstance(size, int) for size in logits.sizes)
+    values = (
+        _tensor(DType.I64, (1, options.max_seq_len), is_dynamic=True),
+        _tensor(DType.I64, (1,)),
+        _tensor(DType.F32, logits.shape, is_dynamic=is_dynamic, allocation=(1, 0)),
+    )
+    is_ours = any(node.name.startswith("pteron.") for node in graph.nodes)
+    backend = "PteronBackend" if is_ours else "VulkanBackend"
+    delegate = DelegateRecord(backend, memoryview(write_delegate(graph)))
+    calls = (DelegateCall(0, (0, 1, 2)),)
+    return MethodRecord("forward", values, (0, 1), (2,), calls, (), (delegate,), _INPUT_TREE)
+
+
+def _tensor(
+    dtype: DType,
+    sizes: tuple[int, ...],
+    *,
+    is_dynamic: bool = False,
+    allocation: tuple[int, int] | None = None,
+) -> TensorRecord:
+    return TensorRecord(
+        dtype=dtype,
+        sizes=sizes,
+        dim_order=tuple(range(len(sizes))),
+        dynamism="bound" if is_dynamic else "static",
+        data=None,
+        is_constant=False,
+        is_mutable=False,
+        name=None,
+        is_external=False,
+        allocation=allocation,
+    )

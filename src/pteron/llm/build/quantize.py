@@ -1,0 +1,93 @@
+"""Float32 matrices enter, in blocks of rows; integers and scales leave, as ExecuTorch's exporter makes them.
+
+Eight bits: a scale per row. Four bits: integers from -8 to 7, a scale per group of columns in a row, two
+integers per byte (the even column in the low half).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron.llm.build.stored_tensor import Array
+
+LOWEST, HIGHEST, INT8_MAX = -8, 7, 127
+_ITERATIONS = 20
+_EPSILON = np.float32(np.finfo(np.float32).eps)
+_TINY = np.float32(np.finfo(np.float32).tiny)
+_GROUPS = 1 << 12  # rounded at a time: they stay in the CPU's cache
+
+Integers: TypeAlias = npt.NDArray[np.int8]
+# groups [count, group] -> integers of the same shape and scales [count]
+Rounding: TypeAlias = Callable[[Array], tuple[Integers, Array]]
+
+
+def quantize_8_bits(rows: Array) -> tuple[Integers, Array]:
+    """Integers and scales [rows]."""
+    largest = np.maximum(rows.max(1), -rows.min(1))
+    scales = np.maximum(largest / np.float32(INT8_MAX), _TINY)
+    scaled = rows / scales[:, None]
+    np.rint(scaled, out=scaled)
+    return scaled.astype(np.int8), scales
+
+
+def quantize_4_bits(rows: Array, group: int, rounding: Rounding) -> tuple[Integers, Array]:
+    """Integers and scales [rows, groups]."""
+    groups = rows.reshape(-1, group)
+    values, scales = np.empty(groups.shape, np.int8), np.empty(len(groups), np.float32)
+    for start in range(0, len(groups), _GROUPS):
+        part = slice(start, start + _GROUPS)
+        values[part], scales[part] = rounding(groups[part])
+    return values.reshape(rows.shape), scales.reshape(len(rows), -1)
+
+
+def round_by_extremes(groups: Array) -> tuple[Integers, Array]:
+    """Scales from each group's largest weight."""
+    largest = np.abs(groups).max(1)
+    scales = np.maximum(largest / np.float32((HIGHEST - LOWEST) / 2), _TINY)
+    return _integers(groups * (np.float32(1) / scales)[:, None]).astype(np.int8), scales
+
+
+def round_to_nearest(groups: Array) -> tuple[Integers, Array]:
+    """Scales by alternation: integers at the current scale, then the best scale for these integers (HQQ).
+
+    A group whose scale stays the same is finished, and only the others are computed again.
+    """
+    scales = np.maximum(np.abs(groups).max(1) / np.float32(-LOWEST), _EPSILON)
+    active = np.arange(len(groups))
+    for _ in range(_ITERATIONS):
+        weights, before = groups[active], scales[active]
+        integers = _integers(weights / before[:, None])
+        products = np.einsum("ij,ij->i", weights, integers)
+        squares = np.einsum("ij,ij->i", integers, integers)
+        after = np.where(squares > 0, products / np.where(squares > 0, squares, 1), before)
+        scales[active] = after = np.maximum(after, _EPSILON)
+        active = active[after != before]
+        if len(active) == 0:
+            break
+    return _integers(groups / scales[:, None]).astype(np.int8), scales
+
+
+ROUNDINGS: dict[str, Rounding] = {"nearest": round_to_nearest, "extremes": round_by_extremes}
+
+
+def pack_4_bits(values: Integers, columns: int) -> npt.NDArray[np.uint8]:
+    """Two columns per byte; missing columns up to `columns` are 0."""
+    shifted = (values + np.int8(-LOWEST)).view(np.uint8)
+    if columns != shifted.shape[1]:
+        shifted = np.pad(shifted, ((0, 0), (0, columns - shifted.shape[1])), constant_values=-LOWEST)
+    return np.asarray(shifted[:, 0::2] | shifted[:, 1::2] << 4, np.uint8)
+
+
+def group_sums(values: Integers, group: int) -> npt.NDArray[np.int32]:
+    """The sum of each group's integers, [rows, groups]."""
+    return np.asarray(values.reshape(len(values), -1, group).sum(2, dtype=np.int32))
+
+
+def _integers(scaled: npt.NDArray[Any]) -> Array:
+    """Nearest integers of the 4-bit range, stored as floats."""
+    np.rint(scaled, out=scaled)
+    return np.clip(scaled, LOWEST, HIGHEST, out=scaled)

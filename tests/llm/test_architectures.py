@@ -1,0 +1,218 @@
+"""Programs built from checkpoints of each architecture: their logits are those of Hugging Face's own models
+in float64, whatever the lengths of calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from checkpoints import NAMES, Golden
+
+import pteron
+from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.architectures.parts import Decoder, RmsNorm
+from pteron.llm.build.options import Options
+from pteron.llm.build.program import build_program
+from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.export import read_checkpoint
+from pteron.llm.export.checkpoint import Checkpoint
+from pteron.ops import OPERATORS
+from pteron.runtime import Program
+
+pytest.importorskip("safetensors")
+pytest.importorskip("tokenizers")
+
+FLOAT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64, full_logits=True)
+CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
+NEEDS_ATTENTION = {"gemma2", "gemma3", "mistral_window", "qwen2_window"}
+
+
+@contextmanager
+def loaded(checkpoint: Checkpoint, options: Options, folder: Path) -> Iterator[Program]:
+    checkpoint.program(options).write(folder / "model.pte")
+    with pteron.load(folder / "model.pte") as program:
+        yield program
+
+
+def logits(program: Program, ids: list[int], chunks: list[int]) -> npt.NDArray[np.float64]:
+    """The logits of all tokens, [tokens, vocabulary], of calls with these numbers of tokens."""
+    found, position = [], 0
+    for count in chunks:
+        (result,) = program["forward"](np.array([ids[position : position + count]]), np.array([position]))
+        found.append(np.asarray(result, np.float64)[0])
+        position += count
+    assert position == len(ids)
+    return np.concatenate(found)
+
+
+def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], tolerance: float) -> None:
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
+    if name in NEEDS_ATTENTION and "pteron.attention.default" not in OPERATORS:
+        pytest.skip("there is no operator for attention with a window")
+    golden = Golden.load(name)
+    checkpoint = read_checkpoint(golden.write_folder(tmp_path))
+    with loaded(checkpoint, FLOAT, tmp_path) as program:
+        for chunks in CHUNKS:
+            assert_close(logits(program, golden.prompt, chunks), golden.logits, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["gemma", "granite", "llama", "llama_biases", "olmo2", "qwen2", "qwen3", "smollm3", "starcoder2"]
+)
+def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    golden = Golden.load(name)
+    checkpoint = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf"))
+    with loaded(checkpoint, FLOAT, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)
+    for kind, tolerance in (("Q8_0", 0.005), ("Q5_1", 0.04), ("Q4_0", 0.13)):
+        quantized = read_checkpoint(golden.write_gguf(tmp_path / "quantized.gguf", kind))
+        for place, tensor in quantized.tensors.items():
+            assert_close(tensor.read(), checkpoint.tensors[place].read(), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "bits", "tolerance"), [("8w", None, 0.05), ("8w", 4, 0.5), ("4w", 4, 0.7), ("8da4w", 4, 0.7)]
+)
+def test_quantised_programs_are_near(
+    quantize: str, bits: int | None, tolerance: float, tmp_path: Path
+) -> None:
+    golden = Golden.load("llama_biases")
+    options = Options(quantize, 16, bits, max_seq_len=16, max_context_len=64, full_logits=True)
+    with loaded(read_checkpoint(golden.write_folder(tmp_path)), options, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, tolerance)
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    golden = Golden.load("qwen3")
+    options = Options(None, 32, None, 16, 64, force_fp16=True, full_logits=True)
+    with loaded(read_checkpoint(golden.write_folder(tmp_path)), options, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, 0.02)
+
+
+def test_half_precision_tensors(tmp_path: Path) -> None:
+    """bf16 and f16 checkpoints are read as what they store."""
+    golden = Golden.load("llama")
+    folder = golden.write_folder(tmp_path)
+    checkpoint = read_checkpoint(folder)
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        stored = {name: torch.from_numpy(array).to(dtype) for name, array in golden.tensors().items()}
+        save_file(stored, folder / "model.safetensors")
+        place = "layers.0.attention.wq.weight"
+        expected = stored["model.layers.0.self_attn.q_proj.weight"].float().numpy()
+        np.testing.assert_array_equal(read_checkpoint(folder).tensors[place].read(), expected)
+        assert checkpoint.tensors[place].shape == expected.shape
+
+
+def test_weights_that_a_family_does_not_use_are_refused(tmp_path: Path) -> None:
+    golden = Golden.load("llama")
+    golden.shapes["model.layers.0.self_attn.q_norm.weight"] = (8,)
+    with pytest.raises(
+        UnsupportedError, match=r"does not use here, the first is layers\.0\.attention\.q_norm"
+    ):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+    golden.shapes["model.layers.0.experts.weight"] = (8,)
+    with pytest.raises(UnsupportedError, match=r"unknown tensor model\.layers\.0\.experts\.weight"):
+        read_checkpoint(golden.write_folder(tmp_path))
+
+
+def test_shapes_must_be_those_of_the_configuration(tmp_path: Path) -> None:
+    golden = Golden.load("llama")
+    golden.shapes["model.layers.1.self_attn.q_proj.weight"] = (64, 32)
+    with pytest.raises(FormatError, match=r"wq\.weight is \[64, 32\], .* requires \[32, 32\]"):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+
+
+def test_a_window_below_the_context_needs_the_operator(tmp_path: Path) -> None:
+    golden = Golden.load("mistral_window")
+    checkpoint = read_checkpoint(golden.write_folder(tmp_path))
+    graph = checkpoint.program(FLOAT).graph
+    assert sum(node.name == "pteron.attention.default" for node in graph.nodes) == 3
+    short = Options(None, embedding_bits=None, max_seq_len=4, max_context_len=8)
+    program = checkpoint.program(short)
+    assert not any(node.name.startswith("pteron.") for node in program.graph.nodes)
+    assert program.methods[0].delegates[0].backend == "VulkanBackend"
+
+
+def test_a_program_runs_without_a_file(tmp_path: Path) -> None:
+    golden = Golden.load("llama_biases")
+    made = read_checkpoint(golden.write_folder(tmp_path)).program(replace(FLOAT, max_context_len=44))
+    with Program(made.records("golden"), {}, None) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, 1e-5)
+
+
+def test_executorch_loads_it(tmp_path: Path) -> None:
+    """Its runtime knows no such delegate, but reads the program and runs the constant methods."""
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    read_checkpoint(Golden.load("qwen2").write_folder(tmp_path)).program(FLOAT).write(tmp_path / "model.pte")
+    program = runtime.load_program(tmp_path / "model.pte")
+    assert {"forward", "get_vocab_size"} <= program.method_names
+    assert list(program.load_method("get_vocab_size").execute([])) == [32]
+    about = program.metadata("forward")
+    assert [about.input_tensor_meta(index).sizes() for index in range(about.num_inputs())] == [(1, 16), (1,)]
+    assert about.output_tensor_meta(0).sizes() == (1, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (FLOAT, ["tok_embeddings.weight"]),
+        (Options("4w", 16), ["tok_embeddings.weight.4_bits"]),
+        (Options("8w", 16), ["tok_embeddings.weight.4_bits", "output.weight.8_bits"]),
+        (Options("8w", 16, None), ["tok_embeddings.weight", "output.weight.8_bits"]),
+    ],
+    ids=str,
+)
+def test_a_tied_table_is_stored_once(options: Options, expected: list[str], tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(Golden.load("llama").write_folder(tmp_path))
+    data = checkpoint.program(options).named_data
+    tables = [key for key in data if key.startswith(("tok_embeddings.weight", "output.weight"))]
+    assert tables == expected
+
+
+def test_memory_stays_small(tmp_path: Path) -> None:
+    """A checkpoint of 134 MB becomes a program without ever being in memory as a whole."""
+    rows = np.random.default_rng(0).standard_normal((1 << 14, 2048)).astype(np.float32)
+    tensors = {"output.weight": rows, "tok_embeddings.weight": rows, "norm.weight": np.ones(2048, np.float32)}
+    file = tmp_path / "model.pte"
+    stored = {name: StoredTensor.of(array) for name, array in tensors.items()}
+    for options in (Options("8w", embedding_bits=None), Options("4w", rounding="extremes")):
+        decoder = Decoder((), RmsNorm(1e-5))
+        program = build_program(decoder, stored, options, {})
+        tracemalloc.start()
+        program.write(file)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert file.stat().st_size > 1 << 24
+        assert peak < 1 << 26
+
+
+SCRIPT = """
+import sys
+from pteron.llm.export import export_llm
+export_llm(sys.argv[1], sys.argv[2], quantize="8w", group_size=16, max_seq_len=16, max_context_len=64)
+assert not {"torch", "executorch", "transformers"} & set(sys.modules), "PyTorch was imported"
+"""
+
+
+def test_an_export_imports_no_torch(tmp_path: Path) -> None:
+    folder = Golden.load("llama").write_folder(tmp_path / "source")
+    subprocess.run([sys.executable, "-c", SCRIPT, str(folder), str(tmp_path / "made")], check=True)
+    with pteron.llm.LLM(tmp_path / "made") as llm:
+        assert len(list(llm.generate([1, 2, 3], max_new_tokens=5, stop_ids=()))) == 5

@@ -1,0 +1,99 @@
+"""Readers of checkpoints: rows at any place are those of the whole tensor, and damaged files are refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pteron.errors import FormatError, UnsupportedError
+from pteron.format.source import open_bytes
+from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.export.gguf_file import read_tensor
+from pteron.llm.export.gguf_header import read_header
+from pteron.llm.export.huggingface import weight_files
+from pteron.llm.export.safetensors_file import read_safetensors
+
+TYPES = ["F64", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]
+TYPES += ["Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_rows_of_a_gguf_tensor(kind: str, tmp_path: Path) -> None:
+    """Random bytes of each type, beside a whole-tensor dequantisation by the `gguf` package."""
+    gguf = pytest.importorskip("gguf")
+    number = gguf.GGMLQuantizationType[kind]
+    block, size = gguf.GGML_QUANT_SIZES[number]
+    rows, columns = 5, 2 * max(block, 32)
+    random = np.random.default_rng(3)
+    plain = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
+    if kind in plain:
+        data = random.standard_normal((rows, columns)).astype(plain[kind]).view(np.uint8)
+    else:
+        data = random.integers(0, 100, (rows, columns // block * size), np.uint8)
+    writer = gguf.GGUFWriter(str(tmp_path / "model.gguf"), "llama")
+    writer.add_array("tokens", ["a", "bc", "ü"])
+    writer.add_tensor("first", np.ones(3, np.float32))
+    writer.add_tensor("matrix", data, raw_dtype=number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = open_bytes(tmp_path / "model.gguf")
+    header = read_header(file)
+    assert header.fields["tokens"] == ["a", "bc", "ü"]
+    first, matrix = (read_tensor(gguf, info, file) for info in header.tensors)
+    np.testing.assert_array_equal(first.read(), np.ones(3))
+    assert matrix.shape == (rows, columns)
+    expected = data.view(plain[kind]).astype(np.float32) if kind in plain else gguf.dequantize(data, number)
+    np.testing.assert_array_equal(matrix.read(), expected)
+    np.testing.assert_array_equal(matrix.read_rows(2, 4), expected[2:4])
+
+
+def write_safetensors(path: Path, header: dict[str, Any], data: bytes) -> Path:
+    encoded = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
+    return path
+
+
+def test_damaged_safetensors(tmp_path: Path) -> None:
+    entry = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+    path = write_safetensors(
+        tmp_path / "a.safetensors", {"x": entry}, np.arange(6, dtype=np.float32).tobytes()
+    )
+    np.testing.assert_array_equal(read_safetensors(path)["x"].read_rows(1, 2), [[3, 4, 5]])
+    for change in ({"shape": [2, 4]}, {"data_offsets": [0, 28]}, {"data_offsets": [-4, 20]}, {"shape": "x"}):
+        with pytest.raises(FormatError, match=r"a\.safetensors is damaged"):
+            read_safetensors(write_safetensors(path, {"x": entry | change}, bytes(24)))
+    with pytest.raises(UnsupportedError, match="tensor x has element type F8_E4M3"):
+        read_safetensors(write_safetensors(path, {"x": entry | {"dtype": "F8_E4M3"}}, bytes(24)))
+    path.write_bytes(struct.pack("<Q", 1 << 60))
+    with pytest.raises(FormatError, match=r"a\.safetensors is damaged"):
+        read_safetensors(path)
+
+
+def test_the_index_says_which_files(tmp_path: Path) -> None:
+    for name in ("a.safetensors", "b.safetensors", "consolidated.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    assert len(weight_files(tmp_path)) == 3
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}))
+    assert [file.name for file in weight_files(tmp_path)] == ["a.safetensors", "b.safetensors"]
+    index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "c.safetensors"}}))
+    with pytest.raises(FormatError, match=r"lacks 1 files of weights, such as c\.safetensors"):
+        weight_files(tmp_path)
+
+
+def test_tensors_are_rearranged_when_they_are_read() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(6, 4)
+    stored = StoredTensor.of(values)
+    np.testing.assert_array_equal(stored.sliced(1, 4).read_rows(1, 3), values[2:4])
+    np.testing.assert_array_equal(stored.mapped(lambda x: x + 1).sliced(2, 3).read(), values[2:3] + 1)
+    transposed = stored.rearranged(lambda x: x.T)
+    assert transposed.shape == (4, 6)
+    np.testing.assert_array_equal(np.concatenate(list(transposed.blocks())), values.T)
+    np.testing.assert_array_equal(transposed.sliced(1, 2).read(), values.T[1:2])

@@ -49,7 +49,7 @@ def build(
     options: BuildOptions | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """The folder of a model's program; the first call builds it, which needs the extra `export`."""
+    """The folder of a model's program; the first call builds it."""
     options = options or BuildOptions()
     folder = built_folder(located, options)
     with writing_to(folder):

@@ -56,6 +56,7 @@ def compile(
             raise InputError("an ExportedProgram has its own inputs and shapes; pass no others")
         name = module.graph_module._get_name()
     else:
+        _check_module(module, example_inputs)
         name = type(module).__name__
     options = Options(partitioner, force_fp16)
     choices: dict[str, Any] = {"device": device, "use_cache": use_cache, "fullgraph": fullgraph}
@@ -66,14 +67,23 @@ def compile(
         enter("exporting")
         try:
             exported = export(module, args, kwargs, dynamic_shapes)
+            return compile_exported(exported, name, options, **choices, enter=enter)
         except NotTraceableError as error:
             if fullgraph:
                 raise
             failure = error
-        else:
-            return compile_exported(exported, name, options, **choices, enter=enter)
     from pteron.export.captured import capture
 
     captured = capture(module, args, kwargs, {**asdict(options), **choices}, failure)
     warnings.warn(f"{name}: {captured.summary()}; fullgraph=True makes this an error", stacklevel=2)
     return captured
+
+
+def _check_module(module: object, example_inputs: object) -> None:
+    import torch
+
+    if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        kind = type(module).__name__
+        raise InputError(f"pteron.compile takes a torch.nn.Module or an ExportedProgram, not a {kind}")
+    if isinstance(example_inputs, torch.Tensor):
+        raise InputError("example_inputs is a tensor; give a tuple of all inputs: (x,)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class NotTraceableError(LoweringError):
-    """torch.export cannot trace a module."""
+    """torch.export cannot trace a module, or PyTorch cannot decompose it."""
 
 
 def export(
@@ -139,7 +140,7 @@ def _prepare(exported: ExportedProgram, name: str) -> _Prepared:
             make_compact(decomposed)
             functional = make_functional(decomposed)
     except Exception as error:
-        raise LoweringError(f"PyTorch cannot decompose {name} ({first_line(error)})") from error
+        raise NotTraceableError(f"PyTorch cannot decompose {name} ({first_line(error)})") from error
     values = {**exported.state_dict, **exported.constants}
     return _Prepared(functional, [values[state].detach() for state in functional.states], dims)
 
@@ -242,7 +243,8 @@ def _in_steps(
         prepared.functional.written,
         was_cached=all(were_cached),
     )
-    warnings.warn(f"{module.name}: {module.summary()}; fullgraph=True makes this an error", stacklevel=4)
+    how = "fullgraph=True (options={'fullgraph': True} of torch.compile) makes this an error"
+    warnings.warn(f"{module.name}: {module.summary()}; {how}", stacklevel=4)
     return module
 
 
@@ -270,6 +272,16 @@ def first_line(error: BaseException) -> str:
     return f"{type(said).__name__}: {lines[0]}" if lines else type(said).__name__
 
 
+def _user_line(error: BaseException) -> str:
+    """Where the module's code raised an exception."""
+    import torch
+
+    own = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not frame.filename.startswith(own)]
+    return f", at {Path(lines[-1].filename).name}:{lines[-1].lineno}: {lines[-1].line}" if lines else ""
+
+
 @contextmanager
 def _tracing(name: str) -> Iterator[None]:
     """Explain errors of torch.export."""
@@ -280,8 +292,9 @@ def _tracing(name: str) -> Iterator[None]:
         yield
     except GuardOnDataDependentSymNode as error:
         raise NotTraceableError(
-            f"{name} branches on the values of a tensor, which torch.export cannot trace "
-            f"({first_line(error)}); torch.where or torch.cond can replace the branch"
+            f"{name} branches on the values of a tensor, or uses one as a number, which torch.export cannot "
+            f"trace ({first_line(error)}{_user_line(error)}); torch.where, torch.cond or indexing with a "
+            "tensor can replace it"
         ) from error
     except PteronError:
         raise
@@ -289,7 +302,9 @@ def _tracing(name: str) -> Iterator[None]:
         said = str(error).split("\n\nThe error above occurred")[0]  # advice to use another function
         raise LoweringError(f"torch.export refuses the inputs or dynamic_shapes of {name}: {said}") from error
     except Exception as error:
-        raise NotTraceableError(f"torch.export cannot trace {name} ({first_line(error)}") from error
+        raise NotTraceableError(
+            f"torch.export cannot trace {name} ({first_line(error)}{_user_line(error)})"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,11 @@ _CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an in
 
 
 def backend(
-    graph_module: GraphModule, example_inputs: Sequence[object], *, options: Mapping[str, Any] | None = None
+    graph_module: GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> CapturedGraph:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
@@ -47,6 +51,8 @@ def backend(
     `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
+    if mode not in (None, "default"):
+        raise InputError(f"mode={mode!r}: Pteron has no modes; options= takes force_fp16 and others")
     chosen = dict(options or {})
     call = {name: chosen.pop(name, value) for name, value in _CALL_OPTIONS.items()}
     known = [field.name for field in fields(Options)]
@@ -154,7 +160,7 @@ class CapturedGraph:
         module = make_module(self.capture, inputs, constants, live)
         shapes = [self.capture.dynamic_dims(position, inputs[position]) for position in live]
         tensors = tuple(inputs[position] for position in live)
-        return export(module, tensors, {}, (tuple(shapes),)), live
+        return export(module, tensors, {}, (tuple(shapes),) if live else None), live
 
 
 @dataclass(frozen=True)

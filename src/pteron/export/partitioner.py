@@ -144,15 +144,15 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
     def partition(self, exported_program: ExportedProgram) -> exir.PartitionResult:
         self.reasons = {}
         tags: list[str] = []
-        self._tag(exported_program.graph_module, tags)
+        self._tag(exported_program.graph_module, tags, _large_constants(exported_program))
         tag_constant_data(exported_program)
         tag_mutated_buffer(exported_program)
         specs = dict.fromkeys(tags, self.delegation_spec)
         return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=specs)
 
-    def _tag(self, module: torch.fx.GraphModule, tags: list[str]) -> None:
+    def _tag(self, module: torch.fx.GraphModule, tags: list[str], too_large: set[torch.fx.Node]) -> None:
         """Tag the nodes of each delegate, also inside branches and bodies of loops."""
-        support = _Support(module)
+        support = _Support(module, too_large)
         partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
         for part in partitioner.propose_partitions():
             if _returns_tensors(part.nodes):
@@ -161,7 +161,7 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
                     node.meta["delegation_tag"] = tags[-1]
         inner = get_control_flow_submodules(module)
         for _, body, _ in inner:
-            self._tag(body, tags)
+            self._tag(body, tags, set())
         for node in module.graph.nodes:
             reason = support.reason(node)
             if reason is not None and not _is_control_flow(node):
@@ -175,7 +175,8 @@ def _is_control_flow(node: torch.fx.Node) -> bool:
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, too_large: set[torch.fx.Node]) -> None:
+        self._too_large = too_large
         matches = patterns.get_all_fusable_subgraphs(module)
         self._fused = {node for match in matches for node in match.all_nodes}
         self._reasons: dict[torch.fx.Node, str | None] = {}
@@ -197,6 +198,8 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
             return None
         if node.target is operator.getitem:
             return self.reason(node.args[0])
+        if not self._too_large.isdisjoint(node.all_input_nodes):
+            return "a constant does not fit into 32 bits, which integers have on the GPU"
         call = _described(node)
         if call not in self._of_calls:
             try:
@@ -205,6 +208,20 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
             except PteronError as error:
                 self._of_calls[call] = str(error)
         return self._of_calls[call]
+
+
+def _large_constants(program: ExportedProgram) -> set[torch.fx.Node]:
+    """Constants with integers beyond 32 bits."""
+    values = {**program.state_dict, **program.constants}
+    pairs = zip(program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True)
+    found = set()
+    for node, spec in pairs:
+        value: Any = values.get(spec.target)
+        if type(value) is torch.Tensor and value.dtype is torch.int64 and value.numel():
+            low, high = value.aminmax()
+            if low < -(1 << 31) or high >= 1 << 31:
+                found.add(node)
+    return found
 
 
 def _described(node: torch.fx.Node) -> str:
@@ -280,7 +297,8 @@ class _Values:
             return self.inputs[value]
         if isinstance(value, torch.Tensor):
             if value.dtype not in _DTYPES:
-                raise UnsupportedError(f"a tensor of {value.dtype}")
+                advice = "; use module.float() or module.half()" if value.dtype is torch.bfloat16 else ""
+                raise UnsupportedError(f"Pteron has no tensors of {value.dtype}{advice}")
             return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(largest_size, value.shape)))
         if isinstance(value, torch.SymInt):
             return SymInt(self._id())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pteron
-from pteron import LoweringError
+from pteron import InputError, LoweringError
 from pteron.export import compiling
 
 torch = pytest.importorskip("torch")
@@ -366,3 +366,73 @@ def test_constants_that_are_views() -> None:
     compiled = pteron.compile(exported, fullgraph=True)
     same(compiled(x), module(x))
     assert exported.state_dict["tail"].data_ptr() == module.tail.data_ptr()
+
+
+class Complex(nn.Module):
+    """Parts of different shapes and sizes, and writes through views."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        z = torch.complex(x, y)  # [1, 4] and [3, 1]
+        w = x + torch.polar(y, y)
+        doubled = z * 2
+        torch.view_as_real(doubled).mul_(3)
+        large = z * 1e25
+        parts = (z.imag.sum(), w.imag, (x + 1j).imag.sum(), torch.view_as_real(doubled))
+        return *parts, large.abs(), (large / large).real
+
+
+def test_complex_parts() -> None:
+    module, x, y = Complex(), torch.rand(1, 4) + 1, torch.rand(3, 1) + 1
+    compiled = pteron.compile(module, (x, y), fullgraph=True)
+    same(compiled(x, y), module(x, y))
+
+
+class Large(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offsets", torch.tensor([2**40, 3]))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        least = x.masked_fill(x < 0, torch.iinfo(torch.int64).max).min()
+        return x + self.offsets, least, torch.linalg.cholesky(torch.eye(2) * x)
+
+
+def test_integers_beyond_32_bits_and_checked_operators() -> None:
+    module, x = Large(), torch.tensor([1, 2])
+    with pytest.warns(UserWarning, match="linalg_cholesky_ex"):
+        compiled = pteron.compile(module, (x,))
+    same(compiled(x), module(x))
+    assert "beyond 32 bits" in str(compiled)
+    with pytest.raises(InputError, match=r"a tuple of all inputs: \(x,\)"):
+        pteron.compile(module, x)
+    with pytest.raises(InputError, match="not a function"):
+        pteron.compile(lambda x: x, (x,))
+
+
+class Overlapping(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return y * 2
+
+
+def test_memory_that_inputs_share() -> None:
+    compiled, x = pteron.compile(Overlapping(), (torch.ones(3), torch.ones(3))), torch.ones(3)
+    with pytest.raises(InputError, match="writes to x, which shares memory with y"):
+        compiled(x, x)
+    same(torch.compile(Overlapping(), backend="pteron")(x, x.view(3)), torch.full((3,), 4.0))
+
+
+def test_torch_compile_returns_views() -> None:
+    def views(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.view(-1)
+        z = x * 2
+        first = z[0]
+        torch._dynamo.graph_break()
+        y.add_(1)
+        first.add_(1)
+        return x * 1, z
+
+    x = torch.rand(2, 3)
+    expected = views(x.clone())
+    with torch.no_grad():
+        same(torch.compile(views, backend="pteron")(x), expected)

@@ -151,7 +151,8 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
 
     if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
         yield f"{value.dtype} {tuple(value.shape)} {value.stride()}\n".encode()
-        yield memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        plain = value.detach().resolve_conj().resolve_neg()  # lazy operations have no bytes
+        yield memoryview(plain.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return
     saved = io.BytesIO()
     torch.save(value, saved)

@@ -109,6 +109,9 @@ class TracedModule(CompiledModule):
         leaves = self.signature.check(given)
         for position in self._written:
             _check_writable(self.signature.leaves[position].name, given[position])
+        if (shared := self.shared_inputs(given)) is not None:
+            written, other = (self.signature.leaves[position].name for position in shared)
+            raise InputError(f"the module writes to {written}, which shares memory with {other}: pass copies")
         count = len(self._initial)
         with self._lock:  # calls share the states
             outputs = self._run(self._states, leaves)
@@ -122,6 +125,14 @@ class TracedModule(CompiledModule):
     def reset(self) -> None:
         with self._lock:
             self._states = self._initial
+
+    def shared_inputs(self, given: Sequence[Any]) -> tuple[int, int] | None:
+        """The positions of an input that the module writes to, and of another in the same memory."""
+        for written in self._written:
+            for position, value in enumerate(given):
+                if position != written and _shares_memory(value, given[written]):
+                    return written, position
+        return None
 
     @abstractmethod
     def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
@@ -207,6 +218,16 @@ def as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
 def _check_writable(name: str, value: Any) -> None:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.flags.writeable):
         raise InputError(f"{name}: the module writes to it, but it is read-only")
+
+
+def _shares_memory(a: Any, b: Any) -> bool:
+    import torch
+
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.may_share_memory(a, b)
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return bool(a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and a.numel() and b.numel())
 
 
 def _write(target: Any, value: torch.Tensor) -> None:

@@ -18,7 +18,6 @@ def own_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten._cdist_forward.default: _distances,
-        aten._linalg_check_errors.default: _nothing,
         aten._embedding_bag_forward_only.default: _embedding_bag,
         aten._embedding_bag.default: _embedding_bag,
         aten._native_batch_norm_legit.no_stats: _norm_of_batch,
@@ -43,10 +42,6 @@ def own_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
         aten.sort.stable: _stable_sort,
         aten.var_mean.correction: _variance_and_mean,
     }
-
-
-def _nothing(*_: object) -> None:
-    """Checks of values are dropped: no kernel can stop a program."""
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:

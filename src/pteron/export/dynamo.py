@@ -80,9 +80,10 @@ class CapturedGraph:
 
     def __call__(self, *inputs: Any) -> Any:
         lowered = self._lowered(inputs)
-        if lowered is None:
+        live = [] if lowered is None else [inputs[position] for position in lowered.live]
+        if lowered is None or lowered.compiled.shared_inputs(live) is not None:
             return self.capture.graph_module(*inputs)
-        return lowered.compiled(*(inputs[position] for position in lowered.live))
+        return self.capture.with_views(lowered.compiled(*live), inputs)
 
     def _lowered(self, inputs: Sequence[Any]) -> _Lowered | None:
         """The program for these inputs; None if the graph cannot be lowered."""
@@ -126,6 +127,8 @@ class CapturedGraph:
 
     def _lower(self, inputs: Sequence[Any], enter: Enter) -> _Lowered:
         _check_gradients(inputs)
+        if self.capture.has_unknown_views:
+            raise LoweringError(f"outputs of {self.capture.name} are views of a tensor that is no output")
         enter("exporting")
         constants = [
             position
@@ -213,6 +216,22 @@ class Capture:
                     if isinstance(size, torch.SymInt):
                         self._sizes.setdefault(size.node.expr, (position, dim))
 
+        returned = [getattr(node, "meta", {}).get("example_value") for node in self._returned()]
+        self._views, self.has_unknown_views = find_views(self._examples, returned)
+
+    def _returned(self) -> Sequence[Any]:
+        (returned,) = self.graph_module.graph.output_node().args
+        return returned if isinstance(returned, (list, tuple)) else (returned,)
+
+    def with_views(self, outputs: Any, inputs: Sequence[Any]) -> Any:
+        """The outputs, with views where the graph returns views of inputs or of other outputs."""
+        if not self._views:
+            return outputs
+        made = list(outputs)
+        for position, view in self._views.items():
+            made[position] = view.of(inputs[view.source] if view.is_of_input else made[view.source])
+        return tuple(made)
+
     def constants(self, inputs: Sequence[Any]) -> dict[int, bool]:
         """Positions of parameters (True) and buffers (False). Inference tensors are neither: they have no
         version counter."""
@@ -257,6 +276,61 @@ class Capture:
                 most = 1 << (2 * size - 1).bit_length() if range.upper >= int_oo else int(range.upper)
                 dims[dim] = Dim.AUTO(min=int(range.lower), max=max(most, size))
         return dims
+
+
+@dataclass(frozen=True)
+class View:
+    """An output in the memory of an input or of another output: where it is there."""
+
+    is_of_input: bool
+    source: int  # position
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int  # from the source's first element
+
+    def of(self, source: torch.Tensor) -> torch.Tensor:
+        if (self.size, self.stride, self.offset) == (tuple(source.shape), source.stride(), 0):
+            return source
+        return source.as_strided(self.size, self.stride, source.storage_offset() + self.offset)
+
+
+def find_views(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[dict[int, View], bool]:
+    """Which outputs share memory with inputs or other outputs, by position; and whether there are more that
+    cannot be described so: with dynamic dims, or views of a tensor that is no output."""
+    found: dict[int, View] = {}
+    sources: dict[int, tuple[bool, int, torch.Tensor]] = {}
+    for position, tensor in enumerate(inputs):
+        if isinstance(tensor, torch.Tensor):
+            sources.setdefault(_storage(tensor), (True, position, tensor))
+    tensors = {at: each for at, each in enumerate(outputs) if isinstance(each, torch.Tensor)}
+    shared = Counter(_storage(tensor) for tensor in tensors.values())
+    for position, tensor in tensors.items():
+        if shared[_storage(tensor)] > 1 and _is_whole(tensor):
+            sources.setdefault(_storage(tensor), (False, position, tensor))
+    is_unknown = False
+    for position, tensor in tensors.items():
+        key = _storage(tensor)
+        if key not in sources:
+            is_unknown |= shared[key] > 1
+        elif sources[key][:2] != (False, position):
+            is_of_input, source, base = sources[key]
+            numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset(), base.storage_offset())
+            if all(isinstance(number, int) for number in numbers):
+                offset = tensor.storage_offset() - base.storage_offset()
+                found[position] = View(is_of_input, source, tuple(tensor.shape), tensor.stride(), offset)
+            else:
+                is_unknown = True
+    return found, is_unknown
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all of its memory, in order."""
+    is_static = all(isinstance(size, int) for size in tensor.shape)
+    return is_static and tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def _check_gradients(inputs: Sequence[Any]) -> None:

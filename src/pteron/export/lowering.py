@@ -80,12 +80,12 @@ def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any
     from executorch.exir import EdgeProgramManager
 
     from pteron.export.edge import CONFIG, to_edge
-    from pteron.export.partitioner import Partitioner
+    from pteron.export.partitioner import Partitioner, large_constants
 
     program = to_edge(functional)
     _make_buffers(program)
     edge = EdgeProgramManager(program, None, CONFIG)
-    partitioner = Partitioner(force_fp16=options.force_fp16)
+    partitioner = Partitioner(force_fp16=options.force_fp16, large_constants=large_constants(program))
     with _patterns_of(edge.exported_program().graph):
         return edge.to_backend(partitioner), partitioner
 

@@ -101,6 +101,7 @@ def assemble(
     """A checkpoint of stored tensors. Without `names`, tensors are named by place already. Without an output
     matrix, the embedding table is used as one."""
     with as_config_error(name), as_named_error(name):
+        config = family.normalized(config)
         context_length = int(config.get("max_position_embeddings") or 2048)
         layers = int(config["num_hidden_layers"])
         if not 0 < layers <= len(tensors):

@@ -65,6 +65,11 @@ class Rotary:
             made = [rows_at_positions(net, table) for table in made]
         return made[0], made[1]
 
+    def is_plain(self, width: int) -> bool:
+        """Whether frequencies say all, and all of a head's columns are rotated if pairs are neighbours."""
+        is_whole = not self.interleaved or 2 * len(self.frequencies) == width
+        return is_whole and self.magnitude == 1 and self.length is None
+
     def angles(self, positions: int) -> tuple[Frequencies, Frequencies]:
         """Cosines and sines [positions, columns]."""
         frequencies = np.array(self.frequencies, np.float32)
@@ -105,6 +110,7 @@ def rotary_of(config: Config, head_dim: int, *, interleaved: bool = False) -> Ro
     original = config.get("original_max_position_embeddings") or trained
     rope = {"original_max_position_embeddings": original, **rope, "max_position_embeddings": trained}
     with np.errstate(all="ignore"):
+        interleaved = interleaved or bool(config.get("rope_interleaved"))
         rotary = Rotary(_tuple(_frequencies(theta, dims)), theta, interleaved=interleaved)
         rotary = SCALINGS[kind](rotary, rope)
     for each in (rotary, rotary.beyond or rotary):

@@ -166,6 +166,7 @@ def _is_llama(decoder: Decoder, attention: Attention) -> bool:
         and is_rms
         and has_head_norm
         and attention.rotary is not None
+        and attention.rotary.is_plain(attention.head_dim)
         and decoder == Decoder(decoder.layers, decoder.norm)
     )
 

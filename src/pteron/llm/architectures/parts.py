@@ -265,4 +265,4 @@ class Decoder:
                 f"max_context_len must be at most {stored.rows}"
             )
         table = net.prepacked(net.float_constant(f"{POSITION_TABLE}.weight"))
-        return net.view(rows_at_positions(net, table), *x.sizes)
+        return rows_at_positions(net, table)

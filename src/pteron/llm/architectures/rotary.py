@@ -163,7 +163,7 @@ def _llama3(rotary: Rotary, rope: Config) -> Rotary:
 def _yarn(rotary: Rotary, rope: Config) -> Rotary:
     """As llama3, with a transition between two columns, and larger sines and cosines."""
     original, dims = float(rope["original_max_position_embeddings"]), 2 * len(rotary.frequencies)
-    factor = float(rope.get("factor") or rope["max_position_embeddings"] / original)
+    factor = float(rope["factor"] or rope["max_position_embeddings"] / original)
 
     def column(turns: float) -> float:
         return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(rotary.theta))

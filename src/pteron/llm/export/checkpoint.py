@@ -74,7 +74,12 @@ class Checkpoint:
     def _check(self, options: Options) -> None:
         options.check()
         group = options.group_size if options.has_groups else 1
-        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        # Norms of heads and learned positions stay floats.
+        shapes = {
+            name: tensor.shape
+            for name, tensor in self.tensors.items()
+            if "norm" not in name and not name.startswith("positions.")
+        }
         uneven = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % group]
         if uneven:
             rows, columns = shapes[uneven[0]]

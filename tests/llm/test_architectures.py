@@ -240,6 +240,7 @@ def test_the_text_model_of_a_multimodal_checkpoint(tmp_path: Path) -> None:
         ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
         ("apertus", {"hidden_act": "silu"}, "hidden_act is 'silu'; only 'xielu' is supported"),
         ("phi", {"hidden_act": "mish"}, "activation 'mish'"),
+        ("exaone4", {"sliding_window_pattern": "LLLG", "layer_types": None}, "'LLLG' without layer_types"),
         ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm is True"),
         ("llama", {"rope_scaling": {"type": "other"}, "rope_parameters": None}, "scaled by 'other'; known"),
     ],

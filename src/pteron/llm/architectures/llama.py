@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pteron.errors import UnsupportedError
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, halves, head_sizes
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Mlp, Part, RmsNorm
@@ -47,7 +48,9 @@ def by_layer(config: Config, sliding: Attention, full: Attention, every: int) ->
     """Attention with a window, but in some layers: those that the configuration lists, or every so many."""
     sliding = replace(sliding, window=config.get("sliding_window") or None)
     kinds = config.get("layer_types")
-    every = int(config.get("sliding_window_pattern") or every)
+    every = config.get("sliding_window_pattern") or every
+    if not kinds and not isinstance(every, int):
+        raise UnsupportedError(f"sliding_window_pattern {every!r} without layer_types")
 
     def attend(layer: int) -> Attention:
         is_full = kinds[layer] == "full_attention" if kinds else (layer + 1) % every == 0

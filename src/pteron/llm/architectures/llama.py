@@ -45,7 +45,7 @@ def arcee(config: Config) -> Decoder:
 
 
 def by_layer(config: Config, sliding: Attention, full: Attention, every: int) -> Callable[[int], Attention]:
-    """Attention with a window, but in some layers: those that the configuration lists, or every so many."""
+    """Attention with a window, or without one in layers of kind `full_attention` or each `every`-th."""
     sliding = replace(sliding, window=config.get("sliding_window") or None)
     kinds = config.get("layer_types")
     every = config.get("sliding_window_pattern") or every

@@ -1,4 +1,4 @@
-"""OPT: learned positions, of which the first two are not used, and a plain MLP; the 350M model norms sums,
+"""OPT: learned positions after two unused ones, and a plain MLP; the 350M model norms sums,
 and its embeddings are narrower than its layers."""
 
 from __future__ import annotations

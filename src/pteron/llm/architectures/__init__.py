@@ -8,22 +8,37 @@ from __future__ import annotations
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import (
+    apertus,
+    bloom,
     cohere,
+    exaone4,
+    falcon,
     gemma,
+    glm,
+    gpt2,
+    gpt_neox,
     granite,
+    hunyuan,
     llama,
     mistral,
-    olmo2,
+    nemotron,
+    olmo,
+    opt,
+    phi,
     phi3,
     qwen,
     smollm3,
+    stablelm,
     starcoder2,
 )
 from pteron.llm.architectures.family import Family
 
 __all__ = ["FAMILIES", "Family", "find_family"]
 
-_MODULES = (cohere, gemma, granite, llama, mistral, olmo2, phi3, qwen, smollm3, starcoder2)
+_MODULES = (
+    *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan),
+    *(llama, mistral, nemotron, olmo, opt, phi, phi3, qwen, smollm3, stablelm, starcoder2),
+)
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }
@@ -31,7 +46,11 @@ FAMILIES: dict[str, Family] = {
 
 def find_family(name: str, model_type: object, *, gguf: bool = False) -> Family:
     """The family of a checkpoint called `name`, or an error that lists the known ones."""
-    known = {kind: family for kind, family in FAMILIES.items() if not gguf or family.gguf_names is not None}
+    known = {
+        kind: family
+        for kind, family in FAMILIES.items()
+        if (family.gguf_names if gguf else family.names) is not None
+    }
     if not isinstance(model_type, str) or model_type not in known:
         what = "architecture" if gguf else "model type"
         raise UnsupportedError(f"{name}: {what} {model_type!r}; known are {', '.join(sorted(known))}")

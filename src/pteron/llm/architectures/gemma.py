@@ -63,7 +63,7 @@ def _mlp(config: Config) -> GatedMlp:
 
 
 def _scale(config: Config) -> float:
-    return float(config.get("query_pre_attn_scalar", 256)) ** -0.5
+    return 1 / math.sqrt(config.get("query_pre_attn_scalar", 256))
 
 
 def _alternating(config: Config, windowed: Attention, full: Attention) -> list[Block]:

@@ -25,7 +25,6 @@ from pteron.llm.build.program import build_program
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export import read_checkpoint
 from pteron.llm.export.checkpoint import Checkpoint
-from pteron.ops import OPERATORS
 from pteron.runtime import Program
 
 pytest.importorskip("safetensors")
@@ -33,7 +32,6 @@ pytest.importorskip("tokenizers")
 
 FLOAT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64, full_logits=True)
 CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
-NEEDS_ATTENTION = {"gemma2", "gemma3", "mistral_window", "qwen2_window"}
 
 
 @contextmanager
@@ -60,8 +58,6 @@ def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], tolerance:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
-    if name in NEEDS_ATTENTION and "pteron.attention.default" not in OPERATORS:
-        pytest.skip("there is no operator for attention with a window")
     golden = Golden.load(name)
     checkpoint = read_checkpoint(golden.write_folder(tmp_path))
     with loaded(checkpoint, FLOAT, tmp_path) as program:

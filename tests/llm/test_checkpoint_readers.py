@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.format.gguf import read_header
 from pteron.format.source import open_bytes
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
-from pteron.llm.export.gguf_header import read_header
 from pteron.llm.export.huggingface import weight_files
 from pteron.llm.export.safetensors_file import read_safetensors
 
@@ -44,7 +44,7 @@ def test_rows_of_a_gguf_tensor(kind: str, tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     file = open_bytes(tmp_path / "model.gguf")
-    header = read_header(file)
+    header = read_header(tmp_path / "model.gguf")
     assert header.fields["tokens"] == ["a", "bc", "ü"]
     first, matrix = (read_tensor(gguf, info, file) for info in header.tensors)
     np.testing.assert_array_equal(first.read(), np.ones(3))

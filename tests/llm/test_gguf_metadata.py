@@ -10,7 +10,7 @@ import pytest
 from gguf_vocabularies import gguf, write_gguf
 
 from pteron.errors import FormatError, UnsupportedError
-from pteron.llm.gguf_metadata import read_metadata
+from pteron.format.gguf import read_metadata
 
 
 def test_metadata_is_that_of_the_gguf_package(tmp_path: Path) -> None:

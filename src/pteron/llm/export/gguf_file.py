@@ -14,12 +14,12 @@ import numpy as np
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
+from pteron.format.gguf import TensorInfo, read_header
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.llm.architectures import find_family
 from pteron.llm.architectures.names import Config
 from pteron.llm.build.stored_tensor import Array, StoredTensor
 from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
-from pteron.llm.export.gguf_header import TensorInfo, read_header
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 
 # Divisors of the rotary frequencies.
@@ -48,7 +48,7 @@ KEYS = {
 def read_gguf(path: Path) -> Checkpoint:
     library = need("gguf", f"reading {path.name}")
     file = open_bytes(path, path.name)
-    header = read_header(file)
+    header = read_header(path)
     fields, tensors = header.fields, {info.name: read_tensor(library, info, file) for info in header.tensors}
     architecture = fields.get("general.architecture")
     family = find_family(path.name, architecture, gguf=True)

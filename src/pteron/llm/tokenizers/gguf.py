@@ -13,7 +13,7 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
-from pteron.llm.gguf_metadata import read_metadata
+from pteron.format.gguf import read_metadata
 from pteron.llm.model_files import as_format_error, choose_template
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers import gguf_models as models

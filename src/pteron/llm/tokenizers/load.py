@@ -12,9 +12,9 @@ import re
 from pathlib import Path
 
 from pteron.errors import InputError
+from pteron.format.gguf import MAGIC
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing
-from pteron.llm.gguf_metadata import MAGIC
 from pteron.llm.model_files import read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.gguf import load_gguf_tokenizer

@@ -1,4 +1,4 @@
-"""A GGUF file -> its metadata: the fields by name, as Python values.
+"""A GGUF file -> its metadata, the fields by name as Python values, and descriptions of its tensors.
 
 Only the head of the file is read. The reader of the `gguf` package makes an array for each string, which
 takes half a minute for a vocabulary of 128,000 tokens.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,45 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 
 
+_RANK_MAX = 8
+_ALIGNMENT_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    name: str
+    shape: tuple[int, ...]  # outermost first, unlike in the file
+    type: int  # of the elements, as ggml numbers them
+    offset: int  # in the file, in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    fields: dict[str, Any]
+    tensors: tuple[TensorInfo, ...]
+
+
 def read_metadata(file: Path) -> dict[str, Any]:
     """The fields of a GGUF file, such as "general.architecture"."""
     with open_file(file) as opened:
+        return _Reader(opened, file.name).metadata()[0]
+
+
+def read_header(file: Path) -> Header:
+    with open_file(file) as opened:
         reader = _Reader(opened, file.name)
-        if reader.take(4) != MAGIC:
-            raise FormatError(f"{file.name} is not a GGUF file: it does not begin with {MAGIC.decode()}")
-        version = reader.number("I")
-        if version not in (2, 3):
-            raise UnsupportedError(
-                f"{file.name}: GGUF version {version}; known are 2 and 3, little-endian: convert it again"
-            )
-        _, count = reader.number("Q"), reader.number("Q")  # tensors, fields
-        reader.require(count, 13, "fields")  # a field has a name's length, a type and a byte at least
-        return dict(reader.field() for _ in range(count))
+        fields, count = reader.metadata()
+        reader.require(count, 24, "tensors")  # a tensor has a name's length, a rank, a type and an offset
+        tensors = [reader.tensor() for _ in range(count)]
+        base = reader.aligned(fields.get("general.alignment", 32))
+    return Header(fields, tuple(replace(tensor, offset=base + tensor.offset) for tensor in tensors))
 
 
 class _Reader:
     """Reads little-endian values one after another; none reaches past the end of the file."""
 
     def __init__(self, file: io.FileIO | Any, name: str) -> None:
-        self._left = os.fstat(file.fileno()).st_size
+        self._size = self._left = os.fstat(file.fileno()).st_size
         self._file = io.BufferedReader(file, 1 << 20)
         self._name = name
 
@@ -63,6 +82,33 @@ class _Reader:
             return self.take(int.from_bytes(self.take(8), "little")).decode()
         except UnicodeDecodeError as error:
             raise FormatError(f"{self._name} is damaged: a text that is not UTF-8: {error}") from error
+
+    def metadata(self) -> tuple[dict[str, Any], int]:
+        """The fields, and the number of tensors that follow."""
+        if self.take(4) != MAGIC:
+            raise FormatError(f"{self._name} is not a GGUF file: it does not begin with {MAGIC.decode()}")
+        version = self.number("I")
+        if version not in (2, 3):
+            raise UnsupportedError(
+                f"{self._name}: GGUF version {version}; known are 2 and 3, little-endian: convert it again"
+            )
+        tensors, count = self.number("Q"), self.number("Q")
+        self.require(count, 13, "fields")  # a field has a name's length, a type and a byte at least
+        return dict(self.field() for _ in range(count)), tensors
+
+    def tensor(self) -> TensorInfo:
+        """A tensor, with its offset from the first one."""
+        name, rank = self.string(), self.number("I")
+        if rank > _RANK_MAX:
+            raise FormatError(f"{self._name} is damaged: tensor {name} has {rank} dimensions")
+        sizes = tuple(self.number("Q") for _ in range(rank))
+        return TensorInfo(name, sizes[::-1], self.number("I"), self.number("Q"))
+
+    def aligned(self, alignment: Any) -> int:
+        """The next position that is a multiple of `alignment`."""
+        if not isinstance(alignment, int) or not 0 < alignment <= _ALIGNMENT_MAX:
+            raise FormatError(f"{self._name} is damaged: an alignment of {alignment}")
+        return -(-(self._size - self._left) // alignment) * alignment
 
     def field(self) -> tuple[str, Any]:
         name = self.string()

@@ -436,3 +436,18 @@ def test_torch_compile_returns_views() -> None:
     expected = views(x.clone())
     with torch.no_grad():
         same(torch.compile(views, backend="pteron")(x), expected)
+
+
+class Labelled(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, object]:
+        return {"kind": "text", "y": x * 2, "count": 3, "none": None}
+
+
+def test_outputs_that_are_constants(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    compiled = pteron.compile(Labelled(), (x,), fullgraph=True)
+    compiled.save(tmp_path / "model.pte")
+    for each in (compiled, pteron.CompiledModule.load(tmp_path / "model.pte")):
+        found = each(x)
+        same(found.pop("y"), x * 2)
+        assert found == {"kind": "text", "count": 3, "none": None}

@@ -48,6 +48,7 @@ def make_functional(decomposed: ExportedProgram) -> Functional:
     _describe_flat(decomposed, len(names) + len(inputs), len(signature.output_specs))
     _copy_returned_constants(decomposed)
     _merge_returned_clones(decomposed)
+    _remove_texts(decomposed)
     return Functional(decomposed, tuple(names), written)
 
 
@@ -79,6 +80,17 @@ def _make_inputs(functional: ExportedProgram, names: list[str]) -> None:
     for _, node in ordered[1:]:
         last.append(node)
         last = node
+    functional.graph_module.recompile()
+
+
+def _remove_texts(functional: ExportedProgram) -> None:
+    """Return None in place of texts, which a program cannot return: the signature has them."""
+    output, specs = functional.graph.output_node(), functional.graph_signature.output_specs
+    returned = list(output.args[0])
+    for position, value in enumerate(returned):
+        if isinstance(value, str):
+            returned[position] = specs[position].arg.value = None
+    output.args = (tuple(returned),)
     functional.graph_module.recompile()
 
 

@@ -130,7 +130,9 @@ class Signature:
         """The outputs in the module's structure."""
         from torch.utils._pytree import tree_unflatten
 
-        return tree_unflatten(outputs, self._trees.outputs)
+        pairs = zip(outputs, self.outputs, strict=True)
+        values = [leaf.value if leaf.is_constant else value for value, leaf in pairs]
+        return tree_unflatten(values, self._trees.outputs)
 
     def fits(self, leaves: Sequence[Any]) -> bool:
         """Whether the shapes of inputs are valid."""

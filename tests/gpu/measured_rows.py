@@ -8,6 +8,7 @@ from measured_case import Case, case
 from row_cases import (
     ANGLES,
     ATTEND,
+    NO_OPTIONS,
     PLACE,
     PLACES,
     TURNED,
@@ -22,7 +23,7 @@ from row_cases import (
 
 def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
     given = (*heads_of(len(PLACES), heads, 2, width), *caches(2, width, 7, 300))
-    rest = tensor(values=PLACES * [13, 1], dtype="i32"), Symbol("c"), None
+    rest = tensor(values=PLACES * [13, 1], dtype="i32"), Symbol("c"), None, *NO_OPTIONS, None
     live = {"c": (300, 287)}
     return case(
         ATTEND, *given, *rest, kernels=f"write_rows {kernels}", on=(on,), oracle=RowAttention, live=live
@@ -56,6 +57,7 @@ ROW_CASES = [
         tensor(values=PLACES, dtype="i32"),
         Symbol("c"),
         None,
+        *NO_OPTIONS,
         kernels="rope_rows",
         oracle=TurnedAttention,
         live={"c": (23,)},

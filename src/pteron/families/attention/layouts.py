@@ -38,9 +38,10 @@ class Tiles:
         """The same tiles, reduced by subgroups if they are wide enough."""
         return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4, splits=splits)
 
-    def bytes_needed(self, width: int) -> int:
+    def bytes_needed(self, width: int, value_width: int | None = None) -> int:
         """Of workgroup memory: queries, keys or their shares, values."""
-        return 4 * (self.rows * width + self.keys * max(width, self.rows) + self.keys * width)
+        values = self.keys * (value_width or width)
+        return 4 * (self.rows * width + self.keys * max(width, self.rows) + values)
 
 
 TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))

@@ -30,6 +30,19 @@ def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
     )
 
 
+def optioned(on: str) -> Case:
+    """With a window, a soft cap, sinks, slopes and values of another width."""
+    q, k, _ = heads_of(len(PLACES), 4, 2, 20)
+    v, v_cache = tensor(1, len(PLACES), 2, 12), weight(7, 300, 2, 12)
+    k_cache, _ = caches(2, 20, 7, 300)
+    places = tensor(values=PLACES * [13, 1], dtype="i32")
+    options = (None, 37, 9.0, weight(4), weight(4), None)
+    arguments = (q, k, v, k_cache, v_cache, places, Symbol("c"), *options)
+    return case(
+        ATTEND, *arguments, kernels="write_rows", on=(on,), oracle=RowAttention, live={"c": (300, 287)}
+    )
+
+
 ROW_CASES = [
     case(
         PLACE,
@@ -65,4 +78,5 @@ ROW_CASES = [
     attention(6, "attention_scores attention_values", "software"),
     attention(20, "attention_split attention_merge", "hardware"),
     attention(64, "attention_decode attention_merge", "subgroups", heads=10),
+    *(optioned(kind) for kind in ("software", "hardware", "subgroups")),
 ]

@@ -17,7 +17,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.attention import windows
-from pteron.families.attention.layouts import TILES, Decode, Tiles, context_bucket
+from pteron.families.attention.layouts import SCRATCH_BYTES, TILES, Decode, Tiles, chunks_of, context_bucket
 from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
@@ -33,7 +33,6 @@ BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to this many steps, splits of the context are faster than tiles of queries
 WORKGROUPS_BUSY = 256  # enough to keep a large device busy
 SPLIT_LEAST = 128  # minimum of keys in a split
-SCRATCH_BYTES = 1 << 25  # maximum of scratch memory between two kernels
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
 
@@ -62,8 +61,12 @@ class Attention:
         if self.q.numel == 0:
             return iter(())
         operands = self.q, self.k, self.v, self.out
-        is_plain = self.mask is None and self.places is None and not self.heads_first
-        is_plain = is_plain and self.options.are_plain and self._value_width == self._width
+        is_plain = (
+            self.mask is self.places is None
+            and not self.heads_first
+            and self.options.are_plain
+            and self._value_width == self._width
+        )
         if is_plain and windows.suits(*operands, self.context, target):
             return windows.attend(*operands, self.context, self.start, self._scale, self.causal, target)
         if target.is_cpu or self._width % 4 or self._value_width % 4:
@@ -80,9 +83,8 @@ class Attention:
         one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
-        if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
-            return None
-        if self.options.sinks is not None:
+        is_fit = self._width % 4 == 0 and self._steps <= STEPS_FEW and self.options.sinks is None
+        if target.is_cpu or not is_fit or not is_long:
             return None
         layout = Decode.of(self._width, self._reach, target, are_merged=True)
         if layout is None or not 1 < layout.splits <= splits_max:
@@ -109,7 +111,7 @@ class Attention:
         rows = self._heads_per_key * self._steps
         chunks = -(-rows // 4)
         floats = rows * layout.splits * (self._value_width + 4)
-        for first, count in _chunks(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
+        for first, count in chunks_of(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
             yield from self._leaving(
                 layout.splits,
                 first * rows,
@@ -154,7 +156,7 @@ class Attention:
         window = self.options.window
         splits = -(-min(self._keys, window or self._keys) // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
-        for first, count in _chunks(self._count, splits * (self._value_width + 4), target):
+        for first, count in chunks_of(self._count, splits * (self._value_width + 4), target):
             parts = Scratch(count * splits * (self._value_width + 4))
             yield Dispatch(
                 kernel("attention_split", **declarations),
@@ -198,7 +200,7 @@ class Attention:
             -(-min(self._keys, window + 3 if window else self._keys) // 4) * 4
         )  # of four neighbouring queries
         size = WORKGROUP_SOFTWARE if target.is_cpu else LANES
-        for first, count in _chunks(slots, keys, target):
+        for first, count in chunks_of(slots, keys, target):
             common: dict[str, Any] = {
                 **self._queries(),
                 "scores": Scratch(count * keys),
@@ -396,14 +398,3 @@ class Attention:
             wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
             fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
-
-
-def _chunks(
-    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
-) -> Iterator[tuple[int, int]]:
-    """(first, count) of the queries of each launch: as many as scratch memory, `floats` numbers per query,
-    and the grid allow. Every `first` is a multiple of the given number."""
-    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
-    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
-    for first in range(0, count, size):
-        yield first, min(size, count - first)

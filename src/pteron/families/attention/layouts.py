@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from pteron.ops import AnyInt, Target, bucket
 DECODE_WIDTH_MAX = 256  # elements per head; wider heads need too many registers per lane
 BUCKETS = (128, 512, 1024, 2048)  # of contexts; larger buckets double
 SPLITS_MAX = 64  # per query: the merge reads them one by one
+SCRATCH_BYTES = 1 << 25  # maximum of scratch memory between two kernels
 _LOADED = {128: 2, 512: 8, 1024: 8}  # by bucket: vec4s of keys that a lane loads at once; larger ones: 16
 
 
@@ -94,6 +96,17 @@ class Decode:
 def context_bucket(context: AnyInt) -> int:
     """The upper end of a context's bucket: contexts up to it share a grid."""
     return next((size for size in BUCKETS if context <= size), 0) or bucket(context, 2 * BUCKETS[-1])
+
+
+def chunks_of(
+    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
+) -> Iterator[tuple[int, int]]:
+    """(first, count) of the queries of each launch: as many as scratch memory, `floats` numbers per query,
+    and the grid allow. Every `first` is a multiple of the given number."""
+    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
+    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
+    for first in range(0, count, size):
+        yield first, min(size, count - first)
 
 
 def _power_of_two(least: int) -> int:

@@ -1,4 +1,4 @@
-"""Whole graphs of attention with options: prompts in chunks, steps, rows of a batch, with and without fusion."""
+"""Whole graphs of attention with options: prompts in chunks, steps, rows of a batch, fused or not."""
 
 from __future__ import annotations
 

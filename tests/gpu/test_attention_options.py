@@ -270,12 +270,22 @@ def test_refusals() -> None:
     refuse("sinks must have a float for each of 4 heads", None, None, None, weight(3), None, None)
     refuse("slopes must have a float for each of 4 heads", None, None, None, None, weight(4, 1), None)
     refuse("exceed the cache's capacity 23", start=21)
-    refuse("values have their own width", None, None, None, None, None, 8)
+    refuse("values with a cache, or a width", None, None, None, None, None, 8)
     q, k, _ = case.new(3)
     keys, _ = case.caches()
-    refuse("missing together", None, None, None, None, None, 8, new=(q, k, None))
+    refuse("values with a cache, or a width", None, None, None, None, None, 8, new=(q, k, None))
     refuse("attention needs values or their width", new=(q, k, None), caches=(keys, None))
-    refuse("missing together", None, None, None, None, None, 0, new=(q, k, None), caches=(keys, None))
+    refuse(
+        "values with a cache, or a width",
+        None,
+        None,
+        None,
+        None,
+        None,
+        0,
+        new=(q, k, None),
+        caches=(keys, None),
+    )
     refuse("one element type", caches=(keys, weight(1, 23, 2, 8, dtype="f16")))
     refuse("differ in their second dim only", new=(q, k, tensor(1, 3, 2, 4)))
     refuse("one shape", new=(q, k, tensor(1, 3, 1, 8)), caches=(keys, weight(1, 23, 1, 8)))

@@ -384,10 +384,11 @@ class Attention:
 
     def _check(self) -> None:
         q, k, v = self.q, self.k, self.v
-        same = k.shape[:3] == v.shape[:3] and self._value_width == self.out.shape[3] <= v.shape[3]
-        require(same, "keys and values must have one shape", k, v)
+        require(k.shape[:3] == v.shape[:3], "keys and values must have one shape", k, v)
         require(q.shape[0] == k.shape[0], "queries and keys must have one batch size", q, k)
         require(q.shape[3] == k.shape[3], "queries, keys and values must have one width", q, k, v)
+        same = self._value_width == self.out.shape[3] <= v.shape[3]
+        require(same, "keys and values must have one shape", k, v)
         require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
         grouped = self._key_heads > 0 and self._heads % self._key_heads == 0
         require(grouped, "query heads must be a multiple of key heads", q, k)

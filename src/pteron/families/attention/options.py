@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.ops import AnyInt, Operand, require
@@ -28,6 +27,11 @@ class Options:
         if self.window is not None:
             object.__setattr__(self, "window", int(self.window))  # kernels have it as a constant
 
+    def within(self, capacity: int) -> Options:
+        """The same for a cache of some keys: a window of all of them is none."""
+        is_wide = self.window is not None and self.window >= capacity
+        return replace(self, window=None) if is_wide else self
+
     @property
     def are_plain(self) -> bool:
         return self.window is self.softcap is self.sinks is self.slopes is None
@@ -36,7 +40,7 @@ class Options:
         """Check the options of attention with so many query heads."""
         cap = self.softcap
         require(self.window is None or self.window >= 1, f"a window of {self.window} keys", *operands)
-        require(cap is None or (cap > 0 and math.isfinite(cap)), f"a soft cap of {cap}", *operands)
+        require(cap is None or 1e-30 < cap < 1e30, f"a soft cap of {cap}", *operands)
         for name, each in (("sinks", self.sinks), ("slopes", self.slopes)):
             if each is not None:
                 fits = each.shape == (heads,) and each.dtype.is_float

@@ -8,6 +8,7 @@ is `sdpa_with_kv_cache` with options (options.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,24 +30,25 @@ class KVCache(NamedTuple):
     def check(self, query: Operand, key: Operand, value: Operand) -> None:
         """Check the operands of attention over these caches, before keys and values are written."""
         _require_rank(query, key, value, self.keys, self.values)
+        _check_steps(query, key)
         require(key.shape == value.shape, "keys and values must have one shape", key, value)
         same = self.keys.shape == self.values.shape
         require(same, "both caches must have one shape", self.keys, self.values)
-        check_new(query, key, self.keys, self.start)
+        _check_place(key, self.keys, self.start)
 
     def attention(
         self, query: Operand, mask: Operand | None, is_causal: bool, options: Options, out: Operand
     ) -> Attention:
         """Attention of queries, the first at position `start`, to the cached keys up to the last query."""
-        context = self.start + query.shape[1]
+        context, options = self.start + query.shape[1], options.within(self.keys.shape[1])
         return Attention(query, self.keys, self.values, out, context, mask, options, self.start, is_causal)
 
 
-def check_new(query: Operand, key: Operand, cache: Operand, start: AnyInt) -> None:
-    """Check new keys, or values: a step for each query, and room in their cache."""
-    _require_rank(query, key, cache)
-    require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
-    _check_place(key, cache, start)
+def _check_steps(query: Operand, *new: Operand) -> None:
+    """There is a new key, and a value, for every query."""
+    _require_rank(query, *new)
+    for each in new:
+        require(each.shape[1] == query.shape[1], "queries and keys must have the same steps", query, each)
 
 
 def _require_rank(*operands: Operand) -> None:
@@ -96,7 +98,7 @@ def sdpa_with_kv_cache(
 
 def attention_shape(query: Operand, key: Operand, value: Operand | None, *rest: Any) -> Shape:
     """That of queries, in the width of values: their own, or the last argument."""
-    width = rest[-1] if value is None else value.shape[-1]
+    width = rest[-1] if value is None or value.rank == 0 else value.shape[-1]
     require(width is not None, "attention needs values or their width", query, key)
     return (*query.shape[:-1], int(width))
 
@@ -113,23 +115,18 @@ def attention(
     """Causal attention over caches, with options. Values may have another width than keys. Without values and
     their cache, values are the first `value_width` columns of the keys."""
     keys, values, start, *options, value_width, out = arguments
-    check_new(query, key, keys, start)
-    if value is not None and values is not None:
-        check_new(query, value, values, start)
-        require(value_width is None, "values have their own width", value)
-    else:
-        fits = value is values is None and 0 < value_width <= keys.shape[3]
-        require(fits, "values and their cache are missing together: they are columns of the keys", key, keys)
+    _check_steps(query, key, *(() if value is None else (value,)))
+    is_whole = value is not None and values is not None and value_width is None
+    is_part = value is values is None and keys.rank == 4 and 0 < value_width <= keys.shape[3]
+    require(is_whole or is_part, "there are values with a cache, or a width of values in the keys", key, keys)
     same = values is None or keys.dtype is values.dtype
     require(same, "both caches must have one element type", keys, values or keys)
     yield write_cache(key, keys, start)
     if value is not None:
         yield write_cache(value, values, start)
-    context, seen = start + query.shape[1], keys if values is None else values
-    made = Attention(
-        query, keys, seen, out, context, None, Options(*options), start, True, value_width=value_width
-    )
-    yield from made.dispatches(target)
+    cache = KVCache(keys, keys if values is None else values, start)
+    made = cache.attention(query, None, True, Options(*options), out)
+    yield from replace(made, value_width=value_width and int(value_width)).dispatches(target)
 
 
 @op(

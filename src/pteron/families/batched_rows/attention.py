@@ -42,6 +42,7 @@ class RowCaches(NamedTuple):
         require(1 <= context <= capacity, f"{context} keys, the caches hold {capacity}", self.keys)
         keys = min(context_bucket(context), capacity)
         count, heads, width = self.places.shape[0], rows.shape[-2], value_width or values.shape[3]
+        options = options.within(capacity)
         options.check(heads, rows)
         q = replace(rows, shape=(count, 1, heads, rows.shape[-1]))
         out = replace(out, shape=(count, 1, heads, width))

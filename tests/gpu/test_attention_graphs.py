@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pteron.runtime.session import Session
 
 PLAIN, OPTIONED, PREPACK = "sdpa_with_kv_cache.default", "pteron.attention.default", "et_vk.prepack.default"
 TOKENS = np.random.default_rng(3).integers(0, 512, 29)
+UNCHANGED: Mapping[str, Any] = {}
 WANTED = [Wanted(DType.F32, on_gpu=False)]
 
 
@@ -34,8 +36,8 @@ def constant(id: int, values: Any) -> Tensor:
     )
 
 
-def optioned(graph: Graph, dtype: DType = DType.F32, **changes: Any) -> Graph:
-    """The graph with options in every attention, and caches of an element type."""
+def optioned(graph: Graph, dtype: DType = DType.F32, changes: Mapping[str, Any] = UNCHANGED) -> Graph:
+    """The graph with options in every attention, some of them changed, and caches of an element type."""
     heads = next(node.args[0].shape_max[2] for node in graph.nodes if node.name == PLAIN)  # type: ignore[union-attr]
     options = {
         "scale": None,
@@ -70,7 +72,8 @@ def _caches(graph: Graph, dtype: DType) -> dict[int, Tensor]:
         size = dtype.numpy.itemsize * int(np.prod(tensor.shape_max))
         old = tensor.constant
         new = old and replace(old, dtype=dtype, data=memoryview(bytes(size)))
-        return replace(tensor, dtype=dtype, constant=new)
+        made: Tensor = replace(tensor, dtype=dtype, constant=new)
+        return made
 
     return {tensor.id: of_type(tensor) for tensor in tensors if isinstance(tensor, Tensor)}
 
@@ -120,14 +123,16 @@ def test_options_change_the_result(graph: Graph, device: Device, target: Target)
     chunks = [16, 1]
     every = Running(optioned(graph), device, target).logits(chunks)
     for name in ("window", "softcap", "sinks", "slopes"):
-        other = Running(optioned(graph, **{name: None}), device, target).logits(chunks)
+        other = Running(optioned(graph, changes={name: None}), device, target).logits(chunks)
         assert np.abs(other - every).max() > 1e-3 * np.abs(every).max()
 
 
 def test_without_options_it_is_the_plain_operator(graph: Graph, device: Device, target: Target) -> None:
     chunks, none = [5, 1, 7], dict.fromkeys(("window", "softcap", "sinks", "slopes"))
     plain = Running(graph, device, target).logits(chunks)
-    np.testing.assert_array_equal(Running(optioned(graph, **none), device, target).logits(chunks), plain)
+    np.testing.assert_array_equal(
+        Running(optioned(graph, changes=none), device, target).logits(chunks), plain
+    )
 
 
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_fp32", "tiny_qwen3_fp32", "tiny_llama_8da4w"])

@@ -14,6 +14,7 @@ from row_cases import ATTEND, PLACES, RowAttention
 
 from pteron import Device
 from pteron.families.attention import kernels
+from pteron.families.attention.layouts import TILES
 from pteron.ops import Target
 from pteron.plan import Launch
 
@@ -107,17 +108,20 @@ def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
     return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
 
 
+@pytest.mark.long(every=5)
+@pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_prefill_and_decode(options: dict[str, Any], anywhere: Target) -> None:
-    for heads, key_heads in HEADS:
-        Case(heads, key_heads, **options).check(anywhere)
+def test_prefill_and_decode(options: dict[str, Any], heads: tuple[int, int], anywhere: Target) -> None:
+    Case(*heads, **options).check(anywhere)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("head_width", [6, 64, 80, 96, 112, 128, 256])
 def test_widths(head_width: int, anywhere: Target) -> None:
     Case(4, 1, head_width, window=6, softcap=30.0, sinks=True).check(anywhere)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("head_width", "value_width", "columns"), [(192, 128, 0), (576, 0, 512), (24, 44, 0)]
 )
@@ -130,7 +134,7 @@ def test_latent_attention(head_width: int, value_width: int, columns: int, anywh
 CHUNKS = {"S": (67, 9, 33, 32, 1, 1, 7), "p": (0, 67, 76, 109, 141, 142, 143)}
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("window", [1, 8, 31, 32, 33, 64, 100])
 @pytest.mark.parametrize(("heads", "key_heads", "head_width"), [(4, 2, 16), (3, 3, 20), (5, 1, 6)])
 def test_chunks_around_the_edge(
@@ -217,7 +221,8 @@ def test_few_workgroups_and_little_memory(anywhere: Target) -> None:
         Case(8, 4, 8, capacity=150, window=40, sinks=True).check(narrow, CHUNKS)
 
 
-@pytest.mark.parametrize("tiles", kernels.TILES, ids=str)
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("tiles", TILES, ids=str)
 def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "TILES", (tiles,))
     target = replace(device.target, is_cpu=False, workgroup_bytes_max=1 << 16, subgroup_size=0)
@@ -229,16 +234,17 @@ def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch)
 # Of rows ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=7)
+@pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_rows(options: dict[str, Any], anywhere: Target) -> None:
-    for heads, key_heads in HEADS:
-        case = Case(heads, key_heads, **options)
-        filled = np.ones(case.capacity, bool)
-        places = tensor(values=PLACES, dtype="i32")
-        given = (*case.new(len(PLACES)), *case.caches(7, filled), places, Symbol("c"), *case.options)
-        tolerance = 5e-3 if case.cache else 2e-5
-        live = {"c": (23, 23)}
-        check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=tolerance)
+def test_rows(options: dict[str, Any], heads: tuple[int, int], anywhere: Target) -> None:
+    case = Case(*heads, **options)
+    filled = np.ones(case.capacity, bool)
+    places = tensor(values=PLACES, dtype="i32")
+    given = (*case.new(len(PLACES)), *case.caches(7, filled), places, Symbol("c"), *case.options)
+    tolerance = 5e-3 if case.cache else 2e-5
+    live = {"c": (23, 23)}
+    check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=tolerance)
 
 
 def test_rows_far_apart(anywhere: Target) -> None:

@@ -34,7 +34,7 @@ class Options:
 
     @property
     def are_plain(self) -> bool:
-        return self.window is self.softcap is self.sinks is self.slopes is None
+        return all(each is None for each in (self.window, self.softcap, self.sinks, self.slopes))
 
     def check(self, heads: int, *operands: Operand) -> None:
         """Check the options of attention with so many query heads."""

@@ -25,6 +25,7 @@ from pteron.runtime.session import Session
 
 PLAIN, OPTIONED, PREPACK = "sdpa_with_kv_cache.default", "pteron.attention.default", "et_vk.prepack.default"
 TOKENS = np.random.default_rng(3).integers(0, 512, 29)
+pytestmark = pytest.mark.kernels
 UNCHANGED: Mapping[str, Any] = {}
 WANTED = [Wanted(DType.F32, on_gpu=False)]
 

@@ -37,7 +37,7 @@ class Options:
         return all(each is None for each in (self.window, self.softcap, self.sinks, self.slopes))
 
     def check(self, heads: int, *operands: Operand) -> None:
-        """Check the options of attention with so many query heads."""
+        """Check the options of attention with this number of query heads."""
         cap = self.softcap
         require(self.window is None or self.window >= 1, f"a window of {self.window} keys", *operands)
         require(cap is None or 1e-30 < cap < 1e30, f"a soft cap of {cap}", *operands)

@@ -83,13 +83,14 @@ def fuse_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
 
 
 def _cached(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
-    """Attention over caches: its call, and its arguments up to `slopes`."""
+    """Attention over caches of one shape: its call, and its arguments up to `slopes`."""
     for call in flow.of("sdpa_with_kv_cache.default"):
         yield call, (*call.inputs, *[None] * 4)
     for call in flow.of("pteron.attention.default"):
-        _, key, value, *caches = call.inputs[:6]
-        if isinstance(key, Tensor) and isinstance(value, Tensor) and key.shape_max == value.shape_max:
-            yield call, (*call.inputs[:3], *caches, None, True, *call.inputs[6:11])
+        _, _, value, keys, values, *_, value_width = call.inputs
+        shapes = [each.shape_max for each in (keys, values) if isinstance(each, Tensor)]
+        if value is not None and value_width is None and shapes[1:] == shapes[:1]:
+            yield call, (*call.inputs[:6], None, True, *call.inputs[6:-1])
 
 
 def _both_rotated(flow: Flow, query: Value, key: Value) -> Found | None:

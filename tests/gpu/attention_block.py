@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arguments import Argument, Symbol, tensor, weight
-from attention_cases import TurnedAttention
+from attention_cases import NO_OPTIONS, TurnedAttention
 from check import check_op
 from fused_cases import factors, fused, fused_int8
 from quantized_cases import sums
@@ -77,7 +77,8 @@ def block(
         bias = weight(count + 2, low=-1, high=1) if options.get("biases") else None
         out_known = sums(count, heads * width, group) if "last" in int8 else None
         output = (out_weights, out_scales, bias, group, out_known, least, options.get("residual"))
-    rest = (*caches, Symbol("p"), mask, causal, options.get("scale"), *norms, *output)
+    softmax = options.get("softmax", NO_OPTIONS)
+    rest = (*caches, Symbol("p"), mask, causal, options.get("scale"), *softmax, *norms, *output)
     x = tensor(batch, "S", depth)
     return (
         x,

@@ -6,12 +6,14 @@ from typing import Any
 
 from arguments import Symbol, tensor, weight
 
-from pteron.reference.attention import rope, rope_hf, rope_interleaved, sdpa_with_cache
+from pteron.reference.attention import attention, rope, rope_hf, rope_interleaved, sdpa_with_cache
 from pteron.reference.elementwise import rms_norm
 
 CACHED, CUSTOM, PLAIN, UPDATE = (
     f"{name}.default" for name in ("sdpa_with_kv_cache", "custom_sdpa", "et_vk.sdpa", "update_cache")
 )
+OPTIONED = "pteron.attention.default"
+NO_OPTIONS = (None,) * 4  # window, soft cap, sinks, slopes
 CAPACITY = 23
 # Prefill, decode, decode, a chunk, decode; then the last places of the cache.
 DECODE = {"S": (5, 1, 1, 7, 1, 2), "p": (0, 5, 6, 7, 14, 21), "C": (5, 6, 7, 14, 15, 23)}
@@ -28,6 +30,19 @@ class CachedAttention:
     def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
         self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
         return sdpa_with_cache(q, k, v, *self.caches, *rest)
+
+
+class OptionedAttention:
+    """The oracle of attention with options, which keeps its caches from call to call. Poison in them counts
+    as zeros, which no query may see."""
+
+    def __init__(self) -> None:
+        self.caches: list[Any] = []
+
+    def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
+        given = (k_cache, v_cache)
+        self.caches = self.caches or [cache if cache is None else cache.nan_to_num() for cache in given]
+        return attention(q, k, v, *self.caches, *rest)
 
 
 def cached(
@@ -58,9 +73,11 @@ class TurnedAttention:
 
     def __init__(self) -> None:
         self.attention = CachedAttention()
+        self.optioned = OptionedAttention()
 
     def __call__(self, q: Any, k: Any, v: Any, form: str, cosines: Any, sines: Any, *rest: Any) -> Any:
-        start, end, k_cache, v_cache, position, mask, causal, scale, *norms = rest
+        start, end, k_cache, v_cache, position, mask, causal, scale = rest[:8]
+        options, norms = rest[8:12], rest[12:]
         if norms[0] is not None:
             q, k = rms_norm(q, *norms[:2]), rms_norm(k, *norms[2:])
         if form == "neighbours":
@@ -69,4 +86,6 @@ class TurnedAttention:
             q, k = rope_hf(q, k, cosines, sines, start)
         else:
             q, k = rope_interleaved(q, cosines), rope_interleaved(k, cosines)
+        if any(each is not None for each in options):
+            return self.optioned(q, k, v, k_cache, v_cache, position, scale, *options, None)
         return self.attention(q, k, v, k_cache, v_cache, position, None, mask, None, causal, scale)

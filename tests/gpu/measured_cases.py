@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from arguments import Symbol, tensor, weight
 from attention_block import BLOCK, Oracle, block
-from attention_cases import CACHED, CHUNKS, ROPE_HF, CachedAttention, cached
+from attention_cases import (
+    CACHED,
+    CHUNKS,
+    OPTIONED,
+    ROPE_HF,
+    CachedAttention,
+    OptionedAttention,
+    cached,
+)
 from measured_case import DEEP, LONG, Case, case
 from measured_joins import JOINED_CASES
 from measured_order import ORDER_CASES
@@ -15,6 +23,15 @@ from measured_training import TRAINING_CASES
 from row_cases import WORDS, added
 
 from pteron.llm.sampling import Sampling
+
+
+def optioned(width: int, value_width: int, kernels: str, on: str) -> Case:
+    """With a window, a soft cap, sinks, slopes and values of another width."""
+    q, k, _, k_cache, *_, position = cached(6, 2, width, capacity=142)
+    v, v_cache = tensor(1, "S", 2, value_width), weight(1, 142, 2, value_width)
+    options = (None, 37, 9.0, weight(6), weight(6), None)
+    arguments = (q, k, v, k_cache, v_cache, position, *options)
+    return case(OPTIONED, *arguments, kernels=kernels, on=(on,), oracle=OptionedAttention, live=CHUNKS)
 
 
 def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2) -> Case:
@@ -116,6 +133,9 @@ CASES = [
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
     attention(64, True, "attention_decode attention_merge", "subgroups"),
     attention(20, False, "attention_decode attention_merge", "subgroups", heads=10),
+    optioned(6, 10, "attention_scores attention_values", "software"),
+    optioned(20, 12, "attention_tiled attention_split attention_merge", "hardware"),
+    optioned(12, 36, "attention_decode attention_merge attention_tiled", "subgroups"),
     case(
         BLOCK,
         *block("halves", batch=2, capacity=142, biases=True, output=13, residual=tensor(2, "S", 13)),

@@ -8,6 +8,7 @@ from measured_case import Case, case
 from row_cases import (
     ANGLES,
     ATTEND,
+    NO_OPTIONS,
     PLACE,
     PLACES,
     TURNED,
@@ -22,10 +23,23 @@ from row_cases import (
 
 def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
     given = (*heads_of(len(PLACES), heads, 2, width), *caches(2, width, 7, 300))
-    rest = tensor(values=PLACES * [13, 1], dtype="i32"), Symbol("c"), None
+    rest = tensor(values=PLACES * [13, 1], dtype="i32"), Symbol("c"), None, *NO_OPTIONS, None
     live = {"c": (300, 287)}
     return case(
         ATTEND, *given, *rest, kernels=f"write_rows {kernels}", on=(on,), oracle=RowAttention, live=live
+    )
+
+
+def optioned(on: str) -> Case:
+    """With a window, a soft cap, sinks, slopes and values of another width."""
+    q, k, _ = heads_of(len(PLACES), 4, 2, 20)
+    v, v_cache = tensor(1, len(PLACES), 2, 12), weight(7, 300, 2, 12)
+    k_cache, _ = caches(2, 20, 7, 300)
+    places = tensor(values=PLACES * [13, 1], dtype="i32")
+    options = (None, 37, 9.0, weight(4), weight(4), None)
+    arguments = (q, k, v, k_cache, v_cache, places, Symbol("c"), *options)
+    return case(
+        ATTEND, *arguments, kernels="write_rows", on=(on,), oracle=RowAttention, live={"c": (300, 287)}
     )
 
 
@@ -56,6 +70,7 @@ ROW_CASES = [
         tensor(values=PLACES, dtype="i32"),
         Symbol("c"),
         None,
+        *NO_OPTIONS,
         kernels="rope_rows",
         oracle=TurnedAttention,
         live={"c": (23,)},
@@ -63,4 +78,5 @@ ROW_CASES = [
     attention(6, "attention_scores attention_values", "software"),
     attention(20, "attention_split attention_merge", "hardware"),
     attention(64, "attention_decode attention_merge", "subgroups", heads=10),
+    *(optioned(kind) for kind in ("software", "hardware", "subgroups")),
 ]

@@ -12,6 +12,7 @@ from pteron.reference.attention import attend_steps_first, rope, rope_hf
 
 PLACE, ANGLES, TURN = "pteron.locate_rows", "pteron.row_angles", "pteron.rope_rows"
 ATTEND, TURNED = "pteron.attend_rows", "pteron.rope_attend_rows"
+NO_OPTIONS = (None,) * 4  # window, soft cap, sinks, slopes
 CAPACITY, SLOTS = 23, 7
 # (position, slot) of rows: the first and the last position, slots in any order, an unused row (-1).
 PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32)
@@ -25,20 +26,22 @@ class RowAttention:
         self.caches: list[Any] = []
 
     def __call__(
-        self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, places: Any, context: int, scale: Any
+        self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, places: Any, context: int, *options: Any
     ) -> Any:
-        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
-        result = torch.empty_like(q)
+        scale, *changes, width = options
+        given = (k_cache, v_cache) if v is not None else (k_cache,)
+        self.caches = self.caches or [cache.clone() for cache in given]
+        results = []
         for row, (position, slot) in enumerate(places.tolist()):
-            if slot < 0:  # what a kernel does with such a row: the first cache's first key
-                keys, values = (cache[:1, :1] for cache in self.caches)
-                result[:, row : row + 1] = attend_steps_first(q[:, row : row + 1], keys, values, None, scale)
-                continue
-            for cache, fresh in zip(self.caches, (k, v), strict=True):
-                cache[slot, position] = fresh[0, row]
-            keys, values = (cache[slot : slot + 1, : position + 1] for cache in self.caches)
-            result[:, row : row + 1] = attend_steps_first(q[:, row : row + 1], keys, values, None, scale)
-        return result
+            if slot >= 0:
+                for cache, fresh in zip(self.caches, (k, v), strict=False):
+                    cache[slot, position] = fresh[0, row]
+            position, slot = max(position, 0), max(slot, 0)  # an unused row sees the first cache's first key
+            keys, *values = (cache[slot : slot + 1, : position + 1] for cache in self.caches)
+            seen = values[0] if values else keys[..., :width]
+            query = q[:, row : row + 1]
+            results.append(attend_steps_first(query, keys, seen, None, scale, position, *changes))
+        return torch.cat(results, 1)
 
 
 class TurnedAttention:
@@ -47,7 +50,7 @@ class TurnedAttention:
 
     def __call__(self, q: Any, k: Any, v: Any, angles: Any, form: str, *rest: Any) -> Any:
         turned_q, turned_k = turned(q, k, angles, form)
-        return self.attention(turned_q, turned_k, v, *rest)
+        return self.attention(turned_q, turned_k, v, *rest, None)
 
 
 def turned(q: Any, k: Any, angles: Any, form: str) -> Any:

@@ -93,6 +93,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"output": 13},
     {"output": 64, "biases": True, "norm": False},
     {"output": 13, "causal": False, "scale": 0.3},
+    {"output": 13, "softmax": (4, 5.0, None, weight(4, low=0, high=1))},
+    {"output": 13, "softmax": (4, None, weight(4), None)},
     {"output": 13, "residual": tensor("S", 13)},
     {"depth": 32, "output": 13},
     {"depth": 1000, "output": 13},

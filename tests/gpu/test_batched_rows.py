@@ -12,6 +12,7 @@ from row_cases import (
     ANGLES,
     ATTEND,
     CAPACITY,
+    NO_OPTIONS,
     PLACE,
     PLACES,
     TURN,
@@ -73,10 +74,8 @@ def test_attention_of_rows(
     given = (*heads_of(len(PLACES), heads, key_heads, head_width), *caches(key_heads, head_width))
     places = tensor(values=PLACES, dtype="i32")
     live = {"c": (23, 23)}
-    oracle = RowAttention()
-    check_op(
-        ATTEND, *given, places, Symbol("c"), scale, oracle=oracle, live=live, target=anywhere, tolerance=2e-5
-    )
+    rest = (places, Symbol("c"), scale, *NO_OPTIONS, None)
+    check_op(ATTEND, *given, *rest, oracle=RowAttention(), live=live, target=anywhere, tolerance=2e-5)
 
 
 @floats
@@ -84,7 +83,7 @@ def test_attention_of_rows(
 def test_attention_of_turned_rows(form: str, columns: int, dtype: str, anywhere: Target) -> None:
     given = heads_of(len(PLACES), 4, 2, 8)
     angles = tensor(len(PLACES), 2 * columns, low=-1, high=1)
-    rest = (*caches(2, 8), tensor(values=PLACES, dtype="i32"), Symbol("c"), None)
+    rest = (*caches(2, 8), tensor(values=PLACES, dtype="i32"), Symbol("c"), None, *NO_OPTIONS)
     check_op(
         TURNED,
         *given,
@@ -110,6 +109,8 @@ def test_long_contexts_are_split(anywhere: Target) -> None:
         rows,
         Symbol("c"),
         None,
+        *NO_OPTIONS,
+        None,
         oracle=RowAttention(),
         live={"c": (1022, 1024, 1023)},
         target=anywhere,
@@ -121,12 +122,12 @@ def test_long_contexts_are_split(anywhere: Target) -> None:
 def test_more_rows_than_slots_are_refused() -> None:
     given = (*heads_of(3, 2, 2, 8), *caches(2, 8, 2))
     places = tensor(values=PLACES[:3], dtype="i32")
-    refuse_op(ATTEND, *given, places, 5, None, match="no more rows than slots", out=[(1, 3, 2, 8)])
+    rest = (places, 5, None, *NO_OPTIONS, None)
+    refuse_op(ATTEND, *given, *rest, match="no more rows than slots", out=[(1, 3, 2, 8)])
 
 
 def test_more_keys_than_a_cache_has_are_refused() -> None:
     given = (*heads_of(3, 2, 2, 8), *caches(2, 8))
     places = tensor(values=PLACES[:3], dtype="i32")
-    refuse_op(
-        ATTEND, *given, places, CAPACITY + 1, None, match="24 keys, the caches hold 23", out=[(1, 3, 2, 8)]
-    )
+    rest = (places, CAPACITY + 1, None, *NO_OPTIONS, None)
+    refuse_op(ATTEND, *given, *rest, match="24 keys, the caches hold 23", out=[(1, 3, 2, 8)])

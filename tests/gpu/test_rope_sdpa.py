@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
-from attention_cases import CAPACITY, DECODE, TurnedAttention
+from attention_cases import CAPACITY, DECODE, NO_OPTIONS, TurnedAttention
 from check import check_op, each, each_float, floats, refuse_op
 from small_graphs import run
 
@@ -28,11 +28,12 @@ def arguments(
     width: int = 8,
     batch: int = 1,
     norms: tuple[Any, ...] = NO_NORMS,
+    options: tuple[Any, ...] = NO_OPTIONS,
 ) -> tuple[Any, ...]:
     """What the operator takes; live positions are those of the caches, three further in the tables."""
     q, k, v = (tensor(batch, "S", count, width) for count in (heads, key_heads, key_heads))
     caches = (weight(batch, CAPACITY, key_heads, width), weight(batch, CAPACITY, key_heads, width))
-    rest = (*caches, Symbol("p"), None, True, None, *norms)
+    rest = (*caches, Symbol("p"), None, True, None, *options, *norms)
     columns = {"neighbours": width // 2, "halves": width - 2}
 
     def table(*shape: int) -> Any:
@@ -89,6 +90,13 @@ def test_normed_heads(form: str, key_heads: int, width: int, batch: int, dtype: 
     )
 
 
+@each("form", FORMS)
+def test_options(form: str, target: Target) -> None:
+    options = (4, 2.5, weight(4), weight(4, low=0, high=1))
+    case = arguments(form, 4, 4 if form == "pairs" else 2, options=options)
+    check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target)
+
+
 @pytest.mark.parametrize("form", ["neighbours", "halves"])
 def test_decoding_takes_no_new_plan(form: str, target: Target) -> None:
     steps = range(CAPACITY)
@@ -97,10 +105,11 @@ def test_decoding_takes_no_new_plan(form: str, target: Target) -> None:
 
 
 def test_caches_and_tables_of_another_type(target: Target) -> None:
-    q, k, v, form, *_, position, mask, causal, scale, _, _, _, _ = arguments("halves")
+    q, k, v, form, *_ = arguments("halves")
     tables = (weight(ROWS, 8, low=-1, high=1), weight(ROWS, 8, low=-1, high=1))
     caches = (weight(1, CAPACITY, 2, 8, dtype="f16"), weight(1, CAPACITY, 2, 8, dtype="f16"))
-    case = (q, k, v, form, *tables, Symbol("t"), None, *caches, position, mask, causal, scale, *NO_NORMS)
+    rest = (Symbol("p"), None, True, None, *NO_OPTIONS, *NO_NORMS)
+    case = (q, k, v, form, *tables, Symbol("t"), None, *caches, *rest)
     check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target, tolerance=5e-3)
 
 

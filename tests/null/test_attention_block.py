@@ -16,6 +16,7 @@ from pteron.plan import Advance, Compiled
 
 pytestmark = pytest.mark.rewrites
 ROPE, SDPA = "et_vk.apply_rotary_emb_hf.default", "sdpa_with_kv_cache.default"
+OPTIONED = "pteron.attention.default"
 BLOCK, TURNED = "pteron.attention_q4", "pteron.rope_sdpa"
 HEADS, KEY_HEADS, WIDTH, CAPACITY = 4, 2, 16, 600
 NVIDIA = replace(GPU, invocations_max=1024)
@@ -24,21 +25,25 @@ NVIDIA = replace(GPU, invocations_max=1024)
 class Layer(Products):
     """A layer's attention: three steps at most, four heads of sixteen, two of keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: tuple[Any, ...] | None = None) -> None:
         super().__init__()
         self.position = self.symbol()
+        self.options = options
 
     def heads(self, x: Tensor) -> Tensor:
         return self.view(x, 1, x.shape_max[1], x.shape_max[2] // WIDTH, WIDTH)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What queries see after a rotation; all are heads."""
+        """What queries see after a rotation, with the layer's options; all are heads."""
         tables = (self.constant(CAPACITY, WIDTH), self.constant(CAPACITY, WIDTH))
         turned = self.tensor(*q.shape_max), self.tensor(*k.shape_max)
         self.node(ROPE, q, k, *tables, self.position, self.list(*turned))
         caches = [self.constant(1, CAPACITY, KEY_HEADS, WIDTH) for _ in range(2)]
         out = self.tensor(*q.shape_max)
-        self.node(SDPA, *turned, v, *caches, self.position, 1, None, 0.0, True, None, out)
+        if self.options is None:
+            self.node(SDPA, *turned, v, *caches, self.position, 1, None, 0.0, True, None, out)
+        else:
+            self.node(OPTIONED, *turned, v, *caches, self.position, *self.options, out)
         return out
 
     def block(self, x: Tensor | None = None, order: str = "qkv", *, is_int8: bool = False) -> Tensor:
@@ -79,6 +84,20 @@ def test_a_whole_block() -> None:
     assert layer.launches(5, out) == THREE  # a context in one piece
     assert layer.launches(550, out) == THREE  # and in two
     assert layer.launches(550, out, steps=3) == THREE
+
+
+def test_a_block_with_options() -> None:
+    """A window bounds the splits of attention; sinks need its own merge."""
+    layer = Layer((None, 128, 50.0, None, None, None))
+    out = layer.product(joined(layer, layer.block(layer.norm(layer.x))))
+    assert layer.names(out) == [BLOCK]
+    assert layer.launches(5, out) == layer.launches(550, out) == THREE
+    layer = Layer()
+    layer.options = (None, None, None, layer.constant(HEADS), None, None)
+    out = layer.product(joined(layer, layer.block(layer.norm(layer.x))))
+    assert layer.names(out) == [BLOCK]
+    assert layer.launches(5, out) == THREE
+    assert layer.launches(550, out) == ["q4_digits", "attention_decode", "attention_merge", "q4_digits"]
 
 
 @pytest.mark.parametrize("order", ["qkv", "vqk"])

@@ -13,6 +13,7 @@ ROPE, HALVES, PAIRS = (f"et_vk.apply_rotary_emb{form}.default" for form in ("", 
 SLICE, CLONE, ADD = "aten.slice_copy.Tensor", "aten.clone.default", "aten.add.Tensor"
 NORM = "et_vk.rms_norm.default"
 SDPA, UPDATE = "sdpa_with_kv_cache.default", "update_cache.default"
+OPTIONED = "pteron.attention.default"
 FUSED, IN_PLACE = "pteron.rope_sdpa", "pteron.rope_slice"
 pytestmark = pytest.mark.rewrites
 
@@ -61,6 +62,20 @@ def test_a_layer() -> None:
     layer = Layer()
     layer.rotated()
     assert layer.calls() == [FUSED]
+
+
+def test_attention_with_options() -> None:
+    """With a window; but a rotation does not write values of another width."""
+    for width, calls in ((8, [FUSED]), (4, [IN_PLACE, OPTIONED])):
+        layer = Layer()
+        layer.slices()
+        layer.rope()
+        layer.v, out = layer.sketch.tensor(1, 5, 2, width), layer.sketch.tensor(1, 5, 4, width)
+        caches = (layer.sketch.constant(1, 32, 2, 8), layer.sketch.constant(1, 32, 2, width))
+        rest = (layer.position, None, 7, None, None, None, None)
+        layer.sketch.node(OPTIONED, layer.turned_q, layer.turned_k, layer.v, *caches, *rest, out)
+        layer.out = out
+        assert layer.calls() == calls
 
 
 def test_copies_of_slices() -> None:

@@ -33,6 +33,11 @@ def test_a_line() -> None:
     assert parse("-> out").inputs == ()
 
 
+def test_a_tensor_that_is_changed_or_missing() -> None:
+    (found,) = parse("cache!? -> out").inputs
+    assert (found.name, found.kind, found.optional, found.mutated) == ("cache", "tensor", True, True)
+
+
 def test_ignored_arguments_are_no_inputs() -> None:
     signature = parse("self dtype:ignored dim:int -> out")
     assert [found.name for found in signature.arguments] == ["self", "dtype", "dim"]
@@ -149,3 +154,4 @@ def test_files_may_not_call_operators_of_our_own() -> None:
     assert is_available("aten.mul.Tensor")
     assert not is_available("pteron.silu_mul")
     assert is_available("pteron.silu_mul", to_internal=True)
+    assert is_available("pteron.attention.default")  # of generated programs

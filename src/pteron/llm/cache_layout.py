@@ -3,8 +3,8 @@ has other state.
 
 A cache has the shape [1, context, heads, width], one row per token. The token at position p writes row p and
 reads no later row. So the rows before a position are the complete state of the sequence up to there, and can
-be copied to another sequence or written to a file. This does not hold for ring buffers, sliding windows and
-other state.
+be copied to another sequence or written to a file. Attention with a sliding window keeps all rows too. This
+does not hold for ring buffers and other state.
 """
 
 from __future__ import annotations

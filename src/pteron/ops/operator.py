@@ -47,8 +47,9 @@ class Operator:
 
     @property
     def is_internal(self) -> bool:
-        """Whether only Pteron itself may call it: rewrites make such calls, files cannot."""
-        return self.name.startswith("pteron.")
+        """Whether only Pteron itself may call it: rewrites make such calls, files cannot. Those of generated
+        programs end in `.default`."""
+        return self.name.startswith("pteron.") and not self.name.endswith(".default")
 
     def dispatches(
         self, inputs: Sequence[object], outputs: Sequence[object], target: Target

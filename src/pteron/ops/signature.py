@@ -2,9 +2,9 @@
 
     "self dim:ints? keepdim:bool dtype:ignored -> out"
 
-A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place. An `ignored`
-argument may be anything and is not passed to the operator's functions. The names are the schema's; the
-exporter stores every argument by position, defaults included.
+A bare name is a tensor, `?` allows None, `!` marks a tensor that the operator changes in place, `!?` one
+that may be None. An `ignored` argument may be anything and is not passed to the operator's functions. The
+names are the schema's; the exporter stores every argument by position, defaults included.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _argument(word: str) -> Argument:
     kind = kind.rstrip("?!") or "tensor"
     if kind not in _KINDS:
         raise ValueError(f"unknown kind {kind!r} in {word!r}")
-    return Argument(name.rstrip("?!"), kind, optional=word.endswith("?"), mutated=word.endswith("!"))
+    marks = word[len(word.rstrip("?!")) :]
+    return Argument(name.rstrip("?!"), kind, optional="?" in marks, mutated="!" in marks)
 
 
 def conform(argument: Argument, value: Value) -> Value:

@@ -17,19 +17,32 @@ def attend(
     mask: torch.Tensor | None,
     scale: float | None,
     causal_from: int | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    slopes: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """softmax(scale · q·kᵀ + mask) · v of [batch, heads, steps, width], where heads may share keys. A
-    query at step s sees the keys up to `causal_from` + s, or all of them."""
+    query at step s sees the keys up to `causal_from` + s, or all of them; with a window, the last of these.
+    A soft cap bounds the scores. Slopes, one per head, lower them with the distance of a key (ALiBi). A sink
+    is a score per head that takes its part of the softmax, but has no value."""
     shared = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
     scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     steps, context = scores.shape[-2:]
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
     if causal_from is not None:
-        last = torch.arange(steps)[:, None] + causal_from
-        scores = scores.masked_fill(torch.arange(context)[None] > last, -math.inf)
+        ahead = torch.arange(context)[None] - torch.arange(steps)[:, None] - causal_from
+        if slopes is not None:
+            scores = scores + slopes[:, None, None] * ahead
+        scores = scores.masked_fill((ahead > 0) | (ahead <= -(window or math.inf)), -math.inf)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return torch.softmax(scores, -1) @ v
+    if sinks is None:
+        return torch.softmax(scores, -1) @ v
+    columns = sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
+    return torch.softmax(torch.cat((scores, columns), -1), -1)[..., :-1] @ v
 
 
 def attend_steps_first(q: Any, k: Any, v: Any, *rest: Any) -> torch.Tensor:
@@ -60,6 +73,21 @@ def sdpa_with_cache(
     k_cache[:, start:end], v_cache[:, start:end] = k, v
     seen = k_cache[:, :end], v_cache[:, :end]
     return attend_steps_first(q, *seen, mask, scale, start if causal else None)
+
+
+@reference("pteron.attention.default")
+def attention(
+    q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, start: int, scale: Any, *options: Any
+) -> torch.Tensor:
+    """The same with a window, a soft cap, sinks and slopes. Without values, they are columns of the keys."""
+    *options_of_softmax, value_width = options
+    end = start + k.shape[1]
+    k_cache[:, start:end] = k
+    if v is None:
+        v_cache = k_cache[..., :value_width]
+    else:
+        v_cache[:, start:end] = v
+    return attend_steps_first(q, k_cache[:, :end], v_cache[:, :end], None, scale, start, *options_of_softmax)
 
 
 @reference("update_cache.default")

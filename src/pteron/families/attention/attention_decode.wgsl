@@ -3,10 +3,12 @@
 //! use butterfly
 //! use store_split
 //! use contexts
-//! loops: ceil(ceil(context, splits), KEYS * UNROLL) * (1 + QUADS + UNROLL * (6 + 3 * QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * QUADS + ceil(WIDTH, WORKGROUP) * (1 + SUBGROUPS)
+//! use window
+//! use softcap
+//! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS * UNROLL) * (1 + VALUE_QUADS + UNROLL * (6 + max(QUADS, VALUE_QUADS) + QUADS + VALUE_QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * VALUE_QUADS + ceil(VALUE_WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
-//! extent v: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent v: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_WIDTH
 //! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to
@@ -22,10 +24,13 @@ alias K = f32;
 alias M = f32;
 const WORKGROUP = 256u;
 const UNROLL = 4u; // keys that a group loads at once
-const WIDTH = 64u; // elements per head, a multiple of 4
+const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
+const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
-const ALL = WIDTH / 4u; // vec4s per head
-const QUADS = (ALL + LANES - 1u) / LANES; // vec4s of a head per lane
+const ALL = WIDTH / 4u; // vec4s per key
+const QUADS = (ALL + LANES - 1u) / LANES; // vec4s of a key per lane
+const ALL_VALUES = VALUE_WIDTH / 4u;
+const VALUE_QUADS = (ALL_VALUES + LANES - 1u) / LANES;
 const KEYS = WORKGROUP / LANES; // keys that a workgroup scores at once
 const SUBGROUPS = WORKGROUP / SUBGROUP;
 const KEPT = (4u + SUBGROUP / LANES - 1u) / (SUBGROUP / LANES); // queries per lane after over_groups: 4, 2 or 1
@@ -59,7 +64,7 @@ struct Params {
 
 var<workgroup> tops: array<f32, SUBGROUPS * 4u>; // the greatest score of each (subgroup, query)
 var<workgroup> totals: array<f32, SUBGROUPS * 4u>;
-var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 4u * ALL>;
+var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 4u * ALL_VALUES>;
 
 fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
@@ -71,16 +76,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let batch = (params.first + group.y) / params.chunks / params.key_heads;
   let row = 4u * ((params.first + group.y) % params.chunks); // row of the first query
   let context = keys_of(batch);
-  let length = (context + params.splits - 1u) / params.splits;
-  let first = min(split * length, context);
+  var first_end = context; // one past the last key that the first step sees
+  if (CAUSAL) { first_end = u32(params.start) + 1u; }
+  let low = first_seen(first_end);
+  let length = (context - low + params.splits - 1u) / params.splits;
+  let first = min(low + split * length, context);
   let end = min(first + length, context);
 
   // The query whose scores this lane receives; rows are ordered by head, then by step.
   let query_row = min(row + lane % 4u, params.rows - 1u);
   let step = query_row % params.steps;
   let head = key_head * params.heads_per_key + query_row / params.steps;
-  var seen = end;
+  var seen = context; // one past its last key
   if (CAUSAL) { seen = min(seen, u32(params.start) + step + 1u); }
+  let oldest = first_seen(seen);
+  seen = min(seen, end);
 
   var query: array<mat4x4<f32>, QUADS>; // a column for each query
   for (var e = 0u; e < QUADS; e++) {
@@ -97,16 +107,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) / 4u;
   var most = LOWEST;
   var total = 0.0;
-  var gathered: array<mat4x4<f32>, QUADS>; // a column for each query
+  var gathered: array<mat4x4<f32>, VALUE_QUADS>; // a column for each query
   for (var base = first; base < end; base += KEYS * UNROLL) {
     var keys: array<vec4<f32>, UNROLL * QUADS>;
-    var values: array<vec4<f32>, UNROLL * QUADS>;
+    var values: array<vec4<f32>, UNROLL * VALUE_QUADS>;
     for (var u = 0u; u < UNROLL; u++) {
       let key = min(base + u * KEYS + local / LANES, context - 1u);
-      for (var e = 0u; e < QUADS; e++) {
-        let quad = min(e * LANES + lane, ALL - 1u);
-        keys[u * QUADS + e] = vec4<f32>(k[k_base + key * (params.k_strides.y / 4u) + quad]);
-        values[u * QUADS + e] = vec4<f32>(v[v_base + key * (params.v_strides.y / 4u) + quad]);
+      for (var e = 0u; e < max(QUADS, VALUE_QUADS); e++) {
+        if (e < QUADS) {
+          let quad = min(e * LANES + lane, ALL - 1u);
+          keys[u * QUADS + e] = vec4<f32>(k[k_base + key * (params.k_strides.y / 4u) + quad]);
+        }
+        if (e < VALUE_QUADS) {
+          let quad = min(e * LANES + lane, ALL_VALUES - 1u);
+          values[u * VALUE_QUADS + e] = vec4<f32>(v[v_base + key * (params.v_strides.y / 4u) + quad]);
+        }
       }
     }
     var scores: array<f32, UNROLL>; // of this lane's query
@@ -115,21 +130,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var products = vec4(0.0); // one for each query
       for (var e = 0u; e < QUADS; e++) { products += keys[u * QUADS + e] * query[e]; }
       let key = base + u * KEYS + local / LANES;
-      let score = own_sum(products, lane) + bias(vec4(batch, head, step, min(key, context - 1u)));
-      scores[u] = select(minus_infinity(), score, key < seen);
+      let score = capped(own_sum(products, lane)) + bias(vec4(batch, head, step, min(key, context - 1u)));
+      scores[u] = select(minus_infinity(), score, key >= oldest && key < seen);
       raised = max(raised, scores[u]);
     }
     let shrink = exp(most - raised);
     most = raised;
     total *= shrink;
     let shrinks = of_all(shrink, local);
-    for (var e = 0u; e < QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
+    for (var e = 0u; e < VALUE_QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
       let weights_of = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
       total += weights_of;
       let weights = of_all(weights_of, local);
-      for (var e = 0u; e < QUADS; e++) {
-        let value = values[u * QUADS + e];
+      for (var e = 0u; e < VALUE_QUADS; e++) {
+        let value = values[u * VALUE_QUADS + e];
         gathered[e] += mat4x4(value * weights.x, value * weights.y, value * weights.z, value * weights.w);
       }
     }
@@ -147,28 +162,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   total *= shrink;
   for (var apart = LANES; apart < SUBGROUP; apart *= 2u) { total += swapped(total, apart); }
   if (local % SUBGROUP < 4u) { totals[subgroup * 4u + lane] = total; }
-  for (var e = 0u; e < QUADS; e++) {
+  for (var e = 0u; e < VALUE_QUADS; e++) {
     let quad = e * LANES + lane;
     var met = over_groups(scaled(gathered[e], shrinks), local);
-    if (quad < ALL && local % SUBGROUP < 4u * LANES / KEPT) {
+    if (quad < ALL_VALUES && local % SUBGROUP < 4u * LANES / KEPT) {
       //! unroll
-      for (var r = 0u; r < KEPT; r++) { sums[(subgroup * 4u + first_kept(local) + r) * ALL + quad] = met[r]; }
+      for (var r = 0u; r < KEPT; r++) { sums[(subgroup * 4u + first_kept(local) + r) * ALL_VALUES + quad] = met[r]; }
     }
   }
   workgroupBarrier();
-  for (var i = local; i < 4u * ALL; i += WORKGROUP) {
-    let order = row + i / ALL;
-    let quad = i % ALL;
+  for (var i = local; i < 4u * ALL_VALUES; i += WORKGROUP) {
+    let query = i / ALL_VALUES;
+    let quad = i % ALL_VALUES;
     var values = vec4(0.0);
     var weights = 0.0;
     var greatest = LOWEST;
     for (var s = 0u; s < SUBGROUPS; s++) {
-      values += sums[(s * 4u + i / ALL) * ALL + quad];
-      weights += totals[s * 4u + i / ALL];
-      greatest = max(greatest, tops[s * 4u + i / ALL]);
+      values += sums[(s * 4u + query) * ALL_VALUES + quad];
+      weights += totals[s * 4u + query];
+      greatest = max(greatest, tops[s * 4u + query]);
     }
-    if (order < params.rows) {
-      store_result(group.y / params.chunks * params.rows + order, split, quad, values, greatest, weights);
+    if (row + query < params.rows) {
+      store_result(group.y / params.chunks * params.rows + row + query, split, quad, values, greatest, weights);
     }
   }
 }

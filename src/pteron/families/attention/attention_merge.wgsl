@@ -9,7 +9,7 @@
 // element of one query.
 alias R = f32;
 const WORKGROUP = 64u;
-const WIDTH = 64u;
+const WIDTH = 64u; // elements of a value
 
 struct Params {
   count: u32, // elements of the queries in `parts`
@@ -36,5 +36,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let batch = query / params.steps / params.heads;
   let used = min((keys_of(batch) + params.split - 1u) / params.split, params.splits);
   let base = i / WIDTH * params.splits * (WIDTH + 4u);
-  out[dot(vec3(batch, step, head), params.out_strides) + i % WIDTH] = R(merged_element(base, used, i % WIDTH));
+  out[dot(vec3(batch, step, head), params.out_strides) + i % WIDTH] = R(merged_element(base, used, i % WIDTH, head));
 }

@@ -1,6 +1,8 @@
 //! use index
 //! use nan
 //! use contexts
+//! use window
+//! use softcap
 //! loops: WIDTH
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
@@ -12,12 +14,13 @@
 // software adapters. attention_values.wgsl reads the scores.
 //
 // Tensors are addressed by the strides of (batch, step, head); a head's elements are contiguous. Scores are
-// [slots, keys], one query per slot. Keys that none of the four queries sees are not written.
+// [slots, keys], one query per slot, from the first key on that the first of the four queries sees. Keys that none
+// of them sees are not written.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
 const WORKGROUP = 64u;
-const WIDTH = 64u; // elements per head
+const WIDTH = 64u; // elements of a query and of a key
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
@@ -47,20 +50,21 @@ fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_stride
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
-  let key = 4u * (i % (params.keys / 4u));
+  let column = 4u * (i % (params.keys / 4u));
   let slot = 4u * (i / (params.keys / 4u));
   if (slot >= params.slots) { return; }
   let key_head = (params.first + slot) / params.pitch % params.key_heads;
   let batch = (params.first + slot) / params.pitch / params.key_heads;
   let context = keys_of(batch);
-  if (key >= context) { return; }
+  if (column >= context) { return; }
   let last = params.heads_per_key * params.steps - 1u;
   let order = min((params.first + slot) % params.pitch + vec4(0u, 1u, 2u, 3u), vec4(last));
   let steps = order / params.heads_per_key;
   let heads = key_head * params.heads_per_key + order % params.heads_per_key;
   var seen = vec4(i32(context)); // one past the last key that each query sees
   if (CAUSAL) { seen = min(seen, params.start + vec4<i32>(steps) + 1); }
-  if (key >= u32(seen.w)) { return; } // the last query sees the most keys
+  let key = first_seen(u32(seen.x)) + column; // the first query sees the oldest keys
+  if (key >= u32(seen.w)) { return; } // and the last query the newest
 
   let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
   let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
@@ -74,10 +78,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     sums[2] += f32(q[q_base.z + d]) * column;
     sums[3] += f32(q[q_base.w + d]) * column;
   }
-  store_score(slot, key, seen.x, sums[0] * params.scale + biases(batch, heads.x, steps.x, keys));
-  store_score(slot + 1u, key, seen.y, sums[1] * params.scale + biases(batch, heads.y, steps.y, keys));
-  store_score(slot + 2u, key, seen.z, sums[2] * params.scale + biases(batch, heads.z, steps.z, keys));
-  store_score(slot + 3u, key, seen.w, sums[3] * params.scale + biases(batch, heads.w, steps.w, keys));
+  let a = four_capped(sums[0] * params.scale) + biases(batch, heads.x, steps.x, keys);
+  store_score(slot, column, key, seen.x, a);
+  let b = four_capped(sums[1] * params.scale) + biases(batch, heads.y, steps.y, keys);
+  store_score(slot + 1u, column, key, seen.y, b);
+  let c = four_capped(sums[2] * params.scale) + biases(batch, heads.z, steps.z, keys);
+  store_score(slot + 2u, column, key, seen.z, c);
+  let d = four_capped(sums[3] * params.scale) + biases(batch, heads.w, steps.w, keys);
+  store_score(slot + 3u, column, key, seen.w, d);
 }
 
 // The mask's values for four keys.
@@ -91,9 +99,11 @@ fn biases(batch: u32, head: u32, step: u32, keys: vec4<u32>) -> vec4<f32> {
 }
 
 // Write the scores of four keys.
-fn store_score(slot: u32, key: u32, seen: i32, found: vec4<f32>) {
-  let shown = select(vec4(minus_infinity()), found, i32(key) + vec4(0, 1, 2, 3) < vec4(seen));
-  let at = slot * params.keys + key;
+fn store_score(slot: u32, column: u32, key: u32, seen: i32, found: vec4<f32>) {
+  let keys = i32(key) + vec4(0, 1, 2, 3);
+  let is_seen = (keys < vec4(seen)) & (keys >= vec4(i32(first_seen(u32(seen)))));
+  let shown = select(vec4(minus_infinity()), found, is_seen);
+  let at = slot * params.keys + column;
   scores[at] = shown.x;
   scores[at + 1u] = shown.y;
   scores[at + 2u] = shown.z;

@@ -2,25 +2,28 @@
 //! use nan
 //! use rows
 //! use contexts
-//! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(WIDTH, LANES) * (LANES + 1) + 2 * LANES
+//! use window
+//! use softcap
+//! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(VALUE_WIDTH, LANES) * (LANES + 1) + 2 * LANES
 //! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
-//! extent v: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + WIDTH
+//! extent v: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_WIDTH
 //! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-//! extent parts: ((groups[1] - 1) * splits + groups[0]) * (WIDTH + 4)
+//! extent parts: ((groups[1] - 1) * splits + groups[0]) * (VALUE_WIDTH + 4)
 // softmax(scale · q·kᵀ + bias) · v over a split of LANES keys. One workgroup computes one query of one head over
 // one split: each lane scores one key, then adds up every LANES-th element of the weighted values. For each
 // (query, split) it writes the partial results that lib/merge_splits.wgsl merges.
 alias Q = f32;
 alias K = f32;
 alias M = f32;
-const WIDTH = 64u; // elements per head, a multiple of 4
+const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
+const VALUE_WIDTH = WIDTH; // of a value
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
   first: u32, // first query of this launch, counted over batch, heads and steps
-  splits: u32, // per query; splits past the context are not written
+  splits: u32, // per query; splits past the context are not written unless there is a window
   steps: u32,
   heads: u32,
   heads_per_key: u32, // query heads that share a key head
@@ -53,13 +56,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let head = i / params.steps % params.heads;
   let batch = i / params.steps / params.heads;
   let context = keys_of(batch);
-  if (split * LANES >= context) { return; }
+  if (WINDOW == 0u && split * LANES >= context) { return; }
   let q_base = dot(vec3(batch, step, head), params.q_strides);
   let k_base = dot(vec3(cache_of(batch), 0u, head / params.heads_per_key), params.k_strides);
   let v_base = dot(vec3(cache_of(batch), 0u, head / params.heads_per_key), params.v_strides);
   var seen = i32(context);
   if (CAUSAL) { seen = min(seen, params.start + i32(step) + 1); }
-  let first = split * LANES;
+  let first = first_seen(u32(seen)) + split * LANES;
   let count = u32(clamp(seen - i32(first), 0, i32(LANES)));
 
   for (var d = lane; d < WIDTH / 4u; d += LANES) {
@@ -74,15 +77,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (inside) {
     var sum = vec4(0.0);
     for (var d = 0u; d < WIDTH / 4u; d++) { sum += query[d] * vec4<f32>(k[k_row + d]); }
-    score = dot(sum, vec4(1.0)) + bias(vec4(batch, head, step, key));
+    score = capped(dot(sum, vec4(1.0))) + bias(vec4(batch, head, step, key));
   }
   let most = max(row_max(score, lane), LOWEST); // finite even if every key is masked
   let weights_of = select(0.0, exp(score - most), inside && !is_masked(score));
   weights[lane] = weights_of;
   let total = row_sum(weights_of, lane);
   workgroupBarrier();
-  let base = (group.y * params.splits + split) * (WIDTH + 4u);
-  for (var d = lane; d < WIDTH; d += LANES) {
+  let base = (group.y * params.splits + split) * (VALUE_WIDTH + 4u);
+  for (var d = lane; d < VALUE_WIDTH; d += LANES) {
     // Keys past the end have weight 0. They are included so that the loop has a constant length, which lets the
     // compiler issue several loads at once.
     var sum = 0.0;
@@ -93,7 +96,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     parts[base + d] = sum;
   }
   if (lane == 0u) {
-    parts[base + WIDTH] = most;
-    parts[base + WIDTH + 1u] = total;
+    parts[base + VALUE_WIDTH] = most;
+    parts[base + VALUE_WIDTH + 1u] = total;
   }
 }

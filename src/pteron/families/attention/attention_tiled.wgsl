@@ -2,10 +2,12 @@
 //! use nan
 //! use row_reduce
 //! use store_split
-//! loops: ceil(ceil(context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
+//! use window
+//! use softcap
+//! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * VALUE_QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
 //! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
-//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + WIDTH
+//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_WIDTH
 //! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered by
 // step, then by head. A workgroup computes ROWS rows and processes their context in tiles of KEYS keys. In
@@ -21,12 +23,14 @@ alias M = f32;
 const ROWS = 64u;
 const KEYS = 64u;
 const WORKGROUP = ROWS * KEYS / 16u;
-const WIDTH = 64u; // elements per head, a multiple of 4
+const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
+const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
+const VALUE_QUADS = VALUE_WIDTH / 4u;
 const ROW_QUADS = ROWS / 4u;
 const KEY_QUADS = KEYS / 4u;
-const OUT_QUADS = (QUADS + KEY_QUADS - 1u) / KEY_QUADS; // maximum of output vec4s per row of an invocation
+const OUT_QUADS = (VALUE_QUADS + KEY_QUADS - 1u) / KEY_QUADS; // maximum of output vec4s per row of an invocation
 const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the weights
 
 struct Params {
@@ -54,7 +58,7 @@ struct Params {
 
 var<workgroup> queries: array<vec4<f32>, WIDTH * ROW_QUADS>; // [element][row]
 var<workgroup> tile: array<vec4<f32>, TILE>; // keys as [element][key], then weights as [key][row]
-var<workgroup> values: array<vec4<f32>, KEYS * QUADS>; // [key][element]
+var<workgroup> values: array<vec4<f32>, KEYS * VALUE_QUADS>; // [key][element]
 
 fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
@@ -71,16 +75,21 @@ fn main(
   let across = local % KEY_QUADS;
   let down = local / KEY_QUADS;
   let context = u32(params.context);
-  let length = (context + params.splits - 1u) / params.splits;
-  var end = min((split + 1u) * length, context);
+  let low = first_seen(seen_by(first)); // the first row sees the oldest keys
+  var high = context;
+  if (WINDOW > 0u) { high = seen_by(first + ROWS - 1u); }
+  let length = (high - low + params.splits - 1u) / params.splits;
+  var end = min(low + (split + 1u) * length, context);
   let last = index_of(first + ROWS - 1u, key_head, batch).y;
   if (CAUSAL) { end = min(end, u32(params.start) + last + 1u); }
-  let seen = min(vec4(end), vec4(
+  let ends = vec4(
     seen_by(first + 4u * down),
     seen_by(first + 4u * down + 1u),
     seen_by(first + 4u * down + 2u),
     seen_by(first + 4u * down + 3u),
-  ));
+  );
+  let seen = min(vec4(end), ends);
+  let oldest = vec4(first_seen(ends.x), first_seen(ends.y), first_seen(ends.z), first_seen(ends.w));
 
   for (var i = local; i < ROW_QUADS * QUADS; i += WORKGROUP) {
     let quad = i / ROW_QUADS;
@@ -104,7 +113,7 @@ fn main(
   var most = vec4(LOWEST);
   var total = vec4(0.0); // over the keys that this invocation scored
   var gathered: array<mat4x4<f32>, OUT_QUADS>; // a column for each row
-  for (var base = split * length; base < end; base += KEYS) {
+  for (var base = low + split * length; base < end; base += KEYS) {
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
       let quad = i / KEY_QUADS;
       let key = i % KEY_QUADS;
@@ -120,8 +129,8 @@ fn main(
       tile[(4u * quad + 2u) * KEY_QUADS + key] = turned[2];
       tile[(4u * quad + 3u) * KEY_QUADS + key] = turned[3];
     }
-    for (var i = local; i < KEYS * QUADS; i += WORKGROUP) {
-      values[i] = vec4<f32>(v[v_base + min(base + i / QUADS, context - 1u) * v_step + i % QUADS]);
+    for (var i = local; i < KEYS * VALUE_QUADS; i += WORKGROUP) {
+      values[i] = vec4<f32>(v[v_base + min(base + i / VALUE_QUADS, context - 1u) * v_step + i % VALUE_QUADS]);
     }
     workgroupBarrier();
     var scores = mat4x4<f32>(); // a column for each row
@@ -135,10 +144,10 @@ fn main(
     }
     let key = base + 4u * across;
     let row = first + 4u * down;
-    scores[0] = shown(scores[0], seen.x, index_of(row, key_head, batch), key);
-    scores[1] = shown(scores[1], seen.y, index_of(row + 1u, key_head, batch), key);
-    scores[2] = shown(scores[2], seen.z, index_of(row + 2u, key_head, batch), key);
-    scores[3] = shown(scores[3], seen.w, index_of(row + 3u, key_head, batch), key);
+    scores[0] = shown(scores[0], oldest.x, seen.x, index_of(row, key_head, batch), key);
+    scores[1] = shown(scores[1], oldest.y, seen.y, index_of(row + 1u, key_head, batch), key);
+    scores[2] = shown(scores[2], oldest.z, seen.z, index_of(row + 2u, key_head, batch), key);
+    scores[3] = shown(scores[3], oldest.w, seen.w, index_of(row + 3u, key_head, batch), key);
     let tops = vec4(greatest(scores[0]), greatest(scores[1]), greatest(scores[2]), greatest(scores[3]));
     let raised = max(most, greatest_of_rows(tops, local));
     let shrink = exp(most - raised);
@@ -165,7 +174,7 @@ fn main(
     for (var c = 0u; c < KEYS; c++) {
       let four_rows = tile[c * ROW_QUADS + down];
       for (var e = 0u; e < OUT_QUADS; e++) {
-        let value = values[c * QUADS + min(across + e * KEY_QUADS, QUADS - 1u)];
+        let value = values[c * VALUE_QUADS + min(across + e * KEY_QUADS, VALUE_QUADS - 1u)];
         gathered[e][0] += four_rows.x * value;
         gathered[e][1] += four_rows.y * value;
         gathered[e][2] += four_rows.z * value;
@@ -183,7 +192,7 @@ fn main(
     let query = (batch * params.heads + index.z) * params.steps + index.y;
     for (var e = 0u; e < OUT_QUADS; e++) {
       let quad = across + e * KEY_QUADS;
-      if (quad < QUADS) { store_result(query, split, quad, gathered[e][r], most[r], totals[r]); }
+      if (quad < VALUE_QUADS) { store_result(query, split, quad, gathered[e][r], most[r], totals[r]); }
     }
   }
 }
@@ -206,7 +215,7 @@ fn seen_by(row: u32) -> u32 {
 }
 
 // The scores of a row for four keys with the mask added; -∞ for keys that the row does not see.
-fn shown(scores: vec4<f32>, seen: u32, index: vec3<u32>, key: u32) -> vec4<f32> {
+fn shown(scores: vec4<f32>, oldest: u32, seen: u32, index: vec3<u32>, key: u32) -> vec4<f32> {
   let keys = key + vec4(0u, 1u, 2u, 3u);
   let known = min(keys, vec4(u32(params.context) - 1u));
   let biases = vec4(
@@ -215,7 +224,8 @@ fn shown(scores: vec4<f32>, seen: u32, index: vec3<u32>, key: u32) -> vec4<f32> 
     bias(vec4(index.xzy, known.z)),
     bias(vec4(index.xzy, known.w)),
   );
-  return select(vec4(minus_infinity()), scores + biases, keys < vec4(seen));
+  let is_seen = (keys >= vec4(oldest)) & (keys < vec4(seen));
+  return select(vec4(minus_infinity()), four_capped(scores) + biases, is_seen);
 }
 
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }

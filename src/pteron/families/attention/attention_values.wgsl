@@ -2,8 +2,11 @@
 //! use masked
 //! use nan
 //! use contexts
+//! use window
+//! use sinks
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
+//! extent sinks: key_heads * heads_per_key
 //! extent v: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
@@ -13,7 +16,7 @@
 alias K = f32;
 alias R = f32;
 const WORKGROUP = 64u;
-const WIDTH = 64u; // elements per head
+const WIDTH = 64u; // elements of a value
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
@@ -47,14 +50,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let order = (params.first + slot) % params.pitch;
   let last = params.heads_per_key * params.steps - 1u;
   let context = keys_of(batch);
-  var end = i32(min(context, params.keys)); // one past the last key that the last query sees
-  if (CAUSAL) { end = min(end, params.start + i32(min(order + 3u, last) / params.heads_per_key) + 1); }
+  var ends = vec2(i32(context)); // one past the last key that the first and the last query see
+  if (CAUSAL) {
+    let steps = vec2(order, min(order + 3u, last)) / params.heads_per_key;
+    ends = min(ends, params.start + vec2<i32>(steps) + 1);
+  }
+  let first = first_seen(u32(ends.x)); // key of the first score
+  let count = min(u32(ends.y) - first, params.keys);
 
   let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
   var most = vec4(LOWEST);
   var total = vec4(0.0);
   var gathered = mat4x4<f32>(); // a column for each query
-  for (var key = 0u; key < u32(end); key += 4u) {
+  for (var key = 0u; key < count; key += 4u) {
     let a = scores_of(slot, key);
     let b = scores_of(slot + 1u, key);
     let c = scores_of(slot + 2u, key);
@@ -67,7 +75,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       weights_of(c, raised.z),
       weights_of(d, raised.w),
     );
-    let rows = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * params.v_strides.y;
+    let rows = min(first + key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * params.v_strides.y;
     // A column for each key.
     let values = mat4x4(
       values_at(v_base + rows.x),
@@ -88,7 +96,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let step = (order + query) / params.heads_per_key;
     let head = key_head * params.heads_per_key + (order + query) % params.heads_per_key;
     let base = dot(vec3(batch, step, head), params.out_strides);
-    let mean = select(gathered[query] / total[query], vec4(nan()), total[query] == 0.0);
+    let sum = with_sink(total[query], most[query], head);
+    let mean = select(gathered[query] / sum, vec4(nan()), sum == 0.0);
     for (var e = 0u; e < 4u; e++) {
       if (columns[e] < WIDTH) { out[base + columns[e]] = R(mean[e]); }
     }

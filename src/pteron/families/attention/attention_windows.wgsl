@@ -22,6 +22,7 @@
 const HEADS = 8u; // query heads
 const KEY_HEADS = 8u;
 const WIDTH = 64u; // elements per head
+const VALUE_WIDTH = WIDTH;
 const STEPS = 1u; // steps in q
 const ROWS = 1u; // queries per workgroup
 const SPAN = 64u; // keys that an array holds, a multiple of 4

@@ -1,4 +1,5 @@
-"""softmax(scale · q·kᵀ + mask) · v, by kernels chosen from the live shape and the device.
+"""softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen from the live shape and the
+device.
 
 For few queries, workgroups share the context in splits, which are merged; for many queries, tiles of the
 context pass through workgroup memory. Software adapters bind caches as uniform arrays (windows.py).
@@ -16,7 +17,8 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.attention import windows
-from pteron.families.attention.layouts import TILES, Decode, Tiles, context_bucket
+from pteron.families.attention.layouts import SCRATCH_BYTES, TILES, Decode, Tiles, chunks_of, context_bucket
+from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
@@ -31,7 +33,6 @@ BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to this many steps, splits of the context are faster than tiles of queries
 WORKGROUPS_BUSY = 256  # enough to keep a large device busy
 SPLIT_LEAST = 128  # minimum of keys in a split
-SCRATCH_BYTES = 1 << 25  # maximum of scratch memory between two kernels
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
 
@@ -45,11 +46,12 @@ class Attention:
     out: Operand
     context: AnyInt
     mask: Operand | None = None
-    scale: float | None = None
+    options: Options = PLAIN
     start: AnyInt = 0
     causal: bool = False
     heads_first: bool = False  # [batch, heads, steps, width] rather than [batch, steps, heads, width]
     places: Operand | None = None  # of batched rows: position and slot of each (batched_rows/attention.py)
+    value_width: int | None = None  # values are the first columns of `v`; None: all
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         if self.places is None:
@@ -59,13 +61,18 @@ class Attention:
         if self.q.numel == 0:
             return iter(())
         operands = self.q, self.k, self.v, self.out
-        is_plain = self.mask is None and self.places is None and not self.heads_first
+        is_plain = (
+            self.mask is self.places is None
+            and not self.heads_first
+            and self.options.are_plain
+            and self._value_width == self._width
+        )
         if is_plain and windows.suits(*operands, self.context, target):
             return windows.attend(*operands, self.context, self.start, self._scale, self.causal, target)
-        if target.is_cpu or self._width % 4:
+        if target.is_cpu or self._width % 4 or self._value_width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
-            layout = Decode.of(self._width, self.context, target)
+            layout = Decode.of(max(self._width, self._value_width), self._reach, target)
             return self._by_decoding(layout, target) if layout else self._by_splits(target)
         tiles = self._tiles(target)
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
@@ -76,9 +83,10 @@ class Attention:
         one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
-        if target.is_cpu or self._width % 4 or self._steps > STEPS_FEW or not is_long:
+        is_fit = self._width % 4 == 0 and self._steps <= STEPS_FEW and self.options.sinks is None
+        if target.is_cpu or not is_fit or not is_long:
             return None
-        layout = Decode.of(self._width, self.context, target, are_merged=True)
+        layout = Decode.of(self._width, self._reach, target, are_merged=True)
         if layout is None or not 1 < layout.splits <= splits_max:
             return None
         first, *others = self._by_decoding(layout, target)
@@ -102,8 +110,8 @@ class Attention:
         """Process queries that share a key head together, four at a time, over splits of the context."""
         rows = self._heads_per_key * self._steps
         chunks = -(-rows // 4)
-        floats = rows * layout.splits * (self._width + 4)
-        for first, count in _chunks(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
+        floats = rows * layout.splits * (self._value_width + 4)
+        for first, count in chunks_of(self._key_heads * self.q.shape[0], floats, target, chunks, multiple=1):
             yield from self._leaving(
                 layout.splits,
                 first * rows,
@@ -122,15 +130,17 @@ class Attention:
     ) -> Iterator[Dispatch]:
         """One dispatch that writes the result of some queries; or one for the splits of their context, then
         one that merges them."""
-        parts = Scratch(queries * splits * (self._width + 4)) if splits > 1 else None
+        parts = Scratch(queries * splits * (self._value_width + 4)) if splits > 1 else None
+        whole = {"use_store_split": "store_whole", **self.options.ending()}
         yield Dispatch(
-            by if parts else by.specialise(use_store_split="store_whole"),
+            by if parts else by.specialise(**whole),
             **self._queries(),
             **self._scored(),
             **self._valued(),
             **arguments,
             parts=parts,
             out=None if parts else self.out,
+            sinks=None if parts else self.options.sinks,
             out_strides=self._sizes(self.out.strides),
             first_query=first_query,
             queries=queries,
@@ -143,10 +153,11 @@ class Attention:
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """One workgroup per split of the context. The grid covers a bucket of contexts, so that the plan
         holds while the context grows; workgroups past the end of the context return at once."""
-        splits = -(-self._keys // LANES)
+        window = self.options.window
+        splits = -(-min(self._keys, window or self._keys) // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
-        for first, count in _chunks(self._count, splits * (self._width + 4), target):
-            parts = Scratch(count * splits * (self._width + 4))
+        for first, count in chunks_of(self._count, splits * (self._value_width + 4), target):
+            parts = Scratch(count * splits * (self._value_width + 4))
             yield Dispatch(
                 kernel("attention_split", **declarations),
                 **self._queries(),
@@ -159,23 +170,23 @@ class Attention:
                 heads_per_key=self._heads_per_key,
                 groups=(splits, count, 1),
             )
-            yield self._merge(parts, first, count, splits, split=LANES)
+            yield self._merge(parts, first, count, splits, split=1 if window else LANES)
 
     def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
         """Merge the splits of some queries, each of at least `split` keys."""
         return Dispatch(
-            kernel("attention_merge", WIDTH=self._width, **self._contexts()),
+            kernel("attention_merge", WIDTH=self._value_width, **self._contexts(), **self.options.ending()),
             **self._result(),
             places=self.places,
             parts=parts,
-            count=queries * self._width,
+            count=queries * self._value_width,
             first=first,
             splits=splits,
             split=split,
             context=self.context,
             steps=self._steps,
             heads=self._heads,
-            threads=queries * self._width,
+            threads=queries * self._value_width,
         )
 
     def _by_scores(self, target: Target) -> Iterator[Dispatch]:
@@ -184,9 +195,12 @@ class Attention:
         bucket of contexts."""
         pitch = -(-self._heads_per_key * self._steps // 4) * 4
         slots = pitch * self._key_heads * self.q.shape[0]
-        keys = -(-self._keys // 4) * 4
+        window = self.options.window
+        keys = (
+            -(-min(self._keys, window + 3 if window else self._keys) // 4) * 4
+        )  # of four neighbouring queries
         size = WORKGROUP_SOFTWARE if target.is_cpu else LANES
-        for first, count in _chunks(slots, keys, target):
+        for first, count in chunks_of(slots, keys, target):
             common: dict[str, Any] = {
                 **self._queries(),
                 "scores": Scratch(count * keys),
@@ -198,7 +212,7 @@ class Attention:
                 "heads_per_key": self._heads_per_key,
             }
             yield Dispatch(
-                kernel("attention_scores", **self._declarations(), WORKGROUP=size),
+                kernel("attention_scores", **self._scoring(), WORKGROUP=size),
                 **common,
                 **self._scored(),
                 threads=count // 4 * (keys // 4),
@@ -206,20 +220,28 @@ class Attention:
             yield Dispatch(
                 kernel(
                     "attention_values",
-                    WIDTH=self._width,
+                    WIDTH=self._value_width,
                     CAUSAL=self.causal,
                     WORKGROUP=size,
                     **self._contexts(),
+                    **self.options.seen(),
+                    **self.options.ending(),
                 ),
                 **common,
                 **self._valued(),
                 **self._result(),
-                threads=count // 4 * -(-self._width // 4),
+                threads=count // 4 * -(-self._value_width // 4),
             )
 
     # What the kernels take --------------------------------------------------------------------------
 
     def _declarations(self) -> dict[str, Any]:
+        """For kernels that take values too."""
+        wide = self._value_width != self._width
+        return {**self._scoring(), **({"VALUE_WIDTH": self._value_width} if wide else {})}
+
+    def _scoring(self) -> dict[str, Any]:
+        """For kernels that compute scores."""
         declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal, **self._contexts()}
         if self.mask is None:
             declarations["bias"] = "0.0"
@@ -227,7 +249,7 @@ class Attention:
             declarations["bias"] = (
                 "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"
             )
-        return declarations
+        return {**declarations, **self.options.declarations(self.places is not None)}
 
     def _contexts(self) -> dict[str, Any]:
         """Declarations for the cache of each batch and its number of keys."""
@@ -245,7 +267,7 @@ class Attention:
         return {
             "q": self.q,
             "k": self.k,
-            "mask": self.mask,
+            "mask": self.mask if self.options.slopes is None else self.options.slopes,
             "scale": self._scale,
             "q_strides": self._sizes(self.q.strides),
             "k_strides": self._sizes(self.k.strides),
@@ -258,12 +280,15 @@ class Attention:
 
     def _result(self) -> dict[str, Any]:
         """Binding and strides of the output."""
-        return {"out": self.out, "out_strides": self._sizes(self.out.strides)}
+        strides = self._sizes(self.out.strides)
+        return {"out": self.out, "out_strides": strides, "sinks": self.options.sinks}
 
     def _mask_strides(self) -> Shape:
-        return (
-            broadcast_strides(self.mask.shape, self._mask_shape()) if self.mask is not None else (0, 0, 0, 0)
-        )
+        if self.options.slopes is not None:
+            return (0, 1, 0, 0)
+        if self.mask is None:
+            return (0, 0, 0, 0)
+        return broadcast_strides(self.mask.shape, self._mask_shape())
 
     # Sizes ------------------------------------------------------------------------------------------
 
@@ -273,11 +298,16 @@ class Attention:
 
     @property
     def _scale(self) -> float:
-        return self.scale if self.scale is not None else self._width**-0.5
+        scale = self.options.scale
+        return scale if scale is not None else self._width**-0.5
 
     @property
     def _width(self) -> int:
         return self.q.shape[3]
+
+    @property
+    def _value_width(self) -> int:
+        return self.value_width or self.v.shape[3]
 
     @property
     def _steps(self) -> int:
@@ -297,10 +327,15 @@ class Attention:
 
     @property
     def _keys(self) -> int:
-        """The longest context that the plan is made for."""
+        """The most keys that the plan is made for."""
         if self.places is not None:
-            return int(self.context)
-        return min(bucket(self.context, BUCKET), self._sizes(self.k.shape)[1])
+            return int(self._reach)
+        return min(bucket(self._reach, BUCKET), self._sizes(self.k.shape)[1])
+
+    @property
+    def _reach(self) -> AnyInt:
+        """Keys that some query of the call sees."""
+        return self.options.reach(self.context, self._steps)
 
     def _mask_shape(self) -> Shape:
         return (self.q.shape[0], self._heads, self._steps, int(self.context))
@@ -321,10 +356,10 @@ class Attention:
             tiles = tiles.halved()
         splits = WORKGROUPS_BUSY // math.prod(self._tiled(tiles))
         if splits > 1:
-            floats = self._count * (self._width + 4)
+            floats = self._count * (self._value_width + 4)
             splits = min(
                 splits,
-                context_bucket(self.context) // SPLIT_LEAST,
+                context_bucket(self._reach) // SPLIT_LEAST,
                 min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats),
                 target.workgroups_max // self.q.shape[0],
             )
@@ -332,11 +367,12 @@ class Attention:
 
     def _fits(self, tiles: Tiles, target: Target) -> bool:
         """Whether a device has the workgroups, memory and loops for tiles."""
-        module = compose(kernel("attention_tiled", WIDTH=self._width, **tiles.declarations))
+        wide = {} if self._value_width == self._width else {"VALUE_WIDTH": self._value_width}
+        module = compose(kernel("attention_tiled", WIDTH=self._width, **wide, **tiles.declarations))
         assert module.statements.loops is not None
         loops = module.statements.loops.value({"context": self._keys, "splits": 1})
         return (
-            tiles.bytes_needed(self._width) <= target.workgroup_bytes_max
+            tiles.bytes_needed(self._width, self._value_width) <= target.workgroup_bytes_max
             and tiles.workgroup <= target.invocations_max
             and max(self._tiled(tiles)) <= target.workgroups_max
             and not 0 < target.loop_max < loops
@@ -348,26 +384,18 @@ class Attention:
 
     def _check(self) -> None:
         q, k, v = self.q, self.k, self.v
-        require(k.shape == v.shape, "keys and values must have one shape", k, v)
+        require(k.shape[:3] == v.shape[:3], "keys and values must have one shape", k, v)
         require(q.shape[0] == k.shape[0], "queries and keys must have one batch size", q, k)
         require(q.shape[3] == k.shape[3], "queries, keys and values must have one width", q, k, v)
+        same = self._value_width == self.out.shape[3] <= v.shape[3]
+        require(same, "keys and values must have one shape", k, v)
         require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
         grouped = self._key_heads > 0 and self._heads % self._key_heads == 0
         require(grouped, "query heads must be a multiple of key heads", q, k)
+        self.options.check(self._heads, q)
         if self.mask is not None:
             kind = self.mask.dtype
             require(kind.is_float or kind is DType.BOOL, "mask must hold floats or booleans", self.mask)
             wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
             fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
-
-
-def _chunks(
-    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
-) -> Iterator[tuple[int, int]]:
-    """(first, count) of the queries of each launch: as many as scratch memory, `floats` numbers per query,
-    and the grid allow. Every `first` is a multiple of the given number."""
-    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
-    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
-    for first in range(0, count, size):
-        yield first, min(size, count - first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from pteron.ops import AnyInt, Target, bucket
 DECODE_WIDTH_MAX = 256  # elements per head; wider heads need too many registers per lane
 BUCKETS = (128, 512, 1024, 2048)  # of contexts; larger buckets double
 SPLITS_MAX = 64  # per query: the merge reads them one by one
+SCRATCH_BYTES = 1 << 25  # maximum of scratch memory between two kernels
 _LOADED = {128: 2, 512: 8, 1024: 8}  # by bucket: vec4s of keys that a lane loads at once; larger ones: 16
 
 
@@ -38,9 +40,10 @@ class Tiles:
         """The same tiles, reduced by subgroups if they are wide enough."""
         return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4, splits=splits)
 
-    def bytes_needed(self, width: int) -> int:
+    def bytes_needed(self, width: int, value_width: int | None = None) -> int:
         """Of workgroup memory: queries, keys or their shares, values."""
-        return 4 * (self.rows * width + self.keys * max(width, self.rows) + self.keys * width)
+        values = self.keys * (value_width or width)
+        return 4 * (self.rows * width + self.keys * max(width, self.rows) + values)
 
 
 TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
@@ -93,6 +96,17 @@ class Decode:
 def context_bucket(context: AnyInt) -> int:
     """The upper end of a context's bucket: contexts up to it share a grid."""
     return next((size for size in BUCKETS if context <= size), 0) or bucket(context, 2 * BUCKETS[-1])
+
+
+def chunks_of(
+    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
+) -> Iterator[tuple[int, int]]:
+    """(first, count) of the queries of each launch: as many as scratch memory, `floats` numbers per query,
+    and the grid allow. Every `first` is a multiple of the given number."""
+    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
+    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
+    for first in range(0, count, size):
+        yield first, min(size, count - first)
 
 
 def _power_of_two(least: int) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from pteron.families.attention.options import Options
 from pteron.families.attention.sdpa import KVCache, write_cache
 from pteron.families.rope.rotate import Norm, Rotation, norm_and_rotate, rotate
-from pteron.graph import Value
+from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
@@ -22,17 +23,18 @@ Found: TypeAlias = tuple[tuple[Call, ...], tuple[Value, Value], Tables]
 @op(
     "pteron.rope_sdpa",
     "query key value form:str cosines sines? start:int? end:int? key_cache! value_cache! start_pos:int "
-    "attn_mask? is_causal:bool scale:float? query_weight? query_eps:float? key_weight? key_eps:float? -> out",
+    "attn_mask? is_causal:bool scale:float? window:int? softcap:float? sinks? slopes? "
+    "query_weight? query_eps:float? key_weight? key_eps:float? -> out",
     shape=same_shape,
 )
 def rope_sdpa(
     query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     rotation, cache = Rotation(*arguments[:5]), KVCache(*arguments[5:8])
-    mask, is_causal, scale, *norms, out = arguments[8:]
-    rotated = query.scratch()
+    mask, is_causal, options, norms = *arguments[8:10], Options(*arguments[10:15]), arguments[15:19]
+    rotated, out = query.scratch(), arguments[19]
     yield from rotate_into_caches(query, key, value, rotated, rotation, cache, head_norms(*norms), target)
-    yield from cache.attention(rotated, mask, is_causal, scale, out).dispatches(target)
+    yield from cache.attention(rotated, mask, is_causal, options, out).dispatches(target)
 
 
 def head_norms(
@@ -72,13 +74,23 @@ def rotate_into_caches(
 @rewrite("rope_sdpa")
 def fuse_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
     """Fuse a rotation of queries and keys with the attention that reads them."""
-    for attention in flow.of("sdpa_with_kv_cache.default"):
-        query, key, value, *rest = attention.inputs
+    for attention, (query, key, value, *rest) in _cached(flow):
         if found := _both_rotated(flow, query, key) or _each_rotated(flow, query, key):
             old, (query, key), tables = found
             inputs = (query, key, value, *tables, *rest, *[None] * 4)
             new = Call(attention.node, OPERATORS["pteron.rope_sdpa"], inputs, attention.outputs)
             yield Replacement((*old, attention), new)
+
+
+def _cached(flow: Flow) -> Iterator[tuple[Call, tuple[Value, ...]]]:
+    """Attention over caches of one shape: its call, and its arguments up to `slopes`."""
+    for call in flow.of("sdpa_with_kv_cache.default"):
+        yield call, (*call.inputs, *[None] * 4)
+    for call in flow.of("pteron.attention.default"):
+        _, _, value, keys, values, *_, value_width = call.inputs
+        shapes = [each.shape_max for each in (keys, values) if isinstance(each, Tensor)]
+        if value is not None and value_width is None and shapes[1:] == shapes[:1]:
+            yield call, (*call.inputs[:6], None, True, *call.inputs[6:-1])
 
 
 def _both_rotated(flow: Flow, query: Value, key: Value) -> Found | None:

@@ -1,19 +1,22 @@
 """Scaled dot-product attention, with and without a cache that lives in the graph.
 
 Caches are [batch, capacity, heads, width]. A call has as many queries as new keys: it writes its keys and
-values at steps [start, start + steps), then attends to all steps written so far.
+values at steps [start, start + steps), then attends to all steps written so far. `pteron.attention.default`
+is `sdpa_with_kv_cache` with options (options.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pteron.families.attention.kernels import Attention
+from pteron.families.attention.options import Options
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
-from pteron.graph import Node, Value
+from pteron.graph import Node, Shape, Value
 from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Target, op, require, same_shape
 
 
@@ -27,18 +30,25 @@ class KVCache(NamedTuple):
     def check(self, query: Operand, key: Operand, value: Operand) -> None:
         """Check the operands of attention over these caches, before keys and values are written."""
         _require_rank(query, key, value, self.keys, self.values)
-        require(key.shape[1] == query.shape[1], "queries and keys must have the same steps", query, key)
+        _check_steps(query, key)
         require(key.shape == value.shape, "keys and values must have one shape", key, value)
         same = self.keys.shape == self.values.shape
         require(same, "both caches must have one shape", self.keys, self.values)
         _check_place(key, self.keys, self.start)
 
     def attention(
-        self, query: Operand, mask: Operand | None, is_causal: bool, scale: float | None, out: Operand
+        self, query: Operand, mask: Operand | None, is_causal: bool, options: Options, out: Operand
     ) -> Attention:
         """Attention of queries, the first at position `start`, to the cached keys up to the last query."""
-        context = self.start + query.shape[1]
-        return Attention(query, self.keys, self.values, out, context, mask, scale, self.start, is_causal)
+        context, options = self.start + query.shape[1], options.within(self.keys.shape[1])
+        return Attention(query, self.keys, self.values, out, context, mask, options, self.start, is_causal)
+
+
+def _check_steps(query: Operand, *new: Operand) -> None:
+    """There is a new key, and a value, for every query."""
+    _require_rank(query, *new)
+    for each in new:
+        require(each.shape[1] == query.shape[1], "queries and keys must have the same steps", query, each)
 
 
 def _require_rank(*operands: Operand) -> None:
@@ -79,11 +89,44 @@ def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand
 def sdpa_with_kv_cache(
     query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
-    cache, options = KVCache(*arguments[:3]), arguments[3:]
+    cache, (mask, is_causal, scale, out) = KVCache(*arguments[:3]), arguments[3:]
     cache.check(query, key, value)
     yield write_cache(key, cache.keys, cache.start)
     yield write_cache(value, cache.values, cache.start)
-    yield from cache.attention(query, *options).dispatches(target)
+    yield from cache.attention(query, mask, is_causal, Options(scale), out).dispatches(target)
+
+
+def attention_shape(query: Operand, key: Operand, value: Operand | None, *rest: Any) -> Shape:
+    """That of queries, in the width of values: their own, or the last argument."""
+    width = rest[-1] if value is None or value.rank == 0 else value.shape[-1]
+    require(width is not None, "attention needs values or their width", query, key)
+    return (*query.shape[:-1], int(width))
+
+
+@op(
+    "pteron.attention.default",
+    "query key value? key_cache! value_cache!? start_pos:int "
+    "scale:float? window:int? softcap:float? sinks? slopes? value_width:int? -> out",
+    shape=attention_shape,
+)
+def attention(
+    query: Operand, key: Operand, value: Operand | None, *arguments: Any, target: Target
+) -> Iterator[Dispatch]:
+    """Causal attention over caches, with options. Values may have another width than keys. Without values and
+    their cache, values are the first `value_width` columns of the keys."""
+    keys, values, start, *options, value_width, out = arguments
+    _check_steps(query, key, *(() if value is None else (value,)))
+    is_whole = value is not None and values is not None and value_width is None
+    is_part = value is values is None and keys.rank == 4 and 0 < value_width <= keys.shape[3]
+    require(is_whole or is_part, "there are values with a cache, or a width of values in the keys", key, keys)
+    same = values is None or keys.dtype is values.dtype
+    require(same, "both caches must have one element type", keys, values or keys)
+    yield write_cache(key, keys, start)
+    if value is not None:
+        yield write_cache(value, values, start)
+    cache = KVCache(keys, keys if values is None else values, start)
+    made = cache.attention(query, None, True, Options(*options), out)
+    yield from replace(made, value_width=value_width and int(value_width)).dispatches(target)
 
 
 @op(
@@ -100,7 +143,7 @@ def custom_sdpa(
     inside = start_pos >= 0 and start_pos + steps <= capacity
     require(inside, f"positions {start_pos} to {start_pos + steps} exceed the {capacity} keys", query, key)
     context = start_pos + steps if attn_mask is None else capacity
-    attention = Attention(query, key, value, out, context, attn_mask, scale, start_pos, is_causal)
+    attention = Attention(query, key, value, out, context, attn_mask, Options(scale), start_pos, is_causal)
     yield from attention.dispatches(target)
 
 
@@ -108,7 +151,7 @@ def custom_sdpa(
 def sdpa(q: Operand, k: Operand, v: Operand, *arguments: Any, target: Target) -> Iterator[Dispatch]:
     attn_mask, scale, out = arguments
     _require_rank(q, k, v)
-    attention = Attention(q, k, v, out, k.shape[2], attn_mask, scale, heads_first=True)
+    attention = Attention(q, k, v, out, k.shape[2], attn_mask, Options(scale), heads_first=True)
     yield from attention.dispatches(target)
 
 
@@ -117,6 +160,7 @@ CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "update_cache.default": ("cache",),
         "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
+        "pteron.attention.default": ("key_cache", "value_cache"),
         "custom_sdpa.default": ("key", "value"),
     }
 )
@@ -128,4 +172,5 @@ def caches_of(node: Node) -> list[Value]:
         return []
     arguments = OPERATORS[node.name].signature.arguments  # outputs follow them in node.args
     given = zip(arguments, node.args, strict=False)
-    return [value for argument, value in given if argument.name in CACHES[node.name]]
+    found = [value for argument, value in given if argument.name in CACHES[node.name]]
+    return [value for value in found if value is not None]

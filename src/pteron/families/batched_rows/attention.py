@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 from pteron.families.attention.kernels import Attention
 from pteron.families.attention.layouts import context_bucket
+from pteron.families.attention.options import Options
+from pteron.families.attention.sdpa import attention_shape
 from pteron.families.batched_rows.rope import rotate
+from pteron.graph import Tensor
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 from pteron.wgsl import Kernels
@@ -22,32 +25,44 @@ kernel = Kernels(__name__)
 
 
 class RowCaches(NamedTuple):
-    """Caches of keys and values of all sequences, and the (position, slot) of every row."""
+    """Caches of keys and values of all sequences, and the (position, slot) of every row. Without values, they
+    are the first columns of the keys."""
 
     keys: Operand
-    values: Operand
+    values: Operand | None
     places: Operand
 
-    def attention(self, rows: Operand, context: AnyInt, scale: float | None, out: Operand) -> Attention:
+    def attention(
+        self, rows: Operand, context: AnyInt, options: Options, out: Operand, value_width: int | None = None
+    ) -> Attention:
         """Attention of [..., heads, width] to at most `context` keys, each row a batch of one step. A plan
         holds for a bucket of contexts."""
         self._check(rows)
-        capacity = self.keys.shape[1]
+        capacity, values = self.keys.shape[1], self.keys if self.values is None else self.values
         require(1 <= context <= capacity, f"{context} keys, the caches hold {capacity}", self.keys)
         keys = min(context_bucket(context), capacity)
-        shape = (self.places.shape[0], 1, *rows.shape[-2:])
-        q, out = replace(rows, shape=shape), replace(out, shape=shape)
-        return Attention(q, self.keys, self.values, out, keys, scale=scale, places=self.places)
+        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or values.shape[3]
+        options = options.within(capacity)
+        options.check(heads, rows)
+        q = replace(rows, shape=(count, 1, heads, rows.shape[-1]))
+        out = replace(out, shape=(count, 1, heads, width))
+        return Attention(
+            q, self.keys, values, out, keys, options=options, places=self.places, value_width=value_width
+        )
 
-    def check_keys(self, key: Operand, value: Operand) -> None:
+    def check_keys(self, key: Operand, value: Operand | None) -> None:
         self._check(key)
-        fits = key.shape == value.shape and key.shape[-2:] == self.keys.shape[2:]
-        require(fits, "keys and values have the heads of their caches", key, value, self.keys)
+        fits = key.shape[-2:] == self.keys.shape[2:] and (value is None) == (self.values is None)
+        if value is not None and self.values is not None:
+            fits = fits and value.shape == (*key.shape[:-1], self.values.shape[3])
+        require(fits, "keys and values have the heads of their caches", key, value or key, self.keys)
 
     def _check(self, rows: Operand) -> None:
         """Check rows of queries or keys, [..., heads, width], against caches and places."""
-        same = self.keys.rank == 4 and self.keys.shape == self.values.shape
-        require(same, "caches are of one shape, of rank 4", self.keys, self.values)
+        values = self.keys if self.values is None else self.values
+        same = self.keys.rank == values.rank == 4 and self.keys.shape[:3] == values.shape[:3]
+        require(same, "caches are of one shape, of rank 4", self.keys, values)
+        require(self.keys.dtype is values.dtype, "caches must have one element type", self.keys, values)
         places = self.places
         require(places.rank == 2 and places.shape[1] == 2, "places are [rows, 2]", places)
         slots, _, heads, width = self.keys.shape
@@ -59,56 +74,73 @@ class RowCaches(NamedTuple):
 
 @op(
     "pteron.attend_rows",
-    "query key value key_cache! value_cache! places context:int scale:float? -> out",
-    shape=same_shape,
+    "query key value? key_cache! value_cache!? places context:int "
+    "scale:float? window:int? softcap:float? sinks? slopes? value_width:int? -> out",
+    shape=attention_shape,
 )
 def attend_rows(
-    query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
+    query: Operand, key: Operand, value: Operand | None, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
-    caches = RowCaches(*arguments[:3])
+    caches, (context, *options, value_width, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
-    slots, capacity, heads, width = caches.keys.shape
-    yield Dispatch(
-        kernel("write_rows"),
+    if value is not None and value.shape == key.shape:
+        yield _write(caches.places, key, caches.keys, value, caches.values)
+    else:
+        yield _write(caches.places, key, caches.keys)
+        if value is not None and caches.values is not None:
+            yield _write(caches.places, value, caches.values)
+    attention = caches.attention(query, context, Options(*options), out, value_width)
+    yield from attention.dispatches(target)
+
+
+def _write(
+    places: Operand, key: Operand, keys: Operand, value: Operand | None = None, values: Operand | None = None
+) -> Dispatch:
+    """Write rows of keys, and values of the same shape, to their places in caches."""
+    slots, capacity, heads, width = keys.shape
+    return Dispatch(
+        kernel("write_rows", **({"write_value": "return;"} if value is None else {})),
         k=key,
         v=value,
-        places=caches.places,
-        k_out=caches.keys,
-        v_out=caches.values,
+        places=places,
+        k_out=keys,
+        v_out=values,
         count=key.numel,
         row=heads * width,
         slots=slots,
         capacity=capacity,
         threads=key.numel,
     )
-    yield from caches.attention(query, *arguments[3:]).dispatches(target)
 
 
 @op(
     "pteron.rope_attend_rows",
-    "query key value angles form:str key_cache! value_cache! places context:int scale:float? -> out",
+    "query key value angles form:str key_cache! value_cache! places context:int scale:float? window:int? "
+    "softcap:float? sinks? slopes? -> out",
     shape=same_shape,
 )
 def rope_attend_rows(
     query: Operand, key: Operand, value: Operand, angles: Operand, form: str, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     """The same, with queries and keys rotated first."""
-    caches = RowCaches(*arguments[:3])
+    caches, (context, *options, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
+    require(value.shape == key.shape, "keys and values must have one shape", key, value)
     rotated = query.scratch()
     yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, caches.places)
-    yield from caches.attention(rotated, *arguments[3:]).dispatches(target)
+    yield from caches.attention(rotated, context, Options(*options), out).dispatches(target)
 
 
 @rewrite("rope_attend_rows")
 def fuse_rope(flow: Flow) -> Iterator[Replacement]:
     """Attention of rows right after the rotation of their queries and keys."""
     for attention in flow.of("pteron.attend_rows"):
-        query, key, *rest = attention.inputs
+        query, key, value, *rest = attention.inputs
         rotation_call = flow.maker(query, "pteron.rope_rows")
+        if not isinstance(key, Tensor) or not isinstance(value, Tensor) or key.shape_max != value.shape_max:
+            continue
         if rotation_call and rotation_call.outputs == (query, key):
             xq, xk, angles, form = rotation_call.inputs
-            value, *rest = rest
-            inputs = (xq, xk, value, angles, form, *rest)
+            inputs = (xq, xk, value, angles, form, *rest[:-1])
             new = Call(attention.node, OPERATORS["pteron.rope_attend_rows"], inputs, attention.outputs)
             yield Replacement((rotation_call, attention), new)

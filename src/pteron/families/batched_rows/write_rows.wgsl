@@ -35,5 +35,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (to_row < 0) { return; }
   let to = u32(to_row) * params.row + i % params.row;
   k_out[to] = KeyOut(k[i]);
-  v_out[to] = ValueOut(v[i]);
+  write_value(to, i);
 }
+
+fn write_value(to: u32, i: u32) { v_out[to] = ValueOut(v[i]); }

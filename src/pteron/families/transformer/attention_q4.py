@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from pteron.families.attention.options import Options
 from pteron.families.attention.rope_sdpa import head_norms, rotate_into_caches
 from pteron.families.attention.sdpa import KVCache
 from pteron.families.quantized import digits
@@ -55,7 +56,8 @@ def _shape(*inputs: Any) -> Shape:
     "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
     "weight_sums:tensors? least:number? "
     "form:str cosines sines? start:int? end:int? key_cache! value_cache! start_pos:int "
-    "attn_mask? is_causal:bool scale:float? query_weight? query_eps:float? key_weight? key_eps:float? "
+    "attn_mask? is_causal:bool scale:float? window:int? softcap:float? sinks? slopes? "
+    "query_weight? query_eps:float? key_weight? key_eps:float? "
     "out_weights? out_scales? out_bias? out_group_size:int? out_weight_sums? out_least:number? residual? "
     "-> out",
     shape=_shape,
@@ -64,15 +66,19 @@ def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """Attention over the results of the first three products, then the output product if there are weights
     for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
     products, rotation = Products(*arguments[:9]), Rotation(*arguments[9:14])
-    cache, mask, is_causal, scale = KVCache(*arguments[14:17]), *arguments[17:20]
-    norms = head_norms(*arguments[20:24])
-    *out_product, residual, out = arguments[24:]
+    cache, mask, is_causal, options = (
+        KVCache(*arguments[14:17]),
+        *arguments[17:19],
+        Options(*arguments[19:24]),
+    )
+    norms = head_norms(*arguments[24:28])
+    *out_product, residual, out = arguments[28:]
     x, has_output = products.x, out_product[0] is not None
     rotated = x.scratch(_query_shape(x, products.weights[0], cache.keys))
     yield from _project(products, rotated, rotation, cache, norms, target)
     batch, steps, heads, width = rotated.shape
     attended = x.scratch(rotated.shape) if has_output else out
-    attention = cache.attention(rotated, mask, is_causal, scale, attended)
+    attention = cache.attention(rotated, mask, is_causal, options, attended)
     if not has_output:
         yield from attention.dispatches(target)
         return

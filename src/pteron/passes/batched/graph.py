@@ -20,7 +20,8 @@ from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel
 from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError
 
-_ATTENTION, _PREPACK = "sdpa_with_kv_cache.default", "et_vk.prepack.default"
+_ATTENTION = ("sdpa_with_kv_cache.default", "pteron.attention.default")
+_PREPACK = "et_vk.prepack.default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +75,7 @@ def _take(builder: BatchedGraphBuilder, node: Node) -> None:
     rule = RULES.get(node.name)
     if (
         not isinstance(output, SymInt)
-        and node.name != _ATTENTION
+        and node.name not in _ATTENTION
         and all(map(builder.is_fixed, node.args[:-1]))
     ):
         builder.keep(node)  # the same for all rows
@@ -112,7 +113,7 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
     }
     found: dict[int, Tensor] = {}
     for node in graph.nodes:
-        for cache in caches_of(node) if node.name == _ATTENTION else ():
+        for cache in caches_of(node) if node.name in _ATTENTION else ():
             assert isinstance(cache, Tensor)
             if cache.id in found:
                 raise NotBatchableError(f"{cache} is the cache of several attentions")

@@ -5,6 +5,8 @@ They become operators of families/batched_rows, which read it from the builder's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
 from pteron.passes.batched.builder import (
@@ -128,15 +130,36 @@ def _rotate(
 def attention(builder: BatchedGraphBuilder, node: Node) -> None:
     """Each row attends to the keys of its own slot, up to its own position."""
     query, key, value, key_cache, value_cache, start, _, mask, _, _, scale, output = node.args
-    refuse_unless(builder.is_position(start), "it attends from more than the position")
     refuse_unless(mask is None, "it takes a mask, whose rows are those of one sequence")
-    dims = {builder.leading_dim(each) for each in (query, key, value)}
-    heads = all(len(shape_of(each)) - 3 == dim for each in (query, key, value) for dim in dims)
+    new, caches = (query, key, value), (key_cache, value_cache)
+    _attend(builder, new, caches, start, (scale, None, None, None, None, None), output)
+
+
+@rule("pteron.attention.default")
+def attention_with_options(builder: BatchedGraphBuilder, node: Node) -> None:
+    query, key, value, key_cache, value_cache, start, *options, output = node.args
+    refuse_unless(all(map(builder.is_fixed, options)), "its sinks or slopes differ from row to row")
+    _attend(builder, (query, key, value), (key_cache, value_cache), start, options, output)
+
+
+def _attend(
+    builder: BatchedGraphBuilder,
+    new: tuple[Value, ...],
+    caches: tuple[Value, ...],
+    start: Value,
+    options: Sequence[Value],
+    output: Value,
+) -> None:
+    """Queries, keys and values of rows over caches; values and their cache may be None."""
+    refuse_unless(builder.is_position(start), "it attends from more than the position")
+    given = [each for each in new if each is not None]
+    dims = {builder.leading_dim(each) for each in given}
+    heads = all(len(shape_of(each)) - 3 == dim for each in given for dim in dims)
     refuse_unless(len(dims) == 1 and heads, "its rows are not [rows, heads, width]")
     made = builder.give_rows(output, dims.pop())
-    caches = [builder.caches[id_of(each)] for each in (key_cache, value_cache)]
-    given = [builder.now(each) for each in (query, key, value)]
-    builder.emit("pteron.attend_rows", *given, *caches, builder.places, builder.context, scale, made)
+    rows = [each and builder.now(each) for each in new]
+    slots = [each and builder.caches[id_of(each)] for each in caches]
+    builder.emit("pteron.attend_rows", *rows, *slots, builder.places, builder.context, *options, made)
 
 
 def id_of(value: Value) -> int:

@@ -267,6 +267,15 @@ def _cached_attention(values: Mapping[str, Any], out: Shape) -> int:
     return 4 * int(batch * heads * width * seen)
 
 
+def _attention_with_options(values: Mapping[str, Any], out: Shape) -> int:
+    """A query sees itself and the positions before it, as far as its window reaches."""
+    batch, steps, heads, width = values["query"]
+    start, window = int(values["start_pos"]), values["window"]
+    ends = range(start + 1, start + int(steps) + 1)
+    seen = sum(min(end, int(window)) if window else end for end in ends)
+    return 2 * int(batch * heads * (width + out[-1]) * seen)
+
+
 def _attention(values: Mapping[str, Any], out: Shape) -> int:
     """Scores and sums of every query (batch, heads, steps, width) over all keys."""
     return 4 * numel(values["q"]) * int(values["k"][2])
@@ -282,6 +291,7 @@ _EXACT: dict[str, Formula] = {
     "et_vk.conv_with_clamp.default": _convolution,
     "sdpa_with_kv_cache.default": _cached_attention,
     "custom_sdpa.default": _cached_attention,
+    "pteron.attention.default": _attention_with_options,
     "et_vk.sdpa.default": _attention,
 }
 

@@ -1,4 +1,5 @@
 //! use nan
+//! use tanh
 // Functions whose WGSL namesakes are too coarse, or missing. Each is within a few units in the last place: a
 // polynomial near zero, and an identity elsewhere.
 const LN_2 = 0.6931471805599453;
@@ -82,21 +83,6 @@ fn tan_of(x: f32) -> f32 {
   rest = fma(-turns, 7.549789948768648e-8, rest);
   let small = tan_small(rest);
   return select(small, -1.0 / small, (i32(turns) & 1) != 0);
-}
-
-fn tanh_of(x: f32) -> f32 {
-  if (is_nan(x)) { return x; }
-  if (abs(x) > 0.625) {
-    let large = 1.0 - 2.0 / (exp(2.0 * min(abs(x), 10.0)) + 1.0);
-    return select(large, -large, x < 0.0);
-  }
-  let z = x * x;
-  var p = -0.00570498872745;
-  p = p * z + 0.0206390887954;
-  p = p * z - 0.0537397155531;
-  p = p * z + 0.133314422036;
-  p = p * z - 0.333332819422;
-  return fma(p * z, x, x);
 }
 
 // atan for x from 0 to tan(pi / 8).

@@ -1,0 +1,74 @@
+"""What attention takes beside queries, keys and values, and the declarations of its kernels for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pteron.ops import AnyInt, Operand, require
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The scale of scores, and changes to the softmax that some families of language models make.
+
+    A score is s = scale · q·k, then softcap · tanh(s / softcap), then plus slope · (position of the key -
+    position of the query). A query sees the last `window` keys up to its own. A sink adds exp(sink) to the
+    sum of a head's softmax.
+    """
+
+    scale: float | None = None  # None: 1 / √width
+    window: int | None = None  # keys, the query's own included; None: all
+    softcap: float | None = None
+    sinks: Operand | None = None  # [heads]
+    slopes: Operand | None = None  # [heads]: ALiBi
+
+    def __post_init__(self) -> None:
+        if self.window is not None:
+            object.__setattr__(self, "window", int(self.window))  # kernels have it as a constant
+
+    def within(self, capacity: int) -> Options:
+        """The same for a cache of some keys: a window of all of them is none."""
+        is_wide = self.window is not None and self.window >= capacity
+        return replace(self, window=None) if is_wide else self
+
+    @property
+    def are_plain(self) -> bool:
+        return all(each is None for each in (self.window, self.softcap, self.sinks, self.slopes))
+
+    def check(self, heads: int, *operands: Operand) -> None:
+        """Check the options of attention with this number of query heads."""
+        cap = self.softcap
+        require(self.window is None or self.window >= 1, f"a window of {self.window} keys", *operands)
+        require(cap is None or 1e-30 < cap < 1e30, f"a soft cap of {cap}", *operands)
+        for name, each in (("sinks", self.sinks), ("slopes", self.slopes)):
+            if each is not None:
+                fits = each.shape == (heads,) and each.dtype.is_float
+                require(fits, f"{name} must have a float for each of {heads} heads", each, *operands)
+
+    def reach(self, context: AnyInt, steps: int) -> AnyInt:
+        """The number of keys that a call of some steps sees, of all in its context."""
+        if self.window is None or context <= self.window + steps - 1:
+            return context
+        return self.window + steps - 1
+
+    def declarations(self, is_batched: bool) -> dict[str, Any]:
+        """For kernels that compute scores."""
+        found = self.seen()
+        if self.softcap is not None:
+            found |= {"use_softcap": "softcap_tanh", "CAP": float(self.softcap)}
+        if self.slopes is not None:
+            position = "f32(keys_of(index.x)) - 1.0" if is_batched else "f32(params.start) + f32(index.z)"
+            found["bias"] = f"f32(mask[index.y]) * (f32(index.w) - ({position}))"
+        return found
+
+    def seen(self) -> dict[str, Any]:
+        """For kernels that walk over keys."""
+        return {} if self.window is None else {"WINDOW": self.window}
+
+    def ending(self) -> dict[str, Any]:
+        """For kernels that divide by the sum of the softmax."""
+        return {} if self.sinks is None else {"with_sink": "total + exp(f32(sinks[head]) - most)"}
+
+
+PLAIN = Options()

@@ -33,7 +33,7 @@ pytest.importorskip("tokenizers")
 
 FLOAT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64, full_logits=True)
 CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
-NEEDS_ATTENTION = {"mistral_window", "qwen2_window"}
+NEEDS_ATTENTION = {"gemma2", "gemma3", "mistral_window", "qwen2_window"}
 
 
 @contextmanager
@@ -70,16 +70,18 @@ def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["granite", "llama", "llama_biases", "olmo2", "qwen2", "qwen3", "smollm3", "starcoder2"]
+    "name", ["gemma", "granite", "llama", "llama_biases", "olmo2", "qwen2", "qwen3", "smollm3", "starcoder2"]
 )
 def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     golden = Golden.load(name)
-    with loaded(read_checkpoint(golden.write_gguf(tmp_path / "model.gguf")), FLOAT, tmp_path) as program:
+    checkpoint = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf"))
+    with loaded(checkpoint, FLOAT, tmp_path) as program:
         assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)
-    quantized = read_checkpoint(golden.write_gguf(tmp_path / "q8.gguf", "Q8_0"))
-    with loaded(quantized, FLOAT, tmp_path) as program:
-        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 0.1)
+    for kind, tolerance in (("Q8_0", 0.005), ("Q5_1", 0.04), ("Q4_0", 0.13)):
+        quantized = read_checkpoint(golden.write_gguf(tmp_path / "quantized.gguf", kind))
+        for place, tensor in quantized.tensors.items():
+            assert_close(tensor.read(), checkpoint.tensors[place].read(), tolerance)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pteron.format.source import open_bytes
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.gguf_header import read_header
+from pteron.llm.export.huggingface import weight_files
 from pteron.llm.export.safetensors_file import read_safetensors
 
 TYPES = ["F64", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]
@@ -73,6 +74,18 @@ def test_damaged_safetensors(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 1 << 60))
     with pytest.raises(FormatError, match=r"a\.safetensors is damaged"):
         read_safetensors(path)
+
+
+def test_the_index_says_which_files(tmp_path: Path) -> None:
+    for name in ("a.safetensors", "b.safetensors", "consolidated.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    assert len(weight_files(tmp_path)) == 3
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}))
+    assert [file.name for file in weight_files(tmp_path)] == ["a.safetensors", "b.safetensors"]
+    index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "c.safetensors"}}))
+    with pytest.raises(FormatError, match=r"lacks 1 files of weights, such as c\.safetensors"):
+        weight_files(tmp_path)
 
 
 def test_tensors_are_rearranged_when_they_are_read() -> None:

@@ -13,8 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="KIND")
     llm = kinds.add_parser(
         "llm",
-        help="a language model: Llama, SmolLM2, SmolLM3, Mistral, Qwen2 or Qwen3",
-        description="Export a language model: Llama, SmolLM2, SmolLM3, Mistral, Qwen2 or Qwen3.",
+        help="a language model: Llama, Mistral, Qwen, Gemma, Phi and others",
+        description="Export a language model: Llama, Mistral, Qwen, Gemma, Phi and others (docs/export.md).",
     )
     llm.add_argument(
         "source", metavar="CHECKPOINT", help="a Hugging Face folder, a GGUF file or a llama2.c model"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import (
     cohere,
+    gemma,
     granite,
     llama,
     mistral,
@@ -22,7 +23,7 @@ from pteron.llm.architectures.family import Family
 
 __all__ = ["FAMILIES", "Family", "find_family"]
 
-_MODULES = (cohere, granite, llama, mistral, olmo2, phi3, qwen, smollm3, starcoder2)
+_MODULES = (cohere, gemma, granite, llama, mistral, olmo2, phi3, qwen, smollm3, starcoder2)
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }

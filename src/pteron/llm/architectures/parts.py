@@ -32,12 +32,13 @@ class RmsNorm:
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """With a weight and a bias, one of them or none."""
+    """With a weight, unless it has none, and the bias that the checkpoint has."""
 
     eps: float
+    has_weight: bool = True
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
-        return net.layer_norm(x, place, self.eps)
+        return net.layer_norm(x, place, self.eps, has_weight=self.has_weight)
 
 
 def _silu(net: Network, x: Tensor) -> Tensor:

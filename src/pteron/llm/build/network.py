@@ -139,14 +139,14 @@ class Network:
         self._require(f"{place}.weight", x.shape[-1:])
         return self.graph.call("et_vk.rms_norm.default", x, weight, float(np.float32(eps)), out=x.sizes)
 
-    def layer_norm(self, x: Tensor, place: str, eps: float) -> Tensor:
-        """A norm with the weight and the bias that the checkpoint has."""
+    def layer_norm(self, x: Tensor, place: str, eps: float, *, has_weight: bool = True) -> Tensor:
+        """A norm with a weight, unless it has none, and the bias that the checkpoint has."""
         width, rest = x.shape[-1:], (*x.sizes[:-1], 1)
-        names = [f"{place}.weight", f"{place}.bias"]
-        for name in names:
-            if self.has(name):
+        weights: list[Tensor | None] = []
+        for name, is_there in ((f"{place}.weight", has_weight), (f"{place}.bias", self.has(f"{place}.bias"))):
+            weights.append(self.float_constant(name) if is_there else None)
+            if is_there:
                 self._require(name, width)
-        weights = [self.float_constant(name) if self.has(name) else None for name in names]
         normed, _, _ = self.graph.call_many(
             "aten.native_layer_norm.default",
             *(x, width, *weights, eps),

@@ -13,6 +13,7 @@ from pteron.llm.export.safetensors_file import read_safetensors
 from pteron.llm.model_files import COMPANION_BYTES_MAX, read_json, read_utf8
 from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
 
+INDEX = "model.safetensors.index.json"
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 NOTICES = re.compile(r"(LICEN[CS]E|NOTICE)[^/]*", re.IGNORECASE)
 
@@ -22,9 +23,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     if not config:
         raise FormatError(f"{folder} has no config.json: not a Hugging Face checkpoint")
     family = find_family(folder.name, config.get("model_type"))
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise FormatError(f"{folder} has no .safetensors files")
+    files = weight_files(folder)
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
     checkpoint = assemble(folder.name, config, family, tensors, family.names, read_vocabulary(folder))
     checkpoint.licence = read_licence(folder)
@@ -34,6 +33,22 @@ def read_huggingface(folder: Path) -> Checkpoint:
         if NOTICES.fullmatch(file.name)
     }
     return checkpoint
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that the index lists, or model.safetensors, or all. Some folders have the weights twice."""
+    listed = read_json(folder / INDEX).get("weight_map") or {}
+    if listed:
+        names = sorted({Path(str(name)).name for name in listed.values()})
+        missing = [name for name in names if not (folder / name).exists()]
+        if missing:
+            raise FormatError(f"{folder} lacks {len(missing)} files of weights, such as {missing[0]}")
+        return [folder / name for name in names]
+    whole = folder / "model.safetensors"
+    files = [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FormatError(f"{folder} has no .safetensors files")
+    return files
 
 
 def read_licence(folder: Path) -> str | None:

@@ -1,3 +1,5 @@
+//! extent b: (LAST + 1) * depth * columns
+//! extent b_scales: batch
 // The second factor of a matrix product whose row z uses matrix groups[z], by its strides.
 alias B = f32;
 alias G = i32;

@@ -90,6 +90,14 @@ def test_four_bits_in_integers(depth: int, own_subgroups: Target) -> None:
         check_op(Q4, *arguments, *last, live=TOKENS, target=own_subgroups, tolerance=5e-5)
 
 
+def test_matrices_in_turn(target: Target) -> None:
+    x, options = tensor("M", 3, 36, low=-1, high=1), {"live": TOKENS, "target": target, "tolerance": 5e-5}
+    check_op(FLOAT, x, None, weight(3 * 13, 36), 3, **options)
+    check_op(INT8, x, None, bytes_of(3 * 13, 36), scales_of(3 * 13), 3, **options)
+    matrices = weight(values=packed(3 * 13, 36), dtype="u8")
+    check_op(Q4, x, None, matrices, scales(36, 32, 3 * 13), 32, 3, **options)
+
+
 def test_half_precision(target: Target) -> None:
     x, options = tensor("M", 64, low=-1, high=1), {"live": TOKENS, "target": target, "tolerance": 1e-2}
     check_op(FLOAT, x, experts(2, 3), weight(3 * 13, 64), 3, dtype="f16", **options)

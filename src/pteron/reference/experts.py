@@ -42,6 +42,8 @@ def combine(x: Any, weights: Any) -> torch.Tensor:
 
 
 def _product(x: Any, experts: Any, matrices: torch.Tensor, count: int) -> torch.Tensor:
+    if experts is None:
+        experts = torch.arange(count).expand(x.shape[:2])
     chosen = matrices.reshape(count, -1, matrices.shape[-1])[experts]
     rows = x[:, None] if x.ndim == 2 else x
     return (chosen @ rows.expand(*experts.shape, -1)[..., None])[..., 0]

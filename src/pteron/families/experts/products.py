@@ -1,6 +1,6 @@
 """Products of tokens with the matrices of their experts. Only the chosen matrices are read.
 
-    out[token, j] = x[token] or x[token, j], times the matrix of expert experts[token, j]
+    out[token, j] = x[token] or x[token, j], times the matrix experts[token, j], or j without experts
 
 All matrices are one weight, one after the other: [count · rows, columns], in floats, in 8 bits with a scale
 per row or in 4 bits with scales of groups, in the layouts of a linear layer with as many rows. The number of
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.linear.product import Product
@@ -21,33 +22,37 @@ from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
 
 
-def _shape(x: Operand, experts: Operand, weight: Operand, count: AnyInt, columns: int) -> Shape:
+def _shape(x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, columns: int) -> Shape:
     matrices = int(count)
-    fits = experts.rank == 2 and x.shape[:-1] in (experts.shape, experts.shape[:1])
+    chosen = experts.shape if experts else x.shape[:2]
+    fits = len(chosen) == 2 and x.shape[:-1] in (chosen, chosen[:1])
     require(fits, "experts must be [tokens, k], x [tokens, columns] or [tokens, k, columns]", x, experts)
-    require(experts.dtype in (DType.I32, DType.I64), "the numbers of experts must be integers", experts)
+    is_whole = experts is None or experts.dtype in (DType.I32, DType.I64)
+    require(is_whole, "the numbers of experts must be integers", experts)
+    require(experts is not None or chosen[1] == matrices, f"x must be [tokens, {matrices}, columns]", x)
     fits = weight.rank == 2 and matrices > 0 and weight.shape[0] % matrices == 0
-    fits = fits and x.shape[-1] <= columns and x.shape[-1] > 0
+    fits = fits and 0 < x.shape[-1] <= columns
     require(fits, f"weight must be {matrices} matrices with x's columns, one after the other", weight, x)
-    return (*experts.shape, weight.shape[0] // matrices)
+    return (*chosen, weight.shape[0] // matrices)
 
 
-def _choice(x: Operand, experts: Operand, count: AnyInt) -> Choice:
-    return Choice(experts, int(count), experts.shape[1] if x.rank == 2 else 1)
+def _choice(x: Operand, experts: Operand | None, count: AnyInt, out: Operand) -> Choice:
+    return Choice(experts, int(count), out.shape[1] if x.rank == 2 else 1)
 
 
 @op(
     "pteron.experts_linear.default",
-    "x experts weight count:int -> out",
+    "x experts? weight count:int -> out",
     shape=lambda x, experts, weight, count: _shape(x, experts, weight, count, weight.shape[-1]),
 )
 def experts_linear(
-    x: Operand, experts: Operand, weight: Operand, count: AnyInt, out: Operand, *, target: Target
+    x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     """Matrices of floats."""
-    choice, depth = _choice(x, experts, count), x.shape[-1]
+    choice, depth = _choice(x, experts, count, out), x.shape[-1]
     require(weight.shape[1] == depth, "weight must have x's columns", weight, x)
-    layout = {"use_matmul_b": "matmul_b_grouped", "LAST": choice.matrices - 1}
+    layout: dict[str, Any] = {"use_matmul_b": "matmul_b_grouped", "LAST": choice.matrices - 1}
+    layout |= {} if experts else {"matrix_of": "z % (LAST + 1u)"}
     layout |= {"use_matmul_a": "matmul_a_shared", "SHARE": choice.share}
     yield from Product(
         x,
@@ -58,7 +63,7 @@ def experts_linear(
         depth=depth,
         b_row=1,
         b_column=depth,
-        batch=experts.numel,
+        batch=out.shape[0] * out.shape[1],
         b_layout=layout,
         b_scales=experts,
     ).dispatches(target)
@@ -66,12 +71,12 @@ def experts_linear(
 
 @op(
     "pteron.experts_int8.default",
-    "x experts weight scales count:int -> out",
+    "x experts? weight scales count:int -> out",
     shape=lambda x, experts, weight, scales, count: _shape(x, experts, weight, count, weight.shape[-1]),
 )
 def experts_int8(
     x: Operand,
-    experts: Operand,
+    experts: Operand | None,
     weight: Operand,
     scales: Operand,
     count: AnyInt,
@@ -82,18 +87,18 @@ def experts_int8(
     """Matrices of int8, with a scale per row."""
     require(weight.dtype is DType.I8, "8-bit weights must be i8", weight)
     require(weight.shape[1] == x.shape[-1], "weight must have x's columns", weight, x)
-    choice = _choice(x, experts, count)
+    choice = _choice(x, experts, count, out)
     yield from product_per_channel(x, weight, byte_rows(weight), scales, "words8", out, target, choice)
 
 
 @op(
     "pteron.experts_q4gsw.default",
-    "x experts weight scales group_size:int count:int -> out",
+    "x experts? weight scales group_size:int count:int -> out",
     shape=lambda x, experts, weight, *rest: _shape(x, experts, weight, rest[-1], 2 * weight.shape[-1]),
 )
 def experts_q4gsw(
     x: Operand,
-    experts: Operand,
+    experts: Operand | None,
     weight: Operand,
     scales: Operand,
     group_size: AnyInt,
@@ -106,5 +111,5 @@ def experts_q4gsw(
     fits = x.shape[-1] % 4 == 0 == weight.shape[1] % 4
     require(fits, "rows of 4-bit weights must cover x's columns, in whole words", x, weight)
     packed = words_of(weight, scales, group_size, x.shape[-1])
-    chosen = replace(packed, columns=out.shape[-1], choice=_choice(x, experts, count))
+    chosen = replace(packed, columns=out.shape[-1], choice=_choice(x, experts, count, out))
     yield from product(x, chosen, Epilogue((out,)), target)

@@ -16,13 +16,14 @@ from pteron.ops.operand import HostArray, packing
 class Choice:
     """The matrix that each row of x is multiplied with, of several of the same shape (lib/experts.wgsl)."""
 
-    experts: Operand  # the number of the matrix, for each row of the product
+    experts: Operand | None  # the number of the matrix, for each row of the product; None: in turn
     matrices: int
     share: int  # rows of the product that have the same row of x
 
     @property
     def declarations(self) -> dict[str, Any]:
-        return {"use_one_matrix": "experts", "MATRICES": self.matrices, "SHARE": self.share}
+        in_turn = {} if self.experts else {"first_row": "m % MATRICES * params.columns"}
+        return {"use_one_matrix": "experts", "MATRICES": self.matrices, "SHARE": self.share, **in_turn}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,20 @@ from __future__ import annotations
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import (
     cohere,
+    deepseek,
+    ernie_moe,
     gemma,
+    glm_moe,
+    gpt_oss,
     granite,
+    granite_moe,
     llama,
     mistral,
+    mixtral,
     olmo2,
     phi3,
     qwen,
+    qwen_moe,
     smollm3,
     starcoder2,
 )
@@ -23,7 +30,25 @@ from pteron.llm.architectures.family import Family
 
 __all__ = ["FAMILIES", "Family", "find_family"]
 
-_MODULES = (cohere, gemma, granite, llama, mistral, olmo2, phi3, qwen, smollm3, starcoder2)
+_MODULES = (
+    cohere,
+    deepseek,
+    ernie_moe,
+    glm_moe,
+    gpt_oss,
+    gemma,
+    granite,
+    granite_moe,
+    llama,
+    mistral,
+    mixtral,
+    olmo2,
+    phi3,
+    qwen,
+    qwen_moe,
+    smollm3,
+    starcoder2,
+)
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }

@@ -24,14 +24,19 @@ def attention(config: Config) -> Attention:
     return Attention(heads, kv_heads, head_dim, rotary_of(config, head_dim))
 
 
-def decoder(config: Config, attend: Callable[[int], Part] | None = None) -> Decoder:
-    """`attend` gives the attention of each layer, if it is not the plain one."""
+def decoder(
+    config: Config,
+    attend: Callable[[int], Part] | None = None,
+    feed: Callable[[int], Part | None] | None = None,
+) -> Decoder:
+    """`attend` gives the attention of each layer, `feed` its MLP, if they are not the plain ones."""
     norm, plain = RmsNorm(float(config["rms_norm_eps"])), attention(config)
     mlp = GatedMlp(config.get("hidden_act", "silu"))
-    count = int(config["num_hidden_layers"])
-    return Decoder(
-        tuple(Block(attend(index) if attend else plain, mlp, norm) for index in range(count)), norm
-    )
+
+    def block(index: int) -> Block:
+        return Block(attend(index) if attend else plain, (feed(index) if feed else None) or mlp, norm)
+
+    return Decoder(tuple(map(block, range(int(config["num_hidden_layers"])))), norm)
 
 
 FAMILIES = {"llama": Family(decoder, HUGGING_FACE, GGUF_INTERLEAVED)}

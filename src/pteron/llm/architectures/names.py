@@ -62,7 +62,11 @@ def place_tensors(
     """The tensors of a checkpoint by place, such as `layers.0.attention.wq.weight`."""
     patterns = {re.compile(re.escape(name).replace(r"\{\}", r"(\d+)")): rule for name, rule in names.items()}
     placed: dict[str, StoredTensor] = {}
+    layers = int(config["num_hidden_layers"]) if config.get("num_nextn_predict_layers") else None
     for name, tensor in tensors.items():
+        found = re.match(r"model\.layers\.(\d+)\.", name)
+        if layers is not None and found and int(found[1]) >= layers:
+            continue  # a layer that predicts further tokens, for speculative decoding
         for place, found in _places(patterns, name, tensor, config):
             placed[place] = found
     return placed

@@ -5,5 +5,6 @@ const SHARE = 1u;
 
 @group(0) @binding(23) var<storage, read> experts: array<i32>;
 
-fn first_row(m: u32) -> u32 { return min(u32(experts[m]), MATRICES - 1u) * params.columns; } // of the weights
+// The first row of the weights for row m.
+fn first_row(m: u32) -> u32 { return min(u32(experts[m]), MATRICES - 1u) * params.columns; }
 fn x_row(m: u32) -> u32 { return m / SHARE; }

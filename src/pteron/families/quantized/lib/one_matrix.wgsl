@@ -2,5 +2,6 @@
 const MATRICES = 1u;
 const SHARE = 1u;
 
-fn first_row(m: u32) -> u32 { return 0u; } // of the weights for row m
+// The first row of the weights for row m.
+fn first_row(m: u32) -> u32 { return 0u; }
 fn x_row(m: u32) -> u32 { return m; }

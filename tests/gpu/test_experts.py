@@ -91,7 +91,8 @@ def test_four_bits_in_integers(depth: int, own_subgroups: Target) -> None:
 
 
 def test_matrices_in_turn(target: Target) -> None:
-    x, options = tensor("M", 3, 36, low=-1, high=1), {"live": TOKENS, "target": target, "tolerance": 5e-5}
+    x = tensor("M", 3, 36, low=-1, high=1)
+    options: dict[str, Any] = {"live": TOKENS, "target": target, "tolerance": 5e-5}
     check_op(FLOAT, x, None, weight(3 * 13, 36), 3, **options)
     check_op(INT8, x, None, bytes_of(3 * 13, 36), scales_of(3 * 13), 3, **options)
     matrices = weight(values=packed(3 * 13, 36), dtype="u8")
@@ -99,7 +100,8 @@ def test_matrices_in_turn(target: Target) -> None:
 
 
 def test_half_precision(target: Target) -> None:
-    x, options = tensor("M", 64, low=-1, high=1), {"live": TOKENS, "target": target, "tolerance": 1e-2}
+    x = tensor("M", 64, low=-1, high=1)
+    options: dict[str, Any] = {"live": TOKENS, "target": target, "tolerance": 1e-2}
     check_op(FLOAT, x, experts(2, 3), weight(3 * 13, 64), 3, dtype="f16", **options)
     check_op(INT8, x, experts(2, 3), bytes_of(3 * 13, 64), scales_of(3 * 13), 3, dtype="f16", **options)
     matrices = weight(values=packed(3 * 16, 64), dtype="u8")
@@ -107,7 +109,8 @@ def test_half_precision(target: Target) -> None:
 
 
 def test_deep_products(target: Target) -> None:
-    x, options = tensor("M", 9004, low=-1, high=1), {"live": {"M": (3, 1)}, "target": target}
+    x = tensor("M", 9004, low=-1, high=1)
+    options: dict[str, Any] = {"live": {"M": (3, 1)}, "target": target}
     check_op(FLOAT, x, experts(2, 2), weight(2 * 3, 9004), 2, tolerance=1e-4, **options)
     check_op(INT8, x, experts(2, 2), bytes_of(2 * 3, 9004), scales_of(6), 2, tolerance=1e-4, **options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, gated
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, halves
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Part, RmsNorm
@@ -39,4 +40,12 @@ def decoder(
     return Decoder(tuple(map(block, range(int(config["num_hidden_layers"])))), norm)
 
 
-FAMILIES = {"llama": Family(decoder, HUGGING_FACE, GGUF_INTERLEAVED)}
+def llama(config: Config) -> Decoder:
+    """GGUF files of Mixtral have this architecture too."""
+    if not count_of(config):
+        return decoder(config)
+    experts = Experts(Router(count_of(config), chosen_of(config)), gated("silu"))
+    return decoder(config, feed=lambda _: experts)
+
+
+FAMILIES = {"llama": Family(llama, HUGGING_FACE, {**GGUF_INTERLEAVED, **GGUF_EXPERTS})}

@@ -1,0 +1,160 @@
+"""Mixtures of experts: quantised programs, batches of sequences, GGUF files. Logits of float programs are
+compared in test_architectures.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import Golden
+from test_architectures import CHUNKS, FLOAT, assert_close, loaded, logits
+from test_batched import LENGTHS, alone, begin, end, poison
+
+from pteron.llm import LanguageModel
+from pteron.llm.architectures.experts import count_of
+from pteron.llm.architectures.names import place_tensors
+from pteron.llm.architectures.qwen_moe import NAMES
+from pteron.llm.batched_model import BatchedModel, BatchRow
+from pteron.llm.build.options import Options
+from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
+from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.llm.export import read_checkpoint
+
+pytest.importorskip("safetensors")
+pytest.importorskip("tokenizers")
+
+
+@pytest.mark.parametrize("quantize", ["8w", "4w"])
+@pytest.mark.parametrize("name", ["mixtral", "deepseek_v3"])
+def test_quantised_programs(name: str, quantize: str, tmp_path: Path) -> None:
+    """They compute the same as float programs of the rounded weights."""
+    if name == "deepseek_v3" and quantize == "4w":
+        pytest.skip("its matrices are not multiples of a group wide")
+    golden = Golden.load(name)
+    checkpoint = read_checkpoint(golden.write_folder(tmp_path))
+    options = Options(quantize, 8, None, max_seq_len=16, max_context_len=64, full_logits=True)
+    with loaded(checkpoint, options, tmp_path) as program:
+        found = [logits(program, golden.prompt, chunks) for chunks in CHUNKS]
+    for place, tensor in checkpoint.tensors.items():
+        if len(tensor.shape) == 2 and "router" not in place and "tok_embeddings" not in place:
+            checkpoint.tensors[place] = StoredTensor.of(rounded(tensor.read(), quantize))
+    with loaded(checkpoint, FLOAT, tmp_path) as program:
+        expected = logits(program, golden.prompt, CHUNKS[0])
+    for each in found:
+        assert_close(each, expected, 2e-5)
+
+
+def rounded(matrix: Array, quantize: str) -> Array:
+    if quantize == "8w":
+        integers, scales = quantize_8_bits(matrix)
+        return integers * scales[:, None]
+    integers, scales = quantize_4_bits(matrix, 8, round_to_nearest)
+    return integers * np.repeat(scales, 8, 1)
+
+
+@pytest.mark.parametrize("name", ["qwen2_moe", "gpt_oss", "deepseek_v3"])
+def test_batches(name: str, tmp_path: Path) -> None:
+    options = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64)
+    checkpoint = read_checkpoint(Golden.load(name).write_folder(tmp_path))
+    with loaded(checkpoint, options, tmp_path) as program:
+        model = LanguageModel(program)
+        expected = alone(model, 4, 6)
+        batched = BatchedModel(model, len(LENGTHS))
+        poison(batched)
+        sequences, rows = begin(batched, expected.prompts)
+        try:
+            for step in range(6):
+                now = [
+                    BatchRow(row.slot, row.position + step, tokens[step - 1] if step else row.token)
+                    for row, tokens in zip(rows, expected.tokens, strict=True)
+                ]
+                for row, found in enumerate(batched.logits(now)):
+                    assert_close(found, expected.logits[row][step], 1e-5)
+        finally:
+            end(batched, sequences)
+
+
+def write_gguf(golden: Golden, file: Path, architecture: str, normalised: bool | None) -> Path:
+    """A golden of Qwen's names as a GGUF file: the matrices of all experts are one tensor."""
+    import gguf
+
+    config = golden.config
+    writer = gguf.GGUFWriter(str(file), architecture)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_expert_count(count_of(config))
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if normalised is not None:
+        writer.add_expert_weights_norm(normalised)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(["<|end|>", *"abcdefghij", "ab"])
+    writer.add_token_types([3] + [1] * 11)
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(0)
+    for name, array in stacked_tensors(golden).items():
+        writer.add_tensor(name, np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+STEMS = {
+    "tok_embeddings": "token_embd",
+    "norm": "output_norm",
+    "attention_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "attention.wq": "attn_q",
+    "attention.wk": "attn_k",
+    "attention.wv": "attn_v",
+    "attention.wo": "attn_output",
+    "attention.q_norm_fn": "attn_q_norm",
+    "attention.k_norm_fn": "attn_k_norm",
+    "feed_forward.router": "ffn_gate_inp",
+    "feed_forward.experts.w1": "ffn_gate_exps",
+    "feed_forward.experts.w2": "ffn_down_exps",
+    "feed_forward.experts.w3": "ffn_up_exps",
+}
+
+
+def stacked_tensors(golden: Golden) -> dict[str, Any]:
+    stored = {name: StoredTensor.of(array) for name, array in golden.tensors().items()}
+    found: dict[str, Any] = {}
+    experts: dict[str, list[Any]] = {}
+    for place, tensor in place_tensors(stored, NAMES, golden.config).items():
+        layer, number = re.search(r"layers\.(\d+)\.", place), re.search(r"experts\.(\d+)\.", place)
+        stem, _, ending = re.sub(r"layers\.\d+\.", "", place).rpartition(".")
+        stem = re.sub(r"experts\.\d+", "experts", stem)
+        prefix = f"blk.{layer[1]}." if layer else ""
+        name = f"{prefix}{STEMS.get(stem, stem)}.{ending}"
+        if number:
+            experts.setdefault(name, []).append((int(number[1]), tensor.read()))
+        else:
+            found[name] = tensor.read()
+    for name, matrices in experts.items():
+        found[name] = np.stack([matrix for _, matrix in sorted(matrices, key=lambda each: each[0])])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "normalised"), [("qwen3_moe", "qwen3moe", None), ("olmoe", "olmoe", False)]
+)
+def test_a_gguf_file_means_the_same(
+    name: str, architecture: str, normalised: bool | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("gguf")
+    golden = Golden.load(name)
+    file = write_gguf(golden, tmp_path / "model.gguf", architecture, normalised)
+    with loaded(read_checkpoint(file), FLOAT, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from arguments import tensor, weight
 from check import check_op, each, floats, refuse_op
 from quantized_cases import bytes_of, packed, scales, scales_of
 
 from pteron.ops import Target
+from pteron.reference.experts import experts_q4
 
 pytestmark = pytest.mark.kernels
 
@@ -88,6 +90,33 @@ def test_four_bits_in_integers(depth: int, own_subgroups: Target) -> None:
         arguments = (x, experts(3, 5), weight(values=packed(5 * 67, depth), dtype="u8"))
         last = (scales(depth, 32, 5 * 67), 32, 5)
         check_op(Q4, *arguments, *last, live=TOKENS, target=own_subgroups, tolerance=5e-5)
+
+
+@pytest.mark.parametrize("depth", [32, 324, 2048])
+def test_gated_in_integers(depth: int, own_subgroups: Target) -> None:
+    _check_gated(depth, own_subgroups)
+
+
+def test_gated(target: Target) -> None:
+    for depth in (36, 128):
+        _check_gated(depth, target)
+
+
+def _check_gated(depth: int, target: Target) -> None:
+    weights = [weight(values=packed(5 * 67, depth)[::step], dtype="u8") for step in (1, -1)]
+    by_group = [scales(depth, 32, 5 * 67) for _ in weights]
+
+    def oracle(x: Any, chosen: Any, gate: Any, gate_scales: Any, up: Any, up_scales: Any, *rest: int) -> Any:
+        left, right = (
+            experts_q4(x, chosen, gate, gate_scales, *rest),
+            experts_q4(x, chosen, up, up_scales, *rest),
+        )
+        return torch.nn.functional.silu(left) * right
+
+    x = tensor("M", depth, low=-1, high=1)
+    pairs = (weights[0], by_group[0], weights[1], by_group[1])
+    options: dict[str, Any] = {"live": TOKENS, "target": target, "tolerance": 1e-4, "oracle": oracle}
+    check_op("pteron.experts_gated_q4", x, experts(3, 5), *pairs, 32, 5, **options)
 
 
 def test_matrices_in_turn(target: Target) -> None:

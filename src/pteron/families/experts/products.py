@@ -22,7 +22,7 @@ from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
 
 
-def _shape(x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, columns: int) -> Shape:
+def product_shape(x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, columns: int) -> Shape:
     matrices = int(count)
     chosen = experts.shape if experts else x.shape[:2]
     fits = len(chosen) == 2 and x.shape[:-1] in (chosen, chosen[:1])
@@ -36,20 +36,20 @@ def _shape(x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, 
     return (*chosen, weight.shape[0] // matrices)
 
 
-def _choice(x: Operand, experts: Operand | None, count: AnyInt, out: Operand) -> Choice:
+def choice_of(x: Operand, experts: Operand | None, count: AnyInt, out: Operand) -> Choice:
     return Choice(experts, int(count), out.shape[1] if x.rank == 2 else 1)
 
 
 @op(
     "pteron.experts_linear.default",
     "x experts? weight count:int -> out",
-    shape=lambda x, experts, weight, count: _shape(x, experts, weight, count, weight.shape[-1]),
+    shape=lambda x, experts, weight, count: product_shape(x, experts, weight, count, weight.shape[-1]),
 )
 def experts_linear(
     x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     """Matrices of floats."""
-    choice, depth = _choice(x, experts, count, out), x.shape[-1]
+    choice, depth = choice_of(x, experts, count, out), x.shape[-1]
     require(weight.shape[1] == depth, "weight must have x's columns", weight, x)
     layout: dict[str, Any] = {"use_matmul_b": "matmul_b_grouped", "LAST": choice.matrices - 1}
     layout |= {} if experts else {"matrix_of": "z % (LAST + 1u)"}
@@ -72,7 +72,9 @@ def experts_linear(
 @op(
     "pteron.experts_int8.default",
     "x experts? weight scales count:int -> out",
-    shape=lambda x, experts, weight, scales, count: _shape(x, experts, weight, count, weight.shape[-1]),
+    shape=lambda x, experts, weight, scales, count: product_shape(
+        x, experts, weight, count, weight.shape[-1]
+    ),
 )
 def experts_int8(
     x: Operand,
@@ -87,14 +89,14 @@ def experts_int8(
     """Matrices of int8, with a scale per row."""
     require(weight.dtype is DType.I8, "8-bit weights must be i8", weight)
     require(weight.shape[1] == x.shape[-1], "weight must have x's columns", weight, x)
-    choice = _choice(x, experts, count, out)
+    choice = choice_of(x, experts, count, out)
     yield from product_per_channel(x, weight, byte_rows(weight), scales, "words8", out, target, choice)
 
 
 @op(
     "pteron.experts_q4gsw.default",
     "x experts? weight scales group_size:int count:int -> out",
-    shape=lambda x, experts, weight, *rest: _shape(x, experts, weight, rest[-1], 2 * weight.shape[-1]),
+    shape=lambda x, experts, weight, *rest: product_shape(x, experts, weight, rest[-1], 2 * weight.shape[-1]),
 )
 def experts_q4gsw(
     x: Operand,
@@ -111,5 +113,5 @@ def experts_q4gsw(
     fits = x.shape[-1] % 4 == 0 == weight.shape[1] % 4
     require(fits, "rows of 4-bit weights must cover x's columns, in whole words", x, weight)
     packed = words_of(weight, scales, group_size, x.shape[-1])
-    chosen = replace(packed, columns=out.shape[-1], choice=_choice(x, experts, count, out))
+    chosen = replace(packed, columns=out.shape[-1], choice=choice_of(x, experts, count, out))
     yield from product(x, chosen, Epilogue((out,)), target)

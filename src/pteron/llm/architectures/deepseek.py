@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +128,7 @@ def sigmoid_experts(config: Config) -> Callable[[int], Part | None]:
     return _after_dense(config, router)
 
 
-def _groups(config: Config, best: int) -> dict[str, int]:
+def _groups(config: Config, best: int) -> dict[str, Any]:
     groups, kept = int(config.get("n_group") or 1), int(config.get("topk_group") or 1)
     return {"groups": groups, "kept_groups": kept, "group_best": best} if groups > 1 else {}
 

@@ -56,6 +56,7 @@ class Experts:
     gate: Callable[[Network, Tensor, Tensor], Tensor]
     shared: Part | None = None  # an MLP of all tokens, at `<place>.shared`
     shared_gate: bool = False  # the shared MLP's result is multiplied with sigmoid(`<place>.shared_gate` x)
+    scales_input: bool = False  # the weight multiplies x, not the result; for k = 1
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
         flat = net.view(x, *x.sizes[1:])
@@ -64,9 +65,11 @@ class Experts:
         def product(of: Tensor, kind: str) -> Tensor:
             return net.experts_linear(of, experts, f"{place}.experts.{{}}.{kind}", self.router.count)
 
-        hidden = self.gate(net, product(flat, "w1"), product(flat, "w3"))
-        down = product(hidden, "w2")
-        y = net.view(net.graph.call("pteron.combine.default", down, weights, out=flat.sizes), *x.sizes)
+        given = net.multiply(flat, weights) if self.scales_input else flat
+        down = product(self.gate(net, product(given, "w1"), product(given, "w3")), "w2")
+        if not self.scales_input:
+            down = net.graph.call("pteron.combine.default", down, weights, out=flat.sizes)
+        y = net.view(down, *x.sizes)
         if self.shared is None:
             return y
         common = self.shared(net, x, f"{place}.shared")

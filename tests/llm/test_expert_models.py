@@ -13,6 +13,7 @@ from checkpoints import Golden
 from test_architectures import CHUNKS, FLOAT, assert_close, loaded, logits
 from test_batched import LENGTHS, alone, begin, end, poison
 
+from pteron.errors import UnsupportedError
 from pteron.llm import LanguageModel
 from pteron.llm.architectures.experts import count_of
 from pteron.llm.architectures.names import place_tensors
@@ -72,6 +73,40 @@ def test_batches(name: str, tmp_path: Path) -> None:
                     assert_close(found, expected.logits[row][step], 1e-5)
         finally:
             end(batched, sequences)
+
+
+def test_mxfp4(tmp_path: Path) -> None:
+    """Experts in blocks of 4-bit numbers are read as what they mean."""
+    from safetensors.numpy import save_file
+
+    golden, random = Golden.load("gpt_oss"), np.random.default_rng(3)
+    blocks, plain = golden.tensors(), golden.tensors()
+    kinds = [0.0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    kinds += [-number for number in kinds]
+    for name in [name for name in plain if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        count, columns, rows = plain[name].shape
+        numbers = random.integers(0, 16, (count, rows, columns // 32, 32))
+        powers = random.integers(120, 130, (count, rows, columns // 32))
+        values = np.array(kinds)[numbers] * 2.0 ** (powers[..., None] - 127)
+        plain[name] = values.reshape(count, rows, columns).swapaxes(1, 2).astype(np.float32)
+        del blocks[name]
+        packed = numbers[..., ::2] | numbers[..., 1::2] << 4
+        blocks[f"{name}_blocks"] = packed.astype(np.uint8)  # type: ignore[assignment]
+        blocks[f"{name}_scales"] = powers.astype(np.uint8)  # type: ignore[assignment]
+    read = []
+    for kind, tensors in (("plain", plain), ("blocks", blocks)):
+        folder = golden.write_folder(tmp_path / kind)
+        tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        read.append(read_checkpoint(folder))
+    assert {*read[0].tensors} == {*read[1].tensors}
+    for place, tensor in read[0].tensors.items():
+        np.testing.assert_array_equal(np.concatenate([*read[1].tensors[place].blocks()]), tensor.read())
+    read[1].program(FLOAT)
+    del blocks["model.layers.1.mlp.experts.down_proj_scales"]
+    save_file(blocks, tmp_path / "blocks/model.safetensors", {"format": "pt"})
+    with pytest.raises(UnsupportedError, match="down_proj_blocks has element type U8"):
+        read_checkpoint(tmp_path / "blocks")
 
 
 def write_gguf(golden: Golden, file: Path, architecture: str, normalised: bool | None) -> Path:

@@ -91,8 +91,8 @@ def test_mxfp4(tmp_path: Path) -> None:
         plain[name] = values.reshape(count, rows, columns).swapaxes(1, 2).astype(np.float32)
         del blocks[name]
         packed = numbers[..., ::2] | numbers[..., 1::2] << 4
-        blocks[f"{name}_blocks"] = packed.astype(np.uint8)  # type: ignore[assignment]
-        blocks[f"{name}_scales"] = powers.astype(np.uint8)  # type: ignore[assignment]
+        blocks[f"{name}_blocks"] = packed.astype(np.uint8)
+        blocks[f"{name}_scales"] = powers.astype(np.uint8)
     read = []
     for kind, tensors in (("plain", plain), ("blocks", blocks)):
         folder = golden.write_folder(tmp_path / kind)

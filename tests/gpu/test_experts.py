@@ -70,6 +70,7 @@ def test_sums(dtype: str, target: Target) -> None:
 SIZES = [(1, 8, 5, 3), (5, 1, 3, 2), (4, 36, 67, 2), (7, 101, 13, 3), (3, 324, 130, 1)]
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("by_pair", [False, True])
 @pytest.mark.parametrize(("count", "depth", "rows", "k"), SIZES)
 def test_products(count: int, depth: int, rows: int, k: int, by_pair: bool, target: Target) -> None:

@@ -13,7 +13,7 @@ from checkpoints import Golden
 from test_architectures import CHUNKS, FLOAT, assert_close, loaded, logits
 from test_batched import LENGTHS, alone, begin, end, poison
 
-from pteron.errors import UnsupportedError
+from pteron.errors import FormatError, UnsupportedError
 from pteron.llm import LanguageModel
 from pteron.llm.architectures.experts import count_of
 from pteron.llm.architectures.names import place_tensors
@@ -107,6 +107,25 @@ def test_mxfp4(tmp_path: Path) -> None:
     save_file(blocks, tmp_path / "blocks/model.safetensors", {"format": "pt"})
     with pytest.raises(UnsupportedError, match="down_proj_blocks has element type U8"):
         read_checkpoint(tmp_path / "blocks")
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    golden = Golden.load("glm4_moe")
+    golden.shapes["model.layers.3.eh_proj.weight"] = golden.shapes["model.mtp_norm.weight"] = (8,)
+    read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+    golden.config["num_nextn_predict_layers"] = 0
+    with pytest.raises(UnsupportedError, match=r"unknown tensor model\.(layers\.3\.eh_proj|mtp_norm)"):
+        read_checkpoint(golden.write_folder(tmp_path))
+
+
+def test_the_number_of_experts_is_checked(tmp_path: Path) -> None:
+    golden = Golden.load("mixtral")
+    for count in (0, 1, 3, 5):
+        golden.config["num_local_experts"] = golden.config["num_experts"] = count
+        with pytest.raises(
+            FormatError, match=r"of \d experts|router\.weight is .* the configuration requires"
+        ):
+            read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
 
 
 def write_gguf(golden: Golden, file: Path, architecture: str, normalised: bool | None) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pteron.dtypes import DType
+from pteron.errors import FormatError
 from pteron.llm.architectures.names import Config, Names, Rule
 from pteron.llm.architectures.parts import Part, activation
 from pteron.llm.build.graph import Tensor
@@ -27,9 +28,13 @@ class Router:
     kept_groups: int = 1  # that many,
     group_best: int = 1  # by the sum of that many of the best scores
 
+    def __post_init__(self) -> None:
+        if not 0 < self.k <= self.count:
+            raise FormatError(f"{self.k} of {self.count} experts for each token")
+
     def __call__(self, net: Network, x: Tensor, place: str) -> tuple[Tensor, Tensor]:
         """Weights and numbers of experts, [tokens, k]."""
-        logits = net.float_linear(x, f"{place}.router")
+        logits = net.float_linear(x, f"{place}.router", self.count)
         correction = None
         if self.has_correction:
             correction = net.computed(net.weight(f"{place}.correction").read().reshape(self.count))
@@ -74,7 +79,7 @@ class Experts:
             return y
         common = self.shared(net, x, f"{place}.shared")
         if self.shared_gate:
-            logits = net.view(net.float_linear(flat, f"{place}.shared_gate"), *x.sizes[:2], 1)
+            logits = net.view(net.float_linear(flat, f"{place}.shared_gate", 1), *x.sizes[:2], 1)
             common = net.multiply(common, net.unary("aten.sigmoid.default", logits))
         return net.add(y, common)
 
@@ -119,7 +124,10 @@ GGUF_EXPERTS: Names = {
     "blk.{}.ffn_gate_inp": f"{_FEED}.router",
     **{f"blk.{{}}.ffn_{kind}_exps": flattened(f"{_FEED}.experts.{ours}") for kind, ours in _KINDS.items()},
     **{f"blk.{{}}.ffn_{kind}_shexp": f"{_FEED}.shared.{ours}" for kind, ours in _KINDS.items()},
-    "blk.{}.ffn_gate_inp_shexp": f"{_FEED}.shared_gate",
+    # Stored as a vector.
+    "blk.{}.ffn_gate_inp_shexp": lambda _, tensor: {
+        f"{_FEED}.shared_gate": tensor.rearranged(lambda row: row.reshape(1, -1))
+    },
 }
 
 

@@ -64,9 +64,9 @@ def place_tensors(
     placed: dict[str, StoredTensor] = {}
     layers = int(config["num_hidden_layers"]) if config.get("num_nextn_predict_layers") else None
     for name, tensor in tensors.items():
-        layer = re.match(r"model\.layers\.(\d+)\.", name)
-        if layers is not None and layer and int(layer[1]) >= layers:
-            continue  # a layer that predicts further tokens, for speculative decoding
+        layer = re.match(r"model\.(?:layers\.(\d+)\.|mtp_)", name)
+        if layers is not None and layer and int(layer[1] or layers) >= layers:
+            continue  # of a layer that predicts further tokens, for speculative decoding
         for place, found in _places(patterns, name, tensor, config):
             placed[place] = found
     return placed

@@ -198,12 +198,12 @@ class Network:
         is_same = not heads and self.options.quantize == "8da4w"
         return y if is_same or len(x.sizes) == 2 else self.view(y, *leading, *(heads or (rows,)))
 
-    def float_linear(self, x: Tensor, place: str) -> Tensor:
+    def float_linear(self, x: Tensor, place: str, rows: int) -> Tensor:
         """x [tokens, columns] times a matrix that is never quantised, such as that of a router."""
         weight = self.float_constant(f"{place}.weight")
-        self._require(f"{place}.weight", (weight.shape[0], x.shape[-1]))
+        self._require(f"{place}.weight", (rows, x.shape[-1]))
         bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
-        return self.graph.call("aten.linear.default", x, weight, bias, out=(x.sizes[0], weight.shape[0]))
+        return self.graph.call("aten.linear.default", x, weight, bias, out=(x.sizes[0], rows))
 
     def experts_linear(self, x: Tensor, experts: Tensor | None, place: str, count: int) -> Tensor:
         """The products of x [tokens, columns] or [tokens, k, columns] with the matrices of chosen experts

@@ -31,3 +31,19 @@ def writing_to(folder: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # ValueError: an invalid path
         raise PteronError(f"{shortened(str(folder))} cannot be written to: {error}") from error
+
+
+@contextmanager
+def new_folder(folder: Path, marker: str) -> Iterator[Path]:
+    """The path of a folder to make, which becomes `folder` at the end. An error leaves no incomplete folder.
+    If another process has finished first, so that `folder` has the file `marker`, that one stays."""
+    import shutil
+    import tempfile  # here: commands that make no folder start faster
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        made = Path(temporary) / folder.name
+        yield made
+        if not (folder / marker).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            made.rename(folder)

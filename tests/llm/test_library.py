@@ -336,7 +336,7 @@ class TestNames:
     def test_what_is_there_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "stories15m").mkdir()
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(PteronError, match="tokenizer"):
+        with pytest.raises(InputError, match="the folder stories15m is empty"):
             LLM("stories15m")
 
     def test_one_that_is_fetched(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,9 +356,8 @@ class TestNames:
         with pytest.raises(InputError, match=both):
             LLM("nowhere")
         for path in ("nowhere/at/all", "nowhere.pte", Path("stories15m")):
-            with pytest.raises(InputError, match=f"{path} does not exist") as refused:
+            with pytest.raises(InputError, match=f"{path} does not exist$"):
                 LLM(path)
-            assert ("no model" in str(refused.value)) == isinstance(path, Path)
 
 
 @pytest.mark.parametrize("page", ["language-models.md", "sampling.md"])

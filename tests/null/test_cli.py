@@ -73,7 +73,7 @@ def test_a_models_folder(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "model.pte: there is no such file" in fails(["inspect", ".", *options], capsys)
+    assert "the folder . is empty" in fails(["inspect", ".", *options], capsys)
     folder = Path(pteron.__file__).parent / "models" / "stories15m"
     assert main(["inspect", str(folder), "--method", "get_n_layers", *options]) == 0
     assert capsys.readouterr().out.startswith("model.html" if options else "model.pte  11.1 MB")
@@ -172,6 +172,8 @@ def test_inputs_that_are_damaged(
         (["export", ""], ["llm"]),
         (["export", "llm", "--quantize", "8d"], ["8da4w"]),
         (["generate", "--model", "s"], ["smollm2", "stories15m"]),
+        (["chat", "smo"], ["smollm2"]),
+        (["chat", ""], []),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["export", "llm", "--quantize", "=", "8d"], ["8da4w"]),
         (["export", "llm", "--quantize", "="], words_for(["export", "llm", "--quantize", ""])),

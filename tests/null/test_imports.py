@@ -43,7 +43,9 @@ MODULES = {
     ".".join(("pteron", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES
 }
 # Imported only to compile a module, for an ATen operator on the host, or to compare with PyTorch.
-_COMPILING = "complex_numbers copies dynamo edge partitioner recurrence stepped steps transformer_operators"
+_COMPILING = (
+    "captured complex_numbers copies dynamo edge partitioner recurrence stepped steps transformer_operators"
+)
 WITH_TORCH = {
     *(Path("export", f"{name}.py") for name in _COMPILING.split()),
     Path("host/torch_operators.py"),

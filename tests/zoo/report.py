@@ -41,10 +41,10 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     yield f"{day} · {', '.join(_versions())}\n"
     whole = sum(result.is_whole for result in known)
     seconds = median([result.compile_s for result in ran] or [0])
-    yield f"{len(known)} architectures: {_outcomes(known)}; {whole} run whole, as one delegate."
+    yield f"{len(known)} architectures: {whole} run as one delegate, all on the GPU; {_outcomes(known)}."
     yield f"Median processor time to compile: {seconds:.0f} s."
     if len(versions := {result.sources for result in known}) > 1:
-        yield f"Results are of {len(versions)} versions of Pteron's sources; `--rerun all` makes them of one."
+        yield f"Measured with {len(versions)} versions of Pteron; `--rerun all` measures all again."
     if len(known) < len(models):
         yield f"{len(models) - len(known)} further architectures of the table have not run."
     yield ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,6 +33,8 @@ class Result:
     @property
     def is_allowed(self) -> bool:
         assert self.error is not None
+        if not math.isfinite(self.error):
+            return False
         if self.eager is None:
             return self.error <= ERROR_WITHOUT_EAGER
         return self.is_exact or self.error <= ERROR_MIN

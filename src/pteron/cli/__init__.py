@@ -32,10 +32,14 @@ COMMANDS = {
     "generate": "continue a text with a language model",
     "chat": "chat with a language model",
     "serve": "serve a language model over HTTP, with OpenAI's API and a chat page",
+    "pull": "download a model and build its program",
+    "list": "list the models on this machine, with their sizes",
+    "rm": "remove a model from the cache",
     "export": "export a checkpoint as a program",
     "demo": "generate a story with a small model that comes with Pteron",
     "completion": "print a completion script for a shell",
 }
+_MODULES = {"list": "list_models"}  # a module `list` would hide the type in this package
 
 
 def run_process() -> NoReturn:
@@ -94,7 +98,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
         if name in given:
-            module = import_module(f"pteron.cli.{name}")
+            module = import_module(f"pteron.cli.{_MODULES.get(name, name)}")
             module.add_arguments(command)
             command.set_defaults(command=module.command)
     return parser

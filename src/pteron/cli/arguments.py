@@ -49,6 +49,18 @@ class Options:
 
     def program(self, kinds: str) -> None:
         self.parser.add_argument("program", metavar="FILE", help=kinds)
+        self.data()
+
+    def model(self, also: str = "") -> None:
+        """MODEL, or --model, for `given_model`; `also` names what else a command takes."""
+        kinds = (
+            "a program (.pte) or its folder, a checkpoint's folder, a GGUF file, a built-in model (smollm2, "
+        )
+        kinds += f"stories15m), or owner/name of a hub, also as owner/name:Q4_K_M{also}"
+        self.parser.add_argument("model", metavar="MODEL", nargs="?", help=kinds)
+        self.parser.add_argument("--model", metavar="MODEL", dest="model_option", help="the same as MODEL")
+
+    def data(self) -> None:
         self.repeatable("--data", "FILE.ptd", "weight file of the program")
 
     def call(self) -> None:

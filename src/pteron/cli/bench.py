@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples, count, live_size, number, positive
+from pteron.cli.named_model import find_program, given_model
 from pteron.cli.profile import CONTEXT, check_writable
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_report
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.program("a program (.pte), a language model's folder, or a saved result (.json)")
+    options.model("; also a saved result (.json)")
+    options.data()
     options.call()
     sizes = "live sizes of one case, separated by commas: 0.1=7,1.0=3"
     options.repeatable("--dim", "SIZES", sizes, live_sizes)
@@ -54,11 +56,12 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         check_writable(arguments.json)
     old = Bench.read(arguments.against) if arguments.against else None
-    is_saved = arguments.program.endswith(".json")
+    given = given_model(arguments)
+    is_saved = given.endswith(".json")
     if is_saved:
         if old is None:
-            raise InputError(f"{arguments.program} is a saved result; name the older one with --against")
-        new = Bench.read(arguments.program)
+            raise InputError(f"{given} is a saved result; name the older one with --against")
+        new = Bench.read(given)
     else:
         new = _measure(arguments)
         if arguments.json:
@@ -81,6 +84,7 @@ def live_sizes(text: str) -> list[LiveSize]:
 def _measure(arguments: argparse.Namespace) -> Bench:
     from pteron.tools.bench import Pace, bench
 
+    arguments.program = find_program(arguments)
     with show_progress() as progress:
         return bench(
             arguments.program,

@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        "pteron chat --model smollm2",
+        "pteron chat smollm2",
+        "pteron chat model.gguf",
+        "pteron chat Qwen/Qwen3-0.6B",
         'pteron chat folder --system "You are a pirate." --temperature 0.7',
         'pteron chat folder --prompt "What is a GPU?" --quiet',
     )

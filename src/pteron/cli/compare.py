@@ -6,6 +6,7 @@ import argparse
 from dataclasses import fields
 
 from pteron.cli.arguments import Options, add_examples, count
+from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
 
@@ -14,7 +15,8 @@ FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expect
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.program("a program (.pte, .bpte), or a folder made by `pteron export llm`")
+    options.model("; also a bundled program (.bpte)")
+    options.data()
     options.add("--reference", "KIND", f"what to compare with: {FORMS}", default="float64")
     options.call()
     options.dims("live size of random inputs")
@@ -50,9 +52,10 @@ def command(arguments: argparse.Namespace) -> int:
 
     tolerances = Tolerances.of(arguments.tolerance)
     inputs = read_inputs(arguments.input)
+    program = find_program(arguments)
     with show_progress() as progress:
         report = compare(
-            arguments.program,
+            program,
             reference=arguments.reference,
             method=arguments.method,
             inputs=inputs,

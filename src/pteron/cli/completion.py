@@ -81,12 +81,22 @@ def _words(before: Sequence[str], begun: str) -> list[str]:
         parser = _commands(parser).get(word, parser)
     option = parser._option_string_actions.get(before[-1]) if before else None
     if option is not None and option.nargs != 0:
-        found = [str(choice) for choice in option.choices or ()]
+        found = _values(option)
     elif begun.startswith("-"):
         found = [flag for flag in parser._option_string_actions if flag.startswith("--")]
     else:
-        found = [word for action in parser._get_positional_actions() for word in action.choices or ()]
+        # Without a letter of a model's name the shell completes file names.
+        found = [word for action in parser._get_positional_actions() for word in _values(action, bool(begun))]
     return [word for word in found if word.startswith(begun)]
+
+
+def _values(action: argparse.Action, with_models: bool = True) -> list[str]:
+    """The values that an argument may have, as far as they are known."""
+    if action.dest in ("model", "model_option") and with_models:
+        from pteron.llm.models import names
+
+        return names()
+    return [str(choice) for choice in action.choices or ()]
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -58,7 +58,7 @@ def _generate(adapter: str | None, tokens: int, seed: int) -> Generator[str, Non
         yield (
             f"\n\n{took.new_tokens} tokens at {took.decode_rate:.1f} tokens/s, each sampled on the GPU: "
             f"{each:.0f} dispatches of one delegate, nothing on the host; {memory} of GPU memory.\n\n"
-            f'Try next     {command} generate --model stories15m --prompt "The cat" --temperature 0.8\n'
+            f'Try next     {command} generate stories15m --prompt "The cat" --temperature 0.8\n'
             f"             {command} inspect your-model.pte\n"
-            f"             {command} chat --model smollm2   (exported once; needs pip install '.[export]')\n"
+            f"             {command} chat smollm2   (exported once; needs pip install '.[export]')\n"
         )

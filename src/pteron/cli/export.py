@@ -6,6 +6,7 @@ import argparse
 
 from pteron.cli.arguments import Options, add_examples, positive
 from pteron.cli.progress import export_progress
+from pteron.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Export a language model: Llama, Mistral, Qwen, Gemma, Phi and others (docs/export.md).",
     )
     llm.add_argument(
-        "source", metavar="CHECKPOINT", help="a Hugging Face folder, a GGUF file or a llama2.c model"
+        "source",
+        metavar="CHECKPOINT",
+        help="a Hugging Face folder, a GGUF file, a llama2.c model, or owner/name of a hub",
     )
     llm.add_argument(
         "-o", "--output", metavar="FOLDER", required=True, help="folder for the program and its tokenizer"
@@ -54,18 +57,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         llm,
         "pteron export llm SmolLM2-135M-Instruct -o smollm2",
         "pteron export llm model.gguf -o folder --max-context-len 8192",
+        "pteron export llm Qwen/Qwen3-0.6B -o folder",
         "pteron export llm Llama-3.2-1B -o folder --quantize 8da4w --group-size 64",
     )
 
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.llm.export import export_llm
+    from pteron.llm.model_names import locate
 
     quantize = None if arguments.quantize == "none" else arguments.quantize
     embedding = arguments.embedding_bits or ("4" if quantize else "none")
     with export_progress() as progress:
+        located = locate(arguments.source, progress)
+        if located.kind == "program":
+            raise InputError(f"{arguments.source} is a program, not a checkpoint")
         folder = export_llm(
-            arguments.source,
+            located.path,
             arguments.output,
             quantize=quantize,
             group_size=arguments.group_size,

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.json()
     add_examples(
         parser,
-        'pteron generate --model stories15m --prompt "Once upon a time"',
+        'pteron generate stories15m --prompt "Once upon a time"',
         'pteron generate folder --prompt "The cat" --temperature 0.8 --top-p 0.9 --seed 1',
         "pteron generate folder --json < prompt.txt",
         'pteron generate folder --prompt "The capital of France is " --regex "[A-Z][a-z]+"',

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples
+from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note, print_result
 from pteron.errors import InputError
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.program(
-        "a program (.pte), a bundled program (.bpte), weights (.ptd), or a language model's folder"
-    )
+    options.model("; also a bundled program (.bpte) or weights (.ptd)")
+    options.data()
     options.add("--method", "NAME", "show this method only")
     options.flag("--graph", "also print every node of the delegates")
     options.flag("--html", "write a page with graphs, launches and memory")
@@ -54,7 +54,7 @@ def command(arguments: argparse.Namespace) -> int:
 
     is_page = arguments.html or arguments.output is not None
     _check_options(arguments, is_page)
-    arguments.program = Path(arguments.program)
+    arguments.program = Path(find_program(arguments))
     if arguments.program.is_dir():
         from pteron.llm.model_files import program_file
 

@@ -10,15 +10,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
 from pteron.cli.arguments import seed as seed_type
+from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note, print_piece
-from pteron.errors import InputError
-from pteron.llm.models import names
 from pteron.tools.text import counted
 
 if TYPE_CHECKING:
@@ -38,19 +36,7 @@ _SAMPLING = {
 
 
 def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
-    options.parser.add_argument(
-        "path",
-        metavar="MODEL",
-        nargs="?",
-        help="a program (.pte), a folder made by `pteron export llm`, or a known model's name",
-    )
-    known = ", ".join(names())
-    options.parser.add_argument(
-        "--model",
-        metavar="NAME",
-        choices=names(),
-        help=f"a known model instead of MODEL: {known} (kept in ~/.cache/pteron, or $PTERON_CACHE)",
-    )
+    options.model()
     add_model_files(options)
     options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens)
     for name, (metavar, kind, purpose, default) in _SAMPLING.items():
@@ -65,7 +51,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
 
 def add_model_files(options: Options) -> None:
     options.add("--tokenizer", "FILE", "tokenizer file or folder (default: the one beside the program)")
-    options.repeatable("--data", "FILE.ptd", "weight file of the program")
+    options.data()
 
 
 def add_digits(options: Options) -> None:
@@ -94,35 +80,14 @@ def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
 @contextmanager
 def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     """The model that MODEL or --model names; it is closed with the context."""
-    from pteron.cli.progress import fetch_model
     from pteron.llm import LLM
 
-    if (arguments.path is None) == (arguments.model is None):
-        raise InputError("name a program or folder, or a model with --model, and not both")
-    path = fetch_model(arguments.model) if arguments.model else find_model(arguments.path)
+    located = find_model(given_model(arguments))
     settings = {"data": arguments.data, "device": arguments.adapter, "digits": arguments.digits}
-    with show_progress(f"loading {path.name}"):
-        llm = LLM(path, arguments.tokenizer, **settings)
+    with show_progress(f"loading {located.name}"):
+        llm = LLM(located.path, arguments.tokenizer, **settings)
     with llm:
         yield llm
-
-
-def find_model(given: str) -> Path:
-    """The program or folder at a path; without one, the folder of the known model of that name."""
-    from pteron.cli.progress import fetch_model
-    from pteron.llm.model_files import program_file
-    from pteron.llm.models import locate_model
-    from pteron.llm.tokenizers.load import FILE_NAMES
-
-    path = locate_model(given, fetch_model)
-    if path.is_dir() and not program_file(path).exists():
-        has_tokenizer = any(any(path.glob(pattern)) for pattern in FILE_NAMES)
-        if not has_tokenizer or any(path.glob("*.safetensors")):  # a checkpoint, or no model at all
-            raise InputError(
-                f"the folder {path} has no program {program_file(path).name}; "
-                f"`pteron export llm {path} -o FOLDER` makes one from a checkpoint"
-            )
-    return path
 
 
 def build_sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples, count, positive
+from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
 from pteron.errors import InputError
@@ -21,7 +22,8 @@ CONTEXT = 100  # default number of tokens in the cache before a decode step
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.program("a program (.pte), or a language model's folder")
+    options.model()
+    options.data()
     options.call()
     options.dims("live size of random inputs")
     step = options.group("steps of language models")
@@ -60,6 +62,7 @@ def command(arguments: argparse.Namespace) -> int:
     files = [path for path in (arguments.trace, arguments.html) if path]
     for path in files:
         check_writable(path)
+    arguments.program = find_program(arguments)
     with show_progress() as progress:
         report = profile(
             arguments.program,

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -211,31 +211,45 @@ def _slowness_file() -> Path:
     return cache_folder() / "export_stages.json"
 
 
-def fetch_model(name: str) -> Path:
-    """The folder of a model by its name; a model that is not in the cache is exported first."""
-    from pteron.llm.models import fetch
+@contextmanager
+def model_progress() -> Iterator[Callable[[str], None]]:
+    """`export_progress` from the first line on: most models need neither a download nor an export."""
+    shown: Callable[[str], None] | None = None
 
-    with export_progress() as report:
-        return fetch(name, report)
+    def report(line: str) -> None:
+        nonlocal shown
+        shown = shown or stack.enter_context(export_progress())
+        shown(line)
+
+    with ExitStack() as stack:
+        yield report
 
 
 @contextmanager
 def export_progress() -> Iterator[Callable[[str], None]]:
-    """A callback for the lines of an export: a bar on a terminal, elsewhere the lines themselves.
+    """A callback for the lines of a download and of an export: a bar on a terminal, elsewhere the lines.
 
     SIGTERM ends the process as Ctrl-C does, so that temporary files are removed.
     """
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with _show_bar() if supports_color(sys.stderr) else nullcontext(print_note) as report:
+        with _show_bar() if supports_color(sys.stderr) else nullcontext(_print_line) as report:
             yield report
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
+def _print_line(line: str) -> None:
+    from pteron.llm.hub.download import Download
+
+    if not isinstance(line, Download) or line.done == 0:
+        print_note(line)
+
+
 @contextmanager
 def _show_bar() -> Iterator[Callable[[str], None]]:
     from pteron.llm.export.cost import Stage
+    from pteron.llm.hub.download import Download
 
     eta, task = ExportEta(load_slowness()), "reading the checkpoint"
     notes: list[str] = []
@@ -246,16 +260,19 @@ def _show_bar() -> Iterator[Callable[[str], None]]:
         if isinstance(line, Stage):
             with lock:
                 eta.enter(line, time.monotonic())
-        else:
+        elif not isinstance(line, Download):
             notes.append(line)
         task = line
 
     def tick() -> None:
         while not is_done.wait(_TICK):
-            now = time.monotonic()
+            now, current = time.monotonic(), task
+            if isinstance(current, Download):
+                bar.update(current, current.done, current.total)
+                continue
             with lock:
                 share, remaining = eta.share(now), eta.remaining(now)
-            bar.update(task, round(1000 * share), 1000, remaining)
+            bar.update(current, round(1000 * share), 1000, remaining)
 
     bar = ProgressBar(task)
     ticking = threading.Thread(target=tick, daemon=True)

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pteron.cli.arguments import Options, add_examples, number, positive
-from pteron.cli.llm_arguments import add_digits, add_model_files, find_model
+from pteron.cli.llm_arguments import add_digits, add_model_files
+from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note
 from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
-from pteron.llm.models import names
 from pteron.serving.http.limits import Limits
 
 if TYPE_CHECKING:
     from pteron.llm.engine import Engine
+    from pteron.llm.model_kinds import Located
     from pteron.serving.encoder import Embedder
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -43,13 +44,8 @@ _LIMITS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a folder made by `pteron export llm`, a program (.pte), or a known model: "
-        f"{', '.join(names())}",
-    )
     options = Options(parser)
+    options.model()
     add_model_files(options)
     network = options.group("network")
     network.parser.add_argument(
@@ -73,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access.flag("--closed-page", "the chat page at / needs a key too")
     access.flag("--no-page", "no chat page at /")
     model = options.group("model and limits")
-    model.parser.add_argument("--name", help="name of the model in the API (default: the folder's name)")
+    model.parser.add_argument(
+        "--name", help="name of the model in the API (default: MODEL, or the file's name)"
+    )
     model.repeatable("--alias", "NAME", "another name of the model")
     model.add("--sequences", "N", f"answers generated at once (default: {SEQUENCES_MAX})", positive)
     model.add("--cache-bytes", "BYTES", "maximum size of all KV caches", positive)
@@ -122,19 +120,20 @@ def command(arguments: argparse.Namespace) -> int:
 
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
-    path = find_model(arguments.model)
-    name = arguments.name or (path.name if path.is_dir() else path.stem)
+    given = given_model(arguments)
+    located = find_model(given)
+    name = arguments.name or located.name
     if not keys and not _is_local(arguments.host):
         print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")
     if arguments.ray:
-        is_name = not Path(arguments.model).exists()  # its path may differ on other machines
-        model_name = arguments.model if is_name else str(path.resolve())
-        _serve_ray(arguments, model_name, name, _app_options(keys, arguments))
+        # Names are looked up on each machine: paths in its cache may differ.
+        named = str(Path(given).resolve()) if Path(given).exists() else given
+        _serve_ray(arguments, named, name, _app_options(keys, arguments))
         return 0
     with (
         _open_log(arguments) as stream,
         listening(arguments.host, arguments.port) as listener,
-        _open_served(path, arguments) as model,
+        _open_served(located, arguments) as model,
     ):
         logs = Logs(stream, with_prompts=arguments.log_prompts)
         run(
@@ -164,15 +163,15 @@ def _app_options(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[s
 
 
 @contextmanager
-def _open_served(path: Path, arguments: argparse.Namespace) -> Generator[Engine | Embedder, None, None]:
-    """The model at a path: a language model in an engine, or an embedder."""
+def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[Engine | Embedder, None, None]:
+    """A language model in an engine, or an embedder."""
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
     from pteron.serving.hidden_states import open_served
 
-    with show_progress(f"loading {path.name}"):
+    with show_progress(f"loading {located.name}"):
         model = open_served(
-            path,
+            located.path,
             arguments.tokenizer,
             data=arguments.data,
             device=arguments.adapter,

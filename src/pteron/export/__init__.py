@@ -7,7 +7,7 @@ In: a module and example inputs. Out: a callable with the module's signature. `t
 backend="pteron")` uses the same path.
 """
 
+from pteron.export.compile_module import compile
 from pteron.export.compiled import CompiledModule
-from pteron.export.compiling import compile
 
 __all__ = ["CompiledModule", "compile"]

@@ -107,12 +107,13 @@ def content_key(exported: ExportedProgram, options: Options, interface: str) -> 
 
 @functools.cache
 def _own_code() -> str:
-    """A hash of Pteron's part of the lowering, and of the operators that it delegates."""
+    """A hash of Pteron's part of the lowering, and of the planner, which decides what is delegated."""
     digest = hashlib.sha256()
     package = Path(__file__).parent.parent
-    for folder in ("export", "families", "ops", "passes"):
-        for path in sorted((package / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for folder in ("export", "families", "graph", "host", "ops", "passes", "plan", "wgsl"):
+        for path in sorted((package / folder).rglob("*.*")):
+            if path.suffix in (".py", ".wgsl"):
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -150,7 +151,8 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
 
     if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
         yield f"{value.dtype} {tuple(value.shape)} {value.stride()}\n".encode()
-        yield memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        plain = value.detach().resolve_conj().resolve_neg()  # lazy operations have no bytes
+        yield memoryview(plain.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return
     saved = io.BytesIO()
     torch.save(value, saved)

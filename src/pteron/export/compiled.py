@@ -38,22 +38,9 @@ class CompiledModule(ABC):
     the caller's tensors. Outputs never share memory with inputs.
     """
 
+    name: str  # of the module's class
+    was_cached: bool
     cache_file: Path | None = None  # of the program
-
-    def __init__(
-        self,
-        name: str,
-        signature: Signature,
-        states: Sequence[torch.Tensor],  # first values of buffers that the module writes to
-        written: Sequence[int],  # positions of inputs that the module writes to
-        *,
-        was_cached: bool,
-    ) -> None:
-        self.name, self.signature, self.was_cached = name, signature, was_cached
-        self._written = tuple(written)
-        self._initial = tuple(states)
-        self._states: Sequence[Any] = self._initial
-        self._lock = new_lock() if self._initial else contextlib.nullcontext()
 
     @staticmethod
     def load(path: str | os.PathLike[str], device: Device | str | None = None) -> CompiledModule:
@@ -61,31 +48,12 @@ class CompiledModule(ABC):
         before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
         return WholeModule(Path(path), device)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        import torch
-
-        given = self.signature.flatten(args, kwargs)
-        leaves = self.signature.check(given)
-        for position in self._written:
-            _check_writable(self.signature.leaves[position].name, given[position])
-        count = len(self._initial)
-        with self._lock:  # calls share the states
-            outputs = self._run(self._states, leaves)
-            self._states = outputs[:count]
-        values = outputs[count:]
-        with torch.no_grad():
-            for position, value in zip(self._written, values, strict=False):
-                _write(given[position], value)
-        return self.signature.unflatten(values[len(self._written) :])
-
-    def reset(self) -> None:
-        """Restore the buffers that the module writes to, to their values at compile time."""
-        with self._lock:
-            self._states = self._initial
+    @abstractmethod
+    def __call__(self, *args: object, **kwargs: object) -> Any: ...
 
     @abstractmethod
-    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        """The new states, the new values of written inputs, and the outputs. States may be on the GPU."""
+    def reset(self) -> None:
+        """Restore the buffers that the module writes to, to their values at compile time."""
 
     @property
     @abstractmethod
@@ -116,7 +84,62 @@ class CompiledModule(ABC):
         return f"<pteron.CompiledModule {self.name}>"
 
 
-class WholeModule(CompiledModule):
+class TracedModule(CompiledModule):
+    """A compiled module that torch.export has traced: its inputs are known, and it has its own buffers."""
+
+    def __init__(
+        self,
+        name: str,
+        signature: Signature,
+        states: Sequence[torch.Tensor],  # first values of buffers that the module writes to
+        written: Sequence[int],  # positions of inputs that the module writes to
+        *,
+        was_cached: bool,
+    ) -> None:
+        self.name, self.signature, self.was_cached = name, signature, was_cached
+        self._written = tuple(written)
+        self._initial = tuple(states)
+        self._states: Sequence[Any] = self._initial
+        self._lock = new_lock() if self._initial else contextlib.nullcontext()
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        import torch
+
+        given = self.signature.flatten(args, kwargs)
+        leaves = self.signature.check(given)
+        for position in self._written:
+            _check_writable(self.signature.leaves[position].name, given[position])
+        if (shared := self.shared_inputs(given)) is not None:
+            written, other = (self.signature.leaves[position].name for position in shared)
+            raise InputError(f"the module writes to {written}, which shares memory with {other}: pass copies")
+        count = len(self._initial)
+        with self._lock:  # calls share the states
+            outputs = self._run(self._states, leaves)
+            self._states = outputs[:count]
+        values = outputs[count:]
+        with torch.no_grad():
+            for position, value in zip(self._written, values, strict=False):
+                _write(given[position], value)
+        return self.signature.unflatten(values[len(self._written) :])
+
+    def reset(self) -> None:
+        with self._lock:
+            self._states = self._initial
+
+    def shared_inputs(self, given: Sequence[Any]) -> tuple[int, int] | None:
+        """The positions of an input that the module writes to, and of another in the same memory."""
+        for written in self._written:
+            for position, value in enumerate(given):
+                if position != written and _shares_memory(value, given[written]):
+                    return written, position
+        return None
+
+    @abstractmethod
+    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        """The new states, the new values of written inputs, and the outputs. States may be on the GPU."""
+
+
+class WholeModule(TracedModule):
     """A compiled module that is one program."""
 
     def __init__(
@@ -197,6 +220,16 @@ def _check_writable(name: str, value: Any) -> None:
         raise InputError(f"{name}: the module writes to it, but it is read-only")
 
 
+def _shares_memory(a: Any, b: Any) -> bool:
+    import torch
+
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.may_share_memory(a, b)
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return bool(a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and a.numel() and b.numel())
+
+
 def _write(target: Any, value: torch.Tensor) -> None:
     if isinstance(target, np.ndarray):
         np.copyto(target, value.numpy())
@@ -230,8 +263,8 @@ class Report:
         parts = counted(len(self.delegates), "delegate")
         yield f"  on the GPU   {counted(delegated, 'operator')}, {self.share:.0%}, in {parts}"
         for index, uses in enumerate(self.delegates):
-            yield f"    delegate {index}   {counted(uses.total(), 'operator')}: {_listed(uses)}"
-        names = f": {_listed(self.host)}" if hosted else ""
+            yield f"    delegate {index}   {counted(uses.total(), 'operator')}: {listed(uses)}"
+        names = f": {listed(self.host)}" if hosted else ""
         share = hosted / max(1, hosted + delegated)
         yield f"  on the host  {counted(hosted, 'operator')}, {share:.0%}{names}"
         yield from (f"    {reason}" for reason in self.reasons)
@@ -253,5 +286,5 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _listed(uses: Counter[str]) -> str:
+def listed(uses: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in uses.most_common())

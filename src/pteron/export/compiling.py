@@ -1,27 +1,28 @@
-"""A module and example inputs -> a CompiledModule, from the cache if it was lowered before."""
+"""An exported program -> a TracedModule, from the cache if it was lowered before."""
 
 from __future__ import annotations
 
+import io
 import json
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import FormatError, InputError, LoweringError, PteronError, UnsupportedError
+from pteron.errors import FormatError, LoweringError, PteronError
 from pteron.export import cache
 from pteron.export.cache import content_key
-from pteron.export.compiled import CompiledModule, WholeModule, state_key
+from pteron.export.compiled import TracedModule, WholeModule, state_key
 from pteron.export.dims import DimNames, recorded_restrictions
-from pteron.export.graph_passes import Functional, decompose, fold_constants, make_functional
-from pteron.export.lowering import Options, check_inference, exporting, lower, quiet
-from pteron.export.progress import Enter, shown_stages
+from pteron.export.graph_passes import Functional, decompose, fold_constants, make_compact, make_functional
+from pteron.export.lowering import Options, check_inference, exporting, in_inference, lower, quiet
+from pteron.export.progress import Enter
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.tied_weights import untie_quantized_weights
 from pteron.export.trees import register_dataclasses
-from pteron.extras import check_installed
 from pteron.gpu import Device
 from pteron.runtime import Program, load
 
@@ -32,50 +33,8 @@ if TYPE_CHECKING:
     from pteron.export.stepped import SteppedModule
 
 
-def compile(
-    module: torch.nn.Module | ExportedProgram,
-    example_inputs: Sequence[object] = (),
-    example_kwargs: Mapping[str, object] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    force_fp16: bool = False,
-    partitioner: str = "pteron",
-    device: Device | str | None = None,
-    use_cache: bool = True,
-    fullgraph: bool = False,
-) -> CompiledModule:
-    """A callable that runs `module` on the GPU, in inference mode.
-
-    The example inputs may be any pytrees; calls must have the same structure. `dynamic_shapes` is
-    torch.export's; each dynamic dim needs a maximum. An ExportedProgram is used as it is. `force_fp16`
-    computes in f16, with f32 inputs and outputs. `device` is as in `pteron.load`. The lowered program is
-    cached on disk by content, unless `use_cache` is false.
-
-    `partitioner` chooses the operators that run on the GPU: "pteron" takes all that Pteron can run; "vulkan"
-    and "webgpu" keep to what ExecuTorch's partitioners of that name take, so that ExecuTorch's own runtimes
-    can run the program too.
-
-    PyTorch runs what ExecuTorch cannot write (svd, fft, custom operators), between programs; a warning names
-    it. With `fullgraph` that is a LoweringError that lists all of it.
-    """
-    check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
-    from torch.export import ExportedProgram
-
-    if isinstance(module, ExportedProgram):
-        if example_inputs or example_kwargs or dynamic_shapes is not None:
-            raise InputError("an ExportedProgram has its own inputs and shapes; pass no others")
-        name = module.graph_module._get_name()
-    else:
-        name = type(module).__name__
-    options = Options(partitioner, force_fp16)
-    with shown_stages(name) as enter:
-        exported = module
-        if not isinstance(module, ExportedProgram):
-            enter("exporting")
-            exported = export(module, tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
-        return compile_exported(
-            exported, name, options, device, use_cache=use_cache, fullgraph=fullgraph, enter=enter
-        )
+class NotTraceableError(LoweringError):
+    """torch.export cannot trace a module, or PyTorch cannot decompose it."""
 
 
 def export(
@@ -97,9 +56,10 @@ def export(
     with (
         exporting(),
         quiet(),
-        _in_inference(module),
+        in_inference(module),
         module.register_forward_hook(register_outputs),
         _tracing(type(module).__name__),
+        redirect_stderr(io.StringIO()),  # torch.export prints the graph of a module that it cannot trace
     ):
         return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
 
@@ -108,12 +68,12 @@ def compile_exported(
     exported: ExportedProgram,
     name: str,
     options: Options,
-    device: Device | str | None,
     *,
+    device: Device | str | None,
     use_cache: bool,
     fullgraph: bool,
     enter: Enter,
-) -> CompiledModule:
+) -> TracedModule:
     """Lower an exported program, or load it from the cache. PyTorch runs what cannot be lowered; with
     `fullgraph` that is an error. `enter` is called at each stage."""
     check_inference(exported)
@@ -125,8 +85,6 @@ def compile_exported(
         if found is not None:
             try:
                 return WholeModule(found, device, signature, origin="from the cache")
-            except UnsupportedError:
-                raise
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
         with recorded_restrictions() as restrictions:
@@ -142,14 +100,24 @@ def compile_exported(
             if not unlowerable:
                 try:
                     program = lowering.whole(prepared, interface)
-                    source: Path | bytes = (cache.keep(key, program) if use_cache else None) or program
                     enter("loading")
-                    return WholeModule(source, device, signature, origin="lowered now")
+                    return _load(program, key if use_cache else None, device, signature)
                 except (_NotLoweredError, FormatError) as error:
                     unlowerable, failure = find_unlowerable(graph_module, with_unbacked=False), error
             if fullgraph:
                 raise _not_whole(name, unlowerable, failure) from failure
-            return _in_steps(prepared, unlowerable, lowering, signature, device)
+            return _in_steps(prepared, unlowerable, lowering, signature, device, failure)
+
+
+def _load(program: bytes, key: str | None, device: Device | str | None, signature: Signature) -> WholeModule:
+    """A program that was lowered now; it is cached if it can be loaded."""
+    path = None if key is None else cache.keep(key, program)
+    try:
+        return WholeModule(path or program, device, signature, origin="lowered now")
+    except FormatError:
+        if path is not None:
+            cache.remove(path)
+        raise
 
 
 @dataclass(frozen=True)
@@ -169,9 +137,10 @@ def _prepare(exported: ExportedProgram, name: str) -> _Prepared:
             decomposed = decompose(exported)
             untie_quantized_weights(decomposed)
             fold_constants(decomposed)
+            make_compact(decomposed)
             functional = make_functional(decomposed)
     except Exception as error:
-        raise LoweringError(f"PyTorch cannot decompose {name} ({first_line(error)})") from error
+        raise NotTraceableError(f"PyTorch cannot decompose {name} ({first_line(error)})") from error
     values = {**exported.state_dict, **exported.constants}
     return _Prepared(functional, [values[state].detach() for state in functional.states], dims)
 
@@ -242,6 +211,7 @@ def _in_steps(
     lowering: _Lowering,
     signature: Signature,
     device: Device | str | None,
+    failure: Exception | None,  # of lowering the whole
 ) -> SteppedModule:
     """Programs for what can be lowered; a warning names what PyTorch runs."""
     from pteron.export.stepped import SteppedModule
@@ -253,6 +223,9 @@ def _in_steps(
     programs: dict[str, Program] = {}
     were_cached: list[bool] = []
     for key, part in list(steps.parts.items()):
+        if failure is not None and not unlowerable:  # the part is the whole
+            steps.keep_in_torch(key, str(failure))
+            continue
         try:
             source, was_cached = lowering.part(part.exported, dims[key])
             lowering.enter("loading")
@@ -270,7 +243,8 @@ def _in_steps(
         prepared.functional.written,
         was_cached=all(were_cached),
     )
-    warnings.warn(f"{module.name}: {module.summary()}; fullgraph=True makes this an error", stacklevel=4)
+    how = "fullgraph=True (options={'fullgraph': True} of torch.compile) makes this an error"
+    warnings.warn(f"{module.name}: {module.summary()}; {how}", stacklevel=4)
     return module
 
 
@@ -298,6 +272,16 @@ def first_line(error: BaseException) -> str:
     return f"{type(said).__name__}: {lines[0]}" if lines else type(said).__name__
 
 
+def _user_line(error: BaseException) -> str:
+    """Where the module's code raised an exception."""
+    import torch
+
+    own = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not frame.filename.startswith(own)]
+    return f", at {Path(lines[-1].filename).name}:{lines[-1].lineno}: {lines[-1].line}" if lines else ""
+
+
 @contextmanager
 def _tracing(name: str) -> Iterator[None]:
     """Explain errors of torch.export."""
@@ -307,10 +291,10 @@ def _tracing(name: str) -> Iterator[None]:
     try:
         yield
     except GuardOnDataDependentSymNode as error:
-        raise LoweringError(
-            f"{name} branches on the values of a tensor, which torch.export cannot trace "
-            f"({first_line(error)}). Use torch.where or torch.cond there, or torch.compile(module, "
-            "backend='pteron'), which runs the branch in Python"
+        raise NotTraceableError(
+            f"{name} branches on the values of a tensor, or uses one as a number, which torch.export cannot "
+            f"trace ({first_line(error)}{_user_line(error)}); torch.where, torch.cond or indexing with a "
+            "tensor can replace it"
         ) from error
     except PteronError:
         raise
@@ -318,10 +302,8 @@ def _tracing(name: str) -> Iterator[None]:
         said = str(error).split("\n\nThe error above occurred")[0]  # advice to use another function
         raise LoweringError(f"torch.export refuses the inputs or dynamic_shapes of {name}: {said}") from error
     except Exception as error:
-        raise LoweringError(
-            f"torch.export cannot trace {name} ({first_line(error)}). If the module runs in eager mode with "
-            "these inputs, use torch.compile(module, backend='pteron'), which runs in Python what cannot be "
-            "traced"
+        raise NotTraceableError(
+            f"torch.export cannot trace {name} ({first_line(error)}{_user_line(error)})"
         ) from error
 
 
@@ -373,16 +355,3 @@ def _state_data(states: Sequence[torch.Tensor]) -> Iterator[tuple[str, bytes]]:
         data = state.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         if data.any():
             yield state_key(index), data.numpy().tobytes()
-
-
-@contextmanager
-def _in_inference(module: torch.nn.Module) -> Iterator[None]:
-    """The module in eval mode; restores the mode of each submodule."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

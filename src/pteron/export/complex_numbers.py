@@ -18,8 +18,6 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pteron.export.copies import copied
-
 aten = torch.ops.aten
 
 
@@ -31,14 +29,11 @@ class Pair:
     imag: Any
 
 
-def remove_complex(exported: ExportedProgram) -> ExportedProgram:
-    """A copy of the program without complex tensors, where that is possible."""
-    nodes = list(exported.graph.nodes)
-    if not any(map(_is_complex, nodes)) or any(map(_writes_complex, nodes)):
-        return exported
-    program = copied(exported)
-    _Rewriter(program).run()
-    return program
+def remove_complex(decomposed: ExportedProgram) -> None:
+    """Replace complex tensors by their parts, where that is possible. Changes its argument, whose operators
+    write to nothing: a part would not see a write to the other tensor's memory."""
+    if any(map(_is_complex, decomposed.graph.nodes)):
+        _Rewriter(decomposed).run()
 
 
 def _is_complex(value: Any) -> bool:
@@ -46,11 +41,6 @@ def _is_complex(value: Any) -> bool:
         return isinstance(value, complex)
     values = tree_leaves(value.meta.get("val"))
     return any(isinstance(each, torch.Tensor) and each.is_complex() for each in values)
-
-
-def _writes_complex(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable and any(map(_is_complex, node.all_input_nodes))
 
 
 class _Rewriter:
@@ -122,8 +112,9 @@ class _Rewriter:
     def _split_constants(self) -> None:
         """Two real constants in place of each complex one."""
         values = {**self.program.state_dict, **self.program.constants}
+        written = set(self.program.graph_signature.buffers_to_mutate.values())
         for node, spec in self._inputs():
-            value = values.get(spec.target)
+            value = None if spec.target in written else values.get(spec.target)
             if isinstance(value, torch.Tensor) and value.is_complex():
                 parts = {"real": value.detach().real, "imag": value.detach().imag}
                 self.pairs[node] = Pair(*(self._constant(f"{node.name}_{k}", v) for k, v in parts.items()))
@@ -143,7 +134,7 @@ class _Rewriter:
 
     def _remove_unused_constants(self) -> None:
         for node, spec in self._inputs():
-            if spec.kind is not InputKind.USER_INPUT and _is_complex(node) and not node.users:
+            if node in self.pairs and spec.kind is not InputKind.USER_INPUT and not node.users:
                 self.graph.erase_node(node)
                 self.program.graph_signature.input_specs.remove(spec)
 
@@ -172,11 +163,23 @@ class _Rewriter:
             return self.call(packet.Scalar, a, b)
         return self.call(getattr(packet, "Tensor", None) or packet.default, a, b)
 
-    def result(self, real: Any, imag: Any) -> Pair:
-        """A pair; one part may be zero."""
-        known = imag if real is None else real
-        real, imag = (self.call(aten.zeros_like.default, known) if x is None else x for x in (real, imag))
-        return Pair(real, imag)
+    def result(self, node: Node, real: Any, imag: Any) -> Pair:
+        """A pair of the node's type and shape. A part may be None, a number, or smaller than the other."""
+        dtype = node.meta["val"].dtype.to_real()
+        known = next(part for part in (real, imag) if isinstance(part, Node))
+        tensors = [part if isinstance(part, Node) else self._filled(known, part) for part in (real, imag)]
+        tensors = [
+            part if part.meta["val"].dtype is dtype else self.call(aten._to_copy.default, part, dtype=dtype)
+            for part in tensors
+        ]
+        first, second = tensors
+        if first.meta["val"].shape != second.meta["val"].shape:  # a sum with zeros has the shape of both
+            zeros = [self._filled(part, 0.0) for part in tensors]
+            first, second = self.add(first, zeros[1]), self.add(second, zeros[0])
+        return Pair(first, second)
+
+    def _filled(self, like: Node, number: float | None) -> Node:
+        return self.call(aten.full_like.default, like, number or 0.0)
 
 
 # Rules: a node -> a pair, or the node of a real result; None keeps the operator ----------------------
@@ -190,7 +193,8 @@ def _view_as_complex(on: _Rewriter, node: Node) -> Pair:
 
 def _view_as_real(on: _Rewriter, node: Node) -> Node:
     pair = on.pair(node.args[0])
-    return on.call(aten.stack.default, [pair.real, pair.imag], -1)
+    parts = [on.call(aten.unsqueeze.default, part, -1) for part in (pair.real, pair.imag)]
+    return on.call(aten.cat.default, parts, -1)
 
 
 def _polar(on: _Rewriter, node: Node) -> Pair:
@@ -215,7 +219,7 @@ def _linear(on: _Rewriter, node: Node, combine: Callable[[Any, Any], Any]) -> An
     if node.kwargs or len(node.args) > 2:  # alpha
         return None
     a, b = map(on.pair, node.args)
-    return on.result(combine(a.real, b.real), combine(a.imag, b.imag))
+    return on.result(node, combine(a.real, b.real), combine(a.imag, b.imag))
 
 
 def _product(target: Any) -> Rule:
@@ -223,7 +227,7 @@ def _product(target: Any) -> Rule:
         a, b = map(on.pair, node.args)
         real = on.sub(on.mul(a.real, b.real, target), on.mul(a.imag, b.imag, target))
         imag = on.add(on.mul(a.real, b.imag, target), on.mul(a.imag, b.real, target))
-        return on.result(real, imag)
+        return on.result(node, real, imag)
 
     return rule
 
@@ -232,12 +236,18 @@ def _div(on: _Rewriter, node: Node) -> Any:
     if node.kwargs:  # rounding
         return None
     a, b = map(on.pair, node.args)
-    if b.imag is None:
-        return on.result(on.div(a.real, b.real), on.div(a.imag, b.real))
-    square = on.add(on.mul(b.real, b.real), on.mul(b.imag, b.imag))
-    real = on.add(on.mul(a.real, b.real), on.mul(a.imag, b.imag))
-    imag = on.sub(on.mul(a.imag, b.real), on.mul(a.real, b.imag))
-    return on.result(on.div(real, square), on.div(imag, square))
+    if b.imag is None or not isinstance(b.real, Node):
+        if b.imag is None:
+            return on.result(node, on.div(a.real, b.real), on.div(a.imag, b.real))
+        return None
+    # Scaled by the larger part, so that squares do not overflow.
+    sizes = [on.call(aten.abs.default, part) for part in (b.real, b.imag)]
+    scale = on.call(aten.maximum.default, *sizes)
+    c, d = on.div(b.real, scale), on.div(b.imag, scale)
+    square = on.mul(on.add(on.mul(c, c), on.mul(d, d)), scale)
+    real = on.add(on.mul(a.real, c), on.mul(a.imag, d))
+    imag = on.sub(on.mul(a.imag, c), on.mul(a.real, d))
+    return on.result(node, on.div(real, square), on.div(imag, square))
 
 
 def _exp(on: _Rewriter, node: Node) -> Pair:
@@ -248,7 +258,7 @@ def _exp(on: _Rewriter, node: Node) -> Pair:
 
 def _abs(on: _Rewriter, node: Node) -> Node:
     pair = on.pair(node.args[0])
-    return on.call(aten.sqrt.default, on.add(on.mul(pair.real, pair.real), on.mul(pair.imag, pair.imag)))
+    return on.call(aten.hypot.default, pair.real, pair.imag)
 
 
 def _angle(on: _Rewriter, node: Node) -> Node:
@@ -286,7 +296,7 @@ def _cat(on: _Rewriter, node: Node) -> Any:
 _RULES: dict[Any, Rule] = {
     aten.view_as_complex.default: _view_as_complex,
     aten.view_as_real.default: _view_as_real,
-    aten.complex.default: lambda on, node: Pair(*node.args),
+    aten.complex.default: lambda on, node: on.result(node, *node.args),
     aten.polar.default: _polar,
     aten.real.default: lambda on, node: on.pair(node.args[0]).real,
     aten.imag.default: lambda on, node: on.pair(node.args[0]).imag,
@@ -299,7 +309,6 @@ _RULES: dict[Any, Rule] = {
     aten.sub.Scalar: _sub,
     aten.mul.Tensor: _product(aten.mul),
     aten.mul.Scalar: _product(aten.mul),
-    aten.matmul.default: _product(aten.matmul),
     aten.mm.default: _product(aten.mm),
     aten.bmm.default: _product(aten.bmm),
     aten.div.Tensor: _div,
@@ -308,16 +317,11 @@ _RULES: dict[Any, Rule] = {
     aten.abs.default: _abs,
     aten.angle.default: _angle,
     aten.cat.default: _cat,
-    aten.stack.default: _cat,
     **dict.fromkeys(
         (
             aten._to_copy.default,
-            aten.contiguous.default,
             aten.resolve_conj.default,
             aten.resolve_neg.default,
-            aten.to.device,
-            aten.to.dtype,
-            aten.to.dtype_layout,
         ),
         _same,
     ),
@@ -325,40 +329,25 @@ _RULES: dict[Any, Rule] = {
         (
             operator.getitem,
             aten.alias.default,
-            aten.chunk.default,
             aten.clone.default,
             aten.detach.default,
-            aten.detach_.default,
             aten.expand.default,
-            aten.flatten.using_ints,
             aten.flip.default,
             aten.gather.default,
             aten.index.Tensor,
             aten.index_select.default,
-            aten.lift_fresh_copy.default,
-            aten.mean.default,
             aten.mean.dim,
-            aten.movedim.int,
-            aten.narrow.default,
             aten.neg.default,
             aten.permute.default,
             aten.repeat.default,
-            aten.repeat_interleave.self_int,
-            aten.reshape.default,
-            aten.roll.default,
             aten.select.int,
             aten.slice.Tensor,
-            aten.split.Tensor,
-            aten.split_with_sizes.default,
             aten.squeeze.default,
             aten.squeeze.dim,
             aten.squeeze.dims,
             aten.sum.default,
             aten.sum.dim_IntList,
-            aten.t.default,
             aten.transpose.int,
-            aten.unbind.int,
-            aten.unflatten.int,
             aten.unsqueeze.default,
             aten.view.default,
         ),

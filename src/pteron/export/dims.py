@@ -59,8 +59,10 @@ class DimNames:
 
 def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
     """The value of an expression; None if it needs an unknown size or anything but + - * //."""
+    if len(expression) > _EXPRESSION_MAX:
+        return None
     try:
-        return _value(ast.parse(expression[:_EXPRESSION_MAX], mode="eval").body, sizes)
+        return _value(ast.parse(expression, mode="eval").body, sizes)
     except (SyntaxError, ValueError, LookupError, ZeroDivisionError):
         return None
 

@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -25,10 +25,10 @@ from torch.fx import GraphModule
 from torch.utils._sympy.numbers import int_oo
 
 from pteron.errors import InputError, LoweringError
-from pteron.export.compiled import CompiledModule
+from pteron.export.compiled import TracedModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.graph_passes import written_buffers
-from pteron.export.lowering import Options, exporting
+from pteron.export.lowering import Options, exporting, quiet
 from pteron.export.progress import Enter, shown_stages
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
@@ -39,14 +39,20 @@ _CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an in
 
 
 def backend(
-    graph_module: GraphModule, example_inputs: Sequence[object], *, options: Mapping[str, Any] | None = None
-) -> Callable[..., Any]:
+    graph_module: GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> CapturedGraph:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
     `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `use_cache` and `fullgraph`, as in
     `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
+    if mode not in (None, "default"):
+        raise InputError(f"mode={mode!r}: Pteron has no modes; options= takes force_fp16 and others")
     chosen = dict(options or {})
     call = {name: chosen.pop(name, value) for name, value in _CALL_OPTIONS.items()}
     known = [field.name for field in fields(Options)]
@@ -74,9 +80,10 @@ class CapturedGraph:
 
     def __call__(self, *inputs: Any) -> Any:
         lowered = self._lowered(inputs)
-        if lowered is None:
+        live = [] if lowered is None else [inputs[position] for position in lowered.live]
+        if lowered is None or lowered.compiled.shared_inputs(live) is not None:
             return self.capture.graph_module(*inputs)
-        return lowered.compiled(*(inputs[position] for position in lowered.live))
+        return self.capture.with_views(lowered.compiled(*live), inputs)
 
     def _lowered(self, inputs: Sequence[Any]) -> _Lowered | None:
         """The program for these inputs; None if the graph cannot be lowered."""
@@ -101,7 +108,7 @@ class CapturedGraph:
                 return None
 
     @property
-    def programs(self) -> tuple[CompiledModule, ...]:
+    def programs(self) -> tuple[TracedModule, ...]:
         return tuple(lowered.compiled for lowered in self._programs)
 
     def _find(self, inputs: Sequence[Any]) -> _Lowered | None:
@@ -120,6 +127,8 @@ class CapturedGraph:
 
     def _lower(self, inputs: Sequence[Any], enter: Enter) -> _Lowered:
         _check_gradients(inputs)
+        if self.capture.has_unknown_views:
+            raise LoweringError(f"outputs of {self.capture.name} are views of a tensor that is no output")
         enter("exporting")
         constants = [
             position
@@ -127,7 +136,8 @@ class CapturedGraph:
             if is_parameter or self._changes[position] < _CHANGES_MAX
         ]
         exported, live = self._export(inputs, constants)
-        written = set(map(buffer_position, written_buffers(exported)))
+        with quiet():
+            written = set(map(buffer_position, written_buffers(exported)))
         if written:  # their values belong to the caller's module
             constants = [position for position in constants if position not in written]
             exported, live = self._export(inputs, constants)
@@ -136,7 +146,7 @@ class CapturedGraph:
             exported,
             self.capture.name,
             self.options,
-            self.device,
+            device=self.device,
             use_cache=self.use_cache,
             fullgraph=self.fullgraph,
             enter=enter,
@@ -153,14 +163,14 @@ class CapturedGraph:
         module = make_module(self.capture, inputs, constants, live)
         shapes = [self.capture.dynamic_dims(position, inputs[position]) for position in live]
         tensors = tuple(inputs[position] for position in live)
-        return export(module, tensors, {}, (tuple(shapes),)), live
+        return export(module, tensors, {}, (tuple(shapes),) if live else None), live
 
 
 @dataclass(frozen=True)
 class _Lowered:
     """A program, the positions of its inputs among Dynamo's, and the integers that are constants in it."""
 
-    compiled: CompiledModule
+    compiled: TracedModule
     live: list[int]
     numbers: dict[int, int]
 
@@ -191,6 +201,11 @@ class Capture:
     def __init__(self, graph_module: GraphModule) -> None:
         self.graph_module = graph_module
         self.name = graph_module._get_name()
+        self.operators = Counter(
+            str(getattr(node.target, "__name__", node.target))
+            for node in graph_module.graph.nodes
+            if node.op.startswith("call_")
+        )
         self._placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._examples = [node.meta.get("example_value") for node in self._placeholders]
         # Symbol of a dynamic dim -> (position, dim) of a tensor that has it.
@@ -200,6 +215,22 @@ class Capture:
                 for dim, size in enumerate(example.shape):
                     if isinstance(size, torch.SymInt):
                         self._sizes.setdefault(size.node.expr, (position, dim))
+
+        returned = [getattr(node, "meta", {}).get("example_value") for node in self._returned()]
+        self._views, self.has_unknown_views = find_views(self._examples, returned)
+
+    def _returned(self) -> Sequence[Any]:
+        (returned,) = self.graph_module.graph.output_node().args
+        return returned if isinstance(returned, (list, tuple)) else (returned,)
+
+    def with_views(self, outputs: Any, inputs: Sequence[Any]) -> Any:
+        """The outputs, with views where the graph returns views of inputs or of other outputs."""
+        if not self._views:
+            return outputs
+        made = list(outputs)
+        for position, view in self._views.items():
+            made[position] = view.of(inputs[view.source] if view.is_of_input else made[view.source])
+        return tuple(made)
 
     def constants(self, inputs: Sequence[Any]) -> dict[int, bool]:
         """Positions of parameters (True) and buffers (False). Inference tensors are neither: they have no
@@ -245,6 +276,61 @@ class Capture:
                 most = 1 << (2 * size - 1).bit_length() if range.upper >= int_oo else int(range.upper)
                 dims[dim] = Dim.AUTO(min=int(range.lower), max=max(most, size))
         return dims
+
+
+@dataclass(frozen=True)
+class View:
+    """An output in the memory of an input or of another output: where it is there."""
+
+    is_of_input: bool
+    source: int  # position
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int  # from the source's first element
+
+    def of(self, source: torch.Tensor) -> torch.Tensor:
+        if (self.size, self.stride, self.offset) == (tuple(source.shape), source.stride(), 0):
+            return source
+        return source.as_strided(self.size, self.stride, source.storage_offset() + self.offset)
+
+
+def find_views(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[dict[int, View], bool]:
+    """Which outputs share memory with inputs or other outputs, by position; and whether there are more that
+    cannot be described so: with dynamic dims, or views of a tensor that is no output."""
+    found: dict[int, View] = {}
+    sources: dict[int, tuple[bool, int, torch.Tensor]] = {}
+    for position, tensor in enumerate(inputs):
+        if isinstance(tensor, torch.Tensor):
+            sources.setdefault(_storage(tensor), (True, position, tensor))
+    tensors = {at: each for at, each in enumerate(outputs) if isinstance(each, torch.Tensor)}
+    shared = Counter(_storage(tensor) for tensor in tensors.values())
+    for position, tensor in tensors.items():
+        if shared[_storage(tensor)] > 1 and _is_whole(tensor):
+            sources.setdefault(_storage(tensor), (False, position, tensor))
+    is_unknown = False
+    for position, tensor in tensors.items():
+        key = _storage(tensor)
+        if key not in sources:
+            is_unknown |= shared[key] > 1
+        elif sources[key][:2] != (False, position):
+            is_of_input, source, base = sources[key]
+            numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset(), base.storage_offset())
+            if all(isinstance(number, int) for number in numbers):
+                offset = tensor.storage_offset() - base.storage_offset()
+                found[position] = View(is_of_input, source, tuple(tensor.shape), tensor.stride(), offset)
+            else:
+                is_unknown = True
+    return found, is_unknown
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all of its memory, in order."""
+    is_static = all(isinstance(size, int) for size in tensor.shape)
+    return is_static and tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def _check_gradients(inputs: Sequence[Any]) -> None:

@@ -110,6 +110,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     """The program without writes, in Core ATen operators and a few others that Pteron has."""
     import torch
     from executorch.exir.tracer import _default_decomposition_table
+    from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 
     from pteron.export.complex_numbers import remove_complex
     from pteron.export.recurrence import recurrent_decompositions
@@ -128,7 +129,8 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     table[aten.unbind.int] = _unbind
     table[aten._native_multi_head_attention.default] = multi_head_attention
     table[aten._transformer_encoder_layer_fwd.default] = encoder_layer
-    decomposed = remove_complex(exported).run_decompositions(table)
+    decomposed = _remove_effect_tokens(exported.run_decompositions(table))
+    remove_complex(decomposed)
     _remove_assertions(decomposed)
     return decomposed
 
@@ -162,6 +164,7 @@ def _remove_assertions(decomposed: ExportedProgram) -> None:
         aten._assert_async.msg,
         aten._assert_scalar.default,
         aten._assert_tensor_metadata.default,
+        aten._linalg_check_errors.default,
         aten.sym_constrain_range.default,
         aten.sym_constrain_range_for_size.default,
     )
@@ -278,6 +281,17 @@ def fold_constants(decomposed: ExportedProgram) -> None:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = computed[node] = node.target(*args, **kwargs)
     _replace_folded(decomposed, computed)
+
+
+def make_compact(decomposed: ExportedProgram) -> None:
+    """Copy constants that are part of a larger tensor: ExecuTorch would store all of that."""
+    import torch
+
+    for values in (decomposed.state_dict, decomposed.constants):
+        for name, value in values.items():
+            is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
+            if is_plain and value.untyped_storage().nbytes() != value.nbytes:
+                values[name] = value.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _is_unwritten(signature: Any, placeholder: Any) -> bool:

@@ -18,6 +18,7 @@ from pteron.format.program import METADATA_KEY
 from pteron.format.records import HostCall
 
 if TYPE_CHECKING:
+    import torch
     from torch.export import ExportedProgram
     from torch.fx import Graph, Node
 
@@ -79,12 +80,12 @@ def _for_pteron(functional: ExportedProgram, options: Options) -> tuple[Any, Any
     from executorch.exir import EdgeProgramManager
 
     from pteron.export.edge import CONFIG, to_edge
-    from pteron.export.partitioner import Partitioner
+    from pteron.export.partitioner import Partitioner, large_constants
 
     program = to_edge(functional)
     _make_buffers(program)
     edge = EdgeProgramManager(program, None, CONFIG)
-    partitioner = Partitioner(force_fp16=options.force_fp16)
+    partitioner = Partitioner(force_fp16=options.force_fp16, large_constants=large_constants(program))
     with _patterns_of(edge.exported_program().graph):
         return edge.to_backend(partitioner), partitioner
 
@@ -115,6 +116,19 @@ def _host_calls(reasons: Mapping[Any, str]) -> list[HostCall]:
     return [HostCall(operator, count, reason) for (operator, reason), count in counts.most_common()]
 
 
+@contextmanager
+def in_inference(module: torch.nn.Module) -> Iterator[None]:
+    """The module in eval mode; restores the mode of each submodule."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
 def check_inference(exported: ExportedProgram) -> None:
     """Raise for operators in training mode: they are random, or depend on the batch."""
     for node in exported.graph.nodes:
@@ -135,7 +149,7 @@ def quiet() -> Iterator[None]:
     import torch
 
     level, disabled = logging.root.level, logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -134,9 +134,11 @@ def _annotate(graph: torch.fx.Graph) -> None:
 
 class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
     """Delegates every operator that Pteron can run. After `partition`, `reasons` has each other node, and why
-    it stays on the host."""
+    it stays on the host. `large_constants` are the names of constants with integers beyond 32 bits:
+    ExecuTorch partitions a program without its values."""
 
-    def __init__(self, *, force_fp16: bool = False) -> None:
+    def __init__(self, *, force_fp16: bool = False, large_constants: Collection[str] = ()) -> None:
+        self._large_constants = large_constants
         spec = CompileSpec("force_fp16", force_fp16.to_bytes(1, "little"))
         self.delegation_spec = exir.DelegationSpec(PteronBackend.__name__, [spec])
         self.reasons: dict[torch.fx.Node, str] = {}
@@ -144,15 +146,29 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
     def partition(self, exported_program: ExportedProgram) -> exir.PartitionResult:
         self.reasons = {}
         tags: list[str] = []
-        self._tag(exported_program.graph_module, tags)
+        self._tag(exported_program.graph_module, tags, self._large_integers(exported_program))
         tag_constant_data(exported_program)
         tag_mutated_buffer(exported_program)
         specs = dict.fromkeys(tags, self.delegation_spec)
         return exir.PartitionResult(tagged_exported_program=exported_program, partition_tags=specs)
 
-    def _tag(self, module: torch.fx.GraphModule, tags: list[str]) -> None:
+    def _large_integers(self, program: ExportedProgram) -> set[torch.fx.Node]:
+        """Constants with integers beyond 32 bits, and integers that are computed from them."""
+        specs = program.graph_signature.input_specs
+        pairs = zip(program.graph.find_nodes(op="placeholder"), specs, strict=True)
+        found = {node for node, spec in pairs if spec.target in self._large_constants}
+        for node in program.graph.nodes:
+            if (
+                node.op == "call_function"
+                and not found.isdisjoint(node.all_input_nodes)
+                and _gives_int64(node)
+            ):
+                found.add(node)
+        return found
+
+    def _tag(self, module: torch.fx.GraphModule, tags: list[str], too_large: set[torch.fx.Node]) -> None:
         """Tag the nodes of each delegate, also inside branches and bodies of loops."""
-        support = _Support(module)
+        support = _Support(module, too_large)
         partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
         for part in partitioner.propose_partitions():
             if _returns_tensors(part.nodes):
@@ -161,7 +177,7 @@ class Partitioner(exir.Partitioner):  # type: ignore[misc]  # untyped
                     node.meta["delegation_tag"] = tags[-1]
         inner = get_control_flow_submodules(module)
         for _, body, _ in inner:
-            self._tag(body, tags)
+            self._tag(body, tags, set())
         for node in module.graph.nodes:
             reason = support.reason(node)
             if reason is not None and not _is_control_flow(node):
@@ -175,7 +191,8 @@ def _is_control_flow(node: torch.fx.Node) -> bool:
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, too_large: set[torch.fx.Node]) -> None:
+        self._too_large = too_large
         matches = patterns.get_all_fusable_subgraphs(module)
         self._fused = {node for match in matches for node in match.all_nodes}
         self._reasons: dict[torch.fx.Node, str | None] = {}
@@ -197,6 +214,8 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
             return None
         if node.target is operator.getitem:
             return self.reason(node.args[0])
+        if not self._too_large.isdisjoint(node.all_input_nodes):
+            return "it may have integers beyond 32 bits, which the GPU does not have"
         call = _described(node)
         if call not in self._of_calls:
             try:
@@ -205,6 +224,21 @@ class _Support(OperatorSupportBase):  # type: ignore[misc]  # untyped
             except PteronError as error:
                 self._of_calls[call] = str(error)
         return self._of_calls[call]
+
+
+def large_constants(program: ExportedProgram) -> set[str]:
+    """The names of constants with integers beyond 32 bits."""
+    values: dict[str, Any] = {**program.state_dict, **program.constants}
+    integers = {
+        name: value
+        for name, value in values.items()
+        if type(value) is torch.Tensor and value.dtype is torch.int64 and value.numel()
+    }
+    return {name for name, value in integers.items() if value.min() < -(1 << 31) or value.max() >= 1 << 31}
+
+
+def _gives_int64(node: torch.fx.Node) -> bool:
+    return any(getattr(each, "dtype", None) is torch.int64 for each in _leaves(node.meta.get("val")))
 
 
 def _described(node: torch.fx.Node) -> str:
@@ -280,7 +314,8 @@ class _Values:
             return self.inputs[value]
         if isinstance(value, torch.Tensor):
             if value.dtype not in _DTYPES:
-                raise UnsupportedError(f"a tensor of {value.dtype}")
+                advice = "; use module.float() or module.half()" if value.dtype is torch.bfloat16 else ""
+                raise UnsupportedError(f"Pteron has no tensors of {value.dtype}{advice}")
             return Tensor(self._id(), _DTYPES[value.dtype], tuple(map(largest_size, value.shape)))
         if isinstance(value, torch.SymInt):
             return SymInt(self._id())

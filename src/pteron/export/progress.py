@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -16,7 +17,7 @@ def shown_stages(module: str) -> Iterator[Enter]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console = Console(file=sys.stderr)
     if not console.is_terminal or console.is_dumb_terminal:
         yield lambda stage: None
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from pteron.errors import LoweringError
-from pteron.export.compiled import CompiledModule, Report, as_torch, counted, make_report
+from pteron.export.compiled import Report, TracedModule, as_torch, counted, listed, make_report
 from pteron.export.signature import Signature
 from pteron.export.steps import Part, Split, step_lines, torch_operators
 from pteron.format.program import COMPILED_METHOD as METHOD
@@ -44,7 +43,7 @@ class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
         return f"program: {on_gpu} on the GPU, {report.host.total()} on the host{named}"
 
 
-class SteppedModule(CompiledModule):
+class SteppedModule(TracedModule):
     """A compiled module with operators that PyTorch runs, between programs. It cannot be saved."""
 
     def __init__(
@@ -122,12 +121,7 @@ class SteppedModule(CompiledModule):
     def _described(self, name: str) -> str:
         if name in self.steps:
             return self.steps[name].describe()
-        return "PyTorch: " + ", ".join(_operators(getattr(self.graph_module, name)))
-
-
-def _operators(module: GraphModule) -> list[str]:
-    counts = Counter(str(node.target) for node in module.graph.nodes if node.op == "call_function")
-    return [f"{count} {name}" for name, count in counts.most_common()]
+        return f"PyTorch: {listed(torch_operators(getattr(self.graph_module, name)))}"
 
 
 def _keep_on_gpu(module: GraphModule, steps: Mapping[str, ProgramStep], states: int) -> None:

@@ -37,6 +37,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from torch.utils._pytree import tree_leaves, tree_structure
 
 from pteron.errors import UnsupportedError
+from pteron.export.compiled import listed
 from pteron.export.copies import copied_graph
 from pteron.export.partitioner import largest_size, why_not_on_gpu
 from pteron.host.lookup import find_operator
@@ -386,7 +387,7 @@ def step_lines(graph_module: GraphModule, describe: Callable[[str], str]) -> Ite
             between.update([operator_name(node)] if _is_shown(node) else [])
             continue
         if between:
-            yield "PyTorch: " + ", ".join(f"{count} {name}" for name, count in between.most_common())
+            yield f"PyTorch: {listed(between)}"
             between.clear()
         if node is not None:
             yield describe(node.target)

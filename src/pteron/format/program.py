@@ -14,13 +14,13 @@ from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.flatbuffer import UINT32, open_root
+from pteron.format.foreign import HEAD_BYTES, describe_foreign
 from pteron.format.method import read_method
 from pteron.format.records import MethodRecord, PortRecord, ProgramFile, TensorRecord
 from pteron.format.source import FileBytes, Source, contents, open_bytes
 from pteron.format.stored import read_named_data, read_segments, read_stored_data
 
 METADATA_KEY = "pteron.json"  # of named data
-RE_EXPORT = "re-export the model with pteron.compile or ExecuTorch's VulkanPartitioner"
 COMPILED_METHOD = "forward"  # that `pteron.compile` writes, with metadata
 _HEADER_AT = 8
 _HEADER = Struct("<4sIQQ")
@@ -33,7 +33,9 @@ _SEGMENT_SIZE = Struct("<Q")
 def read_program(source: Source, name: str | None = None) -> ProgramFile:
     """Read a program; `name` is used in messages (by default, its path)."""
     file = open_bytes(source, name)
-    _refuse_other_formats(file)
+    foreign = describe_foreign(bytes(contents(file.view[:HEAD_BYTES])), file.name)
+    if foreign:
+        raise UnsupportedError(f"{file.name}: {foreign}")
     flatbuffer, segment_area = _split(file)
     program = open_root(flatbuffer, file.name, b"ET12", "Program")
     segments = read_segments(program.tables(4, "segments"), segment_area)
@@ -58,23 +60,6 @@ def read_program(source: Source, name: str | None = None) -> ProgramFile:
         named_data=named_data,
         size=len(file.view),
     )
-
-
-_ZIP, _NATIVE = b"PK\x03\x04", b"NPTG"
-_NAME_IN_ZIP = 30  # where the name of a zip's first entry begins
-
-
-def _refuse_other_formats(file: FileBytes) -> None:
-    """Raise an error that names the format of a file that other exporters write."""
-    head = bytes(file.view[:128])
-    is_zip = head.startswith(_ZIP)
-    if head[4:8] == _NATIVE or (is_zip and head[_NAME_IN_ZIP:].startswith(b"program.ptg")):
-        raise UnsupportedError(f"{file.name}: a program of ExecuTorch's native backend (.ptn); {RE_EXPORT}")
-    if is_zip:
-        raise UnsupportedError(
-            f"{file.name}: a zip archive, as torch.save and torch.export.save write, not a .pte program; "
-            "load it with PyTorch and give the model to pteron.compile"
-        )
 
 
 def _metadata(name: str, text: memoryview | None) -> dict[str, Any]:

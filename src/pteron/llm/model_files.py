@@ -142,12 +142,23 @@ def _adds_bos(content: dict[str, Any], name: str) -> bool | None:
 
 
 def _template(value: Any, name: str) -> str | None:
-    """A template, or the template named `default` in a list of named templates."""
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        value = next((item.get("template") for item in value if item.get("name") == "default"), None)
-    if not isinstance(value, (str, type(None))):
-        raise FormatError(f"{name}: chat_template must be a string, not {shortened(value)}")
-    return value
+    """A template, or a list of named templates."""
+    is_list = isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    named = {item.get("name"): item.get("template") for item in value} if is_list else {"default": value}
+    for template in named.values():
+        if not isinstance(template, (str, type(None))):
+            raise FormatError(f"{name}: chat_template must be a string, not {shortened(template)}")
+    return choose_template(named)
+
+
+def choose_template(named: dict[str, str | None]) -> str | None:
+    """One template of several with names: "default", and "tool_use" for conversations with tools."""
+    default, tool_use = (named.get(which) for which in ("default", "tool_use"))
+    if default is None or tool_use is None:
+        return default
+    # The + signs keep the white space at the edges; Jinja drops a template's last line end.
+    with_tools, without = (text.removesuffix("\n") for text in (tool_use, default))
+    return f"{{% if tools +%}}{with_tools}{{%+ else +%}}{without}{{%+ endif %}}"
 
 
 def _file_name(content: dict[str, Any], key: str) -> str | None:

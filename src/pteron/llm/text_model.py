@@ -16,7 +16,7 @@ from pteron.llm.arguments import path_of
 from pteron.llm.chat import Message, render
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
-from pteron.llm.models import locate_model
+from pteron.llm.model_names import locate_model
 from pteron.llm.output import Statistics
 from pteron.llm.sampling import Sampling
 from pteron.llm.saved_sequence import layout_of, read_saved, write_saved

@@ -12,7 +12,8 @@ from pteron.extras import why_refused
 from pteron.families.exporter_removed import explained
 from pteron.format.bundled import BundledFile, is_bundled, read_bundled
 from pteron.format.delegate import BACKENDS, read_delegate
-from pteron.format.program import RE_EXPORT, read_program
+from pteron.format.foreign import RE_EXPORT
+from pteron.format.program import read_program
 from pteron.format.records import MethodRecord, ProgramFile
 from pteron.format.source import open_bytes
 from pteron.format.weights import load_weights

@@ -23,6 +23,7 @@ from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import existing
 from pteron.llm.model_files import Pooling, program_file, read_pooling
+from pteron.llm.model_names import locate_model
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.runtime import Program, ValueSpec, load
 
@@ -80,7 +81,7 @@ class Encoder(Embedder):
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
     ) -> None:
-        path = existing(path)
+        path = locate_model(path)
         folder = path if path.is_dir() else path.parent
         self.pooling = read_pooling(folder) or "mean"
         self.program = load(program_file(folder) if path.is_dir() else path, data, device)

@@ -16,6 +16,7 @@ from pteron.errors import InputError
 from pteron.gpu import Device
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import program_file
+from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_model
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Method, Program, load
 from pteron.runtime.program import Source
@@ -61,16 +62,28 @@ class PreparedWorkload:
 
 @contextmanager
 def open_program(
-    source: Source | Program, data: Iterable[Source] | Source = (), device: Device | str | None = None
+    source: Source | Program,
+    data: Iterable[Source] | Source = (),
+    device: Device | str | None = None,
+    *,
+    digits: int | None = None,
 ) -> Iterator[Program]:
-    """A program from its file, its bytes, or the folder of a language model; a loaded one stays open."""
+    """A program from its file, its bytes, or a model's name; a loaded one stays open."""
     if isinstance(source, Program):
         yield source
         return
-    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
-        source = program_file(Path(source))
-    with load(source, data, device) as program:
+    source = locate_source(source)
+    if isinstance(source, Path) and source.is_dir():
+        source = program_file(source)
+    with load(source, data, device, digits=digits) as program:
         yield program
+
+
+def locate_source(source: Source) -> Source:
+    """The program's file or a model's folder, from a path or a model's name; bytes stay as they are."""
+    if not isinstance(source, (str, os.PathLike)) or str(source).endswith(PROGRAM_SUFFIXES):
+        return source
+    return locate_model(source)
 
 
 @contextmanager

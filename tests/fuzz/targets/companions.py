@@ -61,6 +61,12 @@ def _tokenizer_run(name: str) -> Callable[[bytes], str]:
     return run
 
 
+def _run_gguf_tokenizer(data: bytes) -> str:
+    with written({"model.gguf": data}) as folder:
+        use_tokenizer(load_tokenizer(folder / "model.gguf"))
+    return "used"
+
+
 def _run_settings(data: bytes) -> str:
     files = parted(data)
     with written({"tokenizer.bin": _llama2c(), **files}) as folder:
@@ -103,6 +109,39 @@ def _llama2c() -> bytes:
 def _ranks() -> Iterator[bytes]:
     tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the"]
     yield b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
+
+
+def _gguf_vocabularies() -> Iterator[bytes]:
+    tokens = ["<unk>", "<s>", "</s>", "<0x61>", "t", "h", "e", "th", "▁the", "▁"]
+    common = {"tokens": tokens, "token_type": [2, 3, 3, 6, 1, 1, 1, 4, 1, 1], "add_bos_token": True}
+    scores = {"scores": [-float(id) for id in range(len(tokens))]}
+    yield _gguf({"model": "gpt2", "pre": "llama-bpe", "merges": ["t h"], "bos_token_id": 1} | common)
+    yield _gguf({"model": "llama", "eos_token_id": 2, "add_space_prefix": False} | common | scores)
+    yield _gguf({"model": "t5", "remove_extra_whitespaces": True, "eos_token_id": 2} | common | scores)
+    yield _gguf({"model": "bert", "unknown_token_id": 0, "bos_token_id": 1, "seperator_token_id": 2} | common)
+
+
+def _gguf(fields: dict[str, Any]) -> bytes:
+    """A GGUF file with these fields of a tokenizer, and no tensors."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def single(value: Any) -> tuple[int, bytes]:
+        if isinstance(value, str):
+            return 8, text(value)
+        code, kind = {bool: ("?", 7), int: ("i", 5), float: ("f", 6)}[type(value)]
+        return kind, struct.pack(f"<{code}", value)
+
+    def typed(value: Any) -> bytes:
+        if not isinstance(value, list):
+            kind, data = single(value)
+            return struct.pack("<I", kind) + data
+        items = [single(item) for item in value]
+        return struct.pack("<IIQ", 9, items[0][0], len(items)) + b"".join(data for _, data in items)
+
+    packed = [text(f"tokenizer.ggml.{name}") + typed(value) for name, value in fields.items()]
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(packed)) + b"".join(packed)
 
 
 def _settings() -> Iterator[bytes]:
@@ -168,6 +207,15 @@ COMPANION_TARGETS = [
         seeds=lambda: iter([_llama2c()]),
         mutate=havoc,
         suffix=".bin",
+    ),
+    Target(
+        name="gguf_tokenizer",
+        run=_run_gguf_tokenizer,
+        seeds=_gguf_vocabularies,
+        mutate=havoc,
+        suffix=".gguf",
+        needs=("tokenizers",),
+        seconds=4,
     ),
     Target(
         name="settings",

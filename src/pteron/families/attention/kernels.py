@@ -1,5 +1,4 @@
-"""softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen from the live shape and the
-device.
+"""softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen by live shape and device.
 
 For few queries, workgroups share the context in splits, which are merged; for many queries, tiles of the
 context pass through workgroup memory. Software adapters bind caches as uniform arrays (windows.py).
@@ -153,8 +152,7 @@ class Attention:
     def _by_splits(self, target: Target) -> Iterator[Dispatch]:
         """One workgroup per split of the context. The grid covers a bucket of contexts, so that the plan
         holds while the context grows; workgroups past the end of the context return at once."""
-        window = self.options.window
-        splits = -(-min(self._keys, window or self._keys) // LANES)
+        splits = -(-self.options.bound(self._keys) // LANES)
         declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
         for first, count in chunks_of(self._count, splits * (self._value_width + 4), target):
             parts = Scratch(count * splits * (self._value_width + 4))
@@ -170,7 +168,7 @@ class Attention:
                 heads_per_key=self._heads_per_key,
                 groups=(splits, count, 1),
             )
-            yield self._merge(parts, first, count, splits, split=1 if window else LANES)
+            yield self._merge(parts, first, count, splits, split=1 if self.options.window else LANES)
 
     def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
         """Merge the splits of some queries, each of at least `split` keys."""
@@ -195,10 +193,7 @@ class Attention:
         bucket of contexts."""
         pitch = -(-self._heads_per_key * self._steps // 4) * 4
         slots = pitch * self._key_heads * self.q.shape[0]
-        window = self.options.window
-        keys = (
-            -(-min(self._keys, window + 3 if window else self._keys) // 4) * 4
-        )  # of four neighbouring queries
+        keys = -(-self.options.bound(self._keys, 4) // 4) * 4
         size = WORKGROUP_SOFTWARE if target.is_cpu else LANES
         for first, count in chunks_of(slots, keys, target):
             common: dict[str, Any] = {
@@ -237,8 +232,11 @@ class Attention:
 
     def _declarations(self) -> dict[str, Any]:
         """For kernels that take values too."""
-        wide = self._value_width != self._width
-        return {**self._scoring(), **({"VALUE_WIDTH": self._value_width} if wide else {})}
+        return {**self._scoring(), **self._widths()}
+
+    def _widths(self) -> dict[str, Any]:
+        one = self._value_width == self._width
+        return {"WIDTH": self._width, **({} if one else {"VALUE_WIDTH": self._value_width})}
 
     def _scoring(self) -> dict[str, Any]:
         """For kernels that compute scores."""
@@ -367,8 +365,7 @@ class Attention:
 
     def _fits(self, tiles: Tiles, target: Target) -> bool:
         """Whether a device has the workgroups, memory and loops for tiles."""
-        wide = {} if self._value_width == self._width else {"VALUE_WIDTH": self._value_width}
-        module = compose(kernel("attention_tiled", WIDTH=self._width, **wide, **tiles.declarations))
+        module = compose(kernel("attention_tiled", **self._widths(), **tiles.declarations))
         assert module.statements.loops is not None
         loops = module.statements.loops.value({"context": self._keys, "splits": 1})
         return (

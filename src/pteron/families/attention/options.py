@@ -52,6 +52,10 @@ class Options:
             return context
         return self.window + steps - 1
 
+    def bound(self, keys: int, queries: int = 1) -> int:
+        """The number of keys, at most, that some neighbouring queries of a head see."""
+        return keys if self.window is None else min(keys, self.window + queries - 1)
+
     def declarations(self, is_batched: bool) -> dict[str, Any]:
         """For kernels that compute scores."""
         found = self.seen()

@@ -8,23 +8,35 @@ from __future__ import annotations
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import (
+    apertus,
+    bloom,
     cohere,
     deepseek,
     ernie_moe,
+    exaone4,
+    falcon,
     gemma,
+    glm,
     glm_moe,
+    gpt2,
+    gpt_neox,
     gpt_oss,
     granite,
     granite_moe,
+    hunyuan,
     llama,
     llama4,
     mistral,
     mixtral,
-    olmo2,
+    nemotron,
+    olmo,
+    opt,
+    phi,
     phi3,
     qwen,
     qwen_moe,
     smollm3,
+    stablelm,
     starcoder2,
 )
 from pteron.llm.architectures.family import Family
@@ -32,24 +44,9 @@ from pteron.llm.architectures.family import Family
 __all__ = ["FAMILIES", "Family", "find_family"]
 
 _MODULES = (
-    cohere,
-    deepseek,
-    ernie_moe,
-    glm_moe,
-    gpt_oss,
-    gemma,
-    granite,
-    granite_moe,
-    llama,
-    llama4,
-    mistral,
-    mixtral,
-    olmo2,
-    phi3,
-    qwen,
-    qwen_moe,
-    smollm3,
-    starcoder2,
+    *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan),
+    *(llama, mistral, nemotron, olmo, opt, phi, phi3, qwen, smollm3, stablelm, starcoder2),
+    *(deepseek, ernie_moe, glm_moe, gpt_oss, granite_moe, llama4, mixtral, qwen_moe),
 )
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
@@ -58,7 +55,11 @@ FAMILIES: dict[str, Family] = {
 
 def find_family(name: str, model_type: object, *, gguf: bool = False) -> Family:
     """The family of a checkpoint called `name`, or an error that lists the known ones."""
-    known = {kind: family for kind, family in FAMILIES.items() if not gguf or family.gguf_names is not None}
+    known = {
+        kind: family
+        for kind, family in FAMILIES.items()
+        if (family.gguf_names if gguf else family.names) is not None
+    }
     if not isinstance(model_type, str) or model_type not in known:
         what = "architecture" if gguf else "model type"
         raise UnsupportedError(f"{name}: {what} {model_type!r}; known are {', '.join(sorted(known))}")

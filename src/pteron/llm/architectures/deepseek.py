@@ -107,11 +107,11 @@ def deepseek_v2(config: Config) -> Decoder:
     groups = {} if method == "greedy" else _groups(config, 1)
     scale = float(config.get("routed_scaling_factor", 1.0))
     router = Router(count_of(config), chosen_of(config), normalised=False, scale=scale, **groups)
-    return llama.decoder(config, lambda _: attention(config), _after_dense(config, router))
+    return llama.decoder(config, lambda _: attention(config), feed=_after_dense(config, router))
 
 
 def deepseek_v3(config: Config) -> Decoder:
-    return llama.decoder(config, lambda _: attention(config), sigmoid_experts(config))
+    return llama.decoder(config, lambda _: attention(config), feed=sigmoid_experts(config))
 
 
 def sigmoid_experts(config: Config) -> Callable[[int], Part | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from pteron.errors import UnsupportedError
 from pteron.llm.architectures.names import Config, Names
 from pteron.llm.architectures.parts import Decoder
 
@@ -14,5 +16,21 @@ class Family:
     """`decoder` takes a configuration in Hugging Face's terms; a GGUF file's metadata is translated first."""
 
     decoder: Callable[[Config], Decoder]
-    names: Names  # of tensors in Hugging Face checkpoints
+    names: Names | None  # of tensors in Hugging Face checkpoints, whose `model_type` is the family's name
     gguf_names: Names | None = None  # in GGUF files, whose `general.architecture` is the family's name
+    keys: Mapping[str, str] = field(default_factory=dict)  # the configuration's own names of common keys
+    defaults: Config = field(default_factory=dict)  # of the text model in a multimodal configuration
+
+    def normalized(self, config: Config) -> Config:
+        """A configuration with common names of keys; that of the text model in one of several modalities."""
+        if isinstance(config.get("text_config"), dict):
+            tied = config.get("tie_word_embeddings", True)
+            config = {**self.defaults, **config["text_config"], "tie_word_embeddings": tied}
+        return {**config, **{common: config[own] for common, own in self.keys.items() if own in config}}
+
+
+def require_settings(config: Config, **expected: Any) -> None:
+    """Refuse settings of a configuration that change what a model computes."""
+    for key, value in expected.items():
+        if config.get(key, value) != value:
+            raise UnsupportedError(f"{key} is {config[key]!r}; only {value!r} is supported")

@@ -1,120 +1,123 @@
-"""Gemma 1, 2 and 3: scaled embeddings, GeGLU, norms stored as differences from 1.
-
-Gemma 2 and 3 norm results too and alternate windowed and full attention; Gemma 2 has soft caps, Gemma 3 norms
-of each head and other rotary frequencies in windowed layers.
-"""
+"""Gemma: norms whose weights are stored without 1, GeGLU, scaled embeddings. Gemma 2 adds norms of results,
+soft caps and windows in every second layer; Gemma 3 norms of heads, and windows in five of six layers, which
+have a rotary embedding of their own. Of Gemma 3's multimodal checkpoints the text model is read."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from math import sqrt
 
-from pteron.errors import UnsupportedError
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.family import Family, require_settings
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, plus_one
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
+from pteron.llm.architectures.rotary import rotary_of_kind
 
-# How many layers there are from one with full attention to the next.
-_PERIODS = {"gemma2": 2, "gemma3_text": 6}
+# The models that scale scores by hidden_size / heads instead of the heads' width; GGUF files do not say so.
+_LARGEST = {"gemma2": 46, "gemma3": 62}  # layers
 
 
 def gemma(config: Config) -> Decoder:
-    block = Block(_attention(config), _mlp(config), _norm(config))
-    return _decoder(config, [block] * int(config["num_hidden_layers"]))
+    norm = RmsNorm(float(config["rms_norm_eps"]))
+    block = Block(llama.attention(config), _mlp(config), norm)
+    return Decoder((block,) * int(config["num_hidden_layers"]), norm, sqrt(config["hidden_size"]))
 
 
 def gemma2(config: Config) -> Decoder:
     full = replace(
-        _attention(config), scale=_scale(config), softcap=config.get("attn_logit_softcapping", 50.0)
+        llama.attention(config), scale=_scale(config), softcap=config.get("attn_logit_softcapping", 50.0)
     )
-    decoder = _decoder(config, _alternating(config, full, full))
-    return replace(decoder, logit_softcap=config.get("final_logit_softcapping", 30.0))
+    return _with_windows({"final_logit_softcapping": 30.0, **config}, full, full, every=2)
 
 
 def gemma3(config: Config) -> Decoder:
-    rope = config.get("rope_parameters") or {}
-    far = {**(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta", 1e6)}
-    near = {"rope_theta": config.get("rope_local_base_freq", 1e4)}
-    windowed, full = (
+    require_settings(config, use_bidirectional_attention=False)
+    plain = llama.attention(config | {"rope_parameters": None, "rope_scaling": None})
+    norm, scale = RmsNorm(float(config["rms_norm_eps"])), _scale(config)
+    cap = config.get("attn_logit_softcapping")
+    full, sliding = (
         replace(
-            _attention(config | {"rope_parameters": parameters}),
-            scale=_scale(config),
-            head_norm=_norm(config),
+            plain,
+            head_norm=norm,
+            scale=scale,
+            softcap=cap,
+            rotary=rotary_of_kind(config, plain.head_dim, kind),
         )
-        for parameters in (rope.get("sliding_attention", near), rope.get("full_attention", far))
+        for kind in ("full_attention", "sliding_attention")
     )
-    return _decoder(config, _alternating(config, windowed, full))
+    return _with_windows(config, sliding, full, every=6)
 
 
-def _attention(config: Config) -> Attention:
-    if config.get("use_bidirectional_attention"):
-        raise UnsupportedError("attention to later tokens")
-    return llama.attention({"head_dim": 256, **config})
-
-
-def _norm(config: Config) -> RmsNorm:
-    return RmsNorm(float(config["rms_norm_eps"]))
+def gemma3_local(config: Config) -> Decoder:
+    """With the usual rotary embedding of layers with windows: multimodal and GGUF files do not state it."""
+    return gemma3({"rope_local_base_freq": 10000.0, **config})
 
 
 def _mlp(config: Config) -> GatedMlp:
-    # The first models name `hidden_act` gelu, but mean its approximation.
+    # Older files have `hidden_act: gelu` for what is the approximation by tanh.
     return GatedMlp(config.get("hidden_activation") or "gelu_pytorch_tanh")
 
 
 def _scale(config: Config) -> float:
-    return float(config.get("query_pre_attn_scalar", 256)) ** -0.5
+    heads = int(config["num_attention_heads"])
+    is_largest = _LARGEST.get(config["model_type"]) == config["num_hidden_layers"]
+    width = config["hidden_size"] / heads if is_largest else config.get("head_dim") or 256
+    return 1 / sqrt(config.get("query_pre_attn_scalar") or width)
 
 
-def _alternating(config: Config, windowed: Attention, full: Attention) -> list[Block]:
-    """Layers with a window, and now and then one without."""
-    windowed = replace(windowed, window=int(config.get("sliding_window") or 4096))
-    period = int(config.get("sliding_window_pattern") or _PERIODS[config["model_type"]])
-    norm, kinds = _norm(config), config.get("layer_types")
-
-    def block(layer: int) -> Block:
-        is_full = kinds[layer] == "full_attention" if kinds else (layer + 1) % period == 0
-        return Block(full if is_full else windowed, _mlp(config), norm, result_norm=norm)
-
-    return [block(layer) for layer in range(int(config["num_hidden_layers"]))]
+def _with_windows(config: Config, sliding: Attention, full: Attention, every: int) -> Decoder:
+    norm, mlp = RmsNorm(float(config["rms_norm_eps"])), _mlp(config)
+    attend = llama.by_layer(config, sliding, full, every)
+    count = int(config["num_hidden_layers"])
+    blocks = tuple(Block(attend(index), mlp, norm, result_norm=norm) for index in range(count))
+    cap = config.get("final_logit_softcapping")
+    return Decoder(blocks, norm, sqrt(config["hidden_size"]), logit_softcap=cap)
 
 
-def _decoder(config: Config, layers: list[Block]) -> Decoder:
-    return Decoder(tuple(layers), _norm(config), embedding_scale=math.sqrt(config["hidden_size"]))
-
-
-def _norms(names: dict[str, str]) -> Names:
-    return {name: plus_one(place) for name, place in names.items()}
-
-
-_LAYER = "model.layers.{}"
-_FIRST = _norms({"model.norm": "norm", f"{_LAYER}.input_layernorm": "layers.{}.attention_norm"})
+NORMS = {
+    "model.norm": "norm",
+    "model.layers.{}.input_layernorm": "layers.{}.attention_norm",
+    "model.layers.{}.self_attn.q_norm": "layers.{}.attention.q_norm_fn",
+    "model.layers.{}.self_attn.k_norm": "layers.{}.attention.k_norm_fn",
+}
 NAMES: Names = {
     **HUGGING_FACE,
-    **_FIRST,
-    **_norms({f"{_LAYER}.post_attention_layernorm": "layers.{}.ffn_norm"}),
+    **{name: plus_one(place) for name, place in NORMS.items()},
+    "model.layers.{}.post_attention_layernorm": plus_one("layers.{}.ffn_norm"),
 }
 NAMES_2: Names = {
-    **HUGGING_FACE,
-    **_FIRST,
-    **_norms(
-        {
-            f"{_LAYER}.self_attn.q_norm": "layers.{}.attention.q_norm_fn",
-            f"{_LAYER}.self_attn.k_norm": "layers.{}.attention.k_norm_fn",
-            f"{_LAYER}.post_attention_layernorm": "layers.{}.attention_result_norm",
-            f"{_LAYER}.pre_feedforward_layernorm": "layers.{}.ffn_norm",
-            f"{_LAYER}.post_feedforward_layernorm": "layers.{}.ffn_result_norm",
-        }
-    ),
+    **NAMES,
+    "model.layers.{}.post_attention_layernorm": plus_one("layers.{}.attention_result_norm"),
+    "model.layers.{}.pre_feedforward_layernorm": plus_one("layers.{}.ffn_norm"),
+    "model.layers.{}.post_feedforward_layernorm": plus_one("layers.{}.ffn_result_norm"),
 }
-# GGUF files store the norms' weights as they are used.
-GGUF_NAMES: Names = {
+# Newer and older names in multimodal checkpoints.
+NAMES_MULTIMODAL: Names = {
+    **{name.replace("model.", "model.language_model.", 1): rule for name, rule in NAMES_2.items()},
+    **{f"language_model.{name}": rule for name, rule in NAMES_2.items()},
+    "*vision_tower.*": None,
+    "*multi_modal_projector.*": None,
+}
+# Norms' weights in GGUF files include the 1.
+GGUF_2: Names = {
     **GGUF,
     "blk.{}.post_attention_norm": "layers.{}.attention_result_norm",
     "blk.{}.post_ffw_norm": "layers.{}.ffn_result_norm",
 }
+# Hugging Face leaves these out.
+_DEFAULTS: Config = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "query_pre_attn_scalar": 256,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+}
 FAMILIES = {
-    "gemma": Family(gemma, NAMES, GGUF_NAMES),
-    "gemma2": Family(gemma2, NAMES_2),
+    "gemma": Family(gemma, NAMES, GGUF),
+    "gemma2": Family(gemma2, NAMES_2, GGUF_2),
     "gemma3_text": Family(gemma3, NAMES_2),
+    "gemma3": Family(gemma3_local, NAMES_MULTIMODAL, GGUF_2, defaults=_DEFAULTS),
 }

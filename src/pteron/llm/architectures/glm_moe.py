@@ -16,7 +16,7 @@ def decoder(config: Config) -> Decoder:
     attention = llama.attention(config)
     if config.get("use_qk_norm"):
         attention = replace(attention, head_norm=RmsNorm(float(config["rms_norm_eps"])))
-    return llama.decoder(config, lambda _: attention, sigmoid_experts(config))
+    return llama.decoder(config, lambda _: attention, feed=sigmoid_experts(config))
 
 
 FAMILIES = {"glm4_moe": Family(decoder, {**HUGGING_FACE, **EXPERTS})}

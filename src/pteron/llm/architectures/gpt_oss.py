@@ -33,7 +33,7 @@ def decoder(config: Config) -> Decoder:
         return net.multiply(net.multiply(bounded, sigmoid), more)
 
     experts = Experts(Router(count_of(config), chosen_of(config)), gate)
-    return llama.decoder(config, attend, lambda _: experts)
+    return llama.decoder(config, attend, feed=lambda _: experts)
 
 
 def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:

@@ -28,7 +28,8 @@ def decoder(config: Config) -> Decoder:
     mlp = GatedMlp(config.get("hidden_act", "silu"))
     block = Block(attention, mlp, norm, residual_scale=factors["residual_multiplier"])
     layers = (block,) * int(config["num_hidden_layers"])
-    return Decoder(layers, norm, factors["embedding_multiplier"], 1 / factors["logits_scaling"])
+    scale, logit_scale = factors["embedding_multiplier"], 1 / factors["logits_scaling"]
+    return Decoder(layers, norm, embedding_scale=scale, logit_scale=logit_scale)
 
 
 FAMILIES = {"granite": Family(decoder, HUGGING_FACE, GGUF_INTERLEAVED)}

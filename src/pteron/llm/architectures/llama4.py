@@ -71,7 +71,7 @@ def decoder(config: Config) -> Decoder:
     def feed(layer: int) -> Part | None:
         return experts if (layer in sparse if sparse is not None else (layer + 1) % step == 0) else None
 
-    return llama.decoder(config, attend, feed)
+    return llama.decoder(config, attend, feed=feed)
 
 
 def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:

@@ -1,4 +1,4 @@
-"""Mistral: Llama, in older models with a sliding window."""
+"""Mistral: Llama, in older models with a sliding window. Ministral has one in the layers that it lists."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from pteron.llm.architectures.parts import Decoder
 
 
 def decoder(config: Config) -> Decoder:
-    windowed = replace(llama.attention(config), window=config.get("sliding_window", 4096))
+    windowed = replace(llama.attention(config), window=config.get("sliding_window"))
     return llama.decoder(config, lambda _: windowed)
 
 
-FAMILIES = {"mistral": Family(decoder, HUGGING_FACE)}  # GGUF files have the architecture `llama`
+def ministral(config: Config) -> Decoder:
+    if not config.get("layer_types"):
+        return decoder(config)
+    plain = llama.attention(config)
+    return llama.decoder(config, llama.by_layer(config, plain, plain, every=1))
+
+
+# GGUF files have the architecture `llama`.
+FAMILIES = {"mistral": Family(decoder, HUGGING_FACE), "ministral": Family(ministral, HUGGING_FACE)}

@@ -15,7 +15,7 @@ def decoder(config: Config) -> Decoder:
     windowed = replace(llama.attention(config), window=config.get("sliding_window"))
     router = Router(count_of(config), chosen_of(config))
     experts = Experts(router, gated(config.get("hidden_act", "silu")))
-    return llama.decoder(config, lambda _: windowed, lambda _: experts)
+    return llama.decoder(config, lambda _: windowed, feed=lambda _: experts)
 
 
 NAMES = {

@@ -1,7 +1,8 @@
 """The names of tensors in checkpoints -> their places in a decoder.
 
-A table maps names without `.weight` or `.bias` to places; `{}` is a layer's number. Instead of a place it may
-have a rule, which makes one or several tensors of the stored one, or None for a tensor that is not needed.
+A table maps names, with or without `.weight` or `.bias`, to places without them; `{}` is a number, such as a
+layer's, and `*` is anything. Instead of a place it may have a rule, which makes one or several tensors of the
+stored one, or None for a tensor that is not needed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ GGUF: Names = {
     "blk.{}.ffn_gate": "layers.{}.feed_forward.w1",
     "blk.{}.ffn_down": "layers.{}.feed_forward.w2",
     "blk.{}.ffn_up": "layers.{}.feed_forward.w3",
-    "rope_freqs": None,  # the reader has put it into the configuration
+    # The reader has put these into the configuration.
+    "rope_freqs": None,
+    "rope_factors_long": None,
+    "rope_factors_short": None,
 }
 
 
@@ -60,10 +64,10 @@ def place_tensors(
     tensors: Mapping[str, StoredTensor], names: Names, config: Config
 ) -> dict[str, StoredTensor]:
     """The tensors of a checkpoint by place, such as `layers.0.attention.wq.weight`."""
-    patterns = {re.compile(re.escape(name).replace(r"\{\}", r"(\d+)")): rule for name, rule in names.items()}
+    patterns = {_pattern(name): rule for name, rule in names.items()}
     placed: dict[str, StoredTensor] = {}
     layers = int(config["num_hidden_layers"]) if config.get("num_nextn_predict_layers") else None
-    for name, tensor in tensors.items():
+    for name, tensor in sorted(tensors.items()):
         layer = re.match(r"model\.(?:layers\.(\d+)\.|mtp_)", name)
         if layers is not None and layer and int(layer[1] or layers) >= layers:
             continue  # of a layer that predicts further tokens, for speculative decoding
@@ -72,13 +76,17 @@ def place_tensors(
     return placed
 
 
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)").replace(r"\*", ".*"))
+
+
 def _places(
     patterns: Mapping[re.Pattern[str], str | Rule | None], name: str, tensor: StoredTensor, config: Config
 ) -> Iterator[tuple[str, StoredTensor]]:
     matched = re.fullmatch(r"(.+)\.(weight|bias)", name)
     stem, kind = (matched[1], f".{matched[2]}") if matched else (name, "")
     for pattern, rule in patterns.items():
-        if found := pattern.fullmatch(stem):
+        if found := pattern.fullmatch(name) or pattern.fullmatch(stem):
             if rule is None:
                 return
             made = {rule: tensor} if isinstance(rule, str) else rule(config, tensor)
@@ -109,9 +117,10 @@ def split(sizes: Callable[[Config], Mapping[str, int]]) -> Rule:
 
     def rule(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
         parts, start = {}, 0
-        for place, rows in sizes(config).items():
-            parts[place] = tensor.sliced(start, start + rows)
-            start += rows
+        for place, count in sizes(config).items():
+            if start + count <= tensor.rows:
+                parts[place] = tensor.sliced(start, start + count)
+            start += count
         if start != tensor.rows:
             raise UnsupportedError(f"a matrix of {tensor.rows} rows, expected {start}")
         return parts
@@ -119,11 +128,69 @@ def split(sizes: Callable[[Config], Mapping[str, int]]) -> Rule:
     return rule
 
 
-def transposed(place: str) -> Rule:
+def head_sizes(config: Config) -> tuple[int, int, int]:
+    """Heads of queries, heads of keys and values, and their width."""
+    heads = int(config["num_attention_heads"])
+    head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
+    return heads, int(config.get("num_key_value_heads") or heads), head_dim
+
+
+QKV = ("layers.{}.attention.wq", "layers.{}.attention.wk", "layers.{}.attention.wv")
+
+
+def _qkv_rows(config: Config) -> dict[str, int]:
+    heads, kv_heads, head_dim = head_sizes(config)
+    return dict(zip(QKV, (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim), strict=True))
+
+
+def _gate_up_rows(config: Config) -> dict[str, int]:
+    width = int(config["intermediate_size"])
+    return {"layers.{}.feed_forward.w1": width, "layers.{}.feed_forward.w3": width}
+
+
+split_qkv, split_gate_up = split(_qkv_rows), split(_gate_up_rows)
+
+
+def split_grouped_qkv(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+    """For each head of keys: its heads of queries, itself, its head of values."""
+    heads, kv_heads, head_dim = head_sizes(config)
+    if tensor.rows != (heads + 2 * kv_heads) * head_dim:
+        raise UnsupportedError(
+            f"a matrix of {tensor.rows} rows, expected {(heads + 2 * kv_heads) * head_dim}"
+        )
+    count = heads // kv_heads
+
+    def take(part: slice) -> Callable[[Array], Array]:
+        def rearrange(array: Array) -> Array:
+            groups = array.reshape(kv_heads, count + 2, head_dim, *array.shape[1:])
+            return groups[:, part].reshape(-1, *array.shape[1:])
+
+        return rearrange
+
+    parts = (slice(count), slice(count, count + 1), slice(count + 1, count + 2))
+    return {place: tensor.rearranged(take(part)) for place, part in zip(QKV, parts, strict=True)}
+
+
+def transposed(rule: str | Rule) -> Rule:
     """A matrix stored as [columns, rows]; vectors stay as they are."""
-    return lambda _, tensor: {place: tensor.rearranged(lambda array: array.T)}
+
+    def transpose(config: Config, tensor: StoredTensor) -> Mapping[str, StoredTensor]:
+        turned = tensor.rearranged(lambda array: array.T)
+        return {rule: turned} if isinstance(rule, str) else rule(config, turned)
+
+    return transpose
 
 
 def plus_one(place: str) -> Rule:
     """A norm's weight stored as its difference from 1."""
     return lambda _, tensor: {place: tensor.mapped(lambda array: array + 1)}
+
+
+def without_first(place: str, count: int) -> Rule:
+    """A table whose first rows are not used."""
+    return lambda _, tensor: {place: tensor.sliced(count, tensor.rows)}
+
+
+def with_optional_prefix(prefix: str, names: Names) -> Names:
+    """Names with and without a prefix: some checkpoints are of the model without its output matrix."""
+    return {**names, **{prefix + name: rule for name, rule in names.items()}}

@@ -12,14 +12,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pteron.errors import UnsupportedError
-from pteron.llm.architectures.rotary import Rotary
+from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.architectures.rotary import Rotary, rows_at_positions
 from pteron.llm.build.graph import Argument, Tensor
 from pteron.llm.build.network import Network
 
 Part: TypeAlias = Callable[[Network, Tensor, str], Tensor]
 
-EMBEDDING, OUTPUT, NORM = "tok_embeddings", "output", "norm"  # places outside the layers
+# Places outside the layers.
+EMBEDDING, OUTPUT, NORM = "tok_embeddings", "output", "norm"
+POSITION_TABLE, EMBEDDING_NORM = "positions", "embedding_norm"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,33 @@ class LayerNorm:
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
         return net.layer_norm(x, place, self.eps, has_weight=self.has_weight)
+
+
+@dataclass(frozen=True)
+class IfPresent:
+    """A norm that some checkpoints of a family have; GGUF files have no flag for it."""
+
+    norm: Part
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return self.norm(net, x, place) if net.has(f"{place}.weight") else x
+
+
+@dataclass(frozen=True)
+class HeadLayerNorm:
+    """A layer norm of each head, with weights [heads, width]."""
+
+    eps: float
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        return self.weighted(net, x, place, net.float_constant(f"{place}.weight"))
+
+    def weighted(self, net: Network, x: Tensor, place: str, weight: Tensor) -> Tensor:
+        if weight.shape != x.shape[-2:]:
+            raise FormatError(
+                f"{place} is {list(weight.shape)}, but the configuration requires {list(x.shape[-2:])}"
+            )
+        return net.multiply(net.layer_norm(x, place, self.eps, has_weight=False), net.prepacked(weight))
 
 
 def _silu(net: Network, x: Tensor) -> Tensor:
@@ -98,29 +127,40 @@ class Attention:
     head_dim: int
     rotary: Rotary | None = None  # None: no positions (NoPE)
     head_norm: Part | None = None  # of each head of queries and keys, before the rotation
+    rotated_norm: Part | None = None  # the same, after the rotation
     projection_norm: Part | None = None  # of all queries and of all keys, before they are split into heads
     scale: float | None = None  # of scores; None: 1 / √head_dim
     window: int | None = None  # keys that a query sees, its own included
     softcap: float | None = None
     has_sinks: bool = False  # weights `<place>.sinks.weight` [heads]
     slopes: tuple[float, ...] = ()  # ALiBi
+    clip: float | None = None  # of queries, keys and values
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
         queries = self._project(net, x, place, "q", self.heads)
         keys = self._project(net, x, place, "k", self.kv_heads)
-        values = net.linear(x, f"{place}.wv", self.kv_heads, self.head_dim)
-        if self.head_norm:
-            queries = self.head_norm(net, queries, f"{place}.q_norm_fn")
-            keys = self.head_norm(net, keys, f"{place}.k_norm_fn")
+        values = self._clipped(net, net.linear(x, f"{place}.wv", self.kv_heads, self.head_dim))
+        queries, keys = self._normed(net, self.head_norm, queries, keys, place)
         if self.rotary:
             queries, keys = self.rotary(net, queries, keys)
+        queries, keys = self._normed(net, self.rotated_norm, queries, keys, place)
         return net.linear(self._attend(net, queries, keys, values, place), f"{place}.wo")
 
     def _project(self, net: Network, x: Tensor, place: str, kind: str, heads: int) -> Tensor:
         if self.projection_norm is None:
-            return net.linear(x, f"{place}.w{kind}", heads, self.head_dim)
+            return self._clipped(net, net.linear(x, f"{place}.w{kind}", heads, self.head_dim))
         normed = self.projection_norm(net, net.linear(x, f"{place}.w{kind}"), f"{place}.{kind}_norm_fn")
-        return net.view(normed, *x.sizes[:2], heads, self.head_dim)
+        return self._clipped(net, net.view(normed, *x.sizes[:2], heads, self.head_dim))
+
+    def _clipped(self, net: Network, x: Tensor) -> Tensor:
+        return x if self.clip is None else net.unary("aten.clamp.default", x, -self.clip, self.clip)
+
+    def _normed(
+        self, net: Network, norm: Part | None, queries: Tensor, keys: Tensor, place: str
+    ) -> tuple[Tensor, Tensor]:
+        if norm is None:
+            return queries, keys
+        return norm(net, queries, f"{place}.q_norm_fn"), norm(net, keys, f"{place}.k_norm_fn")
 
     def _attend(self, net: Network, queries: Tensor, keys: Tensor, values: Tensor, place: str) -> Tensor:
         caches = [net.state((1, net.context, self.kv_heads, self.head_dim)) for _ in range(2)]
@@ -147,20 +187,25 @@ class Block:
     attention: Part
     mlp: Part
     norm: Part | None
-    result_norm: Part | None = None  # post-norms
+    result_norm: Part | None = None  # of what is added
+    sum_norm: Part | None = None  # of hidden states after each addition
     parallel: bool = False
     residual_scale: float = 1.0  # of what is added
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
         normed = self._normed(net, x, f"{place}.attention_norm")
         attended = self._result(net, self.attention(net, normed, f"{place}.attention"), place, "attention")
-        after = net.add(x, attended)
+        after = self._sum(net, x, attended, f"{place}.attention_norm")
         if not self.parallel:
             normed = self._normed(net, after, f"{place}.ffn_norm")
         elif net.has(f"{place}.ffn_norm.weight"):
             normed = self._normed(net, x, f"{place}.ffn_norm")
         fed = self._result(net, self.mlp(net, normed, f"{place}.feed_forward"), place, "ffn")
-        return net.add(after, fed)
+        return self._sum(net, after, fed, f"{place}.ffn_norm")
+
+    def _sum(self, net: Network, x: Tensor, result: Tensor, place: str) -> Tensor:
+        summed = net.add(x, result)
+        return self.sum_norm(net, summed, place) if self.sum_norm else summed
 
     def _normed(self, net: Network, x: Tensor, place: str) -> Tensor:
         return self.norm(net, x, place) if self.norm else x
@@ -176,19 +221,48 @@ class Decoder:
     """A whole model: tokens -> logits, of the last token or, with `full_logits`, of all."""
 
     layers: tuple[Part, ...]
-    norm: Part
+    norm: Part | None
     embedding_scale: float = 1.0
+    embedding_norm: Part | None = None
+    has_positions: bool = False  # learned ones, weights `positions` [tokens, dim], added to embeddings
+    has_projections: bool = False  # between embeddings and layers, and between layers and logits
     logit_scale: float = 1.0
     logit_softcap: float | None = None
 
     def __call__(self, net: Network) -> Tensor:
-        x = net.scaled(net.embedding(EMBEDDING), self.embedding_scale)
+        x = self._embedded(net)
         for index, layer in enumerate(self.layers):
             x = layer(net, x, f"layers.{index}")
         if not net.options.full_logits:
             x = net.graph.call("aten.select_copy.int", x, 1, -1, out=(1, x.sizes[-1]))
-        logits = net.scaled(net.linear(self.norm(net, x, NORM), OUTPUT), self.logit_scale)
+        if self.norm:
+            x = self.norm(net, x, NORM)
+        if self.has_projections:
+            x = net.linear(x, "project_out")
+        logits = net.scaled(net.linear(x, OUTPUT), self.logit_scale)
         if self.logit_softcap:
             bounded = net.unary("aten.tanh.default", net.scaled(logits, 1 / self.logit_softcap))
             logits = net.scaled(bounded, self.logit_softcap)
         return logits
+
+    def _embedded(self, net: Network) -> Tensor:
+        x = net.scaled(net.embedding(EMBEDDING), self.embedding_scale)
+        if self.embedding_norm:
+            x = self.embedding_norm(net, x, EMBEDDING_NORM)
+        if self.has_projections:
+            x = net.linear(x, "project_in")
+        if self.has_positions:
+            x = net.add(x, self._positions(net, x))
+        return x
+
+    def _positions(self, net: Network, x: Tensor) -> Tensor:
+        stored = net.weight(f"{POSITION_TABLE}.weight")
+        if len(stored.shape) != 2 or stored.shape[1] != x.shape[-1]:
+            raise FormatError(f"learned positions are {list(stored.shape)}, hidden states {list(x.shape)}")
+        if stored.rows < net.context:
+            raise UnsupportedError(
+                f"a context of {net.context} tokens: the model has learned positions for {stored.rows}; "
+                f"max_context_len must be at most {stored.rows}"
+            )
+        table = net.prepacked(net.float_constant(f"{POSITION_TABLE}.weight"))
+        return rows_at_positions(net, table)

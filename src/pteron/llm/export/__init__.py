@@ -140,7 +140,7 @@ def export_checkpoint(
             _write_companions(checkpoint, options, made, exporter)
             _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
-    progress(f"{out_dir / PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
+    progress(f"{PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
     return out_dir
 
 

@@ -74,7 +74,12 @@ class Checkpoint:
     def _check(self, options: Options) -> None:
         options.check()
         group = options.group_size if options.has_groups else 1
-        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        # Norms of heads and learned positions stay floats.
+        shapes = {
+            name: tensor.shape
+            for name, tensor in self.tensors.items()
+            if "norm" not in name and not name.startswith("positions.")
+        }
         uneven = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % group]
         if uneven:
             rows, columns = shapes[uneven[0]]
@@ -101,6 +106,7 @@ def assemble(
     """A checkpoint of stored tensors. Without `names`, tensors are named by place already. Without an output
     matrix, the embedding table is used as one."""
     with as_config_error(name), as_named_error(name):
+        config = family.normalized(config)
         context_length = int(config.get("max_position_embeddings") or 2048)
         layers = int(config["num_hidden_layers"])
         if not 0 < layers <= len(tensors):
@@ -165,6 +171,7 @@ def _is_llama(decoder: Decoder, attention: Attention) -> bool:
         and is_rms
         and has_head_norm
         and attention.rotary is not None
+        and attention.rotary.is_plain(attention.head_dim)
         and decoder == Decoder(decoder.layers, decoder.norm)
     )
 

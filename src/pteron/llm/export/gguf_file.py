@@ -6,7 +6,7 @@ some rows at a time.
 
 from __future__ import annotations
 
-from math import prod
+from math import isclose, log, prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
 from pteron.llm.export.gguf_header import TensorInfo, read_header
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 
-ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotary frequencies
+# Divisors of the rotary frequencies.
+ROPE_FACTORS = "rope_freqs.weight"
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 # Keys after the architecture's name -> Hugging Face's.
 KEYS = {
     "attention.head_count": "num_attention_heads",
@@ -30,6 +32,8 @@ KEYS = {
     "attention.key_length": "head_dim",
     "attention.layer_norm_epsilon": "layer_norm_eps",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.clamp_kqv": "clip_qkv",
+    "attention.max_alibi_bias": "alibi_bias_max",
     "attention.sliding_window": "sliding_window",
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
@@ -40,6 +44,7 @@ KEYS = {
     "expert_weights_scale": "routed_scaling_factor",
     "feed_forward_length": "intermediate_size",
     "rope.freq_base": "rope_theta",
+    "rope.freq_base_swa": "rope_local_base_freq",
     "vocab_size": "vocab_size",
 }
 
@@ -68,15 +73,52 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     heads = int(config["num_attention_heads"])
     config.setdefault("num_key_value_heads", heads)
     head_dim = config.setdefault("head_dim", int(config["hidden_size"]) // heads)
-    rope: Config = {
-        "partial_rotary_factor": values.get("rope.dimension_count", head_dim) / head_dim,
-        "rope_type": values.get("rope.scaling.type", "default").replace("none", "default"),
-        "factor": values.get("rope.scaling.factor"),
+    pattern = values.get("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        config["layer_types"] = ["sliding_attention" if each else "full_attention" for each in pattern]
+    elif pattern:
+        config["sliding_window_pattern"] = pattern
+    config["rope_parameters"] = read_rope(values, tensors) | {
+        "partial_rotary_factor": values.get("rope.dimension_count", head_dim) / head_dim
     }
+    # Activations' parameters have no architecture in their keys.
+    return config | {key: value for key, value in fields.items() if key.startswith("xielu.")}
+
+
+def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> Config:
+    """How rotary embeddings are scaled."""
+    scaling = {
+        key.removeprefix("rope.scaling."): value
+        for key, value in values.items()
+        if key.startswith("rope.scaling.")
+    }
+    rope: Config = {
+        "rope_type": scaling.get("type", "default").replace("none", "default"),
+        "factor": scaling.get("factor"),
+        "beta_fast": scaling.get("yarn_beta_fast"),
+        "beta_slow": scaling.get("yarn_beta_slow"),
+    }
+    if "original_context_length" in scaling:
+        rope["original_max_position_embeddings"] = scaling["original_context_length"]
     if ROPE_FACTORS in tensors:
         rope |= {"rope_type": "factors", "factors": tensors[ROPE_FACTORS].read().tolist()}
-    config["rope_parameters"] = rope
-    return config
+    if LONG_FACTORS in tensors and SHORT_FACTORS in tensors:
+        factors = {"long_factor": LONG_FACTORS, "short_factor": SHORT_FACTORS}
+        rope |= {key: tensors[name].read().tolist() for key, name in factors.items()}
+        rope |= {"rope_type": "longrope", "attention_factor": scaling.get("attn_factor")}
+    elif rope["rope_type"] == "yarn":
+        _check_yarn(scaling)
+    return rope
+
+
+def _check_yarn(scaling: dict[str, Any]) -> None:
+    """Factors of attention mean different things in files of different ages; the usual one follows from the
+    scaling factor."""
+    usual = 0.1 * log(float(scaling["factor"])) + 1
+    for key in ("attn_factor", "yarn_attn_factor"):
+        found = float(scaling.get(key, usual))
+        if not any(isclose(found, known, rel_tol=1e-4) for known in (1.0, usual)):
+            raise UnsupportedError(f"rope.scaling.{key} is {found}; only 1 and {usual:.4f} are supported")
 
 
 def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor:

@@ -1,11 +1,13 @@
 """Hugging Face's tokenizer.json, encoded by their `tokenizers` library.
 
-Decoding is done here, from the bytes of each token. Language models use one of two conventions: a byte-level
-alphabet, or SentencePiece's pieces, with ▁ for a space and <0x0A> for a single byte.
+Decoding is done here, from the bytes of each token. Vocabularies use one of three conventions: a byte-level
+alphabet; SentencePiece's pieces, with ▁ for a space and <0x0A> for a single byte; or BERT's pieces of words,
+with ## before those that continue one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.model_files import as_format_error, parse_json, read_utf8
+from pteron.llm.model_files import as_format_error, read_utf8
 from pteron.llm.tokenizer import Tokenizer
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -24,36 +26,45 @@ HIDDEN = [byte for byte in range(256) if byte not in PRINTABLE]
 BYTE_OF = {chr(byte): byte for byte in PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(HIDDEN)}
 
 
-class HuggingFaceTokenizer(Tokenizer):
-    def __init__(self, file: Path) -> None:
-        library = need("tokenizers", f"reading {file.name}")
-        self._lock = new_lock()
-        content = read_utf8(file)
-        description = parse_json(content, file.name)
-        with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
-            self._tokenizer = library.Tokenizer.from_str(content)
-            # These settings are for training: padding, truncation, random merges.
-            self._tokenizer.no_padding()
-            self._tokenizer.no_truncation()
-            if getattr(self._tokenizer.model, "dropout", None):
-                self._tokenizer.model.dropout = None
-            self._examine(description, file)
+def load_tokenizer_json(file: Path) -> Tokenizer:
+    library = need("tokenizers", f"reading {file.name}")
+    content = read_utf8(file)
+    with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
+        return HuggingFaceTokenizer(library.Tokenizer.from_str(content), file.name)
 
-    def _examine(self, description: dict[str, Any], file: Path) -> None:
-        steps = list(_steps(description.get("decoder")))
+
+class HuggingFaceTokenizer(Tokenizer):
+    """`tokenizer`: a `tokenizers.Tokenizer`, which this object owns; `name` of its file, for messages."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.name = name
+        self._lock = new_lock()
+        self._tokenizer = tokenizer
+        # These settings are for training: padding, truncation, random merges.
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        if getattr(tokenizer.model, "dropout", None):
+            tokenizer.model.dropout = None
+        steps = list(_steps(tokenizer.decoder and json.loads(tokenizer.decoder.__getstate__())))
         self._byte_level = any(step["type"] == "ByteLevel" for step in steps)
-        if not self._byte_level and not any(_decodes_spaces(step) for step in steps):
-            raise UnsupportedError(f"{file.name}: unknown decoder {steps}; known are ByteLevel and Metaspace")
-        self.leading_space = any(_drops_space(step) for step in steps)
-        self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
-        added = description.get("added_tokens") or []
-        self._added = {token["id"]: b"" if token["special"] else token["content"].encode() for token in added}
+        self._word_pieces = any(step["type"] == "WordPiece" for step in steps)
+        if not (self._byte_level or self._word_pieces or any(_decodes_spaces(step) for step in steps)):
+            known = "ByteLevel, Metaspace and WordPiece"
+            raise UnsupportedError(f"{name}: unknown decoder {steps}; known are {known}")
+        self.leading_space = self._word_pieces or any(_drops_space(step) for step in steps)
+        self.vocab_size = 1 + max(tokenizer.get_vocab().values())
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._added = {id: b"" if token.special else self._added_bytes(token.content) for id, token in added}
         # A special token that the library puts before a text is the BOS token.
-        opened, plain = (self._tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
+        opened, plain = (tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
             self.bos_id, self.adds_bos = opened[0], True
         if opened and max(opened) >= self.vocab_size:
-            raise FormatError(f"{file.name} puts token {max(opened)} into texts, of only {self.vocab_size}")
+            raise FormatError(f"{name} puts token {max(opened)} into texts, of only {self.vocab_size}")
+
+    def _added_bytes(self, text: str) -> bytes:
+        """Of a token that is text, such as <think>, or ▁▁ in a vocabulary of pieces."""
+        return (text if self._byte_level else text.replace("▁", " ")).encode()
 
     def token_bytes(self, token: int) -> bytes:
         added = self._added.get(token)
@@ -64,6 +75,8 @@ class HuggingFaceTokenizer(Tokenizer):
             return b""
         if self._byte_level:
             return byte_level_bytes(text)
+        if self._word_pieces:
+            return (text.removeprefix("##") if text.startswith("##") else f" {text}").encode()
         single = BYTE_TOKEN.fullmatch(text)
         return bytes.fromhex(single[1]) if single else text.replace("▁", " ").encode()
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing
+from pteron.llm.gguf_metadata import MAGIC
 from pteron.llm.model_files import read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
-from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
+from pteron.llm.tokenizers.gguf import load_gguf_tokenizer
+from pteron.llm.tokenizers.huggingface import load_tokenizer_json
 from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
 from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
@@ -29,11 +31,13 @@ RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer in a file or folder.
 
-    The format is recognised by content: Hugging Face's tokenizer.json, a SentencePiece model, tiktoken ranks
-    or llama2.c's tokenizer.bin. Configuration files in the same folder give the ids that begin and end a text
-    and the chat template.
+    The format is recognised by content: Hugging Face's tokenizer.json, a SentencePiece model, tiktoken ranks,
+    llama2.c's tokenizer.bin or a GGUF file. Configuration files in the same folder give the ids that begin
+    and end a text and the chat template; a GGUF file has its own.
     """
     path = existing(path)
+    if path.is_file() and _head(path).startswith(MAGIC):
+        return load_gguf_tokenizer(path)
     folder = path if path.is_dir() else path.parent
     config = read_tokenizer_config(folder)
     file = _find(folder, config.tokenizer) if path.is_dir() else path
@@ -52,11 +56,15 @@ def _find(folder: Path, named: str | None) -> Path:
     raise InputError(f"{folder} holds no tokenizer; looked for {named or ', '.join(FILE_NAMES)}")
 
 
-def _open(file: Path) -> Tokenizer:
+def _head(file: Path) -> bytes:
     with open_file(file) as opened:
-        head = opened.read(4096)
+        return opened.read(4096)
+
+
+def _open(file: Path) -> Tokenizer:
+    head = _head(file)
     if head.lstrip()[:1] == b"{":
-        return HuggingFaceTokenizer(file)
+        return load_tokenizer_json(file)
     if RANK_LINE.match(head):
         return TiktokenTokenizer(file)
     # A SentencePiece model is a protocol buffer whose first field has tag 10; llama2.c's file begins with

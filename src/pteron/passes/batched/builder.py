@@ -81,6 +81,16 @@ class BatchedGraphBuilder:
         self._made[tensor.id] = replace(tensor, shape_max=shape)
         return self._made[tensor.id]
 
+    def gather(self, tensor: Tensor) -> None:
+        """Make rows of a table from the position on, such as learned positions, one row per sequence."""
+        table = self.from_position[tensor.id]
+        refuse_unless(len(table.shape_max) == 2, "it takes what depends on the position")
+        del self.from_position[tensor.id]
+        columns = table.shape_max[1]
+        twice = self.new(table.dtype, (self.slots, 2 * columns))
+        self.emit("pteron.row_angles", table, table, self.places, twice)
+        self.emit("aten.slice_copy.Tensor", twice, 1, 0, columns, 1, self.give_rows(tensor, 0))
+
     def has_rows(self, value: Value) -> bool:
         return isinstance(value, Tensor) and value.id in self.rows
 

@@ -33,6 +33,9 @@ def elementwise(builder: BatchedGraphBuilder, node: Node) -> None:
     """Broadcasting aligns last dims: rows combine with rows, or with values shared by all rows."""
     *inputs, output = node.args
     given = [value for argument in inputs for value in tensors(argument)]
+    for each in given:
+        if each.id in builder.from_position:
+            builder.gather(each)
     from_end = {len(each.shape_max) - builder.rows[each.id] for each in given if each.id in builder.rows}
     refuse_unless(len(from_end) == 1, "rows are in different dims of its operands")
     (back,) = from_end

@@ -30,6 +30,7 @@ from pteron.tools.workload import (
     Workload,
     greedy_sampler,
     language_model,
+    locate_source,
     open_program,
     prepare_step,
     prepare_workload,
@@ -80,10 +81,11 @@ def bench(
     token of a language model.
 
     A workload is a Selection of a method and its inputs, or a Prefill or Decode step. The default is
-    `forward` with random inputs of the maximum shapes; for the folder of a language model, one step of each
-    kind.
+    `forward` with random inputs of the maximum shapes; for a language model by name or folder, one step of
+    each kind.
     """
     pace, cases = pace or Pace(), list[Case]()
+    source = source if isinstance(source, Program) else locate_source(source)
     for device in devices:
         progress("preparing", 0, 0)
         with open_program(source, data, device) as program, ExitStack() as stack:

@@ -18,10 +18,9 @@ from pteron.format.records import KernelCall
 from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.graph import Graph
-from pteron.llm.model_files import program_file
 from pteron.ops import Target
 from pteron.passes.rewrite import switched_on
-from pteron.runtime import Program, load
+from pteron.runtime import Program
 from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Tolerances
@@ -32,6 +31,7 @@ from pteron.tools.compare.reproducer import save
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
 from pteron.tools.inputs import Input, LiveSize
 from pteron.tools.run import method_name
+from pteron.tools.workload import open_program
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
@@ -75,8 +75,7 @@ def compare(
     started = time.perf_counter()
     calls = Calls(inputs, sizes, seed, tokens, steps)
     weights = list(data)
-    path = program_file(Path(path)) if Path(path).is_dir() else path
-    with load(path, weights, device, digits=digits) as program:
+    with open_program(path, weights, device, digits=digits) as program:
         name = method_name(program, method)
         calls.check(program)
         compares_nodes = chosen.kind not in ("expected", "exported")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pteron.errors import FormatError, PteronError
 from pteron.families.exporter_removed import explained
 from pteron.format.delegate import BACKENDS, read_delegate
-from pteron.format.program import RE_EXPORT
+from pteron.format.foreign import RE_EXPORT
 from pteron.format.records import DelegateGraph, DelegateRecord
 from pteron.graph import Graph, Node, build
 from pteron.graph.values import describe

@@ -1,0 +1,210 @@
+"""A hub's model -> its folder or file in the cache, downloaded where the cache lacks it.
+
+    path = download(HubModel.parse("Qwen/Qwen3-0.6B"), progress=print)
+
+The environment variables of `huggingface_hub` apply: HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN. A model
+in the cache is used without a request to the hub. An interrupted download continues where it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from pteron.errors import InputError, PteronError
+from pteron.extras import need
+from pteron.llm.hub.cache import PARTIAL, HubModel, cache_of_hub, find_cached, repository_folder
+from pteron.llm.hub.files import Selection, select_files
+from pteron.llm.model_kinds import recognise
+
+Report = Callable[[str], None]
+
+_ETAG = re.compile(r"[\w.-]+", re.ASCII)
+_SHA256_DIGITS = 64
+_HTTP_BYTES_MAX = 50 * 10**9  # larger files come by the hub's own protocol only, without resuming
+_REPORT_SECONDS = 0.1
+
+
+class Download(str):
+    """A progress line with the bytes of a download; the first has `done` 0."""
+
+    __slots__ = ("done", "total")
+    done: int
+    total: int
+
+    @classmethod
+    def of(cls, what: str, done: int, total: int) -> Self:
+        line = cls(f"downloading {what}, {total / 1e6:,.1f} MB")
+        line.done, line.total = done, total
+        return line
+
+
+def download(model: HubModel, progress: Report = lambda line: None, *, update: bool = False) -> Path:
+    """A model's folder or GGUF file in the cache. It is downloaded if it is not there, and with `update` also
+    if the hub has a newer one."""
+    need("huggingface_hub", f"{model} is no path, and a model of a hub", "hub")
+    from huggingface_hub import HfApi, constants
+
+    cached = find_cached(model)
+    if cached is not None and (not update or constants.HF_HUB_OFFLINE):
+        return cached
+    with _hub_errors(model):
+        info = HfApi().model_info(model.repository, revision=model.revision, files_metadata=True)
+    sizes = {each.rfilename: each.size or 0 for each in info.siblings or ()}
+    selection = select_files(list(sizes), model.tag, str(model))
+    with _hub_errors(model):
+        folder = _download_files(model, selection, sizes, progress)
+    return folder / selection.main if selection.main else recognise(folder).path
+
+
+def _download_files(model: HubModel, selection: Selection, sizes: dict[str, int], progress: Report) -> Path:
+    """Download files and return the folder that they are in."""
+    from huggingface_hub import hf_hub_download
+
+    meter = _Meter(str(model), sum(sizes[file] for file in selection.files), progress)
+    for file in selection.files:
+        _download_blob(model, file, meter)
+        meter.finish_file(sizes[file])
+        # The content is in the cache already, except of very large files: this adds the name of the file.
+        path = Path(hf_hub_download(model.repository, file, revision=model.revision))
+    return path.parents[file.count("/")]
+
+
+def _download_blob(model: HubModel, file: str, meter: _Meter) -> None:
+    """Download the content of a file to its place in the cache. A partial download is continued: the hub's
+    library deletes it at an interrupt."""
+    from filelock import FileLock
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    url = hf_hub_url(model.repository, file, revision=model.revision)
+    remote = get_hf_file_metadata(url)
+    if not remote.etag or not _ETAG.fullmatch(remote.etag) or (remote.size or 0) > _HTTP_BYTES_MAX:
+        return
+    blob = repository_folder(model.repository) / "blobs" / remote.etag
+    if blob.exists():
+        return
+    headers = build_hf_headers()
+    if urlsplit(remote.location).netloc != urlsplit(url).netloc:
+        headers.pop("authorization", None)  # the token is for the hub, not for its storage
+    partial = blob.with_name(f"{blob.name}{PARTIAL}")
+    lock = cache_of_hub() / ".locks" / blob.parents[1].name / f"{partial.name}.lock"
+    for path in (partial, lock):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        if blob.exists():  # another process was faster
+            return
+        meter.start()
+        with partial.open("ab") as opened:
+            begun = opened.tell()
+            meter.add(begun)
+            http_get(
+                remote.location,
+                opened,
+                resume_size=begun,
+                headers=headers,
+                expected_size=remote.size,
+                tqdm_class=meter.bar,
+            )
+        _check_content(partial, remote.etag, f"{file} of {model}")
+        partial.replace(blob)
+
+
+def _check_content(file: Path, etag: str, what: str) -> None:
+    """Large files have their sha256 as etag."""
+    if len(etag) != _SHA256_DIGITS:
+        return
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != etag:
+        file.unlink()
+        raise PteronError(f"{what}: its sha256 is {found}, expected {etag}; download it again")
+
+
+class _Meter:
+    """Counts the bytes of several files and reports them."""
+
+    def __init__(self, what: str, total: int, progress: Report) -> None:
+        self._what, self._total, self._progress = what, total, progress
+        self._before = self._done = 0  # of all files before the current one; of all
+        self._reported = 0.0
+
+    def start(self) -> None:
+        """Report the first download; there may be none."""
+        if not self._reported:
+            self._reported = time.monotonic()
+            self._progress(Download.of(self._what, 0, self._total))
+
+    def add(self, count: float) -> None:
+        self._done += int(count)
+        now = time.monotonic()
+        if now - self._reported >= _REPORT_SECONDS and 0 < self._done < self._total:
+            self._reported = now
+            self._progress(Download.of(self._what, self._done, self._total))
+
+    def finish_file(self, size: int) -> None:
+        self._before += size
+        self._done = self._before
+
+    @property
+    def bar(self) -> type[_Bar]:
+        """A class that the hub's library uses for progress bars."""
+        return type("Bar", (_Bar,), {"meter": self})
+
+
+class _Bar:
+    meter: _Meter
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, count: float | None = 1) -> None:
+        self.meter.add(count or 0)
+
+
+@contextmanager
+def _hub_errors(model: HubModel) -> Iterator[None]:
+    """Turn errors of the hub's library into a PteronError that says what to do."""
+    from huggingface_hub import constants, errors
+
+    hub = constants.ENDPOINT
+    try:
+        yield
+    except PteronError:
+        raise
+    except errors.GatedRepoError as error:
+        raise PteronError(
+            f"{model.repository} is open only to users who accepted its terms: accept them on its page at "
+            f"{hub}, then log in with `hf auth login` or set HF_TOKEN"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise InputError(
+            f"{model} does not exist, neither as a path nor at {hub}; a private model needs "
+            "`hf auth login` or HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"{model.repository} has no revision {model.revision!r}") from error
+    except errors.OfflineModeIsEnabled as error:
+        raise PteronError(
+            f"{model} is neither a path nor in the cache {cache_of_hub()}, and HF_HUB_OFFLINE forbids "
+            "downloads"
+        ) from error
+    except Exception as error:  # of the network, of the hub, of the disk
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise PteronError(
+            f"{model} cannot be downloaded from {hub}: {reason}; the next attempt continues "
+            "where this one ended"
+        ) from error

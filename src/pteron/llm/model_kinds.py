@@ -1,0 +1,108 @@
+"""A file or folder -> which kind of model it is: a program, a checkpoint (Hugging Face or llama2.c) or a GGUF
+file. Anything else is an error that says what it is and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pteron.errors import InputError
+from pteron.format.foreign import HEAD_BYTES, describe_foreign
+from pteron.format.source import open_file
+from pteron.llm.model_files import MANIFEST, program_file, read_json
+
+Kind = Literal["program", "checkpoint", "gguf"]
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+_TO_SAFETENSORS = (
+    "convert them with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
+)
+_NAMED = 6  # files that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A model on this machine. `path` is a program (.pte) or its folder, a checkpoint or a GGUF file; `name`
+    is its name in lists and in the API."""
+
+    kind: Kind
+    path: Path
+    name: str
+
+
+def recognise(path: Path) -> Located:
+    """The model at an existing path."""
+    if path.is_dir():
+        return _recognise_folder(path)
+    with open_file(path) as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith(b"GGUF"):
+        return Located("gguf", path, path.stem)
+    foreign = describe_foreign(head, path.name)
+    if foreign is not None:
+        raise InputError(f"{path}: {foreign}")
+    # llama2.c's files have no magic number. All others may be programs: loading them says what is wrong.
+    return Located("checkpoint" if path.suffix == ".bin" else "program", path, path.stem)
+
+
+def _recognise_folder(folder: Path) -> Located:
+    files = {file.name for file in folder.iterdir()}
+    name = folder.resolve().name
+    if program_file(folder).exists():
+        return Located("program", folder, name)
+    if MANIFEST in files:
+        raise InputError(f"{folder}: its {MANIFEST} names {program_file(folder).name}, which is missing")
+    if CONFIG in files and _with_suffix(files, ".safetensors"):
+        _check_shards(folder)
+        return Located("checkpoint", folder, name)
+    programs, ggufs = _with_suffix(files, ".pte"), _with_suffix(files, ".gguf")
+    if len(programs) + len(ggufs) == 1:
+        return Located("program" if programs else "gguf", folder / (programs + ggufs)[0], name)
+    raise InputError(f"the folder {folder} {_describe_folder(files, programs + ggufs)}")
+
+
+def _check_shards(folder: Path) -> None:
+    """Raise if a part of a checkpoint's weights is missing."""
+    shards = read_json(folder / INDEX).get("weight_map", {})
+    missing = sorted({str(file) for file in shards.values() if not (folder / str(file)).exists()})
+    if missing:
+        raise InputError(f"{folder}: {INDEX} names weights that are missing: {shorten(missing)}")
+
+
+def _describe_folder(files: set[str], models: list[str]) -> str:
+    """Why a folder is no model, and what to do."""
+    if models:
+        return f"has several models; name one of them: {shorten(models)}"
+    if not files:
+        return "is empty"
+    if "adapter_config.json" in files:
+        return "has a LoRA adapter, not a model; give the model that it was trained for"
+    if _with_suffix(files, ".safetensors"):
+        return f"has weights but no {CONFIG}; download the checkpoint again, with all its files"
+    pickles = pickled_weights(files)
+    if CONFIG in files and pickles:
+        return f"has its weights as PyTorch pickles ({shorten(pickles)}); {_TO_SAFETENSORS}"
+    if CONFIG in files:
+        return f"has a {CONFIG} but no weights (*.safetensors); download them too"
+    return (
+        f"has no model: neither a program (model.pte), nor {CONFIG} with *.safetensors, nor a GGUF file; it "
+        f"has {shorten(files)}"
+    )
+
+
+def pickled_weights(files: Iterable[str]) -> list[str]:
+    """The files with weights as torch.save writes them."""
+    names = [name for suffix in (".bin", ".pt", ".pth") for name in _with_suffix(files, suffix)]
+    return [name for name in names if name.startswith(("pytorch_model", "model", "consolidated"))]
+
+
+def _with_suffix(files: Iterable[str], suffix: str) -> list[str]:
+    return sorted(name for name in files if name.lower().endswith(suffix))
+
+
+def shorten(names: Iterable[str]) -> str:
+    """The first of some names."""
+    listed = sorted(names)
+    more = len(listed) - _NAMED
+    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")

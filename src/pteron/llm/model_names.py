@@ -1,0 +1,69 @@
+"""A model's name -> the model on this machine.
+
+    located = locate("owner/name:Q4_K_M", progress=print)   # a program, a checkpoint or a GGUF file
+    path = locate_model("smollm2")                          # its program
+
+A name is a path, a built-in model, or a model of a hub: `owner/name`, `owner/name:file.gguf` or
+`owner/name:Q4_K_M`, each also with `@revision` before the colon. An existing path wins. What is missing is
+downloaded and built.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pteron.errors import InputError
+from pteron.llm import models
+from pteron.llm.arguments import existing, path_of
+from pteron.llm.hub.cache import HubModel
+from pteron.llm.hub.download import Download, download
+from pteron.llm.model_kinds import Located, recognise
+from pteron.llm.program_cache import build
+
+Report = Callable[[str], None]
+PROGRAM_SUFFIXES = (".pte", ".bpte", ".ptd")  # of files that are given to the loader as they are
+
+
+def locate(
+    given: str | os.PathLike[str], progress: Report = lambda line: None, *, update: bool = False
+) -> Located:
+    """The model of a name. A hub's model is downloaded if it is not in the cache, and with `update` also if
+    it has changed."""
+    path = path_of(given)
+    if not isinstance(given, str) or path.exists():
+        return recognise(existing(path))
+    if given in models.names():
+        return Located("program", models.fetch(given, progress), given)
+    model = HubModel.parse(given)
+    if model is not None:
+        return replace(recognise(download(model, progress, update=update)), name=str(model))
+    if len(path.parts) > 1 or path.suffix:  # cannot be a model's name
+        raise InputError(f"{path} does not exist")
+    known = ", ".join(models.names())
+    raise InputError(
+        f"{path} does not exist, and no model is called {str(path)!r}: known are {known}, and models of a "
+        "hub as owner/name"
+    )
+
+
+def locate_program(given: str | os.PathLike[str], progress: Report | None = None) -> Located:
+    """The program of a model: a file or a folder. A checkpoint or GGUF file is built into a program, once. By
+    default, progress is logged."""
+    progress = progress or _log
+    located = locate(given, progress)
+    if located.kind == "program":
+        return located
+    return Located("program", build(located, progress=progress), located.name)
+
+
+def locate_model(given: str | os.PathLike[str], progress: Report | None = None) -> Path:
+    return locate_program(given, progress).path
+
+
+def _log(line: str) -> None:
+    if not isinstance(line, Download) or line.done == 0:
+        logging.getLogger(__name__).info(line)

@@ -1,0 +1,116 @@
+"""Programs built from checkpoints and GGUF files, once each, in the cache.
+
+    folder = build(located, progress=print)
+
+The cache has a folder for each source and its options: programs/NAME-KEY. Its file source.json says what the
+program was built from. The key is a hash of the source's files (path, size and time of change) and of the
+options, so a changed file is built again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pteron.folders import cache_folder, new_folder, writing_to
+from pteron.llm.model_files import MANIFEST
+from pteron.llm.model_kinds import Located
+
+SOURCE = "source.json"
+_READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
+_LABEL_MAX = 80
+_KEY_DIGITS = 12
+_VERSION = 1  # part of the key: a new one lets all programs be built again
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How a program is built; as in `pteron export llm`."""
+
+    quantize: str | None = "8w"  # 4 bits cost small models too much quality: docs/export.md
+    max_context_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A program in the cache and what it was built from."""
+
+    folder: Path
+    name: str
+    source: Path
+
+
+def build(
+    located: Located,
+    options: BuildOptions | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """The folder of a model's program; the first call builds it."""
+    options = options or BuildOptions()
+    folder = built_folder(located, options)
+    with writing_to(folder):
+        if (folder / MANIFEST).exists():
+            return folder
+        with new_folder(folder, MANIFEST) as made:
+            make_program(located, options, made, progress)
+            source = {"name": located.name, "source": str(located.path.resolve()), "options": asdict(options)}
+            (made / SOURCE).write_text(json.dumps(source, indent=2) + "\n", "utf-8")
+    return folder
+
+
+def make_program(
+    located: Located, options: BuildOptions, folder: Path, progress: Callable[[str], None]
+) -> None:
+    """Build a program and its tokenizer into a new folder. Every program of a named model is built here."""
+    from pteron.llm.export import export_llm
+
+    export_llm(
+        located.path,
+        folder,
+        quantize=options.quantize,
+        max_context_len=options.max_context_len,
+        name=located.name,
+        progress=progress,
+    )
+
+
+def check_builder() -> None:
+    """Raise if a package that `make_program` needs is not installed."""
+    from pteron.llm.export import check_exporter
+
+    check_exporter()
+
+
+def built_folder(located: Located, options: BuildOptions) -> Path:
+    identity = [
+        (file.name, str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns)
+        for file in _source_files(located.path)
+    ]
+    key = hashlib.sha256(json.dumps([_VERSION, identity, asdict(options)]).encode()).hexdigest()[:_KEY_DIGITS]
+    name = located.path.stem if located.path.is_file() else located.name  # a file may have several names
+    label = re.sub(r"[^\w.-]+", "-", name)[:_LABEL_MAX]
+    return programs_folder() / f"{label}-{key}"
+
+
+def built_programs() -> Iterator[Built]:
+    """All programs in the cache."""
+    for file in sorted(programs_folder().glob(f"*/{SOURCE}")):
+        try:
+            found = json.loads(file.read_text("utf-8"))
+            yield Built(file.parent, str(found["name"]), Path(found["source"]))
+        except (OSError, ValueError, LookupError, TypeError):  # damaged, or removed meanwhile
+            continue
+
+
+def programs_folder() -> Path:
+    return cache_folder() / "programs"
+
+
+def _source_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.suffix in _READ)

@@ -1,0 +1,198 @@
+"""Tiny checkpoints as GGUF files in llama.cpp's layout: its names of tensors, from the tables of `gguf`, and
+what its converter does to weights and configurations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+Config = dict[str, Any]
+
+# Hugging Face's model type -> the architecture in GGUF files, where they differ.
+ARCHITECTURES = {
+    "cohere": "command-r",
+    "gemma3_text": "gemma3",
+    "glm": "chatglm",
+    "gpt_neox": "gptneox",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "olmo3": "olmo2",
+    "phi": "phi2",
+}
+# Names of common keys in configurations.
+ALIASES = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
+    "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+}
+PERMUTED = ("arcee", "granite", "llama", "olmo", "smollm3")  # rotary pairs become neighbours
+PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
+FLOATS = {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attention_multiplier": "attention.scale",
+    "clip_qkv": "attention.clamp_kqv",
+    "embedding_multiplier": "embedding_scale",
+    "layer_norm_eps": "attention.layer_norm_epsilon",
+    "logit_scale": "logit_scale",
+    "logits_scaling": "logit_scale",
+    "residual_multiplier": "residual_scale",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+}
+
+
+def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
+    """Write a golden's checkpoint, with matrices of a quantisation type."""
+    import gguf
+
+    config = dict(golden.config)
+    for key, others in ALIASES.items():
+        found = next((config[other] for other in others if other in config), None)
+        if found is not None:
+            config.setdefault(key, found)
+    name: str = ARCHITECTURES.get(config["model_type"]) or config["model_type"]
+    writer = gguf.GGUFWriter(str(file), name)
+    _write_metadata(writer, name, config)
+    architecture = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    wanted = gguf.GGMLQuantizationType[kind]
+    for theirs, array in _converted(golden.tensors(), name, config, writer):
+        renamed = theirs if theirs.startswith("rope_") else names.get_name(theirs, (".weight", ".bias"))
+        assert renamed is not None, theirs
+        if array.ndim == 2 and kind != "F32":
+            writer.add_tensor(renamed, gguf.quantize(array, wanted), raw_dtype=wanted)
+        else:
+            writer.add_tensor(renamed, np.ascontiguousarray(array, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def _write_metadata(writer: Any, name: str, config: Config) -> None:
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config.get("max_position_embeddings", 2048))
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config.get("intermediate_size") or 4 * config["hidden_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(_kv_heads(config))
+    if config.get("head_dim"):
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    for key, theirs in FLOATS.items():
+        if config.get(key) is not None and not (name == "mpt" and key == "logit_scale"):
+            writer.add_float32(f"{name}.{theirs}", config[key])
+    if name == "olmo":
+        writer.add_layer_norm_eps(1e-5)
+    if name == "mpt":
+        writer.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
+    if "use_parallel_residual" in config:
+        writer.add_parallel_residual(config["use_parallel_residual"])
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+        if name in ("olmo2", "exaone4"):
+            writer.add_sliding_window_pattern([each == "sliding_attention" for each in config["layer_types"]])
+    _write_rope(writer, head_dim, config)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(["<|end|>", *"abcdefghij", "ab"])
+    writer.add_token_types([3] + [1] * 11)
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(0)
+
+
+def _write_rope(writer: Any, head_dim: int, config: Config) -> None:
+    import gguf
+
+    rope = config.get("rope_parameters") or {}
+    if "sliding_attention" in rope:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+        rope = rope["full_attention"]
+    theta = rope.get("rope_theta", 10000.0)
+    if rope.get("alpha"):
+        theta *= rope["alpha"] ** (head_dim / (head_dim - 2))
+    writer.add_rope_freq_base(theta)
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    kind = rope.get("rope_type", "default")
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if kind in ("yarn", "longrope"):
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if kind == "longrope":
+        original = rope["original_max_position_embeddings"]
+        ratio = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(ratio) / np.log(original))))
+
+
+def _converted(
+    tensors: dict[str, Array], name: str, config: Config, writer: Any
+) -> Iterator[tuple[str, Array]]:
+    """Tensors by Hugging Face's names, changed as llama.cpp's converter does."""
+    heads, kv_heads = config["num_attention_heads"], _kv_heads(config)
+    rope = config.get("rope_parameters") or {}
+    for key in ("long", "short"):
+        if f"{key}_factor" in rope:
+            yield f"rope_factors_{key}.weight", np.array(rope[f"{key}_factor"], np.float32)
+    if rope.get("rope_type") == "llama3":
+        yield "rope_freqs.weight", _llama3_factors(config, rope)
+    if name == "apertus":
+        for key in ("alpha_n", "alpha_p", "beta", "eps"):
+            found = [tensors.pop(each) for each in sorted(tensors) if each.endswith(f".{key}")]
+            getattr(writer, f"add_xielu_{key}")([float(each.flat[0]) for each in found])
+    for stem, group in _per_head(tensors).items():
+        yield stem, np.stack([tensors.pop(each) for each in group])
+    for key, array in tensors.items():
+        if name in PERMUTED and re.search(r"[qk]_proj\.(weight|bias)$", key):
+            count = heads if "q_proj" in key else kv_heads
+            array = array.reshape(count, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+        elif name in PLUS_ONE and key.endswith("norm.weight"):
+            array = array + 1
+        elif name == "gpt2" and key.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            array = array.T
+        elif "query_key_value" in key:
+            array = _separated(array, heads, kv_heads)
+        yield key.removeprefix("transformer.") if name == "bloom" else key, array
+
+
+def _separated(array: Array, heads: int, kv_heads: int) -> Array:
+    """Queries, keys and values of each group of heads -> all queries, all keys, all values."""
+    count = heads // kv_heads
+    groups = array.reshape(kv_heads, count + 2, -1, *array.shape[1:])
+    parts = (groups[:, :count], groups[:, count], groups[:, count + 1])
+    return np.concatenate([part.reshape(-1, *array.shape[1:]) for part in parts])
+
+
+def _per_head(tensors: dict[str, Array]) -> dict[str, list[str]]:
+    """Norms of heads in tensors of their own, by the name of the stacked one."""
+    found: dict[str, list[str]] = {}
+    for key in sorted(tensors):
+        if matched := re.fullmatch(r"(.+_layernorm)\.norms\.\d+(\.weight)", key):
+            found.setdefault(matched[1] + matched[2], []).append(key)
+    return found
+
+
+def _llama3_factors(config: Config, rope: Config) -> Array:
+    dims = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    frequencies = rope["rope_theta"] ** -(np.arange(0, dims, 2) / dims)
+    turns = rope["original_max_position_embeddings"] * frequencies / (2 * np.pi)
+    slow, fast = rope["low_freq_factor"], rope["high_freq_factor"]
+    smooth = np.clip((turns - slow) / (fast - slow), 0, 1)
+    return np.asarray(1 / (smooth + (1 - smooth) / rope["factor"]), np.float32)
+
+
+def _kv_heads(config: Config) -> int:
+    heads: int = config["num_attention_heads"]
+    if config["model_type"] == "falcon" and not config["new_decoder_architecture"]:
+        return 1 if config["multi_query"] else heads
+    return config.get("num_kv_heads") or config.get("num_key_value_heads") or heads

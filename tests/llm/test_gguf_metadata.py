@@ -1,0 +1,58 @@
+"""The metadata of GGUF files, beside the `gguf` package's reader; damaged files are refused."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_vocabularies import gguf, write_gguf
+
+from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.gguf_metadata import read_metadata
+
+
+def test_metadata_is_that_of_the_gguf_package(tmp_path: Path) -> None:
+    values = {"flag": True, "name": "é", "whole": -5, "real": 0.5, "list": [1, -2], "texts": ["", "日本"]}
+
+    def fill(writer: Any) -> None:
+        writer.add_bool("flag", True)
+        writer.add_string("name", "é")
+        writer.add_int64("whole", -5)
+        writer.add_float64("real", 0.5)
+        writer.add_array("list", [1, -2])
+        writer.add_array("texts", ["", "日本"])
+        for width in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64"):
+            getattr(writer, f"add_{width}")(width, 7)
+        writer.add_float32("float32", 0.25)
+
+    file = write_gguf(tmp_path / "model.gguf", "gpt2", ["a"], fill)
+    fields = read_metadata(file)
+    assert {name: fields[name] for name in values} == values
+    theirs = gguf.GGUFReader(str(file)).fields
+    assert fields == {
+        name: field.contents() for name, field in theirs.items() if not name.startswith("GGUF.")
+    }
+    for cut in range(4, file.stat().st_size - 32, 7):  # before the padding
+        (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:cut])
+        with pytest.raises(FormatError, match=r"^cut\.gguf is damaged"):
+            read_metadata(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"GGML" + bytes(20), "is not a GGUF file"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "GGUF version 1; known are 2 and 3"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "little-endian: convert it again"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60), "is damaged: 1152921504606846976 fields"),
+        (b"GGUF" + struct.pack("<IQQQcI", 3, 0, 1, 1, b"a", 99) + bytes(9), "a is of unknown type 99"),
+        (b"GGUF" + struct.pack("<IQQQcIIQ", 3, 0, 1, 1, b"a", 9, 9, 1) + bytes(9), "a is a list of type 9"),
+        (b"GGUF" + struct.pack("<IQQQcIQ", 3, 0, 1, 1, b"\xff", 8, 0), "a text that is not UTF-8"),
+    ],
+)
+def test_damaged_metadata(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises((FormatError, UnsupportedError), match=rf"^model\.gguf.*{message}"):
+        read_metadata(tmp_path / "model.gguf")

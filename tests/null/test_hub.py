@@ -1,0 +1,216 @@
+"""Models of a hub, against a server on this machine: downloads, the cache, and what fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hub_server import Hub, serve_hub
+
+from pteron.cli import main
+from pteron.errors import InputError, PteronError
+from pteron.llm.hub.cache import HubModel, cached_models, find_cached, repository_folder
+from pteron.llm.hub.download import Download, download
+from pteron.llm.local_models import local_models, remove_model
+from pteron.llm.model_names import locate, locate_model, locate_program
+
+hub_library = pytest.importorskip("huggingface_hub")
+GGUF = b"GGUF" + bytes(range(256)) * 4000
+CHECKPOINT = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "tokenizer.json": b'{"a": 1}'}
+MODELS = {
+    "me/gguf": {"it-Q4_K_M.gguf": GGUF, "it-Q8_0.gguf": GGUF + b"8", "README.md": b"read me"},
+    "me/llama": {**CHECKPOINT, "README.md": b"read me", "onnx/model.onnx": b"x"},
+    "me/text": {"README.md": b"read me"},
+}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The library reads its environment variables when it is imported, so its constants are changed here."""
+    from huggingface_hub import constants
+
+    with serve_hub(MODELS) as served:
+        template = f"{served.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", served.address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_TOKEN", "secret")
+        yield served
+
+
+def test_a_checkpoint(hub: Hub) -> None:
+    located = locate("me/llama")
+    assert (located.kind, located.name) == ("checkpoint", "me/llama")
+    assert {file.name: file.read_bytes() for file in located.path.iterdir()} == CHECKPOINT
+    assert [file for file, _ in hub.downloads][-1] == "config.json"
+    hub.requests.clear()
+    assert locate("me/llama") == located
+    assert hub.requests == []  # from the cache, without the hub
+
+
+def test_a_gguf_file(hub: Hub) -> None:
+    lines: list[str] = []
+    located = locate("me/gguf:Q8_0", lines.append)
+    assert (located.kind, located.name) == ("gguf", "me/gguf:Q8_0")
+    assert located.path.read_bytes() == GGUF + b"8"
+    assert hub.downloads == [("it-Q8_0.gguf", None)]
+    assert isinstance(lines[0], Download)
+    assert (str(lines[0]), lines[0].done, lines[0].total) == (
+        "downloading me/gguf:Q8_0, 1.0 MB",
+        0,
+        len(GGUF) + 1,
+    )
+    assert locate("me/gguf:it-Q8_0.gguf").path == located.path
+    assert len(hub.downloads) == 1
+
+
+def test_an_interrupted_download_continues(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hub_library.constants, "DOWNLOAD_CHUNK_SIZE", 100_000)
+    hub.cut_after = 500_000
+    monkeypatch.setattr("time.sleep", interrupt)  # the library waits before it tries again
+    with pytest.raises(KeyboardInterrupt):
+        locate("me/gguf:Q4_K_M")
+    assert find_cached(HubModel("me/gguf")) is None
+    (incomplete,) = (model for model in local_models() if model.hub)
+    assert (incomplete.name, incomplete.kind, incomplete.source_bytes) == ("me/gguf", "incomplete", 500_000)
+    hub.cut_after = None
+    assert locate("me/gguf:Q4_K_M").path.read_bytes() == GGUF
+    assert hub.downloads == [("it-Q4_K_M.gguf", None), ("it-Q4_K_M.gguf", "bytes=500000-")]
+    assert [model.kind for model in local_models() if model.hub] == ["GGUF"]
+
+
+def test_other_bytes_are_refused(hub: Hub) -> None:
+    """Here, those of an interrupted download that something else has changed."""
+    import hashlib
+
+    partial = repository_folder("me/gguf") / "blobs" / f"{hashlib.sha256(GGUF).hexdigest()}.pteron-partial"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"x" * 1000)
+    with pytest.raises(PteronError, match=r"it-Q4_K_M.gguf of me/gguf: its sha256 is \w+, expected \w+"):
+        download(HubModel("me/gguf"))
+    assert not partial.exists()
+    assert download(HubModel("me/gguf")).read_bytes() == GGUF
+
+
+def test_a_new_version(hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    old = locate("me/llama").path
+    hub.commit = "beef" + "0" * 36
+    monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": b'{"new": 1}'})
+    hub.requests.clear()
+    assert locate("me/llama").path == old
+    assert main(["pull", "me/llama", "--no-build"]) == 0
+    new = Path(capsys.readouterr().out.strip())
+    assert new.name == hub.commit
+    assert (new / "config.json").read_bytes() == b'{"new": 1}'
+    assert [file for file, _ in hub.downloads] == ["config.json"]  # the other files are the same
+    assert locate("me/llama").path == new
+
+
+def test_an_incomplete_checkpoint_is_not_used(hub: Hub) -> None:
+    (locate("me/llama").path / "model.safetensors").unlink()
+    hub.requests.clear()
+    assert (locate("me/llama").path / "model.safetensors").exists()
+    assert hub.requests
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("me/none", r"me/none does not exist, neither as a path nor at http://127.*HF_TOKEN"),
+        ("me/llama@v9", "me/llama has no revision 'v9'"),
+        ("me/text", r"me/text has no model that can be used: .*; it has only README.md"),
+        ("me/gguf:Q2_K", "no GGUF file of me/gguf matches 'Q2_K'; it has it-Q4_K_M.gguf, it-Q8_0.gguf"),
+    ],
+)
+def test_names_that_do_not_exist(name: str, sentence: str, hub: Hub) -> None:
+    with pytest.raises(InputError, match=sentence):
+        locate(name)
+
+
+def test_without_the_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(PteronError, match=r"me/it is no path, and .* pip install 'pteron\[hub\]'"):
+        locate("me/it")
+
+
+def test_private_and_gated_models(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.is_gated = True
+    with pytest.raises(PteronError, match=r"only to users who accepted its terms.*HF_TOKEN"):
+        locate("me/gguf")
+    hub.is_gated, hub.token = False, "another"
+    with pytest.raises(InputError, match=r"a private model needs `hf auth login` or HF_TOKEN"):
+        locate("me/gguf")
+    hub.token = "secret"
+    assert locate("me/gguf").path.read_bytes() == GGUF
+
+
+def test_a_hub_that_does_not_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(PteronError, match=r"me/gguf cannot be downloaded from http://127\.0\.0\.1:9: "):
+        locate("me/gguf")
+
+
+def test_list_and_remove(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("me/llama", "me/gguf:Q8_0", "me/gguf:Q4_K_M"):
+        locate(name)
+    assert list(map(str, cached_models())) == ["me/gguf:it-Q4_K_M.gguf", "me/gguf:it-Q8_0.gguf", "me/llama"]
+    assert main(["list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[3] == ["me/gguf:it-Q4_K_M.gguf", "GGUF", "1.0", "MB", "-"]
+    assert lines[5] == ["me/llama", "checkpoint", "7.0", "kB", "-"]
+    assert main(["rm", "me/gguf:Q8_0", "me/llama"]) == 0
+    assert capsys.readouterr().out == "removed me/gguf:Q8_0: 1.0 MB\nremoved me/llama: 7.0 kB\n"
+    assert list(map(str, cached_models())) == ["me/gguf:it-Q4_K_M.gguf"]
+    assert len([*(repository_folder("me/gguf") / "blobs").iterdir()]) == 1
+    assert main(["rm", "me/gguf"]) == 0
+    assert not repository_folder("me/gguf").exists()
+    assert main(["rm", "me/gguf"]) == 1
+
+
+def test_a_program_is_built_from_a_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def export_llm(source: Path, folder: Path, **_: object) -> None:
+        folder.mkdir()
+        (folder / "pteron.json").write_text("{}", "utf-8")
+        (folder / "model.pte").write_bytes(source.read_bytes())
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    located = locate_program("me/gguf")
+    assert located.name == "me/gguf"
+    assert locate_model("me/gguf:Q4_K_M") == located.path
+    (listed,) = (model for model in local_models() if model.hub)
+    assert listed.programs == (located.path,)
+    assert listed.program_bytes > len(GGUF)
+    program_bytes = listed.program_bytes
+    assert remove_model("me/gguf") == program_bytes + len(GGUF)
+    assert not located.path.exists()
+
+
+def test_environment_variables(hub: Hub, tmp_path: Path) -> None:
+    """HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE, in a process of their own."""
+    hub.token = "from-environment"
+    variables = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.address, "HF_TOKEN": hub.token}
+
+    def pull(**more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pteron", "pull", "me/gguf", "--no-build"]
+        environment = {**os.environ, **variables, **more}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    offline = pull(HF_HUB_OFFLINE="1")
+    assert offline.returncode == 1
+    assert "me/gguf is neither a path nor in the cache" in offline.stderr
+    assert "HF_HUB_OFFLINE forbids downloads" in offline.stderr
+    online = pull()
+    assert Path(online.stdout.strip()).is_relative_to(tmp_path / "home" / "hub")
+    assert online.stderr == "downloading me/gguf, 1.0 MB\n"
+    again = pull(HF_HUB_OFFLINE="1")
+    assert (again.stdout, again.stderr) == (online.stdout, "")

@@ -1,0 +1,337 @@
+"""Names of models: what a path or a name means, which files of a hub's model are used, and what is said of
+other files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pteron.cli import main
+from pteron.errors import InputError, PteronError, UnsupportedError
+from pteron.llm import local_models, program_cache
+from pteron.llm.hub.cache import HubModel
+from pteron.llm.hub.files import select_files
+from pteron.llm.model_kinds import Located, recognise
+from pteron.llm.model_names import locate, locate_model, locate_program
+from pteron.llm.program_cache import BuildOptions, build, built_folder
+from pteron.runtime import load
+
+
+def write(folder: Path, **files: str) -> Path:
+    """A folder with files; `_` in a name without a dot is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / (name if "." in name else name.replace("_", "."))).write_text(content, "utf-8")
+    return folder
+
+
+# Kinds -------------------------------------------------------------------------------------------
+
+
+def test_kinds(tmp_path: Path, programs: Path) -> None:
+    checkpoint = write(tmp_path / "llama", config_json="{}", model_safetensors="")
+    folder = write(tmp_path / "folder", model_pte="", pteron_json="{}")
+    gguf = write(tmp_path / "one", my_gguf="GGUF") / "my.gguf"
+    program = programs / "mlp.pte"
+    assert recognise(checkpoint) == Located("checkpoint", checkpoint, "llama")
+    assert recognise(folder) == Located("program", folder, "folder")
+    assert recognise(gguf) == Located("gguf", gguf, "my")
+    assert recognise(gguf.parent) == Located("gguf", gguf, "one")
+    assert recognise(program) == Located("program", program, "mlp")
+    wide = tmp_path / "wide.bin"  # llama2.c
+    wide.write_bytes(b"\x80\x02\0\0\0\x07\0\0")
+    assert recognise(wide) == Located("checkpoint", wide, "wide")
+    other = write(tmp_path / "other", llama_pte="x")
+    assert recognise(other) == Located("program", other / "llama.pte", "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("model.pt", b"PK\x03\x04rest", "a zip archive, as torch.save and torch.export.save write"),
+        (
+            "pytorch_model.bin",
+            b"\x80\x02}q",
+            "a pickle, as torch.save wrote before version 1.6; load it with",
+        ),
+        ("model.onnx", b"\x08\x07\x12\x07pytorch", "an ONNX model; export the PyTorch model"),
+        ("model.safetensors", b"\x40\0\0\0\0\0\0\0{}", "weights (safetensors) without the model"),
+        ("weights", b"\x40\0\0\0\0\0\0\0{}", "weights (safetensors) without the model"),
+        ("config.json", b'{"model_type": "llama"}', "a JSON file; give the folder of the model"),
+        ("cat.png", b"\x89PNG\r\n\x1a\n", "an image (PNG); this is no model"),
+        ("cat.gguf", b"\xff\xd8\xff\xe0", "an image (JPEG); this is no model"),
+        ("model.gguf", b"version https://git-lfs.github.com/spec/v1\n", "`git lfs pull` in its folder"),
+        ("model.gguf", b"\n<!DOCTYPE html><html>", "a web page (HTML); the download gave a page"),
+        ("model.tflite", b"\x1c\0\0\0TFL3", "a TensorFlow Lite model"),
+        ("model.tar.gz", b"\x1f\x8b\x08", "an archive (gzip); unpack it"),
+        ("notes.txt", b"hello", "a text file; this is no model"),
+        ("pyproject.toml", b"[project]\n", "a text file; this is no model"),
+        ("model.pte", b"", "an empty file; download or export it again"),
+    ],
+)
+def test_other_files_are_named(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=name) as raised:
+        recognise(file)
+    assert sentence in str(raised.value)
+    if content:
+        with pytest.raises(UnsupportedError) as refused:
+            load(file)
+        assert sentence in str(refused.value)
+
+
+def test_a_gguf_file_is_no_program(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    with pytest.raises(UnsupportedError, match=r"a language model \(GGUF\); give it to pteron.llm.LLM"):
+        load(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({}, "is empty"),
+        ({"a_gguf": "", "b_gguf": ""}, "has several models; name one of them: a.gguf, b.gguf"),
+        ({"adapter_config.json": ""}, "has a LoRA adapter"),
+        ({"model_safetensors": ""}, "has weights but no config.json"),
+        ({"config_json": "{}", "pytorch_model.bin": ""}, "PyTorch pickles (pytorch_model.bin); convert them"),
+        ({"config_json": "{}"}, "has a config.json but no weights"),
+        (
+            {"readme_md": ""},
+            "has no model: neither a program (model.pte), nor config.json with *.safetensors",
+        ),
+        ({"pteron_json": '{"model": "a.pte"}'}, "its pteron.json names a.pte, which is missing"),
+        (
+            {
+                "config_json": "{}",
+                "a_safetensors": "",
+                "model_safetensors_index_json": '{"weight_map": {"x": "b.safetensors"}}',
+            },
+            "names weights that are missing: b.safetensors",
+        ),
+    ],
+)
+def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "folder", **files)
+    with pytest.raises(InputError) as raised:
+        recognise(folder)
+    assert sentence in str(raised.value)
+
+
+# Names -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("Qwen/Qwen2.5-0.5B-Instruct", HubModel("Qwen/Qwen2.5-0.5B-Instruct")),
+        ("me/it:model.gguf", HubModel("me/it", tag="model.gguf")),
+        ("me/it:Q4_K_M", HubModel("me/it", tag="Q4_K_M")),
+        ("me/it@v1.0:sub/a.gguf", HubModel("me/it", "v1.0", "sub/a.gguf")),
+        ("hf.co/me/it:Q4_K_M", HubModel("me/it", tag="Q4_K_M")),
+        ("https://huggingface.co/me/it", HubModel("me/it")),
+        *((path, None) for path in ("it", "./me/it", "/me/it", "a/b/c", "models/it.pte", "models/it.gguf")),
+        *((path, None) for path in ("me/it@../x", "../it", "C:/it", "me/", "~/it", "")),
+    ],
+)
+def test_names_of_a_hub(name: str, model: HubModel | None) -> None:
+    assert HubModel.parse(name) == model
+    if model is not None and "huggingface.co" not in name:
+        assert str(model) == name.removeprefix("hf.co/")
+
+
+def test_a_path_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "stories15m", model_pte="")
+    write(tmp_path / "me" / "it", model_pte="")
+    assert locate("stories15m").path == Path("stories15m")
+    assert locate("me/it") == Located("program", Path("me/it"), "it")
+    (tmp_path / "stories15m" / "model.pte").unlink()
+    (tmp_path / "stories15m").rmdir()
+    assert locate("stories15m").name == "stories15m"
+    assert (locate_model("stories15m") / "model.pte").exists()
+
+
+@pytest.mark.parametrize("name", ["models/it.gguf", "a/b/c", "model.pte"])
+def test_paths_that_do_not_exist(name: str) -> None:
+    with pytest.raises(InputError, match=r"does not exist$"):
+        locate(name)
+    with pytest.raises(InputError, match=r"does not exist$"):
+        locate(Path("stories15m"))  # a path is never a name
+
+
+# Files of a hub's model --------------------------------------------------------------------------
+
+
+CHECKPOINT = ["README.md", "LICENSE", "config.json", "generation_config.json", "tokenizer.json"]
+QUANTISED = ["it-Q4_K_S.gguf", "it-Q4_K_M.gguf", "it-q8_0.gguf", "mmproj-it-Q4_K_M.gguf", "README.md"]
+
+
+def test_a_checkpoints_files() -> None:
+    listed = [
+        *(*CHECKPOINT, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+        *("model.safetensors.index.json", "consolidated.safetensors", "pytorch_model.bin"),
+        *("original/params.json", "onnx/model.onnx", "../outside.json", "/etc/passwd.json"),
+    ]
+    selection = select_files(listed, None, "me/it")
+    assert selection.main == ""
+    assert selection.files == (
+        *("LICENSE", "generation_config.json", "tokenizer.json", "model.safetensors.index.json"),
+        *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "config.json"),
+    )
+
+
+def test_a_programs_files() -> None:
+    listed = ["pteron.json", "tokenizer.json", "model.pte", "weights.ptd", "other.safetensors"]
+    assert select_files(listed, None, "me/it").files[-1] == "pteron.json"
+    assert set(select_files(listed, None, "me/it").files) == set(listed[:4])
+    only = ["tokenizer.model", "it.pte"]
+    assert select_files(only, None, "me/it").main == "it.pte"
+    assert select_files([*only, "b.pte"], "b.pte", "me/it:b.pte").files == ("tokenizer.model", "b.pte")
+
+
+@pytest.mark.parametrize(
+    ("tag", "file"),
+    [
+        (None, "it-Q4_K_M.gguf"),
+        ("Q4_K_M", "it-Q4_K_M.gguf"),
+        ("q4_k_s", "it-Q4_K_S.gguf"),
+        ("Q8_0", "it-q8_0.gguf"),
+        ("it-q8_0.gguf", "it-q8_0.gguf"),
+    ],
+)
+def test_a_quantisation(tag: str | None, file: str) -> None:
+    selection = select_files(QUANTISED, tag, "me/it")
+    assert (selection.files, selection.main) == ((file,), file)
+
+
+@pytest.mark.parametrize(
+    ("listed", "tag", "sentence"),
+    [
+        (QUANTISED, "Q4_K", "no GGUF file of me/it matches 'Q4_K'; it has it-Q4_K_M.gguf, it-Q4_K_S.gguf"),
+        (["a-Q2_K.gguf", "b-Q2_K.gguf"], "Q2_K", "has 2 GGUF files; name one, as in me/it:a-Q2_K.gguf"),
+        (["a.gguf", "b.gguf"], None, "has 2 GGUF files; name one, as in me/it:a.gguf: a.gguf, b.gguf"),
+        (CHECKPOINT, "Q4_K_M", "no GGUF file of me/it matches 'Q4_K_M'; it has no GGUF files"),
+        (CHECKPOINT, "config.json", "config.json is neither a GGUF file nor a program"),
+        ([*CHECKPOINT, "pytorch_model.bin"], None, "PyTorch pickles only (pytorch_model.bin)"),
+        (["a.pte", "b.pte"], None, "has several programs; name one: me/it:a.pte"),
+        ([], None, "it has no files"),
+        (
+            ["Q8_0/a-Q8_0-00001-of-00002.gguf", "Q8_0/a-Q8_0-00002-of-00002.gguf"],
+            "Q8_0",
+            "is one of 2 parts; join them with llama.cpp's `llama-gguf-split --merge`",
+        ),
+    ],
+)
+def test_no_single_file(listed: list[str], tag: str | None, sentence: str) -> None:
+    with pytest.raises(PteronError) as raised:
+        select_files(listed, tag, f"me/it:{tag}" if tag else "me/it")
+    assert sentence in str(raised.value)
+
+
+# Programs built from checkpoints -----------------------------------------------------------------
+
+
+@pytest.fixture
+def exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """The calls of an exporter that writes an empty program; the cache is a new folder."""
+    calls: list[dict[str, object]] = []
+
+    def export_llm(source: Path, folder: Path, **options: object) -> Path:
+        calls.append({"source": source, **options})
+        return write(folder, pteron_json="{}", model_pte="program")
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(local_models, "find_spec", lambda _: None)  # not the hub's cache of this machine
+    return calls
+
+
+def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Path) -> None:
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    located = locate_program(gguf)
+    assert located == locate_program(gguf)
+    assert (located.name, located.kind) == ("my", "program")
+    assert located.path.parent == tmp_path / "cache" / "programs"
+    assert [(each["source"], each["quantize"], each["name"]) for each in exports] == [(gguf, "8w", "my")]
+    assert json.loads((located.path / program_cache.SOURCE).read_text())["source"] == str(gguf)
+    gguf.write_text("GGUF, changed", "utf-8")
+    assert locate_model(gguf) != located.path
+    assert len(exports) == 2
+
+
+def test_two_names_of_a_file_are_one_program(exports: list[dict[str, object]], tmp_path: Path) -> None:
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    assert build(Located("gguf", gguf, "me/it")) == build(Located("gguf", gguf, "me/it:Q8_0"))
+    assert len(exports) == 1
+
+
+def test_options_and_files_are_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
+    folder = write(tmp_path / "llama", config_json="{}", model_safetensors="x", readme_md="")
+    located, options = recognise(folder), BuildOptions()
+    before = built_folder(located, options)
+    assert built_folder(located, BuildOptions(max_context_len=64)) != before
+    write(folder, readme_md="other")
+    assert built_folder(located, options) == before
+    write(folder, tokenizer_json="{}")
+    assert built_folder(located, options) != before
+
+
+def test_an_interrupted_build_leaves_nothing(
+    exports: list[dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export_llm(source: Path, folder: Path, **_: object) -> None:
+        write(folder, model_pte="half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    with pytest.raises(KeyboardInterrupt):
+        build(recognise(gguf))
+    assert list((tmp_path / "cache" / "programs").iterdir()) == []
+
+
+def test_list_and_remove(
+    exports: list[dict[str, object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    assert main(["pull", str(gguf), "--no-build"]) == 0
+    assert capsys.readouterr().out == f"{gguf}\n"
+    assert exports == []
+    assert main(["pull", str(gguf)]) == 0
+    built = Path(capsys.readouterr().out.strip())
+    assert main(["list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    size = sum(file.stat().st_size for file in built.iterdir())
+    assert lines[0] == ["model", "kind", "size", "built"]
+    assert lines[1] == ["smollm2", "built-in", "-", "-"]
+    assert lines[2][:3] == ["stories15m", "built-in", "11.5"]
+    assert lines[3] == [str(gguf), "GGUF", "4", "B", str(size), "B"]
+    assert main(["rm", str(gguf)]) == 0
+    assert capsys.readouterr().out == f"removed {gguf}: {size} B\n"
+    assert gguf.exists()
+    assert not built.exists()
+
+
+def test_what_cannot_be_removed(
+    exports: list[dict[str, object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, sentence in (
+        ("stories15m", "stories15m is a part of the package"),
+        ("smollm2", "nothing in the cache belongs to smollm2"),
+        ("me/it", "nothing in the cache belongs to me/it; `pteron list` prints all models"),
+    ):
+        assert main(["rm", name]) == 1
+        assert sentence in capsys.readouterr().err
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    locate_model(gguf)
+    gguf.unlink()
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["kind"] == "source is gone"
+    gguf.write_text("<html>", "utf-8")
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["kind"] == "unusable"
+    assert main(["rm", str(gguf)]) == 0

@@ -14,6 +14,7 @@ from attention_cases import (
     cached,
 )
 from measured_case import DEEP, LONG, Case, case
+from measured_experts import EXPERT_CASES
 from measured_joins import JOINED_CASES
 from measured_order import ORDER_CASES
 from measured_planes import PLANE_CASES
@@ -45,6 +46,7 @@ def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67) -> Ca
 
 
 CASES = [
+    *EXPERT_CASES,
     *JOINED_CASES,
     *ORDER_CASES,
     *PLANE_CASES,

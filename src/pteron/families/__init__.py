@@ -9,6 +9,7 @@ from pteron.families import (
     convolution,
     create,
     elementwise,
+    experts,
     index,
     layout,
     linear,

@@ -39,7 +39,8 @@ def suits(target: Target, rows: int, packed: PackedWeights, subgroup_bytes: int 
     """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
     workgroup memory per subgroup."""
     is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
-    is_some = 0 < rows <= ROWS_FEW and packed.columns > 0 and packed.depth > 0
+    rows_max = target.workgroups_max if packed.choice else ROWS_FEW
+    is_some = 0 < rows <= rows_max and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
     if not (is_even and is_some and can_share):
         return False
@@ -77,6 +78,8 @@ def product(
     rows = epilogue.count // (packed.columns // 2 if is_gated else packed.columns)
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
+    if packed.choice:
+        together = 1  # rows have different weights
     layout = layout_of(target, packed)
     before: dict[str, Any] = NORMED | {"EPS": eps} if gain else {}
     if x_scales:
@@ -104,6 +107,7 @@ def product(
         "GROUP": packed.group // CHUNK,
         "PLANES": target.digits,
         "IS_GATED": is_gated,
+        **packed.matrix,
         **epilogue.declarations,
         **({"OTHERS": packed.columns // 2} if is_gated else {}),
         **before,
@@ -113,8 +117,7 @@ def product(
         kernel("q4_digits", **declarations),
         x=None if isinstance(x, Splits) else x,
         parts=x.parts if isinstance(x, Splits) else None,
-        weights=packed.weights,
-        scales=packed.scales,
+        **packed.operands,
         x_scales=x_scales,
         x_zeros=x_zeros,
         gain=gain,

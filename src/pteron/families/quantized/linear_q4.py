@@ -14,6 +14,7 @@ from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized import digits, tiled_q4, windows
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import (
+    Choice,
     PackedWeights,
     byte_rows,
     nibble_rows,
@@ -78,17 +79,17 @@ def product(
     if digits.suits(target, rows, packed):
         yield digits.product(x, packed, epilogue, target, x_scales, x_zeros)
         return
-    if not x_scales and (shape := windows.choose(target, x, rows, packed)):
+    if not packed.choice and not x_scales and (shape := windows.choose(target, x, rows, packed)):
         yield from windows.product(x, packed, epilogue, shape)
         return
-    if not target.is_cpu and rows > ROWS_FEW:
+    if not packed.choice and not target.is_cpu and rows > ROWS_FEW:
         yield from tiled_q4.product(x, packed, epilogue, target, int8)
         return
     parts, part = 1, max(words, 1)
     declarations: dict[str, Any]
     if target.is_cpu:
         name = "q4_thread"
-        layout, part = thread_cut(rows, words)
+        layout, part = thread_cut(1 if packed.choice else rows, words)
         parts = max(1, -(-words // part))
         declarations = layout | packed.declarations | _wide_loads(packed)
         grid: dict[str, Any] = {"threads": parts * _thread_count(layout["TILE"], rows, columns)}
@@ -100,7 +101,7 @@ def product(
         grid = {"groups": row_groups(target, layout, -(-columns // across) * rows)}
     declarations |= {"PARTS": parts, "PART": part, "QUADS": packed.depth // 4}
     declarations |= QUANTIZED if int8 else {}
-    factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales, **grid}
+    factors: dict[str, Any] = {"x": x, **packed.operands, **grid}
     factors |= {"x_zeros": x_zeros, "x_scales": x_scales, "rows": rows, "columns": columns}
     finish = (SCALED if int8 else {}) | epilogue.declarations
     yield from tiled_q4.launch(name, declarations, finish, factors, epilogue)
@@ -176,8 +177,15 @@ def _thread_count(tile: int, rows: int, columns: int) -> int:
     return tiles * -(-columns // wide)
 
 
-def _per_channel(
-    x: Operand, weights: Operand, packed: Weight, scales: Operand, library: str, out: Operand, target: Target
+def product_per_channel(
+    x: Operand,
+    weights: Operand,
+    packed: Weight,
+    scales: Operand,
+    library: str,
+    out: Operand,
+    target: Target,
+    choice: Choice | None = None,
 ) -> Iterator[Dispatch]:
     """The product with packed weights; rows of x are padded to a multiple of four first."""
     columns, depth = weights.shape[0], x.shape[-1]
@@ -187,7 +195,9 @@ def _per_channel(
     words = -(-depth // 8)
     # A row has one scale. The group is rounded up to whole blocks of q4_thread.
     group = -(-words // BLOCK_WORDS) * BLOCK_WORDS
-    factors = PackedWeights(packed, scales_by_row(scales, columns, 1), columns, padded, words, group, library)
+    by_row = scales_by_row(scales, columns, 1)
+    each = columns // choice.matrices if choice else columns
+    factors = PackedWeights(packed, by_row, each, padded, words, group, library, choice)
     source: Operand | Scratch = x
     if padded != depth:
         rows = x.numel // depth
@@ -211,7 +221,7 @@ def linear_qcs4w(
     """The higher nibble of a byte is the even column, and all are stored as their value plus 8."""
     require(weight.dtype is DType.U8, "4-bit weights must be u8, two to a byte", weight)
     packed = nibble_rows(weight, x.shape[-1])
-    yield from _per_channel(x, weight, packed, scales, "words", out, target)
+    yield from product_per_channel(x, weight, packed, scales, "words", out, target)
 
 
 def _int8_shape(x: Operand, mat2: Operand, scales: Operand) -> Shape:
@@ -225,4 +235,4 @@ def weight_int8pack_mm(
     x: Operand, mat2: Operand, scales: Operand, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     require(mat2.dtype is DType.I8, "8-bit weights must be i8", mat2)
-    yield from _per_channel(x, mat2, byte_rows(mat2), scales, "words8", out, target)
+    yield from product_per_channel(x, mat2, byte_rows(mat2), scales, "words8", out, target)

@@ -13,8 +13,22 @@ from pteron.ops.operand import HostArray, packing
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """The matrix that each row of x is multiplied with, of several of the same shape (lib/experts.wgsl)."""
+
+    experts: Operand | None  # the number of the matrix, for each row of the product; None: in turn
+    matrices: int
+    share: int  # rows of the product that have the same row of x
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        in_turn = {} if self.experts else {"first_row": "m % MATRICES * params.columns"}
+        return {"use_one_matrix": "experts", "MATRICES": self.matrices, "SHARE": self.share, **in_turn}
+
+
+@dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """A matrix of weights in words of eight weights, and its scales."""
+    """A matrix of weights in words of eight weights, and its scales; or several, each row of x with one."""
 
     weights: Weight
     scales: Weight
@@ -23,6 +37,7 @@ class PackedWeights:
     pitch: int  # words from one row to the next
     group: int  # words that share a scale
     library: str = "words"  # the WGSL library that unpacks a word
+    choice: Choice | None = None
 
     @property
     def words(self) -> int:
@@ -32,7 +47,17 @@ class PackedWeights:
     @property
     def declarations(self) -> dict[str, Any]:
         library = {} if self.library == "words" else {"use_words": self.library}
-        return {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group, **library}
+        return {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group, **library, **self.matrix}
+
+    @property
+    def matrix(self) -> dict[str, Any]:
+        """Declarations of the matrix that a row is multiplied with."""
+        return self.choice.declarations if self.choice else {}
+
+    @property
+    def operands(self) -> dict[str, Any]:
+        experts = self.choice.experts if self.choice else None
+        return {"weights": self.weights, "scales": self.scales, "experts": experts}
 
     def fits(self, target: Target) -> bool:
         """Whether the device can bind both buffers."""

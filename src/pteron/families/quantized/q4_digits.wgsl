@@ -1,11 +1,12 @@
 //! use q4_sizes
 //! use q4_result
+//! use one_matrix
 //! use planes
 //! use silu
 //! loops: FETCH * (1 + ROUNDS) + ROWS
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
-//! extent weights: 4 * columns * PITCH
-//! extent scales: columns * GROUPS
+//! extent weights: 4 * MATRICES * columns * PITCH
+//! extent scales: MATRICES * columns * GROUPS
 // A product with 4-bit weights for few rows m, in integer arithmetic: Σ x[m, k] · w[n, k] · scale[n, k / group],
 // times a factor per row. Weights are read once, in loads of 32 (a chunk). lib/q4_result.wgsl finishes the sums.
 //
@@ -61,12 +62,13 @@ struct Bundle {
 // A lane's inputs for a bundle: its chunks of every column, and the bias and angle of the column it will store.
 fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   var found: Bundle;
+  let matrix = first_row(m_first);
   //! unroll
   for (var step = 0u; step < STEPS; step++) {
     let chunk = min((step * SPLIT + part) * SUBGROUP + lane, CHUNKS - 1u);
     //! unroll
     for (var column = 0u; column < COLUMNS; column++) {
-      let row = row_of(bundle, column);
+      let row = matrix + row_of(bundle, column);
       found.words[step * COLUMNS + column] = weights[row * PITCH + chunk];
       found.scales[step * COLUMNS + column] = scales[row * GROUPS + chunk / GROUP];
     }

@@ -1,5 +1,6 @@
 //! use q4_sizes
 //! use q4_result
+//! use one_matrix
 //! use words
 //! use tile
 //! use offsets

@@ -18,6 +18,7 @@ fn main(
   let m = min(bundle / bundles, params.rows - 1u);
   let first = bundle % bundles * COLUMNS;
   let lane = local % LANES;
+  let matrix = first_row(m);
   var sums = array<f32, COLUMNS>();
   for (var step = 0u; step < STEPS; step++) {
     for (var s = 0u; s < SPAN; s++) {
@@ -26,7 +27,7 @@ fn main(
         let low = load(m, 2u * word);
         let high = load(m, 2u * word + 1u);
         for (var c = 0u; c < COLUMNS; c++) {
-          let n = min(first + c, params.columns - 1u);
+          let n = matrix + min(first + c, params.columns - 1u);
           let packed = load_word(n, word);
           let sum = dot(low, unpack(packed, 0u)) + dot(high, unpack(packed, 4u));
           sums[c] += sum * scales[n * GROUPS + word / GROUP];

@@ -70,6 +70,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let columns = (params.columns - n + strips - 1u) / strips;
   let last = min(TILE, params.rows - first) - 1u;
   let blocks_end = (min((part + 1u) * PART, WORDS) + 3u) / 4u;
+  let matrix = first_row(first);
   var sums: array<array<f32, TILE>, WIDE>;
   var waiting: array<Block, TILE>; // x, loaded one vec4 at a time; eight are a block
   for (var quad = 2u * part * PART; quad < 8u * blocks_end; quad++) {
@@ -79,8 +80,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (quad % 8u != 7u) { continue; }
     let word = (quad - 7u) / 2u;
     for (var c = 0u; c < columns; c++) {
-      let weights = load_block(n + c * strips, word);
-      let scale = block_scale(n + c * strips, word);
+      let weights = load_block(matrix + n + c * strips, word);
+      let scale = block_scale(matrix + n + c * strips, word);
       for (var t = 0u; t < TILE; t++) { sums[c][t] += scale * product(waiting[t], weights); }
     }
   }

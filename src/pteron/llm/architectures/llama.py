@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pteron.errors import UnsupportedError
+from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, gated
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, halves, head_sizes
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Mlp, Part, RmsNorm
@@ -25,14 +26,28 @@ def attention(config: Config, *, interleaved: bool = False) -> Attention:
     return Attention(heads, kv_heads, head_dim, rotary_of(config, head_dim, interleaved=interleaved))
 
 
-def decoder(config: Config, attend: Callable[[int], Part] | None = None, mlp: Part | None = None) -> Decoder:
-    """`attend` gives the attention of each layer, if it is not the plain one."""
+def decoder(
+    config: Config,
+    attend: Callable[[int], Part] | None = None,
+    mlp: Part | None = None,
+    feed: Callable[[int], Part | None] | None = None,
+) -> Decoder:
+    """`attend` gives the attention of each layer and `feed` its MLP, if they are not the plain ones."""
     norm, plain = RmsNorm(float(config["rms_norm_eps"])), attention(config)
-    mlp = mlp or GatedMlp(config.get("hidden_act", "silu"))
-    count = int(config["num_hidden_layers"])
-    return Decoder(
-        tuple(Block(attend(index) if attend else plain, mlp, norm) for index in range(count)), norm
-    )
+    dense = mlp or GatedMlp(config.get("hidden_act", "silu"))
+
+    def block(index: int) -> Block:
+        return Block(attend(index) if attend else plain, (feed(index) if feed else None) or dense, norm)
+
+    return Decoder(tuple(map(block, range(int(config["num_hidden_layers"])))), norm)
+
+
+def llama(config: Config) -> Decoder:
+    """GGUF files of Mixtral have this architecture too."""
+    if not count_of(config):
+        return decoder(config)
+    experts = Experts(Router(count_of(config), chosen_of(config)), gated("silu"))
+    return decoder(config, feed=lambda _: experts)
 
 
 def ernie4_5(config: Config) -> Decoder:
@@ -66,7 +81,7 @@ PLAIN_MLP: Names = {
 }
 _SEED_GGUF: Names = {**GGUF, "blk.{}.post_attention_norm": "layers.{}.ffn_norm"}
 FAMILIES = {
-    "llama": Family(decoder, HUGGING_FACE, GGUF_INTERLEAVED),
+    "llama": Family(llama, HUGGING_FACE, {**GGUF_INTERLEAVED, **GGUF_EXPERTS}),
     "arcee": Family(arcee, PLAIN_MLP, {**GGUF_INTERLEAVED, "blk.{}.ffn_up": "layers.{}.feed_forward.w1"}),
     "ernie4_5": Family(ernie4_5, HUGGING_FACE, GGUF),
     "seed_oss": Family(decoder, HUGGING_FACE, _SEED_GGUF),

@@ -66,7 +66,11 @@ def place_tensors(
     """The tensors of a checkpoint by place, such as `layers.0.attention.wq.weight`."""
     patterns = {_pattern(name): rule for name, rule in names.items()}
     placed: dict[str, StoredTensor] = {}
+    layers = int(config["num_hidden_layers"]) if config.get("num_nextn_predict_layers") else None
     for name, tensor in sorted(tensors.items()):
+        layer = re.match(r"model\.(?:layers\.(\d+)\.|mtp_)", name)
+        if layers is not None and layer and int(layer[1] or layers) >= layers:
+            continue  # of a layer that predicts further tokens, for speculative decoding
         for place, found in _places(patterns, name, tensor, config):
             placed[place] = found
     return placed

@@ -132,7 +132,7 @@ class Attention:
     scale: float | None = None  # of scores; None: 1 / √head_dim
     window: int | None = None  # keys that a query sees, its own included
     softcap: float | None = None
-    has_sinks: bool = False  # weights `<place>.sinks` [heads]
+    has_sinks: bool = False  # weights `<place>.sinks.weight` [heads]
     slopes: tuple[float, ...] = ()  # ALiBi
     clip: float | None = None  # of queries, keys and values
 
@@ -170,7 +170,7 @@ class Attention:
         if window is None and not self.softcap and not self.has_sinks and not self.slopes:
             rest: tuple[Argument, ...] = (1, None, 0, True, self.scale)  # seq_len, mask, dropout, is_causal
             return net.graph.call("sdpa_with_kv_cache.default", *arguments, *rest, out=queries.sizes)
-        sinks = net.float_constant(f"{place}.sinks") if self.has_sinks else None
+        sinks = net.float_constant(f"{place}.sinks.weight") if self.has_sinks else None
         slopes = net.computed(np.array(self.slopes, np.float32)) if self.slopes else None
         options: tuple[Argument, ...] = (self.scale, window, self.softcap, sinks, slopes, None)
         return net.graph.call("pteron.attention.default", *arguments, *options, out=queries.sizes)

@@ -18,10 +18,20 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.program_writer import StreamedData
-from pteron.llm.build.graph import BODY, CONSTANTS, INPUTS, POSITIONS, GraphBuilder, LiveInt, Size, Tensor
+from pteron.llm.build.graph import (
+    BODY,
+    CONSTANTS,
+    INPUTS,
+    POSITIONS,
+    Argument,
+    GraphBuilder,
+    LiveInt,
+    Size,
+    Tensor,
+)
 from pteron.llm.build.options import FOUR_BITS, Options
 from pteron.llm.build.quantize import ROUNDINGS, round_to_nearest
-from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.build.stored_tensor import StoredTensor, stacked
 from pteron.llm.build.weights import (
     QuantizedMatrix,
     aligned,
@@ -40,7 +50,7 @@ class Network:
         self.options, self.graph = options, GraphBuilder()
         self.dtype = DType.F16 if options.force_fp16 else DType.F32
         self.unused = dict(weights)  # weights that no node reads yet
-        self._weights = weights
+        self._weights = dict(weights)
         self._names: dict[int, str] = {}
         for name, tensor in weights.items():
             self._names.setdefault(id(tensor), name)
@@ -188,6 +198,48 @@ class Network:
         is_same = not heads and self.options.quantize == "8da4w"
         return y if is_same or len(x.sizes) == 2 else self.view(y, *leading, *(heads or (rows,)))
 
+    def float_linear(self, x: Tensor, place: str, rows: int) -> Tensor:
+        """x [tokens, columns] times a matrix that is never quantised, such as that of a router."""
+        weight = self.float_constant(f"{place}.weight")
+        self._require(f"{place}.weight", (rows, x.shape[-1]))
+        bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
+        return self.graph.call("aten.linear.default", x, weight, bias, out=(x.sizes[0], rows))
+
+    def experts_linear(self, x: Tensor, experts: Tensor | None, place: str, count: int) -> Tensor:
+        """The products of x [tokens, columns] or [tokens, k, columns] with the matrices of chosen experts
+        [tokens, k]; without `experts`, of x[:, j] with matrix j. Matrices are `<place>.weight`, one after the
+        other, or `<place>` with `{}` for the number of each."""
+        matrix = self._expert_matrices(place, count)
+        place = place.replace(".{}", "")
+        rows = matrix.rows // count
+        self._require(f"{place}.weight", (count * rows, x.shape[-1]))
+        sizes = (*(experts or x).sizes[:2], rows)
+        if self.options.quantize is None:
+            weights: tuple[Argument, ...] = (self.float_constant(f"{place}.weight"),)
+            name = "linear"
+        elif self.options.quantize in FOUR_BITS:
+            name, weights = "q4gsw", (*self._weights_4_bits(place, matrix)[1:], self.options.group_size)
+        else:
+            name, weights = "int8", self._weights_8_bits(place, matrix)
+        y = self.graph.call(f"pteron.experts_{name}.default", x, experts, *weights, count, out=sizes)
+        if not self.has(f"{place}.bias"):
+            return y
+        self._require(f"{place}.bias", (count, rows))
+        bias = self.float_constant(f"{place}.bias")
+        arguments = (bias, experts, -1, False, False)
+        return self.add(y, self.graph.call("aten.embedding.default", *arguments, out=sizes))
+
+    def _expert_matrices(self, place: str, count: int) -> StoredTensor:
+        """The matrices of all experts as one, which is a weight from now on."""
+        name = f"{place.replace('.{}', '')}.weight"
+        if "{}" in place and not self.has(name):
+            each = [self.weight(f"{place.format(index)}.weight") for index in range(count)]
+            if len({tensor.shape for tensor in each}) > 1 or len(each[0].shape) != 2:
+                raise FormatError(f"{name}: the experts' matrices have different shapes")
+            self._weights[name] = stacked(each)
+            self._names[id(self._weights[name])] = name
+        return self.weight(name)
+
     def _linear_by_rows(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
         """Float or 8-bit weights; x is [tokens, columns]."""
         name, rows = f"{place}.weight", matrix.rows
@@ -196,26 +248,35 @@ class Network:
         if self.options.quantize is None:
             weight = self.float_constant(name)
             return self.graph.call("aten.linear.default", x, weight, bias, out=sizes)
-        quantized = matrix_8_bits(matrix)
-        data = quantized.integers(matrix.shape[1])
-        integers = self.graph.constant(f"{name}.8_bits", DType.I8, matrix.shape, data)
-        data = quantized.kept(0, rows * self.dtype.itemsize, self._to_float)
-        scales = self.graph.constant(f"{place}.scales", self.dtype, (rows,), data)
+        integers, scales = self._weights_8_bits(place, matrix)
         y = self.graph.call("aten._weight_int8pack_mm.default", x, integers, scales, out=sizes)
         return y if bias is None else self.add(y, self.prepacked(bias))
 
-    def _linear_4_bits(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
-        options, rows, name = self.options, matrix.rows, f"{place}.weight"
-        group, groups = options.group_size, matrix.shape[1] // options.group_size
-        quantized, integers = self._matrix_4_bits(name, matrix)
-        bias = self._padded_bias(place) if self.has(f"{place}.bias") else None
-        shape, sizes = (groups, aligned(rows, 4)), (*x.sizes[:-1], rows)
+    def _weights_8_bits(self, place: str, matrix: StoredTensor) -> tuple[Tensor, Tensor]:
+        """Integers and scales of rows."""
+        quantized = matrix_8_bits(matrix)
+        data = quantized.integers(matrix.shape[1])
+        integers = self.graph.constant(f"{place}.weight.8_bits", DType.I8, matrix.shape, data)
+        data = quantized.kept(0, matrix.rows * self.dtype.itemsize, self._to_float)
+        return integers, self.graph.constant(f"{place}.scales", self.dtype, (matrix.rows,), data)
+
+    def _weights_4_bits(self, place: str, matrix: StoredTensor) -> tuple[QuantizedMatrix, Tensor, Tensor]:
+        """A quantised matrix, its integers and its scales [groups, rows]."""
+        shape = (matrix.shape[1] // self.options.group_size, aligned(matrix.rows, 4))
+        quantized, integers = self._matrix_4_bits(f"{place}.weight", matrix)
 
         def finish(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
             return self._to_float(transposed(4)(scales))
 
         data = quantized.kept(0, prod(shape) * self.dtype.itemsize, finish)
-        scales = self.graph.constant(f"{place}.scales", self.dtype, shape, data)
+        return quantized, integers, self.graph.constant(f"{place}.scales", self.dtype, shape, data)
+
+    def _linear_4_bits(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
+        options, rows = self.options, matrix.rows
+        group, groups = options.group_size, matrix.shape[1] // options.group_size
+        quantized, integers, scales = self._weights_4_bits(place, matrix)
+        bias = self._padded_bias(place) if self.has(f"{place}.bias") else None
+        sizes = (*x.sizes[:-1], rows)
         if options.quantize == "4w":
             arguments = (x, integers, scales, group, bias)
             return self.graph.call("et_vk.linear_q4gsw.default", *arguments, out=sizes)

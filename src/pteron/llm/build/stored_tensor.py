@@ -5,7 +5,7 @@ Readers of checkpoints make these; families rearrange them (split, permuted, tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -58,6 +58,39 @@ class StoredTensor:
         """The result of a function of the whole tensor that moves its elements, such as a transposition."""
         shape = function(np.broadcast_to(np.float32(0), self.shape)).shape
         return RearrangedTensor(shape, lambda start, stop: function(self.read())[start:stop])
+
+    def flattened(self, function: Callable[[Array], Array] = lambda matrix: matrix) -> StoredTensor:
+        """A tensor [count, rows, columns] as one matrix [count · rows, columns]. `function` changes each
+        matrix first, and may change its shape."""
+        rows, columns = function(np.broadcast_to(np.float32(0), self.shape[1:])).shape
+        last: list[tuple[int, Array]] = []  # the matrix that was read last: blocks are smaller
+
+        def matrix(index: int) -> Array:
+            if not last or last[0][0] != index:
+                last[:] = [(index, function(self.read_rows(index, index + 1)[0]))]
+            return last[0][1]
+
+        return StoredTensor((self.rows * rows, columns), _rows_of(rows, lambda i, a, b: matrix(i)[a:b]))
+
+
+def stacked(tensors: Sequence[StoredTensor]) -> StoredTensor:
+    """Matrices of the same shape, one after the other."""
+    rows, columns = tensors[0].shape
+    read = _rows_of(rows, lambda index, start, stop: tensors[index].read_rows(start, stop))
+    return StoredTensor((len(tensors) * rows, columns), read)
+
+
+def _rows_of(rows: int, read: Callable[[int, int, int], Array]) -> Callable[[int, int], Array]:
+    """Reads rows of matrices that follow one another; `read` takes a matrix's number and rows of it."""
+
+    def read_rows(start: int, stop: int) -> Array:
+        parts = [
+            read(index, max(start - index * rows, 0), min(stop - index * rows, rows))
+            for index in range(start // rows, -(-stop // rows))
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    return read_rows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 from pteron.errors import FormatError
 from pteron.format.source import read_file
 from pteron.llm.architectures import find_family
-from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, assemble
+from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_named_error, assemble
+from pteron.llm.export.mxfp4 import with_mxfp4
 from pteron.llm.export.safetensors_file import read_safetensors
 from pteron.llm.model_files import COMPANION_BYTES_MAX, read_json, read_utf8
 from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
@@ -25,6 +26,8 @@ def read_huggingface(folder: Path) -> Checkpoint:
     family = find_family(folder.name, config.get("model_type"))
     files = weight_files(folder)
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
+    with as_named_error(folder.name):
+        tensors = with_mxfp4(tensors)
     checkpoint = assemble(folder.name, config, family, tensors, family.names, read_vocabulary(folder))
     checkpoint.licence = read_licence(folder)
     checkpoint.notices = {

@@ -37,7 +37,12 @@ _TYPES: Mapping[str, tuple[np.dtype[Any], Callable[[npt.NDArray[Any]], Array]]] 
     "F32": (np.dtype("<f4"), _as_f32),
     "F16": (np.dtype("<f2"), _as_f32),
     "BF16": (np.dtype("<u2"), bf16_to_f32),
+    "U8": (np.dtype("u1"), _as_f32),
 }
+
+
+class BytesTensor(StoredTensor):
+    """A tensor of bytes: numbers of fewer bits, which the format does not describe."""
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -76,4 +81,4 @@ def stored_tensor(view: memoryview, shape: tuple[int, ...], kind: str) -> Stored
         part = contents(view[first * row_bytes : last * row_bytes] if shape else view)
         return convert(np.frombuffer(part, stored)).reshape(-1, *shape[1:])
 
-    return StoredTensor(shape, read_rows)
+    return (BytesTensor if kind == "U8" else StoredTensor)(shape, read_rows)

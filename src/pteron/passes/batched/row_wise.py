@@ -80,6 +80,18 @@ def linear(builder: BatchedGraphBuilder, node: Node) -> None:
     builder.keep_dim(node)
 
 
+@rule("pteron.route.default", "pteron.combine.default")
+@rule("pteron.experts_linear.default", "pteron.experts_int8.default", "pteron.experts_q4gsw.default")
+def experts(builder: BatchedGraphBuilder, node: Node) -> None:
+    """x, and what was chosen for each token."""
+    x, *rest, _ = node.args
+    refuse_unless(builder.row_dim(x) == 0, "its tokens are not in the first dim")
+    is_beside = all(builder.row_dim(value) == 0 for value in rest if builder.has_rows(value))
+    others = [value for value in rest if not builder.has_rows(value)]
+    refuse_unless(is_beside and all(map(builder.is_fixed, others)), "its weights differ from row to row")
+    builder.keep_dim(node)
+
+
 @rule("torchao.choose_qparams_affine.default")
 def qparams(builder: BatchedGraphBuilder, node: Node) -> None:
     x, _, block, *_ = node.args

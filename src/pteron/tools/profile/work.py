@@ -194,7 +194,10 @@ def access_limits(
 
 
 def _part(call: Call, inputs: Mapping[str, Value], tensor: Tensor, planned: Planning) -> float:
-    """The fraction of a constant that a call reads: an embedding its rows, a slice its output."""
+    """The fraction of a constant that a call reads: an embedding its rows, a slice its output, a product with
+    experts at most a matrix for each choice."""
+    if "pteron.experts_" in call.operator.name and isinstance(inputs["experts"], Tensor):
+        return min(1.0, numel(live(inputs["experts"], planned)) / int(inputs["count"]))  # type: ignore[arg-type]
     if "embedding" in call.operator.name and tensor.shape_max:
         return min(1.0, numel(live(inputs["indices"], planned)) / tensor.shape_max[0])
     out, whole = call.outputs[0], numel(tensor.shape_max)
@@ -301,4 +304,4 @@ def _formula(name: str) -> Formula | None:
         return _EXACT[name]
     if name.startswith("et_vk.q8ta_conv2d"):
         return _quantized_convolution
-    return _product if "linear" in name else None
+    return _product if "linear" in name or "pteron.experts_" in name else None

@@ -1,9 +1,10 @@
 //! use q4_sizes
 //! use q4_result
+//! use one_matrix
 //! use words
 //! use int8_steps
-//! extent x: 4 * rows * QUADS
-//! extent scales: columns * GROUPS
+//! extent x: 4 * ceil(rows, SHARE) * QUADS
+//! extent scales: MATRICES * columns * GROUPS
 //! extent x_zeros: rows
 // Products with weights of few bits: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n).
 //
@@ -27,7 +28,7 @@ fn activation(m: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
 // Four elements of x; zeros past its end, where weights are padding.
 fn load(m: u32, quad: u32) -> vec4<f32> {
-  if (QUADS == 2u * WORDS) { return activation(m, vec4<f32>(x[m * QUADS + quad])); }
-  let value = activation(m, vec4<f32>(x[m * QUADS + min(quad, QUADS - 1u)]));
+  if (QUADS == 2u * WORDS) { return activation(m, vec4<f32>(x[x_row(m) * QUADS + quad])); }
+  let value = activation(m, vec4<f32>(x[x_row(m) * QUADS + min(quad, QUADS - 1u)]));
   return select(vec4(0.0), value, quad < QUADS);
 }

@@ -1,5 +1,5 @@
 //! use nibbles
-//! extent weights: columns * PITCH
+//! extent weights: MATRICES * columns * PITCH
 // Words of eight 4-bit weights, the lowest nibble first, each stored as its value plus 8.
 alias Word = u32;
 

@@ -1,4 +1,4 @@
-//! extent weights: 2 * columns * PITCH
+//! extent weights: 2 * MATRICES * columns * PITCH
 // Words of eight 8-bit weights, the lowest byte first, in place of lib/words.wgsl.
 alias Word = vec2<u32>;
 

@@ -1,5 +1,5 @@
 //! use nibbles
-//! extent weights: columns * PITCH
+//! extent weights: MATRICES * columns * PITCH
 // Words of eight 4-bit weights in place of lib/words.wgsl, where rows are whole fours of them.
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 

@@ -1,0 +1,106 @@
+"""Which experts a token goes to, and with which weights: the k best scores of router logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pteron.dtypes import DType
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
+from pteron.ops.row_layout import row_groups, row_layout
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+EXPERTS_MAX = 1024
+_SCORINGS = ("softmax", "sigmoid")
+
+
+def _route_shapes(logits: Operand, k: AnyInt, *_: object) -> tuple[Shape, Shape]:
+    require(logits.rank == 2, "logits must be [tokens, experts]", logits)
+    count, kept = logits.shape[1], int(k)
+    require(0 < kept <= count <= EXPERTS_MAX, f"{kept} of {count} experts, of at most {EXPERTS_MAX}", logits)
+    return (logits.shape[0], kept), (logits.shape[0], kept)
+
+
+@op(
+    "pteron.route.default",
+    "logits k:int scoring:str bias? groups:int kept_groups:int group_best:int normalised:bool scale:float "
+    "-> weights experts",
+    shape=_route_shapes,
+)
+def route(
+    logits: Operand,
+    k: AnyInt,
+    scoring: str,
+    bias: Operand | None,
+    groups: AnyInt,
+    kept_groups: AnyInt,
+    group_best: AnyInt,
+    normalised: bool,
+    scale: float,
+    weights: Operand,
+    experts: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """The k experts with the highest score + bias, best first, and scores (without bias) as weights, divided
+    by their sum if `normalised`, times `scale`.
+
+    With groups of experts, only those of `kept_groups` groups can be chosen: of the groups with the highest
+    sum of their `group_best` best scores.
+    """
+    count = logits.shape[1]
+    require(scoring in _SCORINGS, f"scoring {scoring!r} must be one of {', '.join(_SCORINGS)}", logits)
+    require(bias is None or bias.numel == count, "bias must have a value per expert", logits, bias)
+    require(experts.dtype in (DType.I32, DType.I64), "the numbers of experts must be integers", experts)
+    groups, kept_groups, group_best = int(groups), int(kept_groups), int(group_best)
+    fits = groups > 0 and count % groups == 0 and 0 < kept_groups <= groups
+    fits = fits and group_best <= count // groups and int(k) <= count // groups * kept_groups
+    require(fits, f"{groups} groups, {kept_groups} kept, by the best {group_best} of each", logits)
+    rows = logits.shape[0]
+    if rows == 0:
+        return
+    layout = row_layout(target, rows, count)
+    declarations: dict[str, Any] = {
+        "EXPERTS": count,
+        "KEPT": int(k),
+        "GROUPS": groups,
+        "GROUPS_KEPT": kept_groups,
+        "GROUP_BEST": group_best,
+        "IS_SIGMOID": scoring == "sigmoid",
+        "IS_NORMALISED": bool(normalised),
+        **({} if bias else {"correction": "0.0"}),
+        **layout,
+    }
+    yield Dispatch(
+        kernel("route", **declarations),
+        logits=logits,
+        bias=bias,
+        weights=weights,
+        experts=experts,
+        rows=rows,
+        scale=float(scale),
+        groups=row_groups(target, layout, rows),
+    )
+
+
+def _combine_shape(x: Operand, weights: Operand) -> Shape:
+    fits = x.rank == 3 and x.shape[:2] == weights.shape
+    require(fits, "x must be [tokens, k, width], weights [tokens, k]", x, weights)
+    return x.shape[0], x.shape[2]
+
+
+@op("pteron.combine.default", "x weights -> out", shape=_combine_shape)
+def combine(x: Operand, weights: Operand, out: Operand) -> Iterator[Dispatch]:
+    """The sum over k of weights · x."""
+    yield Dispatch(
+        kernel("combine"),
+        x=x,
+        weights=weights,
+        out=out,
+        count=out.numel,
+        kept=x.shape[1],
+        width=x.shape[2],
+        threads=out.numel,
+    )

@@ -1,0 +1,33 @@
+"""ERNIE 4.5 with experts: rotary pairs as neighbours, choices corrected by a bias."""
+
+from __future__ import annotations
+
+from pteron.llm.architectures import llama
+from pteron.llm.architectures.experts import EXPERTS, Experts, Router, chosen_of, count_of, gated
+from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.names import HUGGING_FACE, Config, halves
+from pteron.llm.architectures.parts import Decoder, GatedMlp, Part
+
+
+def decoder(config: Config) -> Decoder:
+    act = config.get("hidden_act", "silu")
+    router = Router(count_of(config), chosen_of(config), has_correction=True)
+    shared = GatedMlp(act) if config.get("moe_num_shared_experts") else None
+    experts = Experts(router, gated(act), shared)
+    first, last = int(config["moe_layer_start_index"]), int(config["moe_layer_end_index"])
+    interval = int(config.get("moe_layer_interval", 1))
+    last = last if last >= 0 else int(config["num_hidden_layers"]) - 1
+
+    def feed(layer: int) -> Part | None:
+        return experts if first <= layer <= last and (layer + 1) % interval == 0 else None
+
+    return llama.decoder(config, feed=feed)
+
+
+NAMES = {
+    **HUGGING_FACE,
+    **EXPERTS,
+    "model.layers.{}.self_attn.q_proj": halves("layers.{}.attention.wq", "num_attention_heads"),
+    "model.layers.{}.self_attn.k_proj": halves("layers.{}.attention.wk", "num_key_value_heads"),
+}
+FAMILIES = {"ernie4_5_moe": Family(decoder, NAMES)}

@@ -1,0 +1,141 @@
+"""Mixtures of experts: a router chooses k MLPs for each token; only their weights are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pteron.dtypes import DType
+from pteron.errors import FormatError
+from pteron.llm.architectures.names import Config, Names, Rule
+from pteron.llm.architectures.parts import Part, activation
+from pteron.llm.build.graph import Tensor
+from pteron.llm.build.network import Network
+from pteron.llm.build.stored_tensor import Array, StoredTensor
+
+
+@dataclass(frozen=True)
+class Router:
+    """The k experts with the highest scores, and their weights; weights are at `<place>.router`."""
+
+    count: int
+    k: int
+    scoring: str = "softmax"  # or "sigmoid"
+    normalised: bool = True  # weights are divided by their sum
+    scale: float = 1.0  # of weights
+    has_correction: bool = False  # `<place>.correction` [count] is added to scores to choose by
+    groups: int = 1  # of experts; only those of the best groups are chosen,
+    kept_groups: int = 1  # that many,
+    group_best: int = 1  # by the sum of that many of the best scores
+
+    def __post_init__(self) -> None:
+        if not 0 < self.k <= self.count:
+            raise FormatError(f"{self.k} of {self.count} experts for each token")
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> tuple[Tensor, Tensor]:
+        """Weights and numbers of experts, [tokens, k]."""
+        logits = net.float_linear(x, f"{place}.router", self.count)
+        correction = None
+        if self.has_correction:
+            correction = net.computed(net.weight(f"{place}.correction").read().reshape(self.count))
+        sizes = (x.sizes[0], self.k)
+        weights, experts = net.graph.call_many(
+            "pteron.route.default",
+            *(logits, self.k, self.scoring, correction, self.groups, self.kept_groups, self.group_best),
+            *(self.normalised, self.scale),
+            out=[(net.dtype, sizes), (DType.I32, sizes)],
+        )
+        return weights, experts
+
+
+def gated(name: str) -> Callable[[Network, Tensor, Tensor], Tensor]:
+    """activation(gate) * up."""
+    return lambda net, gate, up: net.multiply(activation(name)(net, gate), up)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The weighted sum of w2(gate(w1 x, w3 x)) of each token's experts, plus shared experts."""
+
+    router: Router
+    gate: Callable[[Network, Tensor, Tensor], Tensor]
+    shared: Part | None = None  # an MLP of all tokens, at `<place>.shared`
+    shared_gate: bool = False  # the shared MLP's result is multiplied with sigmoid(`<place>.shared_gate` x)
+    scales_input: bool = False  # the weight multiplies x, not the result; for k = 1
+
+    def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
+        flat = net.view(x, *x.sizes[1:])
+        weights, experts = self.router(net, flat, place)
+
+        def product(of: Tensor, kind: str) -> Tensor:
+            return net.experts_linear(of, experts, f"{place}.experts.{{}}.{kind}", self.router.count)
+
+        given = net.multiply(flat, weights) if self.scales_input else flat
+        down = product(self.gate(net, product(given, "w1"), product(given, "w3")), "w2")
+        if not self.scales_input:
+            down = net.graph.call("pteron.combine.default", down, weights, out=flat.sizes)
+        y = net.view(down, *x.sizes)
+        if self.shared is None:
+            return y
+        common = self.shared(net, x, f"{place}.shared")
+        if self.shared_gate:
+            logits = net.view(net.float_linear(flat, f"{place}.shared_gate", 1), *x.sizes[:2], 1)
+            common = net.multiply(common, net.unary("aten.sigmoid.default", logits))
+        return net.add(y, common)
+
+
+def flattened(place: str, function: Callable[[Array], Array] = lambda matrix: matrix) -> Rule:
+    """The matrices of all experts in one tensor [experts, rows, columns]; vectors stay as they are."""
+    return lambda _, tensor: {place: tensor.flattened(function) if len(tensor.shape) == 3 else tensor}
+
+
+def halved(first: str, second: str) -> Rule:
+    """The same with two matrices for each expert, one below the other: gate and up."""
+
+    def rule(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+        half = tensor.shape[1] // 2
+        return {
+            first: tensor.flattened(lambda matrix: matrix[:half]),
+            second: tensor.flattened(lambda matrix: matrix[half:]),
+        }
+
+    return rule
+
+
+_FEED = "layers.{}.feed_forward"
+_KINDS = {"gate": "w1", "down": "w2", "up": "w3"}
+# Of Qwen, and of most families after it.
+EXPERTS: Names = {
+    "model.layers.{}.mlp.gate": f"{_FEED}.router",
+    **{
+        f"model.layers.{{}}.mlp.experts.{{}}.{kind}_proj": f"{_FEED}.experts.{{}}.{ours}"
+        for kind, ours in _KINDS.items()
+    },
+    **{
+        f"model.layers.{{}}.mlp.{shared}.{kind}_proj": f"{_FEED}.shared.{ours}"
+        for shared in ("shared_expert", "shared_experts")
+        for kind, ours in _KINDS.items()
+    },
+    "model.layers.{}.mlp.shared_expert_gate": f"{_FEED}.shared_gate",
+    "model.layers.{}.mlp.gate.e_score_correction_bias": f"{_FEED}.correction",
+    "model.layers.{}.mlp.moe_statics.e_score_correction_bias": f"{_FEED}.correction",
+}
+GGUF_EXPERTS: Names = {
+    "blk.{}.ffn_gate_inp": f"{_FEED}.router",
+    **{f"blk.{{}}.ffn_{kind}_exps": flattened(f"{_FEED}.experts.{ours}") for kind, ours in _KINDS.items()},
+    **{f"blk.{{}}.ffn_{kind}_shexp": f"{_FEED}.shared.{ours}" for kind, ours in _KINDS.items()},
+    # Stored as a vector.
+    "blk.{}.ffn_gate_inp_shexp": lambda _, tensor: {
+        f"{_FEED}.shared_gate": tensor.rearranged(lambda row: row.reshape(1, -1))
+    },
+}
+
+
+def count_of(config: Config) -> int:
+    """The number of experts, by the key that the configuration has; 0 if it has none."""
+    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return int(next((config[key] for key in keys if config.get(key)), 0))
+
+
+def chosen_of(config: Config) -> int:
+    return int(config["num_experts_per_tok"] if "num_experts_per_tok" in config else config["moe_k"])

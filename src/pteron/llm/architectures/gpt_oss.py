@@ -1,0 +1,73 @@
+"""gpt-oss: experts with biases and bounded gates, attention sinks, windows in every second layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pteron.llm.architectures import llama
+from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, flattened
+from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names
+from pteron.llm.architectures.parts import Attention, Decoder
+from pteron.llm.build.graph import Tensor
+from pteron.llm.build.network import Network
+from pteron.llm.build.stored_tensor import StoredTensor
+
+
+def decoder(config: Config) -> Decoder:
+    full = replace(llama.attention(config), has_sinks=True)
+    windowed = replace(full, window=config.get("sliding_window", 128))
+    kinds = config.get("layer_types")
+    alpha, limit = float(config.get("swiglu_alpha", 1.702)), float(config.get("swiglu_limit", 7.0))
+
+    def attend(layer: int) -> Attention:
+        is_windowed = kinds[layer] == "sliding_attention" if kinds else layer % 2 == 0
+        return windowed if is_windowed else full
+
+    def gate(net: Network, gate: Tensor, up: Tensor) -> Tensor:
+        """gate · sigmoid(alpha · gate) · (up + 1), with bounds."""
+        bounded = net.graph.call("aten.clamp.default", gate, None, limit, out=gate.sizes)
+        sigmoid = net.unary("aten.sigmoid.default", net.scaled(bounded, alpha))
+        above = net.graph.call("aten.clamp.default", up, -limit, limit, out=up.sizes)
+        more = net.graph.call("aten.add.Scalar", above, 1.0, 1.0, out=up.sizes)
+        return net.multiply(net.multiply(bounded, sigmoid), more)
+
+    experts = Experts(Router(count_of(config), chosen_of(config)), gate)
+    return llama.decoder(config, attend, feed=lambda _: experts)
+
+
+def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+    """[experts, columns, rows], rows of gate and up in turn."""
+    return {
+        f"{_FEED}.experts.w1.weight": tensor.flattened(lambda matrix: matrix.T[::2]),
+        f"{_FEED}.experts.w3.weight": tensor.flattened(lambda matrix: matrix.T[1::2]),
+    }
+
+
+def _biases(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+    return {
+        f"{_FEED}.experts.w1.bias": tensor.rearranged(lambda biases: biases[:, ::2]),
+        f"{_FEED}.experts.w3.bias": tensor.rearranged(lambda biases: biases[:, 1::2]),
+    }
+
+
+_FEED = "layers.{}.feed_forward"
+NAMES: Names = {
+    **HUGGING_FACE,
+    "model.layers.{}.self_attn.sinks": "layers.{}.attention.sinks.weight",
+    "model.layers.{}.mlp.router": f"{_FEED}.router",
+    "model.layers.{}.mlp.experts.gate_up_proj": _gate_and_up,
+    "model.layers.{}.mlp.experts.gate_up_proj_bias": _biases,
+    "model.layers.{}.mlp.experts.down_proj": flattened(f"{_FEED}.experts.w2.weight", lambda down: down.T),
+    "model.layers.{}.mlp.experts.down_proj_bias": f"{_FEED}.experts.w2.bias",
+}
+GGUF_NAMES: Names = {
+    **GGUF,
+    **GGUF_EXPERTS,
+    "blk.{}.attn_sinks": "layers.{}.attention.sinks",
+    "blk.{}.post_attention_norm": "layers.{}.ffn_norm",
+}
+FAMILIES = {
+    "gpt_oss": Family(decoder, NAMES),
+    "gpt-oss": Family(decoder, NAMES, GGUF_NAMES),  # the name in GGUF files
+}

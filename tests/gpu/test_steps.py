@@ -451,3 +451,19 @@ def test_outputs_that_are_constants(tmp_path: Path) -> None:
         found = each(x)
         same(found.pop("y"), x * 2)
         assert found == {"kind": "text", "count": 3, "none": None}
+
+
+class Strided(nn.Module):
+    """`as_strided` reads memory, whatever the order of dims."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = (x * 2).transpose(0, 1)
+        return y.as_strided((2, 2), (1, 3)), y.as_strided((3,), (1,), 5), x.as_strided((2, 3), (2, 1), 1)
+
+
+def test_as_strided_reads_memory() -> None:
+    module, x = Strided(), torch.randn(3, 4)
+    same(pteron.compile(module, (x,), fullgraph=True)(x), module(x))
+    part = torch.randn(4, 3).t()
+    with torch.no_grad(), pytest.warns(UserWarning, match="not contiguous"):
+        same(torch.compile(module, backend="pteron")(part), module(part))

@@ -127,6 +127,8 @@ class CapturedGraph:
 
     def _lower(self, inputs: Sequence[Any], enter: Enter) -> _Lowered:
         _check_gradients(inputs)
+        if self.capture.operators["as_strided"] and any(_is_strided(each) for each in inputs):
+            raise LoweringError(f"{self.capture.name} calls as_strided, and an input is not contiguous")
         if self.capture.has_unknown_views:
             raise LoweringError(f"outputs of {self.capture.name} are views of a tensor that is no output")
         enter("exporting")
@@ -331,6 +333,10 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     """Whether a tensor is all of its memory, in order."""
     is_static = all(isinstance(size, int) for size in tensor.shape)
     return is_static and tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (not value.is_contiguous() or bool(value.storage_offset()))
 
 
 def _check_gradients(inputs: Sequence[Any]) -> None:

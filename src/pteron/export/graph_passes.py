@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
+from pteron.errors import LoweringError
 from pteron.export.decompositions import own_decompositions
 
 if TYPE_CHECKING:
@@ -142,9 +143,30 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     table[aten._native_multi_head_attention.default] = multi_head_attention
     table[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     decomposed = _remove_effect_tokens(exported.run_decompositions(table))
+    _order_strided(decomposed)
     remove_complex(decomposed)
     _remove_assertions(decomposed)
     return decomposed
+
+
+def _order_strided(decomposed: ExportedProgram) -> None:
+    """Give `as_strided` its input in the order of its memory: tensors of a program have no strides."""
+    import torch
+
+    aten = torch.ops.aten
+    for node in decomposed.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        source, size, stride, *offset = node.args
+        value = source.meta["val"]
+        order = sorted(range(value.ndim), key=lambda dim: -value.stride(dim))  # stable
+        ordered = value.permute(order)
+        if not ordered.is_contiguous():
+            raise LoweringError("as_strided of a tensor that is a part of a larger one")
+        first = 0 if not offset or offset[0] is None else offset[0] - value.storage_offset()
+        with decomposed.graph.inserting_before(node):
+            moved = decomposed.graph.call_function(aten.permute.default, (source, order))
+        moved.meta = {**source.meta, "val": ordered}
+        node.args = (moved if order != list(range(value.ndim)) else source, size, stride, first)
+    decomposed.graph_module.recompile()
 
 
 def _kept() -> tuple[Any, ...]:

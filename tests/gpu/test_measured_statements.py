@@ -148,7 +148,7 @@ def test_a_kernel_compiles_with_its_counts(name: str, device: Device) -> None:
 def test_a_statement_that_is_short_by_one_is_found(
     kernel_name: str, statement: str, device: Device, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (case,) = (case for case in CASES if case.kernels == kernel_name)
+    case = [case for case in CASES if case.kernels == kernel_name][-1]  # of a product without experts
     software = as_kind(device, "software")
 
     def stating(text: str) -> None:

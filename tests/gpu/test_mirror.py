@@ -95,7 +95,9 @@ def test_registries() -> None:
     assert not registry.is_available("XnnpackBackend")
     names = Runtime.get().operator_registry.operator_names
     assert "aten.linear.default" in names
-    assert not any(name.startswith("pteron.") for name in names)  # those are not for files to call
+    own = [name for name in names if name.startswith("pteron.")]
+    assert "pteron.attention.default" in own
+    assert all(name.endswith(".default") for name in own)  # others are not for files to call
 
 
 def test_a_tensor_alone(programs: Path) -> None:

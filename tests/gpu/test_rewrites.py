@@ -71,7 +71,8 @@ def run_with_all(path: Path, device: Device, target: Target) -> tuple[list[Any],
 
 
 def test_every_rewrite_has_a_program() -> None:
-    assert PROGRAMS.keys() | IN_ROWS.keys() == REWRITES.keys()
+    elsewhere = {"gated_experts"}  # tests/gpu/test_experts.py
+    assert PROGRAMS.keys() | IN_ROWS.keys() | elsewhere == REWRITES.keys()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -273,7 +273,7 @@ def test_what_is_no_program(tmp_path: Path, programs: Path) -> None:
         (tmp_path / "missing.pte", "no such file"),
         (empty, "empty"),
         (b"", "empty"),
-        (b"text, not a program, however long it may be", "identifier"),
+        (b"text, not a program, however long it may be", "a text file"),
         (sorted(programs.glob("*.ptd"))[0], "identifier"),
     ]
     for source, words in sources:

@@ -43,7 +43,7 @@ def check_exporter(exporter: str = "pteron") -> None:
         needed = ("torch", "torchao", "executorch", "gguf", "tokenizers")
         check_installed(needed, "exporting a model with ExecuTorch", "export")
     else:
-        check_installed(("gguf", "tokenizers"), "exporting a model", "llm")
+        check_installed(("tokenizers",), "exporting a model", "llm")
 
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:

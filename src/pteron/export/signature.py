@@ -295,7 +295,7 @@ def _least(size: Any, ranges: Mapping[Any, Any]) -> int:
         return size
     expression = size.node.expr
     known = ranges.get(expression) or bound_sympy(expression, dict(ranges))
-    return max(0, int(known.lower)) if known.lower.is_finite else 0
+    return max(0, int(known.lower)) if known.lower.is_Integer else 0  # or an infinity
 
 
 def _arguments(exported: ExportedProgram, tree: TreeSpec) -> list[str]:

@@ -144,7 +144,7 @@ def _adds_bos(content: dict[str, Any], name: str) -> bool | None:
 def _template(value: Any, name: str) -> str | None:
     """A template, or a list of named templates."""
     is_list = isinstance(value, list) and all(isinstance(item, dict) for item in value)
-    named = {item.get("name"): item.get("template") for item in value} if is_list else {"default": value}
+    named = {str(item.get("name")): item.get("template") for item in value} if is_list else {"default": value}
     for template in named.values():
         if not isinstance(template, (str, type(None))):
             raise FormatError(f"{name}: chat_template must be a string, not {shortened(template)}")

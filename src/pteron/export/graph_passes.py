@@ -1,4 +1,4 @@
-"""Exported program -> exported program, before lowering: decomposed, constants folded, without writes.
+"""Exported program -> exported program, before lowering: decomposed, without writes.
 
 A program that writes to buffers or inputs becomes one that takes their old values and returns the new ones:
 ExecuTorch supports a written buffer only if all its users are in one delegate. As inputs and outputs, buffers
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from pteron.errors import LoweringError
@@ -157,15 +156,16 @@ def _order_strided(decomposed: ExportedProgram) -> None:
     for node in decomposed.graph.find_nodes(op="call_function", target=aten.as_strided.default):
         source, size, stride, *offset = node.args
         value = source.meta["val"]
-        order = sorted(range(value.ndim), key=lambda dim: -value.stride(dim))  # stable
-        ordered = value.permute(order)
-        if not ordered.is_contiguous():
-            raise LoweringError("as_strided of a tensor that is a part of a larger one")
         first = 0 if not offset or offset[0] is None else offset[0] - value.storage_offset()
-        with decomposed.graph.inserting_before(node):
-            moved = decomposed.graph.call_function(aten.permute.default, (source, order))
-        moved.meta = {**source.meta, "val": ordered}
-        node.args = (moved if order != list(range(value.ndim)) else source, size, stride, first)
+        if not value.is_contiguous():
+            order = sorted(range(value.ndim), key=lambda dim: -value.stride(dim))  # stable
+            ordered = value.permute(order)
+            if not ordered.is_contiguous():
+                raise LoweringError("as_strided of a tensor that is a part of a larger one")
+            with decomposed.graph.inserting_before(node):
+                source = decomposed.graph.call_function(aten.permute.default, (source, order))
+            source.meta = {**node.meta, "val": ordered}
+        node.args = (source, size, stride, first)
     decomposed.graph_module.recompile()
 
 
@@ -287,110 +287,6 @@ def _attention(
 def _repeated(heads: torch.Tensor, times: int) -> torch.Tensor:
     """Each head of keys or values, as often as query heads share it."""
     return heads if times == 1 else heads.repeat_interleave(times, -3)
-
-
-_FOLDED_BYTES_MAX = 1 << 20  # a larger result is folded only if it is not larger than its operands
-
-
-def fold_constants(decomposed: ExportedProgram) -> None:
-    """Compute what depends on constants alone, such as tables of positions, and make it a constant. Changes
-    its argument. ExecuTorch cannot write a delegate without inputs."""
-    import torch
-    from torch._export.utils import get_buffer, get_lifted_tensor_constant, get_param
-
-    graph, signature = decomposed.graph, decomposed.graph_signature
-    values: dict[Any, Any] = {}
-    for node in graph.find_nodes(op="placeholder"):
-        value = get_param(decomposed, node)
-        if value is None and node.name not in signature.buffers_to_mutate:
-            value = get_buffer(decomposed, node)
-        if value is None:
-            value = get_lifted_tensor_constant(decomposed, node)
-        if type(value) in (torch.Tensor, torch.nn.Parameter) and _is_unwritten(signature, node):
-            values[node] = value.detach()
-    computed = {}
-    with torch.no_grad():
-        for node in graph.nodes:
-            if node.op == "call_function" and _is_folded(node, values):
-                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = computed[node] = node.target(*args, **kwargs)
-    _replace_folded(decomposed, computed)
-
-
-def make_compact(decomposed: ExportedProgram) -> None:
-    """Copy constants that are part of a larger tensor: ExecuTorch would store all of that."""
-    import torch
-
-    for values in (decomposed.state_dict, decomposed.constants):
-        for name, value in values.items():
-            is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-            if is_plain and value.untyped_storage().nbytes() != value.nbytes:
-                values[name] = value.detach().clone(memory_format=torch.contiguous_format)
-
-
-def _is_unwritten(signature: Any, placeholder: Any) -> bool:
-    return signature.inputs_to_buffers.get(placeholder.name) not in signature.buffers_to_mutate.values()
-
-
-def _is_folded(node: Any, values: Mapping[Any, Any]) -> bool:
-    """Whether to compute a node now: its operands are known, and the result is worth storing."""
-    import torch
-
-    if not all(operand in values for operand in node.all_input_nodes) or node.is_impure():
-        return False
-    if node.target is getitem:
-        return True
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    if torch.Tag.nondeterministic_seeded in node.target.tags or node.target.namespace != "aten":
-        return False
-    results = _tensors(node.meta.get("val"))
-    if not results or any(isinstance(size, torch.SymInt) for result in results for size in result.shape):
-        return False
-    if any(operand.op == "placeholder" and _is_layout(node.target) for operand in node.all_input_nodes):
-        return False  # fusions expect a weight and its transposition
-    read = sum(each.nbytes for operand in node.all_input_nodes for each in _tensors(values[operand]))
-    return bool(sum(result.nbytes for result in results) <= max(read, _FOLDED_BYTES_MAX))
-
-
-def _tensors(value: Any) -> list[Any]:
-    """The tensors that an operator returned: one or several, none if it returned anything else."""
-    import torch
-
-    found = list(value) if isinstance(value, (list, tuple)) else [value]
-    return found if all(isinstance(each, torch.Tensor) for each in found) else []
-
-
-def _is_layout(target: Any) -> bool:
-    import torch
-
-    aten = torch.ops.aten
-    return target in (aten.t.default, aten.transpose.int, aten.permute.default)
-
-
-def _replace_folded(decomposed: ExportedProgram, computed: Mapping[Any, Any]) -> None:
-    """Make constants of computed nodes that others use."""
-    import torch
-    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-
-    graph, specs = decomposed.graph, decomposed.graph_signature.input_specs
-    fake = torch._guards.detect_fake_mode([node.meta.get("val") for node in graph.nodes])
-    for node, value in computed.items():
-        if all(user in computed for user in node.users):
-            continue
-        name = f"folded_{node.name}"
-        decomposed.constants[name] = value.clone(memory_format=torch.contiguous_format)
-        with graph.inserting_before(next(iter(graph.nodes))):
-            constant = graph.placeholder(name)
-        constant.meta = {**node.meta, "val": fake.from_tensor(decomposed.constants[name], static_shapes=True)}
-        node.replace_all_uses_with(constant)
-        argument = TensorArgument(name=constant.name)
-        specs.insert(0, InputSpec(InputKind.CONSTANT_TENSOR, argument, name, persistent=True))
-        for output in decomposed.graph_signature.output_specs:
-            if output.arg.name == node.name:
-                output.arg.name = constant.name
-    graph.eliminate_dead_code()
-    decomposed.graph_module.recompile()
 
 
 def _returned_constants(exported: ExportedProgram) -> list[int]:

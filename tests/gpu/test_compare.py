@@ -99,6 +99,7 @@ def test_a_kernel_of_one_route(models: Path, device: Device) -> None:
     assert report.first.nodes == (9,)
 
 
+@pytest.mark.long
 @pytest.mark.rewrites
 def test_a_wrong_rewrite_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REWRITES_VARIABLE, raising=False)
@@ -215,6 +216,7 @@ def test_the_table(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cosine" in text
 
 
+@pytest.mark.long
 def test_a_departure_fails(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["compare", str(programs / "mlp.pte"), "--each-node", "--save", str(tmp_path / "it")]
     with broken(*WRONG_RELU):

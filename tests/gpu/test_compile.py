@@ -157,6 +157,7 @@ def test_report_and_saving(mixed: tuple[nn.Module, CompiledModule], tmp_path: Pa
     assert pteron.load(tmp_path / "model.pte").methods == compiled.program.methods == ("forward",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitioner", ["vulkan", "webgpu"])
 def test_partitioners_of_executorch(partitioner: str, compiled_folder: Path) -> None:
     torch.manual_seed(0)

@@ -176,6 +176,7 @@ class Halves(nn.Module):
         return a * b
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitioner", ["pteron", "vulkan"])
 def test_parts_with_dynamic_dims(partitioner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """ExecuTorch fixes the dims of a split; a dim that lowering fixes is refused."""

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sys, threading, time
 import numpy as np
@@ -30,6 +32,7 @@ time.sleep(0.5)
 """
 
 
+@pytest.mark.long
 def test_threads_that_call_a_method(programs: Path) -> None:
     """One of two delegates hands its output to the other on the GPU: nothing frees it under a call."""
     command = [sys.executable, "-c", SCRIPT, str(programs / "attention.pte")]

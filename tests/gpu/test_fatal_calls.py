@@ -114,6 +114,7 @@ def test_every_use_of_a_lost_device_is_an_error() -> None:
     """)
 
 
+@pytest.mark.long
 def test_a_program_is_reloaded_on_a_new_device(programs: Path) -> None:
     run(f"""
         program = pteron.load({str(programs / "mlp.pte")!r})
@@ -137,6 +138,7 @@ def test_a_program_is_reloaded_on_a_new_device(programs: Path) -> None:
     """)
 
 
+@pytest.mark.long
 def test_memory_that_the_adapter_does_not_give(device: Device) -> None:
     """A limit on the process makes it real: the device is as good as before once something was freed."""
     if not device.adapter.is_cpu:

@@ -48,6 +48,7 @@ def test_the_same_results(name: str, programs: Path) -> None:
             assert_outputs(method(*case.inputs), case.outputs)
 
 
+@pytest.mark.long
 def test_from_bytes_and_by_several_methods(programs: Path) -> None:
     with pteron.load_isolated((programs / "multi_method.pte").read_bytes()) as program:
         assert len(program) == len(list(program)) > 1
@@ -73,6 +74,7 @@ def test_states_are_kept_and_reset(programs: Path) -> None:
 # What goes wrong --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_errors_are_those_of_the_program(shared: pteron.IsolatedProgram, tmp_path: Path) -> None:
     method = shared["forward"]
     with pytest.raises(pteron.ShapeError, match="rank"):
@@ -87,6 +89,7 @@ def test_errors_are_those_of_the_program(shared: pteron.IsolatedProgram, tmp_pat
         pteron.load_isolated(tmp_path / "missing.pte")
 
 
+@pytest.mark.long
 @POSIX
 def test_a_crash_is_an_error_until_it_is_loaded_again(programs: Path) -> None:
     path, x = programs / "mlp_dynamic.pte", X
@@ -103,6 +106,7 @@ def test_a_crash_is_an_error_until_it_is_loaded_again(programs: Path) -> None:
         np.testing.assert_array_equal(again["forward"](x)[0], before)
 
 
+@pytest.mark.long
 @POSIX
 def test_a_call_that_does_not_end(programs: Path) -> None:
     program = pteron.load_isolated(programs / "mlp_dynamic.pte")
@@ -126,6 +130,7 @@ def test_too_much_memory(programs: Path) -> None:
         assert program["forward"](X)
 
 
+@pytest.mark.long
 def test_a_dropped_program_ends_its_process(programs: Path) -> None:
     program = pteron.load_isolated(programs / "mlp_dynamic.pte")
     process = program._process.popen
@@ -230,6 +235,7 @@ def test_what_cannot_be_sent() -> None:
 # The command ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = str(programs / "mlp_dynamic.pte")
     assert main(["run", program, "--isolated", "60", "--output", str(tmp_path / "out")]) == 0

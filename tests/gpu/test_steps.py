@@ -287,7 +287,7 @@ def test_the_body_of_a_while_loop_is_a_program() -> None:
     ("layer", "steps", "nodes_max"),
     [
         (nn.LSTM(6, 8), 1000, 200),
-        (nn.LSTM(6, 8, num_layers=2, bidirectional=True, proj_size=3), 37, 1200),
+        (nn.LSTM(6, 8, bidirectional=True, proj_size=3), 37, 600),
         (nn.GRU(6, 8, bias=False), 43, 250),
         (nn.RNN(6, 8), 5, 40),
     ],

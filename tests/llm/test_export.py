@@ -126,7 +126,7 @@ def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "quantize", "exporter"),
     [
-        ("llama3", None, "executorch"),
+        pytest.param("llama3", None, "executorch", marks=pytest.mark.heavy),
         ("qwen2", "4w", "executorch"),
         ("llama3", "4w", "pteron"),
         ("qwen3", "8da4w", "pteron"),

@@ -16,13 +16,12 @@ from pteron.errors import FormatError, LoweringError, PteronError
 from pteron.export import cache
 from pteron.export.cache import content_key
 from pteron.export.compiled import TracedModule, WholeModule, state_key
-from pteron.export.constants import fold_constants, make_compact
+from pteron.export.constants import fold_constants, make_compact, untie_quantized_weights
 from pteron.export.dims import DimNames, recorded_restrictions
 from pteron.export.graph_passes import Functional, decompose, make_functional
 from pteron.export.lowering import Options, check_inference, exporting, in_inference, lower, quiet
 from pteron.export.progress import Enter
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
-from pteron.export.tied_weights import untie_quantized_weights
 from pteron.export.trees import register_dataclasses
 from pteron.gpu import Device
 from pteron.runtime import Program, load

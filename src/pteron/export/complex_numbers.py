@@ -14,9 +14,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from pteron.export.constants import add_constant
 
 aten = torch.ops.aten
 
@@ -117,20 +119,13 @@ class _Rewriter:
             value = None if spec.target in written else values.get(spec.target)
             if isinstance(value, torch.Tensor) and value.is_complex():
                 parts = {"real": value.detach().real, "imag": value.detach().imag}
-                self.pairs[node] = Pair(*(self._constant(f"{node.name}_{k}", v) for k, v in parts.items()))
+                self.pairs[node] = Pair(
+                    *(add_constant(self.program, f"{node.name}_{k}", v) for k, v in parts.items())
+                )
 
     def _inputs(self) -> list[tuple[Node, InputSpec]]:
         specs = self.program.graph_signature.input_specs
         return list(zip(self.graph.find_nodes(op="placeholder"), specs, strict=True))
-
-    def _constant(self, name: str, value: torch.Tensor) -> Node:
-        self.program.constants[name] = value.clone(memory_format=torch.contiguous_format)
-        with self.graph.inserting_before(next(iter(self.graph.nodes))):
-            node = self.graph.placeholder(name)
-        node.meta["val"] = self.fake.from_tensor(self.program.constants[name], static_shapes=True)
-        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name, persistent=True)
-        self.program.graph_signature.input_specs.insert(0, spec)
-        return node
 
     def _remove_unused_constants(self) -> None:
         for node, spec in self._inputs():

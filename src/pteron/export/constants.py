@@ -1,4 +1,9 @@
-"""Constants of an exported program: what depends on them alone is folded; none is part of a larger tensor."""
+"""Constants of an exported program: what depends on them alone is folded, none is part of a larger tensor,
+and each use of a quantized weight has its own.
+
+ExecuTorch packs the weight of a quantized linear layer in place, so a weight that two layers share would be
+packed twice. The packed copies are equal, and equal data is stored once in a program.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +12,51 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 _FOLDED_BYTES_MAX = 1 << 20  # a larger result is folded only if it is not larger than its operands
+
+
+def constant_of(program: ExportedProgram, node: Node) -> torch.Tensor | None:
+    """The value of a parameter, a buffer or another constant."""
+    from torch._export.utils import get_buffer, get_lifted_tensor_constant, get_param
+
+    if node.op != "placeholder":
+        return None
+    for find in (get_param, get_buffer, get_lifted_tensor_constant):
+        value = find(program, node)
+        if value is not None:
+            return value
+    return None
+
+
+def add_constant(program: ExportedProgram, name: str, value: torch.Tensor) -> Node:
+    """A new constant of a program, with a copy of this value."""
+    import torch
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    graph = program.graph
+    program.constants[name] = value.detach().clone(memory_format=torch.contiguous_format)
+    fake = torch._guards.detect_fake_mode([node.meta.get("val") for node in graph.nodes])
+    with graph.inserting_before(next(iter(graph.nodes))):
+        node = graph.placeholder(name)
+    node.meta["val"] = fake.from_tensor(program.constants[name], static_shapes=True)
+    spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name, persistent=True)
+    program.graph_signature.input_specs.insert(0, spec)
+    return node
 
 
 def fold_constants(decomposed: ExportedProgram) -> None:
     """Compute what depends on constants alone, such as tables of positions, and make it a constant. Changes
     its argument. ExecuTorch cannot write a delegate without inputs."""
     import torch
-    from torch._export.utils import get_buffer, get_lifted_tensor_constant, get_param
 
     graph, signature = decomposed.graph, decomposed.graph_signature
     values: dict[Any, Any] = {}
     for node in graph.find_nodes(op="placeholder"):
-        value = get_param(decomposed, node)
-        if value is None and node.name not in signature.buffers_to_mutate:
-            value = get_buffer(decomposed, node)
-        if value is None:
-            value = get_lifted_tensor_constant(decomposed, node)
+        value = constant_of(decomposed, node)
         if type(value) in (torch.Tensor, torch.nn.Parameter) and _is_unwritten(signature, node):
             values[node] = value.detach()
     computed = {}
@@ -46,6 +77,31 @@ def make_compact(decomposed: ExportedProgram) -> None:
             is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
             if is_plain and value.untyped_storage().nbytes() != value.nbytes:
                 values[name] = value.detach().clone(memory_format=torch.contiguous_format)
+
+
+def untie_quantized_weights(decomposed: ExportedProgram) -> None:
+    """Copy the constants of all dequantizations that share them, but the first. Changes its argument."""
+    graph = decomposed.graph
+    for node in [node for node in graph.nodes if _is_dequantization(node)]:
+        for user in list(node.users)[1:]:
+            with graph.inserting_before(user):
+                user.replace_input_with(node, graph.node_copy(node))
+    used: set[Any] = set()
+    for node in [node for node in graph.nodes if _is_dequantization(node)]:
+        for operand in node.all_input_nodes:
+            value = constant_of(decomposed, operand)
+            if value is None:
+                continue
+            if operand in used:
+                copy = add_constant(decomposed, f"{operand.name}_{len(used)}", value)
+                node.replace_input_with(operand, copy)
+                operand = copy
+            used.add(operand)
+    decomposed.graph_module.recompile()
+
+
+def _is_dequantization(node: Any) -> bool:
+    return node.op == "call_function" and "dequantize" in str(node.target)
 
 
 def _is_unwritten(signature: Any, placeholder: Any) -> bool:
@@ -90,22 +146,13 @@ def _is_layout(target: Any) -> bool:
 
 def _replace_folded(decomposed: ExportedProgram, computed: Mapping[Any, Any]) -> None:
     """Make constants of computed nodes that others use."""
-    import torch
-    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-
-    graph, specs = decomposed.graph, decomposed.graph_signature.input_specs
-    fake = torch._guards.detect_fake_mode([node.meta.get("val") for node in graph.nodes])
+    graph = decomposed.graph
     for node, value in computed.items():
         if all(user in computed for user in node.users):
             continue
-        name = f"folded_{node.name}"
-        decomposed.constants[name] = value.clone(memory_format=torch.contiguous_format)
-        with graph.inserting_before(next(iter(graph.nodes))):
-            constant = graph.placeholder(name)
-        constant.meta = {**node.meta, "val": fake.from_tensor(decomposed.constants[name], static_shapes=True)}
+        constant = add_constant(decomposed, f"folded_{node.name}", value)
+        constant.meta = {**node.meta, "val": constant.meta["val"]}
         node.replace_all_uses_with(constant)
-        argument = TensorArgument(name=constant.name)
-        specs.insert(0, InputSpec(InputKind.CONSTANT_TENSOR, argument, name, persistent=True))
         for output in decomposed.graph_signature.output_specs:
             if output.arg.name == node.name:
                 output.arg.name = constant.name

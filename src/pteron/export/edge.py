@@ -17,7 +17,8 @@ from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
 from torch._export.passes.replace_view_ops_with_view_copy_ops_pass import get_view_copy_of_view_op
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+from pteron.export.constants import add_constant
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -127,24 +128,12 @@ class _Constants:
     def __init__(self, program: ExportedProgram) -> None:
         self._program = program
         self._made: dict[tuple[str, torch.dtype], Node] = {}
-        self._fake = torch._guards.detect_fake_mode(
-            [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
-        )
 
     def of(self, value: bool | int | float, dtype: torch.dtype) -> Node:
         key = (repr(value), dtype)
         if key not in self._made:
-            self._made[key] = self._add(torch.tensor(value, dtype=dtype))
+            number = torch.tensor(value, dtype=dtype)
+            node = add_constant(self._program, f"number_{len(self._program.constants)}", number)
+            node.meta["val"].constant = number  # patterns read numbers: the epsilon of an RMS norm
+            self._made[key] = node
         return self._made[key]
-
-    def _add(self, tensor: torch.Tensor) -> Node:
-        program, graph = self._program, self._program.graph
-        name = f"number_{len(program.constants)}"
-        program.constants[name] = tensor
-        with graph.inserting_before(next(iter(graph.nodes))):
-            node = graph.placeholder(name)
-        node.meta["val"] = self._fake.from_tensor(tensor, static_shapes=True)
-        node.meta["val"].constant = tensor  # patterns read numbers: the epsilon of an RMS norm
-        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name, persistent=True)
-        program.graph_signature.input_specs.insert(0, spec)
-        return node

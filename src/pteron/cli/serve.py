@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pteron.cli.arguments import Options, add_examples, number, positive
-from pteron.cli.llm_arguments import add_digits, add_model_files
+from pteron.cli.llm_arguments import add_cache, add_digits, add_model_files
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note
@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model.repeatable("--alias", "NAME", "another name of the model")
     model.add("--sequences", "N", f"answers generated at once (default: {SEQUENCES_MAX})", positive)
+    add_cache(model)
     model.add("--cache-bytes", "BYTES", "maximum size of all KV caches", positive)
     waiting = "answers that may wait; further requests get status 429"
     model.add("--queue", "N", waiting, positive, WAITING_MAX)
@@ -178,6 +179,8 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             digits=arguments.digits,
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
+            context=arguments.context,
+            cache=arguments.cache,
         )
     if isinstance(model, LLM):
         with model, Engine(model, waiting=arguments.queue) as engine:
@@ -231,6 +234,8 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         data=tuple(arguments.data),
         device=arguments.adapter,
         digits=arguments.digits,
+        context=arguments.context,
+        cache=arguments.cache,
         queue=arguments.queue,
         logs_prompts=arguments.log_prompts,
         is_quiet=arguments.quiet,

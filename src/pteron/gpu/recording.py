@@ -20,6 +20,7 @@ from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
 from pteron.plan.advance import ADVANCE, GROWTHS, Growth
 from pteron.wgsl import compose
 
+_STATES_ONLY = "states"  # key of a replay, beside tuples of places
 BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
 
@@ -91,6 +92,21 @@ class Recording:
         if key not in replays:
             replays[key] = self._bound(states, places or {})
         return replays[key]
+
+    def replay_states(self, states: States) -> Replay:
+        """The launches up to the last that writes a state: all that later calls depend on, without outputs.
+        Maxima of logits are states for one step only."""
+        replays = self._replays.setdefault(states, {})
+        if _STATES_ONLY not in replays:
+            writes = [
+                index
+                for index, launch in enumerate(self.plan.launches)
+                for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
+                if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
+            ]
+            whole = self.replay(states)
+            replays[_STATES_ONLY] = Replay(whole.launches[: max(writes) + 1], whole.kept) if writes else whole
+        return replays[_STATES_ONLY]
 
     def touches(self, buffer: PlanBuffer) -> bool:
         """Whether any dispatch reads or writes a buffer."""

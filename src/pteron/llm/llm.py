@@ -42,6 +42,10 @@ class LLM(TextModel):
     The attribute `sampling` has the settings that the model's authors recommend (generation_config.json), or
     greedy if they recommend none: `llm.generate(prompt, sampling=llm.sampling)`.
 
+    `context` is the number of tokens that a KV cache holds, up to the model's own; the default is that of the
+    program. `cache` is the type of its elements, "f32" or "f16", which takes half the memory; the default is
+    the program's.
+
     The model keeps processed tokens in its KV cache. If a prompt begins like an earlier one, as every turn of
     a conversation does, prefill starts at the first different token.
 

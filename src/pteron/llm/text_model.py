@@ -13,6 +13,7 @@ from typing import Literal, Self, get_args
 from pteron.errors import FormatError, InputError
 from pteron.gpu import Device
 from pteron.llm.arguments import path_of
+from pteron.llm.cache_options import CacheOptions, CacheType
 from pteron.llm.chat import Message, render
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
@@ -41,7 +42,10 @@ class TextModel:
         digits: int | None = None,
         sequences: int | None = None,
         cache_bytes: int | None = None,
+        context: int | None = None,
+        cache: CacheType | None = None,
     ) -> None:
+        options = CacheOptions(context, cache)
         path = locate_model(path)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
@@ -50,8 +54,9 @@ class TextModel:
         )
         self.sampling = _recommended(folder)
         self.pooling = read_pooling(folder)
-        self.program = load(file, data, device, digits=digits)
-        self.model = LanguageModel(self.program)
+        self.program = load(file, data, device, digits=digits, adapt=options.adapt)
+        self.model = LanguageModel(self.program, context=options.context)
+        options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
 

@@ -36,10 +36,15 @@ class Delegate:
         return self.session.run(inputs, wanted, self.states, self._prerecorded)
 
     def submit(
-        self, inputs: Sequence[Input], then: OutputCommands | None = None, timer: PassTimer | None = None
+        self,
+        inputs: Sequence[Input],
+        then: OutputCommands | None = None,
+        timer: PassTimer | None = None,
+        *,
+        states_only: bool = False,
     ) -> int:
         """Run the graph and further commands without waiting (`Session.submit`), for loops."""
-        return self.session.submit(inputs, self.states, then, timer)
+        return self.session.submit(inputs, self.states, then, timer, states_only=states_only)
 
     def repeat(
         self,

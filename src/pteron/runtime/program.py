@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
@@ -32,6 +32,7 @@ from pteron.runtime.sequence import Sequence
 from pteron.runtime.specs import describe, table
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
+Adapt: TypeAlias = Callable[[ProgramFile, Graph], Graph]
 
 
 def load(
@@ -41,6 +42,7 @@ def load(
     *,
     digits: int | None = None,
     check_integers: bool = False,
+    adapt: Adapt | None = None,
 ) -> Program:
     """Load a program from a .pte or bundled .bpte file, given as a path or as bytes.
 
@@ -55,6 +57,8 @@ def load(
     The GPU computes integers with 32 bits, PyTorch with 64: on the GPU, sums, differences and products wrap.
     With `check_integers`, a call whose integers may exceed 32 bits raises a DtypeError that names the node.
     An input that exceeds 32 bits is always an error.
+
+    `adapt` changes the graph of each delegate before it is planned.
     """
     with gc_paused():  # loading makes many objects, and none of them is garbage
         opened = open_bytes(source)
@@ -62,7 +66,7 @@ def load(
         file = read_program(bundle.program if bundle else opened.view, opened.name)
         precision = chosen_digits(digits)
         weights = load_weights(data)
-        return Program(file, weights, device, bundle, precision, check_integers=check_integers)
+        return Program(file, weights, device, bundle, precision, check_integers=check_integers, adapt=adapt)
 
 
 class Program(NotCopyable):
@@ -80,6 +84,7 @@ class Program(NotCopyable):
         digits: int = Target().digits,
         *,
         check_integers: bool = False,
+        adapt: Adapt | None = None,
     ) -> None:
         self.file = file
         self.bundle = bundle
@@ -92,8 +97,13 @@ class Program(NotCopyable):
         self._sequences: WeakSet[Sequence] = WeakSet()
         self._lock = new_lock()
         self._closed = False
-        self._graphs = {record.name: read_graphs(file, record, weights) for record in file.methods}
-        check_supported(file, self._graphs)
+        self._stored = {record.name: read_graphs(file, record, weights) for record in file.methods}
+        check_supported(file, self._stored)
+        self._graphs = self._stored
+        if adapt is not None:
+            self._graphs = {
+                name: [adapt(file, graph) for graph in graphs] for name, graphs in self._stored.items()
+            }
         self._operators = {
             record.name: [operator for name in record.operators if (operator := find_operator(name))]
             for record in file.methods
@@ -174,9 +184,9 @@ class Program(NotCopyable):
                 self._device = device
             return self._loaded[name]
 
-    def graphs(self, name: str) -> tuple[Graph, ...]:
-        """The graphs of a method's delegates, unchanged from the file."""
-        return tuple(self._graphs[name])
+    def graphs(self, name: str, *, stored: bool = False) -> tuple[Graph, ...]:
+        """The graphs of a method's delegates, before rewrites; `stored`: unchanged from the file."""
+        return tuple((self._stored if stored else self._graphs)[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)

@@ -113,13 +113,16 @@ class Session:
         states: States,
         then: OutputCommands | None = None,
         timer: PassTimer | None = None,
+        *,
+        states_only: bool = False,
     ) -> int:
         """Run the graph, then the commands that `then` makes from its outputs, without waiting. Returns the
-        submission's number, which can be waited for."""
+        submission's number, which can be waited for. With `states_only`, outputs are not computed."""
         with self.device.lock:
             recording, numbers, copies = self.stage_inputs(inputs, states)
             after = then(self.outputs(recording, numbers, states)) if then else ()
-            commands = [*copies, recording.replay(states), *after]
+            replay = recording.replay_states(states) if states_only else recording.replay(states)
+            commands = [*copies, replay, *after]
             return submit(self.device, commands, timer) if timer else submit_early(self.device, commands)
 
     def encode(self, inputs: Sequence[Input], states: States) -> list[Command]:

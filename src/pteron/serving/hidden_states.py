@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +92,7 @@ def hidden_states(llm: TextModel) -> HiddenStates | None:
     """The embedder of a language model that also generates text; None where its program gives logits only."""
     for name in METHODS:
         if name in llm.program:
-            method = LanguageModel(llm.program, name)
+            method = LanguageModel(llm.program, name, context=llm.model.context or None)
             if not _are_states(method.method.outputs[0], method.steps_max):
                 raise UnsupportedError(
                     f"{llm.program.file.name}: {name} gives {method.method.outputs[0]}, not hidden states "
@@ -124,10 +125,10 @@ def open_served(
     *,
     data: Sequence[str] = (),
     device: str | None = None,
-    **settings: int | None,
+    **settings: Any,
 ) -> LLM | Embedder:
-    """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes. For an
-    unsupported kind, the error says why it is not a language model."""
+    """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes, context,
+    cache. For an unsupported kind, the error says why it is not a language model."""
     try:
         return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
     except UnsupportedError as error:

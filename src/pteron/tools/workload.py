@@ -14,6 +14,7 @@ import numpy as np
 
 from pteron.errors import InputError
 from pteron.gpu import Device
+from pteron.llm.cache_options import CacheOptions
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import program_file
 from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_model
@@ -67,6 +68,7 @@ def open_program(
     device: Device | str | None = None,
     *,
     digits: int | None = None,
+    cache: CacheOptions | None = None,
 ) -> Iterator[Program]:
     """A program from its file, its bytes, or a model's name; a loaded one stays open."""
     if isinstance(source, Program):
@@ -75,7 +77,9 @@ def open_program(
     source = locate_source(source)
     if isinstance(source, Path) and source.is_dir():
         source = program_file(source)
-    with load(source, data, device, digits=digits) as program:
+    with load(source, data, device, digits=digits, adapt=cache.adapt if cache else None) as program:
+        if cache is not None:
+            cache.check(program.device)
         yield program
 
 
@@ -109,9 +113,9 @@ def greedy_sampler(model: LanguageModel) -> closing[Sampler]:
     return closing(Sampler(model.device, model.vocabulary, Sampling(), model.logits_dtype))
 
 
-def language_model(program: Program) -> closing[LanguageModel]:
+def language_model(program: Program, context: int | None = None) -> closing[LanguageModel]:
     """A program as a language model, with its own KV cache."""
-    return closing(LanguageModel(program, own_sequence=True))
+    return closing(LanguageModel(program, own_sequence=True, context=context))
 
 
 def prepare_step(model: LanguageModel, work: Prefill | Decode) -> list[Any]:

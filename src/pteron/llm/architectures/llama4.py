@@ -44,6 +44,7 @@ class ShortAttention:
             raise UnsupportedError(
                 f"a context of {net.context} tokens; Llama 4 has at most {self.limit} here"
             )
+        net.limit_context(self.limit)
         return self.attention(net, x, place)
 
 

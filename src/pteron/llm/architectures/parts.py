@@ -164,8 +164,8 @@ class Attention:
 
     def _attend(self, net: Network, queries: Tensor, keys: Tensor, values: Tensor, place: str) -> Tensor:
         caches = [net.state((1, net.context, self.kv_heads, self.head_dim)) for _ in range(2)]
-        # A window at least as long as the context hides nothing.
-        window = self.window if self.window is not None and self.window < net.context else None
+        # A window at least as long as any context hides nothing.
+        window = self.window if self.window is not None and self.window < net.longest else None
         arguments: tuple[Argument, ...] = (queries, keys, values, *caches, net.start)
         if window is None and not self.softcap and not self.has_sinks and not self.slopes:
             rest: tuple[Argument, ...] = (1, None, 0, True, self.scale)  # seq_len, mask, dropout, is_causal
@@ -264,5 +264,6 @@ class Decoder:
                 f"a context of {net.context} tokens: the model has learned positions for {stored.rows}; "
                 f"max_context_len must be at most {stored.rows}"
             )
+        net.limit_context(stored.rows)
         table = net.prepacked(net.float_constant(f"{POSITION_TABLE}.weight"))
         return rows_at_positions(net, table)

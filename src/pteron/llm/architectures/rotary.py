@@ -45,6 +45,8 @@ class Rotary:
                     f"{self.length} tokens; max_context_len must be at most {self.length}"
                 )
             return self.beyond(net, queries, keys)
+        if self.length is not None:
+            net.limit_context(self.length)
         out = [(net.dtype, queries.sizes), (net.dtype, keys.sizes)]
         tables = net.once((self, queries.shape[-1]), lambda: self._tables(net, queries.shape[-1]))
         if self.interleaved:
@@ -56,7 +58,7 @@ class Rotary:
 
     def _tables(self, net: Network, width: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines: of all positions, or of a call's tokens if the operator takes these."""
-        cosines, sines = self.angles(net.context)
+        cosines, sines = self.angles(net.longest)
         if self.interleaved:  # the operator rotates whole heads: by 0 where there is no frequency
             missing = ((0, 0), (0, width // 2 - len(self.frequencies)))
             cosines, sines = np.pad(cosines, missing, constant_values=1), np.pad(sines, missing)
@@ -73,14 +75,11 @@ class Rotary:
     def angles(self, positions: int) -> tuple[Frequencies, Frequencies]:
         """Cosines and sines [positions, columns]."""
         frequencies = np.array(self.frequencies, np.float32)
-        angles = np.outer(np.arange(positions, dtype=np.float32), frequencies)
-        if not self.interleaved:
-            angles = np.concatenate([angles, angles], 1)
-        exact = angles.astype(np.float64)
-        return (
-            (np.cos(exact) * self.magnitude).astype(np.float32),
-            (np.sin(exact) * self.magnitude).astype(np.float32),
-        )
+        angles = np.outer(np.arange(positions, dtype=np.float32), frequencies).astype(np.float64)
+        cosines = (np.cos(angles) * self.magnitude).astype(np.float32)
+        sines = (np.sin(angles) * self.magnitude).astype(np.float32)
+        copies = 1 if self.interleaved else 2  # both columns of a pair
+        return np.tile(cosines, copies), np.tile(sines, copies)
 
 
 def rows_at_positions(net: Network, table: Tensor) -> Tensor:

@@ -55,14 +55,19 @@ class Network:
         for name, tensor in weights.items():
             self._names.setdefault(id(tensor), name)
         self._shared: dict[Hashable, object] = {}
+        self.longest = options.longest_context or options.max_context_len  # that may be chosen at load
         self.token_ids = self.graph.input(DType.I32, (1, options.max_seq_len))
         self.positions = self.graph.input(DType.I32, (1,))
         self.tokens: LiveInt = self.graph.live("sym_size.int", self.token_ids, 1, max=options.max_seq_len)
 
     @property
     def context(self) -> int:
-        """The tokens that a KV cache holds."""
+        """The tokens that a KV cache holds, if no other number is chosen at load."""
         return self.options.max_context_len
+
+    def limit_context(self, tokens: int) -> None:
+        """Let no longer context than this be chosen at load."""
+        self.longest = min(self.longest, tokens)
 
     @cached_property
     def start(self) -> LiveInt:

@@ -14,6 +14,9 @@ QUANTIZATIONS = (*FOUR_BITS, "8w")
 ROUNDINGS = ("nearest", "extremes", "feedback")
 
 
+LONGEST = "get_longest_context_len"  # the method of a program that returns its longest context
+
+
 @dataclass(frozen=True)
 class Options:
     """See `export_llm`."""
@@ -22,7 +25,8 @@ class Options:
     group_size: int = 32
     embedding_bits: int | None = 4
     max_seq_len: int = 128  # tokens of one call
-    max_context_len: int = 2048  # tokens in the KV cache
+    max_context_len: int = 2048  # tokens in the KV cache, if none are chosen at load
+    longest_context: int | None = None  # the most that may be chosen; None: max_context_len
     force_fp16: bool = False
     full_logits: bool = False
     rounding: str = "nearest"
@@ -54,6 +58,11 @@ class Options:
         if not 1 < self.max_seq_len < self.max_context_len:
             raise InputError(
                 f"max_seq_len {self.max_seq_len} must be at least 2 and less than max_context_len "
+                f"{self.max_context_len}"
+            )
+        if self.longest_context is not None and self.longest_context < self.max_context_len:
+            raise InputError(
+                f"longest_context {self.longest_context} must be at least max_context_len "
                 f"{self.max_context_len}"
             )
         if self.has_groups and self.group_size < 2:

@@ -21,7 +21,7 @@ from pteron.format.records import (
 )
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
-from pteron.llm.build.options import Options
+from pteron.llm.build.options import LONGEST, Options
 from pteron.llm.build.stored_tensor import StoredTensor
 
 # The arguments of `forward` in PyTorch's form: (tokens, {"input_pos": positions}).
@@ -72,6 +72,7 @@ def build_program(
         # The exporter states one token more than a call may have.
         "get_max_seq_len": (options.max_seq_len + 1,),
         "get_max_context_len": (options.max_context_len,),
+        **({LONGEST: (net.longest,)} if net.longest > options.max_context_len else {}),
         "get_vocab_size": (logits.shape[-1],),
         "use_kv_cache": (True,),
         "use_sdpa_with_kv_cache": (True,),

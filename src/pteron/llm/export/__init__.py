@@ -31,6 +31,7 @@ from pteron.llm.export.lowering import PROGRAM, Progress, lower_in_subprocess, s
 from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
 
 EXPORTERS = ("pteron", "executorch")
+CONTEXT, CONTEXT_MAX = 4096, 1 << 17  # tokens, of the caches in a program and of its tables by position
 
 __all__ = ["EXPORTERS", "Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
 
@@ -83,9 +84,10 @@ def export_llm(
     (float32). 4-bit weights have a scale per `group_size` columns, 8-bit weights a scale per row. `rounding`
     to 4 bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
     fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
-    tokens of one call, `max_context_len` of a conversation (default: the model's own, at most 2048). `name`
-    is the model's name in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter,
-    which "feedback" needs. `progress` receives lines of text.
+    tokens of one call, `max_context_len` of a conversation. By default, conversations have at most 4096
+    tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the model's name
+    in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter, which "feedback"
+    needs. `progress` receives lines of text.
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
@@ -95,11 +97,19 @@ def export_llm(
         embedding_bits=embedding_bits,
         rounding=rounding,
         max_seq_len=max_seq_len,
-        max_context_len=max_context_len or min(checkpoint.context_length, 2048),
+        max_context_len=max_context_len or min(checkpoint.context_length, CONTEXT),
+        longest_context=_longest(checkpoint, max_context_len, exporter),
         force_fp16=force_fp16,
         full_logits=full_logits,
     )
     return export_checkpoint(checkpoint, path_of(out_dir), options, progress, exporter)
+
+
+def _longest(checkpoint: Checkpoint, max_context_len: int | None, exporter: str) -> int | None:
+    """The longest context that may be chosen at load: the model's own, unless the caller limits it."""
+    if max_context_len is not None or exporter != "pteron":
+        return None
+    return min(checkpoint.context_length, CONTEXT_MAX)
 
 
 def export_checkpoint(

@@ -10,6 +10,7 @@ from typing import Any
 
 from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
+from pteron.llm.cache_options import CacheType
 from pteron.serving.http.limits import Limits
 
 Machine = Mapping[str, float]  # the resources of a machine, by Ray's names
@@ -33,6 +34,8 @@ class Options:
     digits: int | None = None
     sequences: int = SEQUENCES_MAX
     cache_bytes: int | None = None
+    context: int | None = None
+    cache: CacheType | None = None
     queue: int = WAITING_MAX  # requests that wait for a replica; further ones get status 429
     replicas: int | tuple[int, int] = 1
     more_seconds: float = 30.0

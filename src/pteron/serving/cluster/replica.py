@@ -35,6 +35,8 @@ class Replica:
             digits=options.digits,
             sequences=options.sequences,
             cache_bytes=options.cache_bytes,
+            context=options.context,
+            cache=options.cache,
         )
         if isinstance(self._model, LLM):
             self._engine = Engine(self._model, running=options.sequences, waiting=options.queue)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from pteron.errors import InputError
 from pteron.gpu import Copy, Device, submit
+from pteron.llm.cache_options import CacheOptions, CacheType
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
 from pteron.runtime import Program
@@ -76,23 +77,28 @@ def bench(
     devices: Sequence[Device | str | None] = (None,),
     pace: Pace | None = None,
     progress: Progress = silent,
+    cache: CacheType | None = None,
 ) -> Bench:
     """Measure each workload on each device: latency and back-to-back throughput of calls, or the time per
     token of a language model.
 
     A workload is a Selection of a method and its inputs, or a Prefill or Decode step. The default is
     `forward` with random inputs of the maximum shapes; for a language model by name or folder, one step of
-    each kind.
+    each kind. KV caches have elements of type `cache`, and grow to the contexts of Decode steps, unless the
+    program is loaded already.
     """
     pace, cases = pace or Pace(), list[Case]()
+    least = max((work.context + pace.tokens for work in works if isinstance(work, Decode)), default=0)
+    options = CacheOptions(cache=cache, least=least)
     source = source if isinstance(source, Program) else locate_source(source)
     for device in devices:
         progress("preparing", 0, 0)
-        with open_program(source, data, device) as program, ExitStack() as stack:
+        with open_program(source, data, device, cache=options) as program, ExitStack() as stack:
+            context = None if isinstance(source, Program) else options.length(program.file) or None
             trials = [
                 trial
                 for work in works or _default_workloads(source, program)
-                for trial in _trials(program, work, pace, stack)
+                for trial in _trials(program, work, pace, stack, context)
             ]
             trials.append(_control(program.device, stack))
             cases += _samples(trials, pace, progress)
@@ -155,11 +161,13 @@ def _control(device: Device, stack: ExitStack) -> Trial:
     return _case("", CONTROL, device, "call", _CONTROL_COPIES), once
 
 
-def _trials(program: Program, work: Workload, pace: Pace, stack: ExitStack) -> list[Trial]:
+def _trials(
+    program: Program, work: Workload, pace: Pace, stack: ExitStack, context: int | None
+) -> list[Trial]:
     """The trials of a workload; `stack` keeps their resources."""
     if isinstance(work, Selection):
         return _calls(stack.enter_context(prepare_workload(program, work)), pace)
-    model = stack.enter_context(language_model(program))
+    model = stack.enter_context(language_model(program, context))
     if isinstance(work, Prefill):
         return [_prefill(model, work, pace)]
     return [_decode(model, work, pace, stack)]

@@ -1,0 +1,195 @@
+"""Length and element type of KV caches, chosen at load. In: a graph of a program. Out: the same graph with
+other caches; weights are shared.
+
+A cache is [1, context, heads, width]. The longest context is stated by programs that Pteron builds
+(`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position of these
+programs, such as those of rotary embeddings, are cut to the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Literal, get_args
+
+from pteron.dtypes import DType
+from pteron.errors import InputError, UnsupportedError
+from pteron.families.attention.sdpa import CACHES
+from pteron.format.records import ProgramFile
+from pteron.gpu import SLOT_ALIGNMENT, Device
+from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value
+from pteron.graph.values import numel, tensors
+from pteron.llm.arguments import integer
+from pteron.llm.build.options import LONGEST
+from pteron.ops import OPERATORS
+
+CacheType = Literal["f32", "f16"]
+_PREPACK = "et_vk.prepack.default"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without a context,
+    that of the file grows to `least` tokens if the model allows it."""
+
+    context: int | None = None
+    cache: CacheType | None = None
+    least: int = 0
+
+    def __post_init__(self) -> None:
+        if self.context is not None:
+            object.__setattr__(self, "context", integer("context", self.context))
+            if self.context < 1:
+                raise InputError(f"context must be at least 1, not {self.context}")
+        if self.cache is not None and self.cache not in get_args(CacheType):
+            raise InputError(f"cache must be {' or '.join(get_args(CacheType))}, not {self.cache!r}")
+
+    def length(self, file: ProgramFile) -> int:
+        """The context of a program with these options; 0 if it does not state one."""
+        longest = longest_context(file)
+        if self.context is None:
+            return max(_stated(file), min(self.least, longest))
+        if self.context > longest:
+            most = f"the program's longest is {longest}" if longest else "the program does not state its own"
+            raise InputError(f"{file.name}: a context of {self.context} tokens, but {most}")
+        return self.context
+
+    def check(self, device: Device) -> None:
+        """Raise if a device cannot have these caches."""
+        if self.cache == "f16" and not device.target.shader_f16:
+            raise UnsupportedError(f"{device.name} has no 16-bit floats (shader-f16), which cache f16 needs")
+
+    def adapt(self, file: ProgramFile, graph: Graph) -> Graph:
+        """A graph of the file with these caches."""
+        length, stated = self.length(file), _stated(file)
+        if length == stated == longest_context(file) and self.cache is None:
+            return graph
+        uses = _uses(graph)
+        changes: dict[int, _Change] = {}
+        for id, cache in _caches(graph).items():
+            _check_cache(graph, cache, uses[id])
+            dtype = cache.dtype if self.cache is None else DType(self.cache)
+            _, rows, *row = cache.shape_max
+            rows = _aligned(rows if length == stated else length, prod(row) * dtype.itemsize)
+            changes[id] = _Change((1, rows, *row), dtype, True)
+        if changes and _constant(file, LONGEST):
+            for table in _tables(graph, uses):
+                rows, columns = table.shape_max
+                changes[table.id] = _Change((min(rows, length), columns), table.dtype, False)
+        for source, result in _prepacked(graph):
+            if result.id in changes:
+                changes[source.id] = changes[result.id]
+        return _changed(graph, changes) if changes else graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The new shape and type of a tensor. Its first content is zeros, or the first rows of its own."""
+
+    shape: Shape
+    dtype: DType
+    is_zero: bool
+
+    def of(self, tensor: Tensor) -> Tensor:
+        constant = tensor.constant
+        if constant is not None:
+            size = 0 if self.is_zero else numel(self.shape) * self.dtype.itemsize
+            constant = Constant(constant.key, self.dtype, self.shape, constant.data[:size])
+        return replace(tensor, shape_max=self.shape, dtype=self.dtype, constant=constant)
+
+
+def longest_context(file: ProgramFile) -> int:
+    """The longest context that a program allows; 0 if it does not state one."""
+    return _constant(file, LONGEST) or _stated(file)
+
+
+def _stated(file: ProgramFile) -> int:
+    """The context of the caches in the file."""
+    return _constant(file, "get_max_context_len") or _constant(file, "get_max_seq_len")
+
+
+def _constant(file: ProgramFile, name: str) -> int:
+    """The result of a method that returns one constant integer; 0 if the program has no such method."""
+    for record in file.methods:
+        if record.name == name and len(record.outputs) == 1 and not record.instructions:
+            value = record.values[record.outputs[0]]
+            return value if type(value) is int else 0
+    return 0
+
+
+def _aligned(rows: int, row_bytes: int) -> int:
+    """The number of rows, a few more if needed, that is aligned in the slots of a batch."""
+    multiple = SLOT_ALIGNMENT // gcd(row_bytes, SLOT_ALIGNMENT)
+    return -(-rows // multiple) * multiple
+
+
+def _uses(graph: Graph) -> dict[int, list[Node]]:
+    """The nodes that read or write each tensor."""
+    found: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        for tensor in (tensor for value in node.args for tensor in tensors(value)):
+            found.setdefault(tensor.id, []).append(node)
+    return found
+
+
+def _named(node: Node) -> Mapping[str, Value]:
+    """The arguments of a node by name."""
+    names = [argument.name for argument in OPERATORS[node.name].signature.arguments]
+    return dict(zip(names, node.args, strict=False))
+
+
+def _prepacked(graph: Graph) -> list[tuple[Tensor, Tensor]]:
+    pairs = [node.args for node in graph.nodes if node.name == _PREPACK]
+    return [pair for pair in pairs if all(isinstance(each, Tensor) for each in pair)]  # type: ignore[misc]
+
+
+def _caches(graph: Graph) -> dict[int, Tensor]:
+    """The KV caches: constants that attention writes or reads."""
+    constants = {result.id for _, result in _prepacked(graph)}
+    found = [
+        value
+        for node in graph.nodes
+        for name, value in (_named(node).items() if node.name in CACHES else ())
+        if name in CACHES[node.name] and isinstance(value, Tensor)
+    ]
+    return {value.id: value for value in found if value.constant is not None or value.id in constants}
+
+
+def _check_cache(graph: Graph, cache: Tensor, uses: list[Node]) -> None:
+    """Raise if some use of a cache depends on its length."""
+    for node in uses:
+        by_rows = node.name in CACHES and _named(node).get("attn_mask") is None
+        if len(cache.shape_max) != 4 or cache.shape_max[0] != 1 or not (by_rows or node.name == _PREPACK):
+            raise UnsupportedError(
+                f"{graph.name}, {node}: uses {cache} not as a KV cache by rows, so neither the context nor "
+                "the type of the cache can be chosen at load"
+            )
+
+
+def _tables(graph: Graph, uses: Mapping[int, list[Node]]) -> list[Tensor]:
+    """Constant matrices, all of whose uses read rows at the positions of a call's tokens."""
+    return [
+        result
+        for _, result in _prepacked(graph)
+        if len(result.shape_max) == 2 and all(_reads_at_positions(node, result) for node in uses[result.id])
+    ]
+
+
+def _reads_at_positions(node: Node, table: Tensor) -> bool:
+    if node.name == "et_vk.apply_rotary_emb_hf.default":
+        return table in node.args[2:4]
+    is_rows = node.name == "aten.slice_copy.Tensor" and node.args[1] == 0 and isinstance(node.args[2], SymInt)
+    return is_rows or node.name == _PREPACK
+
+
+def _changed(graph: Graph, changes: Mapping[int, _Change]) -> Graph:
+    made: dict[int, Tensor] = {}
+
+    def new(value: Value) -> Value:
+        if not isinstance(value, Tensor) or value.id not in changes:
+            return value
+        return made.setdefault(value.id, changes[value.id].of(value))
+
+    nodes = tuple(Node(node.index, node.name, tuple(map(new, node.args))) for node in graph.nodes)
+    return replace(graph, nodes=nodes)

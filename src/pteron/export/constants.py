@@ -57,7 +57,8 @@ def fold_constants(decomposed: ExportedProgram) -> None:
     values: dict[Any, Any] = {}
     for node in graph.find_nodes(op="placeholder"):
         value = constant_of(decomposed, node)
-        if type(value) in (torch.Tensor, torch.nn.Parameter) and _is_unwritten(signature, node):
+        is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
+        if value is not None and is_plain and _is_unwritten(signature, node):
             values[node] = value.detach()
     computed = {}
     with torch.no_grad():

@@ -122,6 +122,25 @@ class CachedSequence:
         self._before_write()
         self.position += count
 
+    @property
+    def can_rewind(self) -> bool:
+        """Whether the sequence can return to an earlier token and continue differently: rows of a KV cache
+        after the position are never read."""
+        return True
+
+    def write_ahead(self, tokens: Sequence[int]) -> None:
+        """Record tokens that are submitted immediately after this call; `rewind_to` may drop some of them."""
+        self._before_write()
+        self._advance(tokens)
+
+    def rewind_to(self, position: int, user: object) -> None:
+        """Return to an earlier position, as if later tokens had not run. Does nothing if another user has
+        claimed the sequence."""
+        with self.device.lock:
+            if self._user is user:
+                self.position = min(self.position, position)
+                del self.tokens[position:]
+
     def check_room(self, count: int) -> None:
         """Raise if `count` more tokens exceed the context."""
         if self.context and self.position + count > self.context:

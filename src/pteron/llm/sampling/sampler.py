@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Copy, Device, Replay, States, WordIncrements
+from pteron.gpu import BorrowedStates, Buffer, Command, Copy, Device, Replay, States, WordIncrements
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.sampling import graphs
-from pteron.llm.sampling.form import RING, Drawn, Form, numbers, read_drawn
+from pteron.llm.sampling.form import RING, ROWS_MAX, Drawn, Form, numbers, read_drawn
 from pteron.llm.sampling.settings import BIAS_MAX, Sampling
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
@@ -24,7 +24,7 @@ from pteron.runtime.session import Session
 SESSIONS_MAX = 16  # each takes the memory of a few rows of logits
 BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
 SEEN_BEFORE = np.uint32(1 << 31)  # a token of the prompt
-_Key: TypeAlias = tuple[Device, int, Form | None, DType]
+_Key: TypeAlias = tuple[Device, int, Form | None, DType, int]
 
 
 class SamplerSessions:
@@ -38,10 +38,13 @@ class SamplerSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, device: Device, size: int, form: Form | None, dtype: DType) -> Session:
-        key = device, size, form, dtype
+    def find(
+        self, device: Device, size: int, form: Form | None, dtype: DType, rows: int = 1
+    ) -> Session:
+        """The session for logits of up to `rows` rows; it draws from the last."""
+        key = device, size, form, dtype, rows
         if key not in self._sessions:
-            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype)
+            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype, rows)
             self._sessions[key] = Session.of(graph, device)
         self._sessions.move_to_end(key)
         while len(self._sessions) > SESSIONS_MAX:
@@ -83,6 +86,7 @@ class Sampler:
         self._kept: View | None = None
         self._steps: int | None = 0  # counted on the GPU; None: unknown
         self._of_peaks: dict[int, tuple[Session, States]] = {}  # by number of blocks
+        self._of_rows: tuple[Session, States] | None = None
 
     @property
     def token(self) -> View:
@@ -106,13 +110,14 @@ class Sampler:
         """The draw of a step, from the bytes of `drawn`."""
         return read_drawn(drawn, 0, step, self.sampling.top_logprobs)
 
-    def remember(self, tokens: Sequence[int]) -> None:
-        """Start a sequence whose prompt has these tokens, for the repetition penalty."""
+    def remember(self, tokens: Sequence[int], drawn: Sequence[int] = ()) -> None:
+        """Start a sequence whose prompt has these tokens, for the repetition penalty; `drawn` are the tokens
+        drawn since."""
         if not self.form.counts_tokens:
             return
-        seen = np.zeros(self._vocabulary, np.uint32)
+        seen = np.bincount(np.array(drawn, np.int64), minlength=self._vocabulary).astype(np.uint32)
         if self.form.has_repetition_penalty:
-            seen[[token for token in tokens if 0 <= token < self._vocabulary]] = SEEN_BEFORE
+            seen[[token for token in tokens if 0 <= token < self._vocabulary]] |= SEEN_BEFORE
         self._write(graphs.SEEN, seen)
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
@@ -141,6 +146,22 @@ class Sampler:
         """The commands that draw the token of a step from a row of logits. They must be submitted next."""
         self._count(step)
         return self._session.encode((logits, *self._numbers), self._states)
+
+    def draw_rows(self, logits: View, step: int, count: int) -> list[Command]:
+        """The commands that draw the tokens of `count` steps, from the first rows of logits [rows,
+        vocabulary]. They must be submitted next."""
+        self._count(step)
+        if self._of_rows is None:
+            session = self._sessions.find(
+                self._session.device, self._vocabulary, self.form, logits.dtype, ROWS_MAX
+            )
+            self._of_rows = session, BorrowedStates(session.executable, self._states, session.executable.states)
+        session, states = self._of_rows
+        width = logits.shape[-1]
+        rows = [
+            View(logits.buffer, 0, (row + 1, width), logits.dtype, logits.storage) for row in range(count)
+        ]
+        return [session.bind_inputs((row, *self._numbers), states, {}) for row in rows]
 
     def graph(self, logits: View) -> Graph:
         """The graph that `replay` runs for a row of logits."""
@@ -208,7 +229,7 @@ class Sampler:
             if self._kept:
                 self._session.device.free(self._kept.buffer)
                 self._kept = None
-            for _, states in self._of_peaks.values():
+            for _, states in (*self._of_peaks.values(), *((self._of_rows,) if self._of_rows else ())):
                 states.close()
 
 

@@ -203,9 +203,12 @@ class Pace:
     model share one Pace, so only its first generation adapts it."""
 
     steps: int = 1
+    seconds: float = 0.0  # of a step: a moving average; 0: not known yet
 
     def update(self, count: int, seconds: float) -> None:
         """Adapt to a submission of `count` steps that took `seconds`."""
+        each = seconds / count
+        self.seconds += 0.2 * (each - self.seconds) if self.seconds else each
         fitting = int(count * SECONDS_MAX / max(seconds, 1e-9))
         more = self.steps + max(1, self.steps // 2)
         self.steps = max(1, min(more, STEPS_MAX, fitting))

@@ -29,7 +29,9 @@ class Verifier:
     def __init__(self, model: LanguageModel) -> None:
         name = model.program.file.name
         if not model.can_rewind:
-            raise UnsupportedError(f"{name} cannot speculate: its state cannot be rewound to an earlier token")
+            raise UnsupportedError(
+                f"{name} cannot speculate: its state cannot be rewound to an earlier token"
+            )
         if model.delegate is None or not model.is_resident:
             raise UnsupportedError(f"{name} cannot speculate: its steps pass through the host")
         (graph,) = model.program.graphs(model.method.name)
@@ -47,13 +49,18 @@ class Verifier:
         logits. Returns the submission's number. The caller holds the device lock."""
         session, states = self._bound(sequence)
         count, position = len(tokens), sequence.position
-        rows = next(size for size in ROWS if size >= count)
+        rows = self.rows_for(count)
         ids, places = np.zeros((1, rows), np.int32), np.full((rows, 2), -1, np.int32)
         ids[0, :count] = tokens
         places[:count] = [(position + row, 0) for row in range(count)]
         sequence.write_ahead(tokens)
         session.counters.calls += 1
         return session.submit((ids, places, position + count), states, then)
+
+    @staticmethod
+    def rows_for(count: int) -> int:
+        """The rows of the plan for a number of tokens."""
+        return next(size for size in ROWS if size >= count)
 
     def close(self) -> None:
         with self._device.lock:

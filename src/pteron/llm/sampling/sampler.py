@@ -38,13 +38,13 @@ class SamplerSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(
-        self, device: Device, size: int, form: Form | None, dtype: DType, rows: int = 1
-    ) -> Session:
+    def find(self, device: Device, size: int, form: Form | None, dtype: DType, rows: int = 1) -> Session:
         """The session for logits of up to `rows` rows; it draws from the last."""
         key = device, size, form, dtype, rows
         if key not in self._sessions:
-            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype, rows)
+            graph = (
+                graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype, rows)
+            )
             self._sessions[key] = Session.of(graph, device)
         self._sessions.move_to_end(key)
         while len(self._sessions) > SESSIONS_MAX:
@@ -155,7 +155,10 @@ class Sampler:
             session = self._sessions.find(
                 self._session.device, self._vocabulary, self.form, logits.dtype, ROWS_MAX
             )
-            self._of_rows = session, BorrowedStates(session.executable, self._states, session.executable.states)
+            self._of_rows = (
+                session,
+                BorrowedStates(session.executable, self._states, session.executable.states),
+            )
         session, states = self._of_rows
         width = logits.shape[-1]
         rows = [

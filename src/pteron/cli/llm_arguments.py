@@ -45,6 +45,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
     add_digits(options)
+    add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
     options.adapter()
 
@@ -61,6 +62,15 @@ def add_digits(options: Options) -> None:
         "int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 decimals "
         "(default: $PTERON_DIGITS, or 3)",
         int,
+    )
+
+
+def add_speculate(options: Options) -> None:
+    options.add(
+        "--speculate",
+        "lookup|MODEL",
+        "speculative decoding: propose tokens found in the text itself (lookup), or those of a smaller model "
+        "with the same tokenizer; the text stays the same",
     )
 
 
@@ -83,7 +93,12 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     from pteron.llm import LLM
 
     located = find_model(given_model(arguments))
-    settings = {"data": arguments.data, "device": arguments.adapter, "digits": arguments.digits}
+    settings = {
+        "data": arguments.data,
+        "device": arguments.adapter,
+        "digits": arguments.digits,
+        "speculate": arguments.speculate,
+    }
     with show_progress(f"loading {located.name}"):
         llm = LLM(located.path, arguments.tokenizer, **settings)
     with llm:
@@ -141,10 +156,13 @@ def print_statistics(llm: LLM) -> None:
     statistics = llm.statistics
     read = statistics.prompt_tokens - statistics.reused_tokens
     reused = f" ({statistics.reused_tokens} reused from the cache)" if statistics.reused_tokens else ""
+    proposed = statistics.proposed_tokens
+    accepted = f", {statistics.accepted_tokens} of {proposed} proposed accepted" if proposed else ""
     memory = sum(llm.model.method.gpu_bytes.values())
     print_note(
         f"prompt: {counted(read, 'token')} at {statistics.prompt_rate:,.0f} tokens/s{reused}; "
-        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s; "
+        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s"
+        f"{accepted}; "
         f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
 

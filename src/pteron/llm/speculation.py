@@ -24,7 +24,7 @@ LOOKUP = "lookup"  # the name of prompt lookup, beside names of draft models
 NGRAMS = (4, 3, 2)  # lengths of the suffix that is looked up, longest first
 RATE, RATE_WEIGHT = 0.6, 2.0  # acceptance rate that is assumed first, and its weight in proposals
 DECAY = 0.9  # of counts, at each verification
-ROW_COST = 0.1  # assumed cost of a further row, in steps, until it is measured
+ROW_COST = 0.2  # assumed cost of a further row, in steps, until it is measured
 MISS_STEPS = (4, 8, 16)  # plain steps after each miss: no proposal
 LOSS_STEPS, LOSS_STEPS_MAX = 16, 256  # plain steps after a verification that does not pay; they double
 

@@ -124,12 +124,14 @@ def open_served(
     *,
     data: Sequence[str] = (),
     device: str | None = None,
+    speculate: str | None = None,
     **settings: int | None,
 ) -> LLM | Embedder:
     """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes. For an
     unsupported kind, the error says why it is not a language model."""
     try:
-        return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
+        llm = LLM(path, tokenizer, data=data, device=device, speculate=speculate, **settings)
+        return llm_or_embedder(llm)
     except UnsupportedError as error:
         try:
             return Encoder(path, tokenizer, data=data, device=device)

@@ -34,6 +34,7 @@ class SamplerSessions:
     def __init__(self) -> None:
         # By vocabulary and form; draws from peaks have no form, and a number of blocks instead.
         self._sessions: OrderedDict[_Key, Session] = OrderedDict()
+        self.last_rows: RowDraws | None = None  # whose numbers are on the GPU
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -53,6 +54,27 @@ class SamplerSessions:
 
     def clear(self) -> None:
         self._sessions.clear()
+        self.last_rows = None
+
+
+class RowDraws:
+    """The draws of one sampler from each row of logits, in one buffer. A draw from row r takes the logits up
+    to that row."""
+
+    def __init__(self, session: Session, states: States, logits: View) -> None:
+        self.buffer = logits.buffer
+        self.replays: list[Replay] = []  # of rows 0, 1, …
+        self._logits = logits
+        self._session = session
+        self._states = BorrowedStates(session.executable, states, session.executable.states)
+
+    def first(self, count: int, numbers: Sequence[int]) -> list[Replay]:
+        """The draws from the first rows."""
+        for row in range(len(self.replays), count):
+            shape = (row + 1, self._logits.shape[-1])
+            rows = View(self.buffer, 0, shape, self._logits.dtype, self._logits.storage)
+            self.replays.append(self._session.bind_inputs((rows, *numbers), self._states, {}))
+        return self.replays[:count]
 
 
 class Sampler:
@@ -75,18 +97,19 @@ class Sampler:
         self.sampling = sampling
         self.form = form = Form.of(sampling, vocabulary, masked=masked)
         self._vocabulary = vocabulary
+        self._key = device, vocabulary, form, dtype
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
         self._sessions = SamplerSessions() if sessions is None else sessions
         with device.lock:
-            self._session = self._sessions.find(device, vocabulary, form, dtype)
+            self._session = self._sessions.find(*self._key)
             self._states = self._session.states()
             if biases is not None:
                 device.write(self._states[State(graphs.BIAS)], biases)
         self._kept: View | None = None
         self._steps: int | None = 0  # counted on the GPU; None: unknown
         self._of_peaks: dict[int, tuple[Session, States]] = {}  # by number of blocks
-        self._of_rows: tuple[Session, States] | None = None
+        self._rows: RowDraws | None = None
 
     @property
     def token(self) -> View:
@@ -151,20 +174,12 @@ class Sampler:
         """The commands that draw the tokens of `count` steps, from the first rows of logits [rows,
         vocabulary]. They must be submitted next."""
         self._count(step)
-        if self._of_rows is None:
-            session = self._sessions.find(
-                self._session.device, self._vocabulary, self.form, logits.dtype, ROWS_MAX
-            )
-            self._of_rows = (
-                session,
-                BorrowedStates(session.executable, self._states, session.executable.states),
-            )
-        session, states = self._of_rows
-        width = logits.shape[-1]
-        rows = [
-            View(logits.buffer, 0, (row + 1, width), logits.dtype, logits.storage) for row in range(count)
-        ]
-        return [session.bind_inputs((row, *self._numbers), states, {}) for row in rows]
+        if self._rows is None or self._rows.buffer is not logits.buffer:
+            self._rows = RowDraws(self._sessions.find(*self._key, ROWS_MAX), self._states, logits)
+        if self._sessions.last_rows is not self._rows:  # another sampler's numbers are on the GPU
+            self._rows.replays.clear()
+            self._sessions.last_rows = self._rows
+        return [*self._rows.first(count, self._numbers)]
 
     def graph(self, logits: View) -> Graph:
         """The graph that `replay` runs for a row of logits."""
@@ -232,7 +247,7 @@ class Sampler:
             if self._kept:
                 self._session.device.free(self._kept.buffer)
                 self._kept = None
-            for _, states in (*self._of_peaks.values(), *((self._of_rows,) if self._of_rows else ())):
+            for _, states in self._of_peaks.values():
                 states.close()
 
 

@@ -31,6 +31,7 @@ class Options:
     data: tuple[str, ...] = ()
     device: str | None = None
     digits: int | None = None
+    speculate: str | None = None
     sequences: int = SEQUENCES_MAX
     cache_bytes: int | None = None
     queue: int = WAITING_MAX  # requests that wait for a replica; further ones get status 429

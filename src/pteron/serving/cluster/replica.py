@@ -35,6 +35,7 @@ class Replica:
             digits=options.digits,
             sequences=options.sequences,
             cache_bytes=options.cache_bytes,
+            speculate=options.speculate,
         )
         if isinstance(self._model, LLM):
             self._engine = Engine(self._model, running=options.sequences, waiting=options.queue)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
+from checkpoints import NAMES, Golden
 from engine_fixtures import at_once, same
 from llm_fixtures import MODELS, B
 
+import pteron
 from pteron import Device, InputError, UnsupportedError
 from pteron.dtypes import DType, Storage
-from pteron.gpu import Copy, submit
+from pteron.gpu import Command, submit
 from pteron.host.tensors import View
 from pteron.llm import LLM, LanguageModel, Piece, Sampler, Sampling
 from pteron.llm import speculation as speculation_module
+from pteron.llm.build.options import Options
+from pteron.llm.export import read_checkpoint
 from pteron.llm.model import Pace
 from pteron.llm.speculation import LOSS_STEPS, MISS_STEPS, Lookup, Speculation, Speculator
 from pteron.llm.verifier import ROWS, Verifier
+from pteron.runtime.outputs import Outputs
 from pteron.serving import Engine, Request
 
 TINY = MODELS / "tiny_llama_q4.pte"
@@ -259,31 +265,65 @@ def test_state_that_cannot_be_rewound_is_refused(device: Device, monkeypatch: py
         LLM(TINY, ByteTokenizer(), device=device, speculate="lookup")
 
 
+# Verification --------------------------------------------------------------------------------------
+
+
+def verified(model: LanguageModel, tokens: list[int]) -> np.ndarray:
+    """The logits of each of the tokens, which follow those that the model has read."""
+    verifier, found = Verifier(model), list[View]()
+
+    def keep(outputs: Outputs) -> list[Command]:
+        found.extend(each for each in outputs if isinstance(each, View))
+        return []
+
+    with model.device.lock:
+        verifier.submit(model, tokens, keep)
+        (view,) = found
+        data = model.device.read(view.buffer, view.nbytes)
+    verifier.close()
+    return np.frombuffer(data, view.storage.numpy).reshape(-1, model.vocabulary)[: len(tokens)]
+
+
 @pytest.mark.parametrize("name", ["q4_full", "q4_static", "8da4w", "q4_fp16"])
 def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None:
-    """Verification of programs with all logits, of one token per call, and of other element types."""
-    with LLM(MODELS / f"tiny_llama_{name}.pte", ByteTokenizer(), device=device) as llm:
-        model, prompt = llm.model, [1, 40, 41, 42]
-        tokens = [int(model.prefill(prompt).argmax())]
-        for _ in range(8):
-            tokens.append(int(model.decode_one_token(tokens[-1]).argmax()))
-        verifier, sampler = Verifier(model), model.sampler(Sampling())
-        for count in (2, 3, 8):
-            model.rewind_to(len(prompt), model.claim())
-            readback = device.readback(sampler.drawn_bytes)
-            copy = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
-            with device.lock:
-                number = verifier.submit(
-                    model,
-                    tokens[:count],
-                    lambda outputs, count=count, copy=copy: [*sampler.draw_rows(outputs[0], 0, count), copy],
-                )
-                readback.begin()
-                data = readback.peek(0, sampler.drawn_bytes, number)
-                readback.release()
-            assert [sampler.read(data, row).token for row in range(count)] == tokens[1 : count + 1]
-        verifier.close()
-        sampler.close()
+    """Programs with all logits, of one token per call, and of other element types."""
+    with pteron.load(MODELS / f"tiny_llama_{name}.pte", device=device) as program:
+        model, prompt = LanguageModel(program), [1, 40, 41, 42]
+        model.prefill(prompt)
+        tokens = [7, 300, 12, 44, 9]
+        expected = np.stack([model.decode_one_token(token) for token in tokens])
+        model.rewind_to(len(prompt), model.claim())
+        found = verified(model, tokens)
+        assert np.abs(found - expected).max() <= 5e-2 * np.abs(expected).max()
+        assert (found.argmax(1) == expected.argmax(1)).all()
+        assert (model.position, model.tokens) == (len(prompt) + 5, prompt + tokens)
+
+
+@pytest.mark.long(every=15)
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_have_the_logits_of_hugging_face(device: Device, name: str, tmp_path: Path) -> None:
+    """Every family, with logits of the last token only: windows, experts, latent attention, learned positions."""
+    golden = Golden.load(name)
+    options = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64)
+    read_checkpoint(golden.write_folder(tmp_path)).program(options).write(tmp_path / "model.pte")
+    with pteron.load(tmp_path / "model.pte", device=device) as program:
+        model = LanguageModel(program)
+        model.prefill(golden.prompt[:24])
+        found = verified(model, golden.prompt[24:37])
+        assert np.abs(found - golden.logits[24:37]).max() <= 1e-5 * np.abs(golden.logits).max()
+
+
+def test_eight_bit_programs(device: Device, tmp_path: Path) -> None:
+    """Programs that are built by default."""
+    golden = Golden.load("llama")
+    options = Options("8w", embedding_bits=None, max_seq_len=16, max_context_len=64)
+    read_checkpoint(golden.write_folder(tmp_path)).program(options).write(tmp_path / "model.pte")
+    with pteron.load(tmp_path / "model.pte", device=device) as program:
+        model, prompt = LanguageModel(program), golden.prompt
+        model.prefill(prompt[:24])
+        expected = np.stack([model.decode_one_token(token) for token in prompt[24:30]])
+        model.rewind_to(24, model.claim())
+        assert np.abs(verified(model, prompt[24:30]) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 # Proposals and when they pay -----------------------------------------------------------------------

@@ -6,7 +6,8 @@ be copied to another sequence, saved and restored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -128,9 +129,11 @@ class CachedSequence:
         after the position are never read."""
         return True
 
-    def write_ahead(self, tokens: Sequence[int]) -> None:
-        """Record tokens that are submitted immediately after this call; `rewind_to` may drop some of them."""
+    @contextmanager
+    def writing(self, tokens: Sequence[int]) -> Generator[None, None, None]:
+        """Record tokens that are submitted within; `rewind_to` may drop some of them later."""
         self._before_write()
+        yield
         self._advance(tokens)
 
     def rewind_to(self, position: int, user: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
-from pteron.errors import InputError, OutOfMemory
+from pteron.errors import InputError, OutOfMemory, PteronError
 from pteron.gpu import Buffer, Copy, Replay, WordIncrements
 from pteron.host.tensors import View
 from pteron.llm.model import LanguageModel
@@ -198,7 +198,11 @@ class Speculation:
             self._pause(step)
             return
         self.started = perf_counter()
-        self.proposal = self._proposer.propose(drawn, min(rows - 1, room))
+        try:
+            self.proposal = self._proposer.propose(drawn, min(rows - 1, room))
+        except PteronError:  # of the draft model: the request continues without it
+            self.until = step + room + 1
+            return
         if not self.proposal:
             self.until = step + MISS_STEPS[min(self._misses, len(MISS_STEPS) - 1)]
             self._misses += 1

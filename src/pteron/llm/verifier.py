@@ -24,7 +24,7 @@ ROWS = (2, 4, 8, ROWS_MAX)  # numbers of rows that have a plan; fewer tokens are
 
 
 class Verifier:
-    """Runs up to ROWS_MAX tokens of any sequence of a model. Memory is allocated at the first use."""
+    """Runs up to ROWS_MAX tokens of any sequence of a model."""
 
     def __init__(self, model: LanguageModel) -> None:
         name = model.program.file.name
@@ -36,26 +36,25 @@ class Verifier:
             raise UnsupportedError(f"{name} cannot speculate: its steps pass through the host")
         (graph,) = model.program.graphs(model.method.name)
         try:
-            self._graph, self._caches = consecutive_rows(graph, ROWS_MAX)
+            rows, self._caches = consecutive_rows(graph, ROWS_MAX)
         except UnsupportedError as error:
             raise UnsupportedError(f"{name} cannot speculate: {error}") from None
-        self._target = model.delegate.executable.target
         self._device = model.device
-        self._session: Session | None = None
+        compiled = Compiled(prepare(rows), model.delegate.executable.target)
+        self._session = Session(compiled.executable, self._device, Counters(), compiled)
         self._states: WeakKeyDictionary[LanguageModel, BorrowedStates] = WeakKeyDictionary()
 
     def submit(self, sequence: LanguageModel, tokens: list[int], then: OutputCommands) -> int:
         """Submit tokens from the sequence's position on, then the commands that `then` makes from their
         logits. Returns the submission's number. The caller holds the device lock."""
-        session, states = self._bound(sequence)
         count, position = len(tokens), sequence.position
         rows = self.rows_for(count)
         ids, places = np.zeros((1, rows), np.int32), np.full((rows, 2), -1, np.int32)
         ids[0, :count] = tokens
         places[:count] = [(position + row, 0) for row in range(count)]
-        sequence.write_ahead(tokens)
-        session.counters.calls += 1
-        return session.submit((ids, places, position + count), states, then)
+        self._session.counters.calls += 1
+        with sequence.writing(tokens):
+            return self._session.submit((ids, places, position + count), self._states_of(sequence), then)
 
     @staticmethod
     def rows_for(count: int) -> int:
@@ -66,19 +65,15 @@ class Verifier:
         with self._device.lock:
             for states in self._states.values():
                 states.close()
-            if self._session is not None:
-                self._session.close()
+            self._session.close()
 
-    def _bound(self, sequence: LanguageModel) -> tuple[Session, BorrowedStates]:
-        """The session, and its states over the KV cache of a sequence."""
+    def _states_of(self, sequence: LanguageModel) -> BorrowedStates:
+        """The session's states over the KV cache of a sequence."""
         assert sequence.delegate is not None
-        if self._session is None:
-            compiled = Compiled(prepare(self._graph), self._target)
-            self._session = Session(compiled.executable, self._device, Counters(), compiled)
         lender, states = sequence.delegate.states, self._states.get(sequence)
         if states is None or states.lender is not lender:  # its cache may have moved
             if states is not None:
                 states.close()
             states = BorrowedStates(self._session.executable, lender, self._caches)
             self._states[sequence] = states
-        return self._session, states
+        return states

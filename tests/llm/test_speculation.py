@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from pteron.llm import speculation as speculation_module
 from pteron.llm.build.options import Options
 from pteron.llm.export import read_checkpoint
 from pteron.llm.model import Pace
-from pteron.llm.speculation import LOSS_STEPS, MISS_STEPS, Lookup, Speculation, Speculator
+from pteron.llm.speculation import LOSS_STEPS, LOSS_STEPS_MAX, MISS_STEPS, Lookup, Speculation, Speculator
 from pteron.llm.verifier import ROWS, Verifier
 from pteron.runtime.outputs import Outputs
 from pteron.serving import Engine, Request
@@ -199,7 +200,7 @@ def test_speculation_is_off_for_a_request(plain: LLM, speculating: LLM) -> None:
 def test_several_requests(plain: LLM, speculating: LLM, batched: bool) -> None:
     """Requests that speculate and requests that do not run at once, each as alone."""
     expected = right(plain, 7)
-    sampled = {"temperature": 0.9, "seed": 3, "frequency_penalty": 0.5}
+    sampled: dict[str, Any] = {"temperature": 0.9, "seed": 3, "frequency_penalty": 0.5}
     others = [generated(plain, B), generated(plain, B, **sampled)]
     requests = [
         Request(tuple(A), COUNT, stop_ids=frozenset()),
@@ -259,10 +260,10 @@ def test_other_tokenizers_are_refused(device: Device) -> None:
 # Refusals ------------------------------------------------------------------------------------------
 
 
-def test_state_that_cannot_be_rewound_is_refused(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LanguageModel, "can_rewind", False)
+def test_state_that_cannot_be_rewound_is_refused(plain: LLM) -> None:
+    recurrent: Any = SimpleNamespace(can_rewind=False, program=plain.program)
     with pytest.raises(UnsupportedError, match="cannot speculate: its state cannot be rewound"):
-        LLM(TINY, ByteTokenizer(), device=device, speculate="lookup")
+        Verifier(recurrent)
 
 
 # Verification --------------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None
 @pytest.mark.long(every=15)
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_have_the_logits_of_hugging_face(device: Device, name: str, tmp_path: Path) -> None:
-    """Every family, with logits of the last token only: windows, experts, latent attention, learned positions."""
+    """Every family, as programs with logits of the last token only."""
     golden = Golden.load(name)
     options = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64)
     read_checkpoint(golden.write_folder(tmp_path)).program(options).write(tmp_path / "model.pte")
@@ -374,7 +375,7 @@ def test_a_batch_of_many_leaves_less_to_gain(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_proposals_stop_where_they_lose(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain steps in between double until a trial is accepted."""
-    speculation = speculation_of(monkeypatch, dict.fromkeys(ROWS, 20.0))
+    speculation = speculation_of(monkeypatch, {rows: 0.9 * rows for rows in ROWS})
     pauses, step = [], 0
     for _ in range(4):
         speculation.propose(range(step), 100, 0)
@@ -385,6 +386,19 @@ def test_proposals_stop_where_they_lose(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(speculation.proposal) == ROWS[1] - 1
         speculation.take(0)
     assert pauses == [LOSS_STEPS, 2 * LOSS_STEPS, 4 * LOSS_STEPS, 8 * LOSS_STEPS]
+    speculation.speculator.seconds = dict.fromkeys(ROWS, 1.0)
+    speculation.propose(range(step + 500), 100, 0)  # cheap now, but its rate is low: a pause, then a trial
+    step = speculation.until
+    speculation.propose(range(step), 100, 0)
+    speculation.take(3)
+    speculation.propose(range(step + 4), 100, 0)
+    assert speculation.proposal
+
+
+def test_a_verification_as_slow_as_its_steps_is_hardly_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    speculation = speculation_of(monkeypatch, {rows: 1.5 * rows for rows in ROWS})
+    speculation.propose([], 100, 0)
+    assert speculation.until == LOSS_STEPS_MAX
 
 
 def test_misses_let_plain_steps_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,8 @@ class Draft:
         self._model = model = self._lease.model
         self._prompt = list(prompt)
         self._vocabulary = vocabulary
-        plain = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        self._sampler = model.sampler(replace(sampling, **plain, logit_bias=(), top_logprobs=0))
+        plain = replace(sampling, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
+        self._sampler = model.sampler(replace(plain, logit_bias=(), top_logprobs=0))
 
     def propose(self, drawn: Sequence[int], most: int) -> list[int]:
         tokens, model = [*self._prompt, *drawn], self._model
@@ -228,8 +228,12 @@ class Speculation:
             self._loss_steps = LOSS_STEPS
 
     def _pause(self, step: int) -> None:
-        self.until = step + self._loss_steps
+        """Plan plain steps, then a trial that outweighs earlier verifications. The trial is late if not even
+        full acceptance would pay, as on CPUs."""
+        can_pay = any(self.speculator.cost(rows) < rows for rows in ROWS)
+        self.until = step + (self._loss_steps if can_pay else LOSS_STEPS_MAX)
         self._loss_steps = min(2 * self._loss_steps, LOSS_STEPS_MAX)
+        self._accepted, self._tried = RATE_WEIGHT * self._accepted / self._tried, RATE_WEIGHT
         self._is_trial = True
 
     def close(self) -> None:

@@ -141,8 +141,8 @@ class TextModel:
             return Speculator(self.model)
         draft = with_
         if not isinstance(draft, TextModel):
-            limits = {"sequences": self.pool.sequences_max}
-            draft = self._draft = TextModel(draft, device=self.model.device, **limits)
+            sequences = self.pool.sequences_max
+            draft = self._draft = TextModel(draft, device=self.model.device, sequences=sequences)
         check_same_tokens(self.tokenizer, draft.tokenizer)
         if not draft.model.is_resident or not draft.model.can_rewind:
             raise UnsupportedError(

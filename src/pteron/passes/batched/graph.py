@@ -54,7 +54,7 @@ def consecutive_rows(graph: Graph, rows: int) -> tuple[Graph, tuple[int, ...]]:
         builder = _builder(graph, rows, caches, slots=1)
         tokens = builder.give_rows(ids, 1)
         inputs = (tokens, builder.places, builder.context)
-        return _finish(builder, "in consecutive rows", inputs), tuple(caches)
+        return _finish(builder, "in consecutive rows", inputs), tuple(builder.caches)
     except NotBatchableError as error:
         raise UnsupportedError(f"{graph.name} cannot run in rows: {error}") from None
 

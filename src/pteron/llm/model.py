@@ -142,9 +142,7 @@ class LanguageModel(CachedSequence):
         def sample(
             inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None
         ) -> list[Command]:
-            logits = outputs[0]
-            assert isinstance(logits, View)
-            return [draw(logits.last_row(), inputs[0], growing)]
+            return [draw(last_row(outputs), inputs[0], growing)]
 
         given = (token, np.array([self.position], np.int64))
         submission, count = self.delegate.repeat(given, {1: 1}, most, sample, then, self.timer)
@@ -171,6 +169,13 @@ class LanguageModel(CachedSequence):
     def _logits(self) -> TensorPort | None:
         output = self.delegate.executable.outputs[0] if self.delegate else None
         return output if isinstance(output, TensorPort) else None
+
+
+def last_row(outputs: Outputs) -> View:
+    """The logits after the last token of a call."""
+    logits = outputs[0]
+    assert isinstance(logits, View)
+    return logits.last_row()
 
 
 def _context(program: Program) -> int:

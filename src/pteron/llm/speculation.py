@@ -15,7 +15,7 @@ from typing import Protocol
 from pteron.errors import InputError, OutOfMemory, PteronError
 from pteron.gpu import Buffer, Copy, Replay, WordIncrements
 from pteron.host.tensors import View
-from pteron.llm.model import LanguageModel
+from pteron.llm.model import LanguageModel, last_row
 from pteron.llm.sampling import Sampling
 from pteron.llm.sequence_pool import SequencePool
 from pteron.llm.verifier import ROWS, Verifier
@@ -108,7 +108,7 @@ class Draft:
             model.submit(chunk)
         readback = device.readback(sampler.drawn_bytes)
         copy = Copy(sampler.drawn, readback.staging, sampler.drawn_bytes)
-        number = model.submit(last, lambda outputs: [*sampler.commands(_last_row(outputs[0]), step), copy])
+        number = model.submit(last, lambda outputs: [*sampler.commands(last_row(outputs), step), copy])
         done = 1
         while done < count:
             first = step + done
@@ -124,11 +124,6 @@ class Draft:
         data = readback.peek(0, sampler.drawn_bytes, number)
         readback.release()
         return [sampler.read(data, step + index).token for index in range(count)]
-
-
-def _last_row(logits: object) -> View:
-    assert isinstance(logits, View)
-    return logits.last_row()
 
 
 class Speculator:
@@ -183,6 +178,7 @@ class Speculation:
         self._misses = 0  # in a row
         self._loss_steps = LOSS_STEPS
         self._is_trial = False  # a pause is over: measure the acceptance rate again
+        self._is_begun = False  # a proposal was verified
 
     def propose(self, drawn: Sequence[int], room: int, others: int) -> None:
         """Make a proposal of at most `room` tokens, or plan plain steps. `others` is the number of further
@@ -195,7 +191,7 @@ class Speculation:
             return
         rows = ROWS[1] if self._is_trial else self.best_rows(others)
         if rows == 1:
-            self._pause(step)
+            self._pause(step, others)
             return
         self.started = perf_counter()
         try:
@@ -209,11 +205,15 @@ class Speculation:
 
     def best_rows(self, others: int = 0) -> int:
         """The rows of a verification that give the most tokens per time; 1: plain steps give more."""
-        rate = self._accepted / self._tried
-        tokens = {rows: sum(rate**index for index in range(rows)) for rows in ROWS}
-        rates = {rows: (others + tokens[rows]) / (bool(others) + self.speculator.cost(rows)) for rows in ROWS}
-        best = max(ROWS, key=rates.__getitem__)
-        return best if rates[best] > others + 1 else 1
+        gains = {rows: self._gain(rows, self._accepted / self._tried, others) for rows in ROWS}
+        best = max(ROWS, key=gains.__getitem__)
+        return best if gains[best] > 1 else 1
+
+    def _gain(self, rows: int, acceptance: float, others: int) -> float:
+        """Tokens per time beside plain steps. If there are others, a verification takes a step of its own."""
+        tokens = sum(acceptance**index for index in range(rows))
+        steps = self.speculator.cost(rows) + bool(others)
+        return (others + tokens) / (others + 1) / steps
 
     def take(self, accepted: int) -> None:
         """Note how many proposed tokens were accepted; the proposal is used up."""
@@ -227,10 +227,16 @@ class Speculation:
         if self.best_rows() > 1:
             self._loss_steps = LOSS_STEPS
 
-    def _pause(self, step: int) -> None:
+    def note_seconds(self, rows: int, seconds: float) -> None:
+        """Note the time of a verification; before the first of a request, a draft model reads the prompt."""
+        if self._is_begun:
+            self.speculator.note_seconds(rows, seconds)
+        self._is_begun = True
+
+    def _pause(self, step: int, others: int) -> None:
         """Plan plain steps, then a trial that outweighs earlier verifications. The trial is late if not even
-        full acceptance would pay, as on CPUs."""
-        can_pay = any(self.speculator.cost(rows) < rows for rows in ROWS)
+        full acceptance would pay."""
+        can_pay = any(self._gain(rows, 1.0, others) > 1 for rows in ROWS)
         self.until = step + (self._loss_steps if can_pay else LOSS_STEPS_MAX)
         self._loss_steps = min(2 * self._loss_steps, LOSS_STEPS_MAX)
         self._accepted, self._tried = RATE_WEIGHT * self._accepted / self._tried, RATE_WEIGHT

@@ -23,7 +23,7 @@ from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.model import LanguageModel
+from pteron.llm.model import LanguageModel, last_row
 from pteron.llm.sampling import Drawn
 from pteron.llm.text_model import TextModel
 from pteron.runtime.outputs import Outputs
@@ -94,7 +94,7 @@ class SingleStepper(Stepper):
 
         def submit(copy: Copy) -> tuple[int, int]:
             commands, step = request.sampler.commands, request.step
-            return request.model.submit(chunk, lambda outputs: [*commands(_last_row(outputs), step), copy]), 1
+            return request.model.submit(chunk, lambda outputs: [*commands(last_row(outputs), step), copy]), 1
 
         return self._submit_draws(request, submit, is_step=False)
 
@@ -154,13 +154,13 @@ class SingleStepper(Stepper):
             readback.release()
             return [request.accept([sampler.read(data, first + row) for row in range(count)])]
 
-        note = partial(speculation.speculator.note_seconds, verifier.rows_for(count))
+        note = partial(speculation.note_seconds, verifier.rows_for(count))
         return Submission((request,), 1, read, readback.is_ready, speculation.started, note)
 
     def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> Submission:
         """Submit tokens and keep a copy of their logits, so that other submissions may precede the draw."""
         keep = request.sampler.keep
-        submission = self._submit_chunk(request, tokens, lambda outputs: [keep(_last_row(outputs))])
+        submission = self._submit_chunk(request, tokens, lambda outputs: [keep(last_row(outputs))])
         request.is_kept = True
         return submission
 
@@ -200,13 +200,6 @@ class SingleStepper(Stepper):
             return [[sampler.read(data, step) for step in range(first, first + count)]]
 
         return Submission((request,), count if is_step else 0, read, readback.is_ready)
-
-
-def _last_row(outputs: Outputs) -> View:
-    """The logits after the last token of a call."""
-    logits = outputs[0]
-    assert isinstance(logits, View)
-    return logits.last_row()
 
 
 class HostStepper(Stepper):

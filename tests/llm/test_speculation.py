@@ -285,6 +285,7 @@ def verified(model: LanguageModel, tokens: list[int]) -> np.ndarray:
     return np.frombuffer(data, view.storage.numpy).reshape(-1, model.vocabulary)[: len(tokens)]
 
 
+@pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("name", ["q4_full", "q4_static", "8da4w", "q4_fp16"])
 def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None:
     """Programs with all logits, of one token per call, and of other element types."""

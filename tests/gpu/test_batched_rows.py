@@ -119,13 +119,6 @@ def test_long_contexts_are_split(anywhere: Target) -> None:
     )
 
 
-def test_more_rows_than_slots_are_refused() -> None:
-    given = (*heads_of(3, 2, 2, 8), *caches(2, 8, 2))
-    places = tensor(values=PLACES[:3], dtype="i32")
-    rest = (places, 5, None, *NO_OPTIONS, None)
-    refuse_op(ATTEND, *given, *rest, match="no more rows than slots", out=[(1, 3, 2, 8)])
-
-
 def test_more_keys_than_a_cache_has_are_refused() -> None:
     given = (*heads_of(3, 2, 2, 8), *caches(2, 8))
     places = tensor(values=PLACES[:3], dtype="i32")

@@ -171,3 +171,13 @@ def test_the_model_s_own_sampling_is_greedy_where_nothing_is_said(folder: Path) 
         assert llm.sampling == Sampling()
         with pytest.raises(InputError, match="--overflow truncate"):
             llm.generate([1] * 300)
+
+
+def test_speculation(generate: Callable[..., tuple[str, str]]) -> None:
+    """By prompt lookup and with a draft model: the same text."""
+    prompt = ("--prompt", "Tom and Tim. Tom and Tim. Tom and")
+    expected, _ = generate(*prompt, tokens=12)
+    for value in ("lookup", "stories15m"):
+        text, notes = generate(*prompt, "--speculate", value, tokens=12)
+        assert text == expected
+        assert re.search(r"tokens/s, \d+ of \d+ proposed accepted; ", notes)

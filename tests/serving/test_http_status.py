@@ -94,6 +94,7 @@ def test_metrics_count(server: Running) -> None:
     assert grown("pteron_http_request_seconds_count{route=/v1/completions}") == 4
     assert after["pteron_requests_running{}"] == after["pteron_requests_waiting{}"] == 0
     assert after["pteron_cache_bytes{}"] > 0
+    assert after["pteron_speculation_proposed_tokens_total{}"] == 0
 
 
 def test_names_and_aliases(stories: LLM) -> None:

@@ -46,6 +46,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
     add_cache(options)
     add_digits(options)
+    add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
     options.adapter()
 
@@ -76,6 +77,15 @@ def add_digits(options: Options) -> None:
     )
 
 
+def add_speculate(options: Options) -> None:
+    options.add(
+        "--speculate",
+        "lookup|MODEL",
+        "speculative decoding: propose tokens found in the text itself (lookup), or those of a smaller model "
+        "with the same tokenizer; the text stays the same",
+    )
+
+
 def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
     from pteron.llm import Grammar
     from pteron.llm.arguments import existing
@@ -95,7 +105,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     from pteron.llm import LLM
 
     located = find_model(given_model(arguments))
-    names = ("data", "digits", "context", "cache")
+    names = ("data", "digits", "context", "cache", "speculate")
     settings = {"device": arguments.adapter, **{name: getattr(arguments, name) for name in names}}
     with show_progress(f"loading {located.name}"):
         llm = LLM(located.path, arguments.tokenizer, **settings)
@@ -154,10 +164,13 @@ def print_statistics(llm: LLM) -> None:
     statistics = llm.statistics
     read = statistics.prompt_tokens - statistics.reused_tokens
     reused = f" ({statistics.reused_tokens} reused from the cache)" if statistics.reused_tokens else ""
+    proposed = statistics.proposed_tokens
+    accepted = f", {statistics.accepted_tokens} of {proposed} proposed accepted" if proposed else ""
     memory = sum(llm.model.method.gpu_bytes.values())
     print_note(
         f"prompt: {counted(read, 'token')} at {statistics.prompt_rate:,.0f} tokens/s{reused}; "
-        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s; "
+        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s"
+        f"{accepted}; "
         f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pteron.cli.arguments import Options, add_examples, number, positive
-from pteron.cli.llm_arguments import add_cache, add_digits, add_model_files
+from pteron.cli.llm_arguments import add_cache, add_digits, add_model_files, add_speculate
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note
@@ -97,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.flag("--log-prompts", "log prompts and answers too")
     options.flag("--quiet", "no log")
     add_digits(options)
+    add_speculate(options)
     options.adapter()
     add_examples(
         parser,
@@ -127,8 +128,7 @@ def command(arguments: argparse.Namespace) -> int:
     if not keys and not _is_local(arguments.host):
         print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")
     if arguments.ray:
-        # Names are looked up on each machine: paths in its cache may differ.
-        named = str(Path(given).resolve()) if Path(given).exists() else given
+        named = _whole_path(given)
         _serve_ray(arguments, named, name, _app_options(keys, arguments))
         return 0
     with (
@@ -181,6 +181,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             cache_bytes=arguments.cache_bytes,
             context=arguments.context,
             cache=arguments.cache,
+            speculate=arguments.speculate,
         )
     if isinstance(model, LLM):
         with model, Engine(model, waiting=arguments.queue) as engine:
@@ -194,6 +195,11 @@ def _open_log(arguments: argparse.Namespace) -> AbstractContextManager[TextIO | 
     if arguments.quiet or arguments.log is None:
         return nullcontext(None if arguments.quiet else sys.stderr)
     return Path(arguments.log).open("a", encoding="utf-8")
+
+
+def _whole_path(model: str) -> str:
+    """A name, or a path from the root. Names are looked up on each machine: paths in its cache may differ."""
+    return str(Path(model).resolve()) if Path(model).exists() else model
 
 
 def _is_local(host: str) -> bool:
@@ -236,6 +242,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         digits=arguments.digits,
         context=arguments.context,
         cache=arguments.cache,
+        speculate=arguments.speculate and _whole_path(arguments.speculate),
         queue=arguments.queue,
         logs_prompts=arguments.log_prompts,
         is_quiet=arguments.quiet,

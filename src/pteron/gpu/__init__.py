@@ -5,7 +5,7 @@ from pteron.gpu.batch_slots import SLOT_ALIGNMENT, SequenceSlots, SlotStates
 from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Command, Copy, Replay
 from pteron.gpu.device import Device
-from pteron.gpu.memory import Arena, States, Weights, check_room, check_room_for_states
+from pteron.gpu.memory import Arena, BorrowedStates, States, Weights, check_room, check_room_for_states
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording, WordIncrements
 from pteron.gpu.submit import Commands, record, submit, submit_early
@@ -15,6 +15,7 @@ __all__ = [
     "SLOT_ALIGNMENT",
     "AdapterInfo",
     "Arena",
+    "BorrowedStates",
     "Buffer",
     "Command",
     "Commands",

@@ -225,6 +225,38 @@ class States:
         self._buffers = {}
 
 
+class BorrowedStates(States):
+    """States of another session's sequence, for a graph that has states of the same ids and sizes. States
+    that `ids` does not name have buffers of their own."""
+
+    def __init__(self, executable: Executable, lender: States, ids: Iterable[int]) -> None:
+        self.lender = lender
+        self._borrowed = frozenset(ids)
+        super().__init__(lender._device, executable)
+
+    def _make(self) -> None:
+        for id, spec in self._specs.items():
+            if id not in self._borrowed:
+                self._create(id, spec)
+                continue
+            self._buffers[id] = self.lender._buffers[id]
+            if id in self.lender._starts:
+                self._starts[id] = self.lender._starts[id]
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed or self.lender.is_closed
+
+    def check_open(self) -> None:
+        super().check_open()
+        self.lender.check_open()
+
+    def close(self) -> None:
+        for id in self._borrowed:
+            self._buffers.pop(id, None)
+        super().close()
+
+
 class Arena:
     """Memory of a running call: the slots that tensors share over time, and scratch memory."""
 

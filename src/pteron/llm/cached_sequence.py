@@ -6,7 +6,8 @@ be copied to another sequence, saved and restored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -121,6 +122,27 @@ class CachedSequence:
         """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
         self._before_write()
         self.position += count
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether the sequence can return to an earlier token and continue differently: rows of a KV cache
+        after the position are never read."""
+        return True
+
+    @contextmanager
+    def writing(self, tokens: Sequence[int]) -> Generator[None, None, None]:
+        """Record tokens that are submitted within; `rewind_to` may drop some of them later."""
+        self._before_write()
+        yield
+        self._advance(tokens)
+
+    def rewind_to(self, position: int, user: object) -> None:
+        """Return to an earlier position, as if later tokens had not run. Does nothing if another user has
+        claimed the sequence."""
+        with self.device.lock:
+            if self._user is user:
+                self.position = min(self.position, position)
+                del self.tokens[position:]
 
     def check_room(self, count: int) -> None:
         """Raise if `count` more tokens exceed the context."""

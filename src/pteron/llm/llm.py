@@ -39,6 +39,8 @@ class LLM(TextModel):
     `path` is a program (.pte), a folder made by `pteron export llm`, or a model name as in `pteron generate
     --model`. `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's
     folder. `digits=2` decodes models with 4-bit weights a little faster and less exactly (see `pteron.load`).
+    `speculate="lookup"`, or the name of a smaller model with the same tokenizer, proposes tokens, and one
+    step of the model verifies them: the same text in fewer steps (docs/language-models.md).
     The attribute `sampling` has the settings that the model's authors recommend (generation_config.json), or
     greedy if they recommend none: `llm.generate(prompt, sampling=llm.sampling)`.
 
@@ -79,6 +81,7 @@ class LLM(TextModel):
             grammar=None        a `Grammar` that the text follows, and ends with; `max_new_tokens` may cut the
                                 text off before that
             resident=None       whether tokens are fed to the next step on the GPU; None: if the program can
+            speculate=True      use the model's speculative decoding, if it has any
 
         The fields of `Sampling` are options too, and override those of `sampling`:
         `temperature=0.7, top_p=0.9, seed=1`.
@@ -123,7 +126,8 @@ class LLM(TextModel):
         `next`, and releases it when it ends or is closed."""
         lease, job = self.pool.lease(request.ids), Job(request)
         try:
-            running = RunningRequest.begin(job, lease, self.tokenizer, frozenset(self.eos_ids))
+            stop_ids = frozenset(self.eos_ids)
+            running = RunningRequest.begin(job, lease, self.tokenizer, stop_ids, self.speculator)
         except BaseException:
             lease.close()
             raise

@@ -154,9 +154,7 @@ class LanguageModel(CachedSequence):
         def sample(
             inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None
         ) -> list[Command]:
-            logits = outputs[0]
-            assert isinstance(logits, View)
-            return [draw(logits.last_row(), inputs[0], growing)]
+            return [draw(last_row(outputs), inputs[0], growing)]
 
         given = (token, np.array([self.position], np.int64))
         submission, count = self.delegate.repeat(given, {1: 1}, most, sample, then, self.timer)
@@ -183,6 +181,13 @@ class LanguageModel(CachedSequence):
     def _logits(self) -> TensorPort | None:
         output = self.delegate.executable.outputs[0] if self.delegate else None
         return output if isinstance(output, TensorPort) else None
+
+
+def last_row(outputs: Outputs) -> View:
+    """The logits after the last token of a call."""
+    logits = outputs[0]
+    assert isinstance(logits, View)
+    return logits.last_row()
 
 
 def _context(program: Program) -> int:
@@ -215,9 +220,12 @@ class Pace:
     model share one Pace, so only its first generation adapts it."""
 
     steps: int = 1
+    seconds: float = 0.0  # of a step: a moving average; 0: not known yet
 
     def update(self, count: int, seconds: float) -> None:
         """Adapt to a submission of `count` steps that took `seconds`."""
+        each = seconds / count
+        self.seconds += 0.2 * (each - self.seconds) if self.seconds else each
         fitting = int(count * SECONDS_MAX / max(seconds, 1e-9))
         more = self.steps + max(1, self.steps // 2)
         self.steps = max(1, min(more, STEPS_MAX, fitting))

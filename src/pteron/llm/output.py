@@ -28,6 +28,8 @@ class Statistics:
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     stalls: int = 0
+    proposed_tokens: int = 0  # by speculative decoding
+    accepted_tokens: int = 0  # of the proposed ones
     # "stop": a stop id, a stop string or a complete grammar; "length": max_new_tokens; "context": it is full.
     # Answers of an engine have more: `Answer.finish_reason`.
     finish_reason: str = ""

@@ -31,6 +31,7 @@ class Request:
     A string in `stop` or a token in `stop_ids` (None: the model's own) ends the output and is not part of it.
     The output follows `grammar`, if given. After `seconds`, counted from `Engine.submit`, the answer ends
     with the tokens generated so far. `resident` is the option of `LLM.generate`; an engine accepts only None.
+    With `speculate=False` the request does not use the model's speculative decoding.
     `dropped_tokens` is the number of prompt tokens that were truncated to fit the context.
     """
 
@@ -43,6 +44,7 @@ class Request:
     seconds: float | None = None
     resident: bool | None = None
     dropped_tokens: int = 0
+    speculate: bool = True
 
     def __post_init__(self) -> None:
         count = integer("max_new_tokens", self.max_new_tokens)
@@ -94,6 +96,7 @@ class GenerateOptions(SamplingOptions, total=False):
     overflow: Overflow
     grammar: Grammar | None
     resident: bool | None
+    speculate: bool
 
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
@@ -112,6 +115,7 @@ def text_request(
     overflow: Overflow = "error",
     grammar: Grammar | None = None,
     resident: bool | None = None,
+    speculate: bool = True,
     **sampling_options: object,
 ) -> Request:
     """A request to continue a text, or token ids."""
@@ -128,6 +132,7 @@ def text_request(
         grammar,
         resident=resident,
         dropped_tokens=len(ids) - len(fitted),
+        speculate=speculate,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-from pteron.errors import FormatError, InputError
+from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Device
 from pteron.llm.arguments import path_of
 from pteron.llm.cache_options import CacheOptions, CacheType
@@ -22,7 +22,8 @@ from pteron.llm.output import Statistics
 from pteron.llm.sampling import Sampling
 from pteron.llm.saved_sequence import layout_of, read_saved, write_saved
 from pteron.llm.sequence_pool import SequencePool
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.speculation import LOOKUP, Speculator
+from pteron.llm.tokenizer import Tokenizer, check_same_tokens
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.runtime import load
 
@@ -44,6 +45,7 @@ class TextModel:
         cache_bytes: int | None = None,
         context: int | None = None,
         cache: CacheType | None = None,
+        speculate: str | os.PathLike[str] | TextModel | None = None,
     ) -> None:
         options = CacheOptions(context, cache)
         path = locate_model(path)
@@ -59,6 +61,14 @@ class TextModel:
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
+        self.speculator: Speculator | None = None
+        self._draft: TextModel | None = None  # a draft model that this object has loaded
+        if speculate is not None:
+            try:
+                self.speculator = self._speculate(speculate)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def sequence_bytes(self) -> int:
@@ -129,6 +139,23 @@ class TextModel:
         same.__dict__.update(self.__dict__)
         return same
 
+    def _speculate(self, with_: str | os.PathLike[str] | TextModel) -> Speculator:
+        """Speculative decoding by prompt lookup ("lookup"), or with a draft model: one that is loaded, or its
+        name."""
+        if with_ == LOOKUP:
+            return Speculator(self.model)
+        draft = with_
+        if not isinstance(draft, TextModel):
+            sequences = self.pool.sequences_max
+            draft = self._draft = TextModel(draft, device=self.model.device, sequences=sequences)
+        check_same_tokens(self.tokenizer, draft.tokenizer)
+        if not draft.model.is_resident or not draft.model.can_rewind:
+            raise UnsupportedError(
+                f"{draft.program.file.name} cannot be a draft model: its steps pass through the host, or its "
+                "state cannot be rewound"
+            )
+        return Speculator(self.model, draft.pool)
+
     def save(self, path: str | os.PathLike[str], prompt: str | Sequence[int] | None = None) -> int:
         """Write the KV cache of one sequence to a file: the longest cached prefix of `prompt` or, without a
         prompt, all tokens of the sequence that was used last. Returns the number of tokens.
@@ -155,6 +182,10 @@ class TextModel:
 
     def close(self) -> None:
         """Free the GPU memory. Open generations end with an error."""
+        if self.speculator:
+            self.speculator.close()
+        if self._draft:
+            self._draft.close()
         self.pool.close()
         self.model.sampler_sessions.clear()
         self.program.close()

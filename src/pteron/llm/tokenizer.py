@@ -117,3 +117,18 @@ class TextDecoder:
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return rest
+
+
+def check_same_tokens(a: Tokenizer, b: Tokenizer) -> None:
+    """Raise if two tokenizers have different tokens."""
+    if a is b:
+        return
+    size = a.vocab_size
+    if size != b.vocab_size:
+        raise InputError(f"the draft model's tokenizer has {b.vocab_size} tokens, not {size} as the model's")
+    other = next((token for token in range(size) if a.token_bytes(token) != b.token_bytes(token)), None)
+    if other is not None:
+        raise InputError(
+            f"the draft model's tokenizer differs from the model's: token {other} is "
+            f"{b.token_text(other)!r}, not {a.token_text(other)!r}"
+        )

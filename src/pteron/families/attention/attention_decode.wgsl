@@ -7,8 +7,8 @@
 //! use softcap
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS * UNROLL) * (1 + VALUE_QUADS + UNROLL * (6 + max(QUADS, VALUE_QUADS) + QUADS + VALUE_QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * VALUE_QUADS + ceil(VALUE_WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
-//! extent v: (max(CACHES, ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_WIDTH
+//! extent k: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent v: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_WIDTH
 //! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to

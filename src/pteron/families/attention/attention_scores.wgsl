@@ -5,7 +5,7 @@
 //! use softcap
 //! loops: WIDTH
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent scores: slots * keys

@@ -6,8 +6,8 @@
 //! use softcap
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(VALUE_WIDTH, LANES) * (LANES + 1) + 2 * LANES
 //! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
-//! extent v: (max(CACHES, ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_WIDTH
+//! extent k: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
+//! extent v: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_WIDTH
 //! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (VALUE_WIDTH + 4)

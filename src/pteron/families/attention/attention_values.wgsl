@@ -7,7 +7,7 @@
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
 //! extent sinks: key_heads * heads_per_key
-//! extent v: (max(CACHES, ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent v: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
 // out = softmax(scores) · v, NaN if a query sees no key. One invocation computes four elements of four queries

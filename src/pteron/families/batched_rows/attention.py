@@ -65,8 +65,7 @@ class RowCaches(NamedTuple):
         require(self.keys.dtype is values.dtype, "caches must have one element type", self.keys, values)
         places = self.places
         require(places.rank == 2 and places.shape[1] == 2, "places are [rows, 2]", places)
-        slots, _, heads, width = self.keys.shape
-        require(places.shape[0] <= slots, "there are no more rows than slots", places, self.keys)
+        heads, width = self.keys.shape[2:]
         fits = rows.rank >= 2 and rows.shape[-1] == width and rows.shape[-2] % heads == 0
         fits = fits and rows.numel == places.shape[0] * rows.shape[-2] * width
         require(fits, "rows are heads of the caches' width, one row for each place", rows, self.keys, places)

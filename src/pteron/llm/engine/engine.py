@@ -78,7 +78,7 @@ class Engine:
     @property
     def load(self) -> Load:
         """The current load, and totals since the start."""
-        totals, pool = self.scheduler.totals, self.llm.pool
+        totals, pool, speculator = self.scheduler.totals, self.llm.pool, self.llm.speculator
         return Load(
             running=len(self.scheduler.running),
             waiting=len(self.queue) + len(self.scheduler.prefix_waits),
@@ -92,6 +92,8 @@ class Engine:
             new_tokens=totals.new_tokens,
             cancelled=totals.cancelled,
             failed=totals.failed,
+            proposed_tokens=speculator.proposed if speculator else 0,
+            accepted_tokens=speculator.accepted if speculator else 0,
         )
 
     @property

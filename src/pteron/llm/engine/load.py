@@ -27,6 +27,8 @@ class Load:
     new_tokens: int
     cancelled: int
     failed: int
+    proposed_tokens: int = 0  # by speculative decoding
+    accepted_tokens: int = 0  # of the proposed ones
 
 
 class Totals:

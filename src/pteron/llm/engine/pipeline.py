@@ -62,8 +62,12 @@ class Pipeline:
             for request in submission.requests:
                 request.in_flight -= 1
         before, self._arrived = self._arrived, perf_counter()
-        if submission.steps and not has_masks and before is not None:
-            self.pace.update(submission.steps, self._arrived - before)
+        if before is not None:
+            seconds = self._arrived - max(before, submission.started)
+            if submission.note_seconds:
+                submission.note_seconds(seconds)
+            elif submission.steps and not has_masks:
+                self.pace.update(submission.steps, seconds)
         return arrived
 
     def idle(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import PteronError
+from pteron.llm.cached_sequence import shared_length
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.grammar import Matcher
@@ -18,6 +19,7 @@ from pteron.llm.model import LanguageModel
 from pteron.llm.output import Piece, StopStrings
 from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
+from pteron.llm.speculation import Speculation, Speculator
 from pteron.llm.tokenizer import Tokenizer
 
 
@@ -60,6 +62,7 @@ class RunningRequest:
         self.is_kept = False  # the model has read the last token, and the sampler keeps its logits
         self.host_logits: npt.NDArray[np.float32] | None = None  # of a HostStepper, kept for the next mask
         self.is_in_batch = False  # its last token was drawn by a batch
+        self.speculation: Speculation | None = None
         self._is_short = room < wanted
         self._stop_ids, self._stop_strings = stop_ids, StopStrings(job.request.stop)
         self._text = tokenizer.stream() if tokenizer else None
@@ -67,7 +70,14 @@ class RunningRequest:
         self._started = perf_counter()
 
     @classmethod
-    def begin(cls, job: Job, lease: Lease, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> RunningRequest:
+    def begin(
+        cls,
+        job: Job,
+        lease: Lease,
+        tokenizer: Tokenizer,
+        eos_ids: frozenset[int],
+        speculator: Speculator | None = None,
+    ) -> RunningRequest:
         """Start a request on a leased sequence, after the part of its prompt that the KV cache holds."""
         request, model, ids = job.request, lease.model, job.request.ids
         reused = job.statistics.reused_tokens = model.resume(ids, lease.user)
@@ -82,6 +92,8 @@ class RunningRequest:
             job, model, lease.user, sampler, prompt, len(ids), wanted, room, matcher, tokenizer, stop_ids
         )
         made._lease = lease
+        if speculator and request.speculate and request.resident is not False and matcher is None:
+            made.speculation = speculator.begin(ids, request.sampling)
         return made
 
     @property
@@ -96,8 +108,43 @@ class RunningRequest:
 
     @property
     def can_step(self) -> bool:
-        """Whether another draw can be submitted; with a grammar, once the next mask is known."""
+        """Whether another draw can be submitted; with a grammar, once the next mask is known. Speculation
+        continues from tokens that are read back."""
+        if self.speculation and self.speculation.until <= self.step != len(self.drawn):
+            return False
         return self.step < self.count and (self.matcher is None or bool(self.mask and self.mask.is_done))
+
+    @property
+    def steps_left(self) -> int:
+        """The most steps of the next submission."""
+        end = min(self.count, self.speculation.until) if self.speculation else self.count
+        return end - self.step
+
+    def propose(self, others: int = 0) -> bool:
+        """Whether the next step verifies proposed tokens. `others` is the number of further requests in the
+        batch that the request would step with."""
+        speculation = self.speculation
+        if speculation is None or not self.drawn or self.step != len(self.drawn):
+            return False
+        if not speculation.proposal:
+            speculation.propose(self.drawn, self.count - self.step - 1, others)
+        return bool(speculation.proposal)
+
+    def accept(self, drawn: list[Drawn]) -> list[Drawn]:
+        """The draws of a verification that continue the text: those that equal the proposal, and the next."""
+        assert self.speculation is not None
+        proposal, statistics = self.speculation.proposal, self.job.statistics
+        accepted = shared_length([each.token for each in drawn], proposal)
+        first = self.step - 1
+        self.speculation.take(accepted)
+        statistics.proposed_tokens += len(proposal)
+        statistics.accepted_tokens += accepted
+        self.step = first + accepted + 1
+        kept = drawn[: accepted + 1]
+        self.model.rewind_to(self.start + first + accepted, self.user)
+        if accepted < len(proposal):  # draws that were not accepted are not counted
+            self.sampler.remember(self.job.request.ids, [*self.drawn, *(each.token for each in kept)])
+        return kept
 
     def take_mask(self) -> npt.NDArray[np.uint32]:
         """Use the mask for the next draw; raises the error if computing it failed."""
@@ -154,6 +201,9 @@ class RunningRequest:
         if self.mask:
             self.mask.is_wanted = False
         with suppress(PteronError):  # the device may be lost
+            if self.speculation:
+                self.speculation.close()
+                self.model.rewind_to(self.start + max(0, len(self.drawn) - 1), self.user)
             self.model.rewind(self.user)
         if self._lease:
             self._lease.close()

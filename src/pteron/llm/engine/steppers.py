@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from time import monotonic
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic, perf_counter
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
-from pteron.gpu import Buffer, Copy, Replay, WordIncrements
+from pteron.gpu import Buffer, Command, Copy, Replay, WordIncrements
 from pteron.gpu import submit as submit_commands
 from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.model import LanguageModel
+from pteron.llm.model import LanguageModel, last_row
 from pteron.llm.sampling import Drawn
 from pteron.llm.text_model import TextModel
 from pteron.runtime.outputs import Outputs
@@ -41,6 +42,8 @@ class Submission:
     steps: int
     read: Callable[[], Sequence[list[Drawn]]]  # waits; the tokens of each request, or () if none were drawn
     is_done: Callable[[], bool] = lambda: True
+    started: float = field(default_factory=perf_counter)
+    note_seconds: Callable[[float], None] | None = None  # takes its time on the GPU; None: for the Pace
 
     def is_ready(self) -> bool:
         """Whether `wait` returns at once, as far as is known."""
@@ -91,7 +94,7 @@ class SingleStepper(Stepper):
 
         def submit(copy: Copy) -> tuple[int, int]:
             commands, step = request.sampler.commands, request.step
-            return request.model.submit(chunk, lambda outputs: [*commands(_last_row(outputs), step), copy]), 1
+            return request.model.submit(chunk, lambda outputs: [*commands(last_row(outputs), step), copy]), 1
 
         return self._submit_draws(request, submit, is_step=False)
 
@@ -103,8 +106,10 @@ class SingleStepper(Stepper):
 
     def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
         """Submit steps from the last drawn token on, or from the one at `token`."""
+        if request.propose():
+            return self._verify(request)
         model, sampler, step = request.model, request.sampler, request.step
-        most = min(most, request.count - step)
+        most = min(most, request.steps_left)
         if request.matcher:
             sampler.allow(request.take_mask())
             most = 1
@@ -123,10 +128,39 @@ class SingleStepper(Stepper):
     def prefill_ahead(self, request: RunningRequest) -> None:
         self._prefill_and_keep(request, request.drawn[-1:])
 
+    def _verify(self, request: RunningRequest) -> Submission:
+        """Submit the last token and the proposed ones as rows of one step, and a draw from each row. The
+        draws up to the first that differs from the proposal are the next tokens."""
+        speculation, model, sampler = request.speculation, request.model, request.sampler
+        assert speculation is not None
+        verifier, tokens = speculation.speculator.verifier, [request.drawn[-1], *speculation.proposal]
+        device, size, count, first = model.device, sampler.drawn_bytes, len(tokens), request.step
+
+        def draw(outputs: Outputs) -> list[Command]:
+            logits = outputs[0]
+            assert isinstance(logits, View)
+            return [*sampler.draw_rows(logits, first, count), Copy(sampler.drawn, readback.staging, size)]
+
+        with device.lock:
+            model.check_user(request.user)
+            readback = device.readback(size)
+            number = verifier.submit(model, tokens, draw)
+            sampler.set_step(first + count)
+            readback.begin()
+        request.step += 1  # at least
+
+        def read() -> list[list[Drawn]]:
+            data = readback.peek(0, size, number)
+            readback.release()
+            return [request.accept([sampler.read(data, first + row) for row in range(count)])]
+
+        note = partial(speculation.note_seconds, verifier.rows_for(count))
+        return Submission((request,), 1, read, readback.is_ready, speculation.started, note)
+
     def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> Submission:
         """Submit tokens and keep a copy of their logits, so that other submissions may precede the draw."""
         keep = request.sampler.keep
-        submission = self._submit_chunk(request, tokens, lambda outputs: [keep(_last_row(outputs))])
+        submission = self._submit_chunk(request, tokens, lambda outputs: [keep(last_row(outputs))])
         request.is_kept = True
         return submission
 
@@ -166,13 +200,6 @@ class SingleStepper(Stepper):
             return [[sampler.read(data, step) for step in range(first, first + count)]]
 
         return Submission((request,), count if is_step else 0, read, readback.is_ready)
-
-
-def _last_row(outputs: Outputs) -> View:
-    """The logits after the last token of a call."""
-    logits = outputs[0]
-    assert isinstance(logits, View)
-    return logits.last_row()
 
 
 class HostStepper(Stepper):
@@ -233,7 +260,8 @@ class BatchedStepper(Stepper):
 
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         ready = [request for request in requests if request.can_step]
-        free = tuple(request for request in ready if not request.matcher and self._can_join(request))
+        joining = [request for request in ready if not request.matcher and self._can_join(request)]
+        free = tuple(request for request in joining if not request.propose(len(joining) - 1))
         masked, is_complete = self._gather(requests)
         delayed = () if is_complete else masked
         parts = [part for part in (free, masked) if len(part) > 1 and part is not delayed]
@@ -256,7 +284,7 @@ class BatchedStepper(Stepper):
     def step(self, part: Part, most: int) -> Submission:
         if len(part) == 1:
             return self._step_single(part[0], most)
-        count = min(most, *(request.count - request.step for request in part))
+        count = min(most, *(request.steps_left for request in part))
         if part[0].matcher:
             count = 1
         with self._batched.device.lock:

@@ -13,6 +13,7 @@ from pteron.llm.sampling.settings import TOPS_MAX, Sampling
 
 REACH = 50.0  # as in lib/sample.wgsl
 RING = 16  # draws that a sequence keeps on the GPU
+ROWS_MAX = RING  # tokens of a sequence that are drawn from the rows of one call
 DIVISORS = (2.0**-100, 2.0**100)  # range of temperatures and penalties: draws do not change beyond it
 AMOUNTS = (-1e30, 1e30)  # range of penalties that are subtracted from logits
 

@@ -17,11 +17,11 @@ LOGITS, STEPS, SEEN, BIAS, MASK, TOKEN, DRAWN, RESULTS, GROWING, WORDS, PEAKS, S
 NUMBERS = range(20, 29)  # in the order of form.numbers
 
 
-def sampler_graph(vocabulary: int, form: Form, dtype: DType) -> Graph:
-    """The draw of one sequence. Inputs: the logits and the numbers of the settings. States: token counts,
-    biases, mask, draws, and the words that grow with each step. A state that the form does not need has one
-    word."""
-    logits = Tensor(LOGITS, dtype, (1, vocabulary))
+def sampler_graph(vocabulary: int, form: Form, dtype: DType, rows: int = 1) -> Graph:
+    """The draw of one sequence, from the last of up to `rows` rows. Inputs: the logits and the numbers of the
+    settings. States: token counts, biases, mask, draws, and the words that grow with each step. A state that
+    the form does not need has one word."""
+    logits = Tensor(LOGITS, dtype, (rows, vocabulary))
     seed, *others = (SymInt(id) for id in NUMBERS)
     token, drawn = _state(TOKEN, (1, 1)), _state(DRAWN, (form.pairs, 2))
     arguments: tuple[Value, ...] = (

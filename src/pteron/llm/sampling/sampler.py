@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError
-from pteron.gpu import Buffer, Command, Copy, Device, Replay, States, WordIncrements
+from pteron.gpu import BorrowedStates, Buffer, Command, Copy, Device, Replay, States, WordIncrements
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm.sampling import graphs
-from pteron.llm.sampling.form import RING, Drawn, Form, numbers, read_drawn
+from pteron.llm.sampling.form import RING, ROWS_MAX, Drawn, Form, numbers, read_drawn
 from pteron.llm.sampling.settings import BIAS_MAX, Sampling
 from pteron.ops.operand import State
 from pteron.plan import PlanBuffer
@@ -24,7 +24,7 @@ from pteron.runtime.session import Session
 SESSIONS_MAX = 16  # each takes the memory of a few rows of logits
 BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
 SEEN_BEFORE = np.uint32(1 << 31)  # a token of the prompt
-_Key: TypeAlias = tuple[Device, int, Form | None, DType]
+_Key: TypeAlias = tuple[Device, int, Form | None, DType, int]
 
 
 class SamplerSessions:
@@ -34,14 +34,18 @@ class SamplerSessions:
     def __init__(self) -> None:
         # By vocabulary and form; draws from peaks have no form, and a number of blocks instead.
         self._sessions: OrderedDict[_Key, Session] = OrderedDict()
+        self.last_rows: RowDraws | None = None  # whose numbers are on the GPU
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, device: Device, size: int, form: Form | None, dtype: DType) -> Session:
-        key = device, size, form, dtype
+    def find(self, device: Device, size: int, form: Form | None, dtype: DType, rows: int = 1) -> Session:
+        """The session for logits of up to `rows` rows; it draws from the last."""
+        key = device, size, form, dtype, rows
         if key not in self._sessions:
-            graph = graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype)
+            graph = (
+                graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype, rows)
+            )
             self._sessions[key] = Session.of(graph, device)
         self._sessions.move_to_end(key)
         while len(self._sessions) > SESSIONS_MAX:
@@ -50,6 +54,27 @@ class SamplerSessions:
 
     def clear(self) -> None:
         self._sessions.clear()
+        self.last_rows = None
+
+
+class RowDraws:
+    """The draws of one sampler from each row of logits, in one buffer. A draw from row r takes the logits up
+    to that row."""
+
+    def __init__(self, session: Session, states: States, logits: View) -> None:
+        self.buffer = logits.buffer
+        self.replays: list[Replay] = []  # of rows 0, 1, …
+        self._logits = logits
+        self._session = session
+        self._states = BorrowedStates(session.executable, states, session.executable.states)
+
+    def first(self, count: int, numbers: Sequence[int]) -> list[Replay]:
+        """The draws from the first rows."""
+        for row in range(len(self.replays), count):
+            shape = (row + 1, self._logits.shape[-1])
+            rows = View(self.buffer, 0, shape, self._logits.dtype, self._logits.storage)
+            self.replays.append(self._session.bind_inputs((rows, *numbers), self._states, {}))
+        return self.replays[:count]
 
 
 class Sampler:
@@ -72,17 +97,19 @@ class Sampler:
         self.sampling = sampling
         self.form = form = Form.of(sampling, vocabulary, masked=masked)
         self._vocabulary = vocabulary
+        self._key = device, vocabulary, form, dtype
         self._numbers = numbers(sampling)
         biases = _biases(sampling, vocabulary)
         self._sessions = SamplerSessions() if sessions is None else sessions
         with device.lock:
-            self._session = self._sessions.find(device, vocabulary, form, dtype)
+            self._session = self._sessions.find(*self._key)
             self._states = self._session.states()
             if biases is not None:
                 device.write(self._states[State(graphs.BIAS)], biases)
         self._kept: View | None = None
         self._steps: int | None = 0  # counted on the GPU; None: unknown
         self._of_peaks: dict[int, tuple[Session, States]] = {}  # by number of blocks
+        self._rows: RowDraws | None = None
 
     @property
     def token(self) -> View:
@@ -106,13 +133,14 @@ class Sampler:
         """The draw of a step, from the bytes of `drawn`."""
         return read_drawn(drawn, 0, step, self.sampling.top_logprobs)
 
-    def remember(self, tokens: Sequence[int]) -> None:
-        """Start a sequence whose prompt has these tokens, for the repetition penalty."""
+    def remember(self, tokens: Sequence[int], drawn: Sequence[int] = ()) -> None:
+        """Start a sequence whose prompt has these tokens, for the repetition penalty; `drawn` are the tokens
+        drawn since."""
         if not self.form.counts_tokens:
             return
-        seen = np.zeros(self._vocabulary, np.uint32)
+        seen = np.bincount(np.array(drawn, np.int64), minlength=self._vocabulary).astype(np.uint32)
         if self.form.has_repetition_penalty:
-            seen[[token for token in tokens if 0 <= token < self._vocabulary]] = SEEN_BEFORE
+            seen[[token for token in tokens if 0 <= token < self._vocabulary]] |= SEEN_BEFORE
         self._write(graphs.SEEN, seen)
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
@@ -141,6 +169,17 @@ class Sampler:
         """The commands that draw the token of a step from a row of logits. They must be submitted next."""
         self._count(step)
         return self._session.encode((logits, *self._numbers), self._states)
+
+    def draw_rows(self, logits: View, step: int, count: int) -> list[Command]:
+        """The commands that draw the tokens of `count` steps, from the first rows of logits [rows,
+        vocabulary]. They must be submitted next."""
+        self._count(step)
+        if self._rows is None or self._rows.buffer is not logits.buffer:
+            self._rows = RowDraws(self._sessions.find(*self._key, ROWS_MAX), self._states, logits)
+        if self._sessions.last_rows is not self._rows:  # another sampler's numbers are on the GPU
+            self._rows.replays.clear()
+            self._sessions.last_rows = self._rows
+        return [*self._rows.first(count, self._numbers)]
 
     def graph(self, logits: View) -> Graph:
         """The graph that `replay` runs for a row of logits."""

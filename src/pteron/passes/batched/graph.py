@@ -9,6 +9,7 @@ the number of rows; `context` is the number of keys of the longest sequence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pteron.passes.batched.positions
@@ -44,17 +45,43 @@ def batch(graph: Graph, slots: int) -> BatchedGraph:
         raise UnsupportedError(f"{graph.name} cannot be batched: {error}") from None
 
 
+def consecutive_rows(graph: Graph, rows: int) -> tuple[Graph, tuple[int, ...]]:
+    """The graph over up to `rows` consecutive tokens of one sequence, with the logits of each, and the ids of
+    its caches: (tokens [1, rows], places [rows, 2], context) -> logits [rows, vocabulary]. A place is
+    (position, 0), or (-1, -1) for padding."""
+    try:
+        ids, caches = _tokens(graph), _caches(graph)
+        builder = _builder(graph, rows, caches, slots=1)
+        tokens = builder.give_rows(ids, 1)
+        inputs = (tokens, builder.places, builder.context)
+        return _finish(builder, "in consecutive rows", inputs), tuple(builder.caches)
+    except NotBatchableError as error:
+        raise UnsupportedError(f"{graph.name} cannot run in rows: {error}") from None
+
+
 def _batched(graph: Graph, slots: int) -> BatchedGraph:
-    ids = _tokens(graph)
-    builder = BatchedGraphBuilder(graph, slots)
-    caches = _caches(graph)
-    for id, cache in caches.items():
-        builder.caches[id] = builder.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
+    ids, caches = _tokens(graph), _caches(graph)
+    builder = _builder(graph, slots, caches, slots)
     tokens, positions = (builder.zeros(builder.new_id(), DType.I32, (slots,)) for _ in range(2))
     chosen = builder.new(DType.I32, (slots,))
-    builder.context, builder.places = SymInt(builder.new_id()), builder.new(DType.I32, (slots, 2))
     results = ValueList(builder.new_id(), (builder.give_rows(ids, 1), builder.places))
     builder.emit("pteron.locate_rows", chosen, tokens, positions, results)
+    made = _finish(builder, "in rows", (chosen, builder.context))
+    capacity = min(cache.shape_max[1] for cache in caches.values())
+    return BatchedGraph(made, slots, tuple(builder.caches), tokens.id, positions.id, capacity)
+
+
+def _builder(graph: Graph, rows: int, caches: Mapping[int, Tensor], slots: int) -> BatchedGraphBuilder:
+    """A builder of a graph for `rows` rows, with caches of `slots` sequences."""
+    builder = BatchedGraphBuilder(graph, rows)
+    for id, cache in caches.items():
+        builder.caches[id] = builder.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
+    builder.context, builder.places = SymInt(builder.new_id()), builder.new(DType.I32, (rows, 2))
+    return builder
+
+
+def _finish(builder: BatchedGraphBuilder, suffix: str, inputs: tuple[Tensor | SymInt, ...]) -> Graph:
+    graph = builder.graph
     for node in graph.nodes:
         _take(builder, node)
     logits = graph.outputs[0] if graph.outputs else None
@@ -62,9 +89,7 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
         raise NotBatchableError("its first output has no rows")
     output = builder.now(logits)
     assert isinstance(output, Tensor)
-    made = Graph(f"{graph.name} in rows", tuple(builder.nodes), (chosen, builder.context), (output,), True)
-    capacity = min(cache.shape_max[1] for cache in caches.values())
-    return BatchedGraph(made, slots, tuple(builder.caches), tokens.id, positions.id, capacity)
+    return Graph(f"{graph.name} {suffix}", tuple(builder.nodes), inputs, (output,), True)
 
 
 def _take(builder: BatchedGraphBuilder, node: Node) -> None:

@@ -66,7 +66,7 @@ def layer_norm(builder: BatchedGraphBuilder, node: Node) -> None:
 
 
 @rule("aten.linear.default", "et_vk.linear_q4gsw.default", "et_vk.linear_q8ta_q8csw.default")
-@rule("et_vk.linear_dq8ca_q4gsw.default", "aten.mm.default")
+@rule("et_vk.linear_dq8ca_q4gsw.default", "aten.mm.default", "aten._weight_int8pack_mm.default")
 def linear(builder: BatchedGraphBuilder, node: Node) -> None:
     """x, quantisation parameters of its rows, and weights shared by all rows."""
     x, *rest, _ = node.args

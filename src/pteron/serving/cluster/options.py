@@ -32,6 +32,7 @@ class Options:
     data: tuple[str, ...] = ()
     device: str | None = None
     digits: int | None = None
+    speculate: str | None = None
     sequences: int = SEQUENCES_MAX
     cache_bytes: int | None = None
     context: int | None = None

@@ -37,6 +37,7 @@ class Replica:
             cache_bytes=options.cache_bytes,
             context=options.context,
             cache=options.cache,
+            speculate=options.speculate,
         )
         if isinstance(self._model, LLM):
             self._engine = Engine(self._model, running=options.sequences, waiting=options.queue)

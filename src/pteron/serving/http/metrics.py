@@ -29,6 +29,8 @@ _COUNTERS = {
     "prompt_tokens": ("prompt_tokens", "Tokens of prompts"),
     "reused_tokens": ("prompt_tokens_reused", "Tokens of prompts that were reused from a cache"),
     "new_tokens": ("generated_tokens", "Tokens generated"),
+    "proposed_tokens": ("speculation_proposed_tokens", "Tokens proposed by speculative decoding"),
+    "accepted_tokens": ("speculation_accepted_tokens", "Proposed tokens that were accepted"),
     "cancelled": ("requests_cancelled", "Answers that were cancelled"),
     "failed": ("requests_failed", "Answers that ended with an error"),
 }

@@ -1,0 +1,79 @@
+"""Verifier: runs consecutive tokens of a sequence through its model in one step, with the logits of each.
+
+In: the tokens that a sequence may continue with. Out: logits [rows, vocabulary] on the GPU, also of programs
+whose own logits are those of the last token only. The model runs as a batch whose rows are tokens of one
+sequence (passes/batched), over the sequence's own KV cache.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pteron.errors import UnsupportedError
+from pteron.gpu import BorrowedStates
+from pteron.llm.model import LanguageModel
+from pteron.llm.sampling.form import ROWS_MAX
+from pteron.passes import prepare
+from pteron.passes.batched import consecutive_rows
+from pteron.plan import Compiled
+from pteron.runtime.session import Counters, OutputCommands, Session
+
+ROWS = (2, 4, 8, ROWS_MAX)  # numbers of rows that have a plan; fewer tokens are padded
+
+
+class Verifier:
+    """Runs up to ROWS_MAX tokens of any sequence of a model."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        name = model.program.file.name
+        if not model.can_rewind:
+            raise UnsupportedError(
+                f"{name} cannot speculate: its state cannot be rewound to an earlier token"
+            )
+        if model.delegate is None or not model.is_resident:
+            raise UnsupportedError(f"{name} cannot speculate: its steps pass through the host")
+        (graph,) = model.program.graphs(model.method.name)
+        try:
+            rows, self._caches = consecutive_rows(graph, ROWS_MAX)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{name} cannot speculate: {error}") from None
+        self._device = model.device
+        compiled = Compiled(prepare(rows), model.delegate.executable.target)
+        self._session = Session(compiled.executable, self._device, Counters(), compiled)
+        self._states: WeakKeyDictionary[LanguageModel, BorrowedStates] = WeakKeyDictionary()
+
+    def submit(self, sequence: LanguageModel, tokens: list[int], then: OutputCommands) -> int:
+        """Submit tokens from the sequence's position on, then the commands that `then` makes from their
+        logits. Returns the submission's number. The caller holds the device lock."""
+        count, position = len(tokens), sequence.position
+        rows = self.rows_for(count)
+        ids, places = np.zeros((1, rows), np.int32), np.full((rows, 2), -1, np.int32)
+        ids[0, :count] = tokens
+        places[:count] = [(position + row, 0) for row in range(count)]
+        self._session.counters.calls += 1
+        with sequence.writing(tokens):
+            return self._session.submit((ids, places, position + count), self._states_of(sequence), then)
+
+    @staticmethod
+    def rows_for(count: int) -> int:
+        """The rows of the plan for a number of tokens."""
+        return next(size for size in ROWS if size >= count)
+
+    def close(self) -> None:
+        with self._device.lock:
+            for states in self._states.values():
+                states.close()
+            self._session.close()
+
+    def _states_of(self, sequence: LanguageModel) -> BorrowedStates:
+        """The session's states over the KV cache of a sequence."""
+        assert sequence.delegate is not None
+        lender, states = sequence.delegate.states, self._states.get(sequence)
+        if states is None or states.lender is not lender:  # its cache may have moved
+            if states is not None:
+                states.close()
+            states = BorrowedStates(self._session.executable, lender, self._caches)
+            self._states[sequence] = states
+        return states

@@ -53,7 +53,7 @@ class Compiled:
         """The shape of every tensor, by id, for these input shapes."""
         if self._at_maximum is not None and shapes == self.shapes_max and not any(values.values()):
             return self._at_maximum
-        return self.walk(shapes, values).shapes
+        return self.walk(shapes, values, only_shapes=True).shapes
 
     @property
     def shapes_max(self) -> Shapes:
@@ -78,17 +78,28 @@ class Compiled:
         self._at_maximum = walked.shapes
         return walked.finish(), values
 
-    def walk(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+    def walk(self, shapes: Shapes, values: Mapping[int, int], *, only_shapes: bool = False) -> Planning:
         """The calls of a run, planned: with the shapes of all tensors and the dispatches of launches."""
         inputs = zip(self.prepared.graph.inputs, shapes, strict=True)
-        planning = self._planning({value.id: shape for value, shape in inputs if shape is not None}, values)
+        live = {value.id: shape for value, shape in inputs if shape is not None}
+        planning = self._planning(live, values, only_shapes=only_shapes)
         for call in self.prepared.each:
             planning.add(call)
         return planning
 
-    def _planning(self, shapes: Mapping[int, Shape], values: Mapping[int, int]) -> Planning:
+    def _planning(
+        self, shapes: Mapping[int, Shape], values: Mapping[int, int], *, only_shapes: bool = False
+    ) -> Planning:
         known = {**self._folded, **shapes}
-        return Planning(self.prepared, self.target, self.placement, self._elision, known, values)
+        return Planning(
+            self.prepared,
+            self.target,
+            self.placement,
+            self._elision,
+            known,
+            values,
+            only_shapes=only_shapes,
+        )
 
     def _check_claims(self, computed: Mapping[int, Shape]) -> None:
         """Raise if a tensor's maximum exceeds the device although no shape rule computes so large a shape."""

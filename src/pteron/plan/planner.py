@@ -44,12 +44,16 @@ class Planning:
         elision: CopyElision,
         shapes: Mapping[int, Shape],
         values: Mapping[int, int],
+        *,
+        only_shapes: bool = False,
     ) -> None:
-        """A plan whose inputs have these shapes and whose live integers have these values."""
+        """A plan whose inputs have these shapes and whose live integers have these values. With
+        `only_shapes`, operators check their operands, but no dispatch becomes a launch."""
         self.graph = prepared.graph
         self.target = target
         self.placement = placement
         self.elision = elision
+        self.only_shapes = only_shapes
         self.shapes = dict(shapes)
         self.trace = Trace(dict(values))
         self.collector = Collector(target, prepared.joins)
@@ -104,7 +108,7 @@ class Planning:
         source = self.elision.source(call, dispatches) if not copies else None
         if source is not None:
             self.elided[call.writes[0].id] = source
-        else:
+        elif not self.only_shapes:
             is_read = partial(self._is_read_after, call)
             self.collector.add(call.node, [*dispatches, *copies], is_read, call.nodes)
 

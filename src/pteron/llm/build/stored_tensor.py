@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.float32]
-BLOCK_ELEMENTS = 1 << 20  # per block: 4 MB as float32
+BLOCK_ELEMENTS = 1 << 18  # per block: 1 MB as float32, which the allocator reuses without new pages
 
 
 @dataclass(frozen=True)

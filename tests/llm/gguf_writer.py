@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pteron.llm.architectures.experts import chosen_of, count_of
+
 Array = npt.NDArray[np.float32]
 Config = dict[str, Any]
 
@@ -20,9 +22,13 @@ ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "gpt_neox": "gptneox",
+    "gpt_oss": "gpt-oss",
     "hunyuan_v1_dense": "hunyuan-dense",
+    "mixtral": "llama",
     "olmo3": "olmo2",
     "phi": "phi2",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
 }
 # Names of common keys in configurations.
 ALIASES = {
@@ -32,7 +38,7 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
     "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }
-PERMUTED = ("arcee", "granite", "llama", "olmo", "smollm3")  # rotary pairs become neighbours
+PERMUTED = ("arcee", "granite", "granitemoe", "llama", "olmo", "smollm3")  # rotary pairs become neighbours
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
 FLOATS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
@@ -64,9 +70,11 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     wanted = gguf.GGMLQuantizationType[kind]
     for theirs, array in _converted(golden.tensors(), name, config, writer):
-        renamed = theirs if theirs.startswith("rope_") else names.get_name(theirs, (".weight", ".bias"))
+        ends = (".weight", ".bias")
+        renamed = names.get_name(theirs, ends) or names.get_name(theirs.removeprefix("model."), ends)
+        renamed = theirs if theirs.startswith("rope_") else renamed
         assert renamed is not None, theirs
-        if array.ndim == 2 and kind != "F32":
+        if array.ndim > 1 and kind != "F32" and ".ffn_gate_inp" not in renamed:
             writer.add_tensor(renamed, gguf.quantize(array, wanted), raw_dtype=wanted)
         else:
             writer.add_tensor(renamed, np.ascontiguousarray(array, np.float32))
@@ -102,6 +110,9 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
         writer.add_sliding_window(config["sliding_window"])
         if name in ("olmo2", "exaone4"):
             writer.add_sliding_window_pattern([each == "sliding_attention" for each in config["layer_types"]])
+    if count_of(config):
+        writer.add_expert_count(count_of(config))
+        writer.add_expert_used_count(chosen_of(config))
     _write_rope(writer, head_dim, config)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
@@ -150,9 +161,12 @@ def _converted(
         for key in ("alpha_n", "alpha_p", "beta", "eps"):
             found = [tensors.pop(each) for each in sorted(tensors) if each.endswith(f".{key}")]
             getattr(writer, f"add_xielu_{key}")([float(each.flat[0]) for each in found])
-    for stem, group in _per_head(tensors).items():
+    for stem, group in _numbered(tensors).items():
         yield stem, np.stack([tensors.pop(each) for each in group])
     for key, array in tensors.items():
+        if found := _fused_experts(key, array):
+            yield from found.items()
+            continue
         if name in PERMUTED and re.search(r"[qk]_proj\.(weight|bias)$", key):
             count = heads if "q_proj" in key else kv_heads
             array = array.reshape(count, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
@@ -160,6 +174,10 @@ def _converted(
             array = array + 1
         elif name == "gpt2" and key.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
             array = array.T
+        elif key.endswith("shared_expert_gate.weight"):
+            array = array[0]
+        elif key.endswith(".sinks"):
+            key += ".weight"
         elif "query_key_value" in key:
             array = _separated(array, heads, kv_heads)
         yield key.removeprefix("transformer.") if name == "bloom" else key, array
@@ -173,13 +191,32 @@ def _separated(array: Array, heads: int, kv_heads: int) -> Array:
     return np.concatenate([part.reshape(-1, *array.shape[1:]) for part in parts])
 
 
-def _per_head(tensors: dict[str, Array]) -> dict[str, list[str]]:
-    """Norms of heads in tensors of their own, by the name of the stacked one."""
+def _numbered(tensors: dict[str, Array]) -> dict[str, list[str]]:
+    """Norms of heads and matrices of experts in tensors of their own, by the name of the stacked one."""
     found: dict[str, list[str]] = {}
     for key in sorted(tensors):
-        if matched := re.fullmatch(r"(.+_layernorm)\.norms\.\d+(\.weight)", key):
+        if matched := re.fullmatch(r"(.+)(?:(?<=_layernorm)\.norms|(?<=\.experts))\.\d+(\..*)", key):
             found.setdefault(matched[1] + matched[2], []).append(key)
     return found
+
+
+def _fused_experts(key: str, array: Array) -> dict[str, Array]:
+    """Gate, up and down of tensors that hold the experts of Granite ([experts, rows, columns], gate above up)
+    or gpt-oss ([experts, columns, rows], gate and up in turn)."""
+    matched = re.match(
+        r"model\.layers\.(\d+)\..*(input_linear|experts\.gate_up_proj|experts\.down_proj)", key
+    )
+    if matched is None:
+        return {}
+    stem, kind = f"blk.{matched[1]}.ffn", "bias" if key.endswith("bias") else "weight"
+    if matched[2] == "input_linear":
+        gate, up = np.split(array, 2, axis=1)
+    else:
+        array = array.swapaxes(1, 2) if kind == "weight" else array
+        if matched[2].endswith("down_proj"):
+            return {f"{stem}_down_exps.{kind}": array}
+        gate, up = array[:, ::2], array[:, 1::2]
+    return {f"{stem}_gate_exps.{kind}": gate, f"{stem}_up_exps.{kind}": up}
 
 
 def _llama3_factors(config: Config, rope: Config) -> Array:

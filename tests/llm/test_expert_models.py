@@ -1,11 +1,9 @@
-"""Mixtures of experts: quantised programs, batches of sequences, GGUF files. Logits of float programs are
-compared in test_architectures.py."""
+"""Mixtures of experts: quantised programs, batches of sequences, MXFP4. Logits of float programs and GGUF
+files are compared in test_architectures.py."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +13,6 @@ from test_batched import LENGTHS, alone, begin, end, poison
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.llm import LanguageModel
-from pteron.llm.architectures.experts import count_of
-from pteron.llm.architectures.names import place_tensors
-from pteron.llm.architectures.qwen_moe import NAMES
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
@@ -126,86 +121,3 @@ def test_the_number_of_experts_is_checked(tmp_path: Path) -> None:
             FormatError, match=r"of \d experts|router\.weight is .* the configuration requires"
         ):
             read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
-
-
-def write_gguf(golden: Golden, file: Path, architecture: str, normalised: bool | None) -> Path:
-    """A golden of Qwen's names as a GGUF file: the matrices of all experts are one tensor."""
-    import gguf
-
-    config = golden.config
-    writer = gguf.GGUFWriter(str(file), architecture)
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_expert_count(count_of(config))
-    writer.add_expert_used_count(config["num_experts_per_tok"])
-    if normalised is not None:
-        writer.add_expert_weights_norm(normalised)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(["<|end|>", *"abcdefghij", "ab"])
-    writer.add_token_types([3] + [1] * 11)
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(0)
-    for name, array in stacked_tensors(golden).items():
-        writer.add_tensor(name, np.ascontiguousarray(array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
-
-
-STEMS = {
-    "tok_embeddings": "token_embd",
-    "norm": "output_norm",
-    "attention_norm": "attn_norm",
-    "ffn_norm": "ffn_norm",
-    "attention.wq": "attn_q",
-    "attention.wk": "attn_k",
-    "attention.wv": "attn_v",
-    "attention.wo": "attn_output",
-    "attention.q_norm_fn": "attn_q_norm",
-    "attention.k_norm_fn": "attn_k_norm",
-    "feed_forward.router": "ffn_gate_inp",
-    "feed_forward.experts.w1": "ffn_gate_exps",
-    "feed_forward.experts.w2": "ffn_down_exps",
-    "feed_forward.experts.w3": "ffn_up_exps",
-}
-
-
-def stacked_tensors(golden: Golden) -> dict[str, Any]:
-    stored = {name: StoredTensor.of(array) for name, array in golden.tensors().items()}
-    found: dict[str, Any] = {}
-    experts: dict[str, list[Any]] = {}
-    for place, tensor in place_tensors(stored, NAMES, golden.config).items():
-        layer, number = re.search(r"layers\.(\d+)\.", place), re.search(r"experts\.(\d+)\.", place)
-        stem, _, ending = re.sub(r"layers\.\d+\.", "", place).rpartition(".")
-        stem = re.sub(r"experts\.\d+", "experts", stem)
-        prefix = f"blk.{layer[1]}." if layer else ""
-        name = f"{prefix}{STEMS.get(stem, stem)}.{ending}"
-        if number:
-            experts.setdefault(name, []).append((int(number[1]), tensor.read()))
-        else:
-            found[name] = tensor.read()
-    for name, matrices in experts.items():
-        found[name] = np.stack([matrix for _, matrix in sorted(matrices, key=lambda each: each[0])])
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture", "normalised"), [("qwen3_moe", "qwen3moe", None), ("olmoe", "olmoe", False)]
-)
-def test_a_gguf_file_means_the_same(
-    name: str, architecture: str, normalised: bool | None, tmp_path: Path
-) -> None:
-    pytest.importorskip("gguf")
-    golden = Golden.load(name)
-    file = write_gguf(golden, tmp_path / "model.gguf", architecture, normalised)
-    with loaded(read_checkpoint(file), FLOAT, tmp_path) as program:
-        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)

@@ -15,7 +15,9 @@ from pteron.llm.build.stored_tensor import StoredTensor
 
 
 def decoder(config: Config) -> Decoder:
-    full = replace(llama.attention(config), has_sinks=True)
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = {"truncate": False, **rope}  # GGUF files do not state it
+    full = replace(llama.attention(config | {"rope_parameters": rope}), has_sinks=True)
     windowed = replace(full, window=config.get("sliding_window", 128))
     kinds = config.get("layer_types")
     alpha, limit = float(config.get("swiglu_alpha", 1.702)), float(config.get("swiglu_limit", 7.0))

@@ -53,7 +53,8 @@ GGUF: Names = {
     "blk.{}.ffn_gate": "layers.{}.feed_forward.w1",
     "blk.{}.ffn_down": "layers.{}.feed_forward.w2",
     "blk.{}.ffn_up": "layers.{}.feed_forward.w3",
-    # The reader has put these into the configuration.
+    # The reader has put these into the configuration, or they follow from it.
+    "blk.{}.attn_rot_embd": None,
     "rope_freqs": None,
     "rope_factors_long": None,
     "rope_factors_short": None,

@@ -56,10 +56,16 @@ class Golden:
         return folder
 
     def write_gguf(self, file: Path, kind: str = "F32") -> Path:
-        """The same as a GGUF file, with matrices of a quantisation type."""
+        """The same as a GGUF file; matrices in a quantisation type have values of their own."""
         from gguf_writer import write_gguf
 
         return write_gguf(self, file, kind)
+
+    def dequantized(self, kind: str) -> Tensors:
+        """The tensors whose matrices `write_gguf` writes in a quantisation type."""
+        from gguf_blocks import dequantized_values
+
+        return {name: dequantized_values(name, shape, kind) for name, shape in self.shapes.items()}
 
 
 def values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

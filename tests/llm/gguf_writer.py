@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gguf_blocks import blocks, is_quantized
 
 from pteron.llm.architectures.experts import chosen_of, count_of
 
-Array = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]  # float32, or bytes of blocks
 Config = dict[str, Any]
 
 # Hugging Face's model type -> the architecture in GGUF files, where they differ.
@@ -69,13 +70,17 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
     architecture = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     wanted = gguf.GGMLQuantizationType[kind]
-    for theirs, array in _converted(golden.tensors(), name, config, writer):
+    stored = golden.tensors()
+    if kind != "F32":  # bytes of rows can be stacked, split and permuted as their values can
+        shapes = {key: shape for key, shape in golden.shapes.items() if is_quantized(key, shape)}
+        stored |= {key: blocks(key, shape, kind) for key, shape in shapes.items()}
+    for theirs, array in _converted(stored, name, config, writer):
         ends = (".weight", ".bias")
         renamed = names.get_name(theirs, ends) or names.get_name(theirs.removeprefix("model."), ends)
         renamed = theirs if theirs.startswith("rope_") else renamed
         assert renamed is not None, theirs
-        if array.ndim > 1 and kind != "F32" and ".ffn_gate_inp" not in renamed:
-            writer.add_tensor(renamed, gguf.quantize(array, wanted), raw_dtype=wanted)
+        if array.dtype == np.uint8:
+            writer.add_tensor(renamed, np.ascontiguousarray(array), raw_dtype=wanted)
         else:
             writer.add_tensor(renamed, np.ascontiguousarray(array, np.float32))
     writer.write_header_to_file()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,11 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 from families import write_tokenizer
+
+import pteron
+from pteron.llm.build.options import Options
+from pteron.llm.export.checkpoint import Checkpoint
+from pteron.runtime import Program
 
 FOLDER = Path(__file__).parents[1] / "fixtures/llm/architectures"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.npz"))
@@ -77,3 +84,21 @@ def values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         is_norm = re.search(r"norm|\bln_", name) is not None and name.endswith("weight")
         return np.asarray(1 + 0.3 * random if is_norm else 0.2 * random, np.float32)
     return np.asarray(1.2 * random * shape[-1] ** -0.5, np.float32)
+
+
+@contextmanager
+def loaded(checkpoint: Checkpoint, options: Options, folder: Path) -> Iterator[Program]:
+    checkpoint.program(options).write(folder / "model.pte")
+    with pteron.load(folder / "model.pte") as program:
+        yield program
+
+
+def logits(program: Program, ids: list[int], chunks: list[int]) -> npt.NDArray[np.float64]:
+    """The logits of all tokens, [tokens, vocabulary], of calls with these numbers of tokens."""
+    found, position = [], 0
+    for count in chunks:
+        (result,) = program["forward"](np.array([ids[position : position + count]]), np.array([position]))
+        found.append(np.asarray(result, np.float64)[0])
+        position += count
+    assert position == len(ids)
+    return np.concatenate(found)

@@ -53,6 +53,19 @@ FLOATS = {
     "residual_multiplier": "residual_scale",
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
 }
+# Families and settings that llama.cpp does not have, or whose files do not state them; and GGUF files of
+# families that are not read here.
+NOT_IN_GGUF = {
+    *("falcon_rw", "gemma2_scale", "gpt2_options", "gptj", "llama_dynamic", "llama_yarn_mscale", "ministral"),
+    *("mistral", "mistral_window", "opt", "opt_350m", "phi_norms", "qwen2_moe", "qwen2_window"),
+    *("deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "llama4"),
+}
+
+
+def architecture_of(config: Config) -> str:
+    """`general.architecture` in GGUF files."""
+    kind: str = config["model_type"]
+    return ARCHITECTURES.get(kind, kind)
 
 
 def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
@@ -64,7 +77,7 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
         found = next((config[other] for other in others if other in config), None)
         if found is not None:
             config.setdefault(key, found)
-    name: str = ARCHITECTURES.get(config["model_type"]) or config["model_type"]
+    name = architecture_of(config)
     writer = gguf.GGUFWriter(str(file), name)
     _write_metadata(writer, name, config)
     architecture = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from checkpoints import NAMES, Golden
+from checkpoints import NAMES, Golden, loaded, logits
+from gguf_writer import NOT_IN_GGUF
 
 import pteron
 from pteron.errors import FormatError, UnsupportedError
@@ -24,7 +23,6 @@ from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export import export_llm, read_checkpoint
-from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.gguf_file import read_rope
 from pteron.runtime import Program
 
@@ -33,24 +31,6 @@ pytest.importorskip("tokenizers")
 
 FLOAT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64, full_logits=True)
 CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
-
-
-@contextmanager
-def loaded(checkpoint: Checkpoint, options: Options, folder: Path) -> Iterator[Program]:
-    checkpoint.program(options).write(folder / "model.pte")
-    with pteron.load(folder / "model.pte") as program:
-        yield program
-
-
-def logits(program: Program, ids: list[int], chunks: list[int]) -> npt.NDArray[np.float64]:
-    """The logits of all tokens, [tokens, vocabulary], of calls with these numbers of tokens."""
-    found, position = [], 0
-    for count in chunks:
-        (result,) = program["forward"](np.array([ids[position : position + count]]), np.array([position]))
-        found.append(np.asarray(result, np.float64)[0])
-        position += count
-    assert position == len(ids)
-    return np.concatenate(found)
 
 
 def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], tolerance: float) -> None:
@@ -64,15 +44,6 @@ def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
     with loaded(checkpoint, FLOAT, tmp_path) as program:
         for chunks in CHUNKS:
             assert_close(logits(program, golden.prompt, chunks), golden.logits, 1e-5)
-
-
-# Families and settings that llama.cpp does not have, or whose files do not state them; and GGUF files of
-# families that are not read here.
-NOT_IN_GGUF = {
-    *("falcon_rw", "gemma2_scale", "gpt2_options", "gptj", "llama_dynamic", "llama_yarn_mscale", "ministral"),
-    *("mistral", "mistral_window", "opt", "opt_350m", "phi_norms", "qwen2_moe", "qwen2_window"),
-    *("deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "llama4"),
-}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_IN_GGUF))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import Golden
-from test_architectures import CHUNKS, FLOAT, assert_close, loaded, logits
+from checkpoints import Golden, loaded, logits
+from test_architectures import CHUNKS, FLOAT, assert_close
 from test_batched import LENGTHS, alone, begin, end, poison
 
 from pteron.errors import FormatError, UnsupportedError

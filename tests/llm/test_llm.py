@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
 from llm_fixtures import TINY
-from perplexity import perplexity
 
 import pteron
+from pteron import InputError
+from pteron.cli import main
 from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.models import fetch
 from pteron.llm.output import StopStrings
+from pteron.tools.perplexity import measure_perplexity, perplexity
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -29,6 +33,20 @@ def tokens_of(pieces: Iterator[Piece]) -> list[int]:
 
 
 class TestTinyModel:
+    def test_perplexity_of_a_file(self, llm: LLM, tmp_path: Path) -> None:
+        """A text beyond the context is cut into parts; each but the first begins with a known token."""
+        file, size = tmp_path / "text.txt", llm.model.context
+        file.write_text("".join(chr(97 + index * index % 26) for index in range(size + 20)))
+        found, ids = measure_perplexity(llm, file), llm.encode(file.read_text())
+        assert found.tokens == len(ids) - 1 > size
+        parts = [ids[:size], ids[size - 1 :]]
+        losses = [np.log(perplexity(llm.model, part)) * (len(part) - 1) for part in parts]
+        assert found.value == pytest.approx(np.exp(sum(losses) / found.tokens), rel=1e-6)
+        assert found.bits_per_byte == pytest.approx(sum(losses) / np.log(2) / (size + 20), rel=1e-6)
+        file.write_text("")
+        with pytest.raises(InputError, match="has one token"):
+            measure_perplexity(llm, file)
+
     def test_digits_are_the_programs(self) -> None:
         with LLM(TINY, ByteTokenizer(), digits=2) as quick:
             assert quick.program.digits == 2
@@ -119,6 +137,13 @@ class TestStories:
         assert stories.statistics.prompt_tokens == len(golden["prompt_ids"])
         assert [piece.token for piece in pieces] == golden["quantized"]["greedy"][:100]
         assert golden["quantized"]["greedy_text"].startswith("".join(piece.text for piece in pieces))
+
+    def test_perplexity_of_the_command(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "text.txt").write_text("Once upon a time, there was a little girl")
+        assert main(["bench", "stories15m", "--perplexity", str(tmp_path / "text.txt")]) == 0
+        assert re.match(
+            r"perplexity \d\.\d+, 0\.\d+ bits per byte: 10 tokens of text.txt", capsys.readouterr().out
+        )
 
     def test_perplexity_agrees_with_eager(self, stories: LLM, golden: dict[str, Any]) -> None:
         stories.reset()

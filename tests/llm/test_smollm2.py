@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from perplexity import perplexity
 
 from pteron.llm import LLM
 from pteron.llm.export import export_llm
 from pteron.llm.models import fetch
+from pteron.tools.perplexity import perplexity
 
 ROOT = Path(__file__).parents[2]
 

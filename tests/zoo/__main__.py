@@ -29,6 +29,10 @@ WALL_PER_CPU = 10  # a shared machine may be slow
 
 def main() -> int:
     options = _options()
+    if options.llm:
+        from zoo import llm
+
+        return llm.main(options)
     from zoo.table import MODELS  # imports PyTorch
 
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -62,6 +66,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/models", description=__doc__)
+    parser.add_argument("--llm", action="store_true", help="language models, built without PyTorch")
     parser.add_argument("--filter", default="", metavar="REGEX", help="architectures whose name matches")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at a time (default 2)")
     parser.add_argument("--limit", type=int, default=300, metavar="S", help="processor seconds of each (300)")

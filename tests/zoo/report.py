@@ -13,10 +13,12 @@ from zoo.model import Model
 from zoo.result import ERROR_MIN, ERROR_WITHOUT_EAGER, RATIO_MAX, Result
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+LANGUAGE = "## Language models\n"  # the last section
 PACKAGES = ("torch", "executorch", "torchvision", "timm", "transformers")
 INTRODUCTION = """\
 Written by `scripts/models`, which puts architectures with random weights through `pteron.compile`: few
-layers, small images, batch 2 (1 for video). `--help` lists its options.
+layers, small images, batch 2 (1 for video). `--help` lists its options. Programs of language models, which
+are built without PyTorch, have [a section of their own](#language-models).
 """
 LEGEND = """\
 - on the GPU: share of operators in delegates, and the number of delegates.
@@ -29,7 +31,10 @@ LEGEND = """\
 
 
 def write_page(results: Mapping[str, Result], models: Mapping[str, Model]) -> None:
-    PAGE.write_text("\n".join(_page(results, models)) + "\n")
+    """Replace the page, but for the section of language models, which `--llm` writes."""
+    _, heading, section = (PAGE.read_text() if PAGE.exists() else "").partition(LANGUAGE)
+    page = "\n".join(_page(results, models)) + "\n"
+    PAGE.write_text(f"{page}\n{heading}{section}" if heading else page)
 
 
 def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterator[str]:
@@ -38,13 +43,13 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     yield "# Models\n"
     yield INTRODUCTION
     day = datetime.datetime.now(tz=datetime.UTC).date()
-    yield f"{day} · {', '.join(_versions())}\n"
+    yield f"{day} · {', '.join(versions(*PACKAGES))}\n"
     whole = sum(result.is_whole for result in known)
     seconds = median([result.compile_s for result in ran] or [0])
     yield f"{len(known)} architectures: {whole} run as one delegate, all on the GPU; {_outcomes(known)}."
     yield f"Median processor time to compile: {seconds:.0f} s."
-    if len(versions := {result.sources for result in known}) > 1:
-        yield f"Measured with {len(versions)} versions of Pteron; `--rerun all` measures all again."
+    if len(sources := {result.sources for result in known}) > 1:
+        yield f"Measured with {len(sources)} versions of Pteron; `--rerun all` measures all again."
     if len(known) < len(models):
         yield f"{len(models) - len(known)} further architectures of the table have not run."
     yield ""
@@ -61,8 +66,8 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     yield from _left(known)
 
 
-def _versions() -> Iterator[str]:
-    for name in PACKAGES:
+def versions(*packages: str) -> Iterator[str]:
+    for name in packages:
         try:
             yield f"{name} {version(name)}"
         except PackageNotFoundError:

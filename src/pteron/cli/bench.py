@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.repeatable("--context", "N", "tokens in the cache before --decode", count, str(CONTEXT))
     step.add("--tokens", "N", "tokens of one decode sample", positive, 32)
     add_cache_type(step)
+    step.add("--perplexity", "TEXT", "measure how well it predicts a text file, instead of its speed")
     options.add("--runs", "N", "samples of each case", positive, 50)
     options.add("--seconds", "S", "time limit of each case, which may cut its samples", number(0), 10.0)
     options.add("--warmup", "N", "runs before the samples", positive, 5)
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "pteron bench model.pte --dim 1 --dim 8               # a method at two live sizes",
         "pteron bench folder --prompt-tokens 128 --decode     # a language model: prefill and decode",
+        "pteron bench folder --perplexity text.txt            # its quality",
         "pteron bench model.pte --adapter llvmpipe --adapter nvidia",
         "pteron bench model.pte --json old.json               # save the result,",
         "pteron bench model.pte --against old.json            # compare with it later (exit code 1: slower),",
@@ -55,6 +57,8 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.bench import Bench, judge
     from pteron.tools.bench.report import bench_lines, judgement_lines
 
+    if arguments.perplexity:
+        return _measure_perplexity(arguments)
     if arguments.json:
         check_writable(arguments.json)
     old = Bench.read(arguments.against) if arguments.against else None
@@ -76,6 +80,23 @@ def command(arguments: argparse.Namespace) -> int:
         print()
     print_report(judgement_lines(judgement, arguments.tolerance))
     return 1 if judgement.is_worse else 0
+
+
+def _measure_perplexity(arguments: argparse.Namespace) -> int:
+    from pteron.llm.text_model import TextModel
+    from pteron.tools.perplexity import measure_perplexity
+
+    file, program = Path(arguments.perplexity), find_program(arguments)
+    for adapter in arguments.adapter or [None]:
+        with show_progress() as progress, TextModel(program, data=arguments.data, device=adapter) as llm:
+            found = measure_perplexity(llm, file, progress)
+            print_report(
+                [
+                    f"perplexity {found.value:.3f}, {found.bits_per_byte:.3f} bits per byte: {found.tokens} "
+                    f"tokens of {file.name} in {found.seconds:.1f} s on {llm.model.device.adapter}"
+                ]
+            )
+    return 0
 
 
 def live_sizes(text: str) -> list[LiveSize]:

@@ -1,0 +1,124 @@
+"""Language models: tiny checkpoints of every family with random weights, built without quantisation, beside
+`transformers` in float64; from Hugging Face folders and from GGUF files, and GGUF files in each of its types.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from zoo.llm_report import TYPES_NAME, write_section
+from zoo.model import import_torchvision
+
+TOKENS = 60
+# Lengths of calls: of prompts, and of a prompt and one token after the other. Windows are of 8 tokens.
+PREFILL = ((32, 28), (1, 7, 16, 29, 7))
+DECODE = ((5, *(1,) * (TOKENS - 5)),)
+QUANTIZED = ("llama", "qwen3", "gemma2", "phi3", "gpt_neox", "mixtral")
+# Rows of whole blocks of 256 weights.
+WIDE = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64, "query_pre_attn_scalar": 64}
+Record = dict[str, Any]
+
+
+def main(options: argparse.Namespace) -> int:
+    import_torchvision()  # transformers imports it
+    from architecture_goldens import CHECKPOINTS
+    from gguf_blocks import TYPES
+
+    tasks: dict[str, Callable[[], Record]] = {name: partial(measure, name) for name in CHECKPOINTS}
+    tasks |= {f"{TYPES_NAME}{kind}": partial(measure_type, kind) for kind in TYPES}
+    file = options.folder / "llm.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    results = read_records(file)
+    for name, task in tasks.items():
+        if not re.search(options.filter, name) or (name in results and options.rerun != "all"):
+            continue
+        found = {"name": name, **task()}
+        with file.open("a") as lines:
+            lines.write(json.dumps(found) + "\n")
+        print(found, flush=True)
+    results = {name: record for name, record in read_records(file).items() if name in tasks}
+    write_section([results[name] for name in tasks if name in results])
+    errors = [value for record in results.values() for value in record.get("errors", {}).values()]
+    return 0 if max(errors, default=0) <= 1e-5 else 1
+
+
+def read_records(file: Path) -> dict[str, Record]:
+    """The last record of each name."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {record["name"]: record for record in map(json.loads, lines)}
+
+
+def measure(name: str) -> Record:
+    """The errors of a checkpoint, by source and kind of call; or why it is refused."""
+    from architecture_goldens import CHECKPOINTS, make_golden
+    from gguf_writer import NOT_IN_GGUF, architecture_of
+
+    record: Record = {"model_type": CHECKPOINTS[name][0], "errors": {}, "refused": ""}
+    golden = make_golden(name, prompt())
+    with TemporaryDirectory() as folder:
+        errors = record["errors"]
+        try:
+            errors |= errors_of(golden.write_folder(Path(folder)), golden)
+            record["build_s"] = errors.pop("build")
+            if name not in NOT_IN_GGUF:
+                record["architecture"] = architecture_of(golden.config)
+                file = golden.write_gguf(Path(folder) / "model.gguf")
+                found = errors_of(file, golden)
+                errors |= {f"gguf {kind}": found[kind] for kind in ("prefill", "decode")}
+        except Exception as error:
+            record["refused"] = f"{type(error).__name__}: {error}"
+    return record
+
+
+def measure_type(kind: str) -> Record:
+    """The errors of GGUF files with matrices of a type, beside the dequantised weights in float64."""
+    from architecture_goldens import make_golden
+    from gguf_blocks import dequantized_values
+
+    record: Record = {"errors": {}, "eight": {}, "four": {}}
+    for name in QUANTIZED:
+        golden = make_golden(name, prompt(), lambda *each: dequantized_values(*each, kind), **WIDE)
+        with TemporaryDirectory() as folder:
+            file = golden.write_gguf(Path(folder) / "model.gguf", kind)
+            for key, quantize in (("errors", None), ("eight", "8w"), ("four", "4w")):
+                record[key][name] = errors_of(file, golden, quantize)["prefill"]
+    return record
+
+
+def prompt() -> list[int]:
+    return np.random.default_rng(7).integers(0, 32, TOKENS).tolist()
+
+
+def errors_of(source: Path, golden: Any, quantize: str | None = None) -> dict[str, float]:
+    """The largest difference of logits, relative to the largest logit; and processor seconds to build."""
+    from checkpoints import logits
+
+    import pteron
+    from pteron.llm.build.options import Options
+    from pteron.llm.export import read_checkpoint
+
+    options = Options(quantize, embedding_bits=None, max_seq_len=32, max_context_len=64, full_logits=True)
+    found = {}
+    with TemporaryDirectory() as folder:
+        file, started = Path(folder) / "model.pte", time.process_time()
+        read_checkpoint(source).program(options).write(file)
+        found["build"] = time.process_time() - started
+        with pteron.load(file) as program:
+            for kind, cuts in (("prefill", PREFILL), ("decode", DECODE)):
+                differences = []
+                for chunks in cuts:
+                    with program.sequence() as sequence:
+                        differences.append(logits(sequence, golden.prompt, list(chunks)) - golden.logits)
+                error = np.abs(differences).max() / np.abs(golden.logits).max()
+                found[kind] = float(np.nan_to_num(error, nan=np.inf))
+    return found

@@ -23,6 +23,7 @@ import pteron
 from pteron.llm.build.options import Options
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.runtime import Program
+from pteron.runtime.sequence import Sequence
 
 FOLDER = Path(__file__).parents[1] / "fixtures/llm/architectures"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.npz"))
@@ -72,7 +73,7 @@ class Golden:
         """The tensors whose matrices `write_gguf` writes in a quantisation type."""
         from gguf_blocks import dequantized_values
 
-        return {name: dequantized_values(name, shape, kind) for name, shape in self.shapes.items()}
+        return {name: dequantized_values(kind, name, shape) for name, shape in self.shapes.items()}
 
 
 def values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -93,7 +94,7 @@ def loaded(checkpoint: Checkpoint, options: Options, folder: Path) -> Iterator[P
         yield program
 
 
-def logits(program: Program, ids: list[int], chunks: list[int]) -> npt.NDArray[np.float64]:
+def logits(program: Program | Sequence, ids: list[int], chunks: list[int]) -> npt.NDArray[np.float64]:
     """The logits of all tokens, [tokens, vocabulary], of calls with these numbers of tokens."""
     found, position = [], 0
     for count in chunks:

@@ -182,8 +182,8 @@ def _converted(
     for stem, group in _numbered(tensors).items():
         yield stem, np.stack([tensors.pop(each) for each in group])
     for key, array in tensors.items():
-        if found := _fused_experts(key, array):
-            yield from found.items()
+        if experts := _fused_experts(key, array):
+            yield from experts.items()
             continue
         if name in PERMUTED and re.search(r"[qk]_proj\.(weight|bias)$", key):
             count = heads if "q_proj" in key else kv_heads

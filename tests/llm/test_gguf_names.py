@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from gguf_writer import FLOATS
 
-from pteron.llm.architectures import FAMILIES
+from pteron.errors import UnsupportedError
+from pteron.llm.architectures import FAMILIES, find_family
 from pteron.llm.export.gguf_file import KEYS, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 
 gguf = pytest.importorskip("gguf")
@@ -50,3 +51,11 @@ def test_keys_are_those_of_the_package() -> None:
     assert {*KEYS, *FLOATS.values()} <= known
     weights = {f"{stem}.weight" for stem in stems(gguf.TENSOR_NAMES)}
     assert {LONG_FACTORS, SHORT_FACTORS, ROPE_FACTORS} <= weights
+
+
+@pytest.mark.parametrize("name", ["deepseek2", "ernie4_5-moe", "glm4moe", "llama4"])
+def test_architectures_without_a_table_are_refused_by_name(name: str) -> None:
+    """Their Hugging Face checkpoints are supported, under other names."""
+    assert name in gguf.MODEL_ARCH_NAMES.values()
+    with pytest.raises(UnsupportedError, match=f"architecture '{name}'; known are apertus, arcee"):
+        find_family("model.gguf", name, gguf=True)

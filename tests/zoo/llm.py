@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,11 +22,12 @@ from zoo.model import import_torchvision
 TOKENS = 60
 # Lengths of calls: of prompts, and of a prompt and one token after the other. Windows are of 8 tokens.
 PREFILL = ((32, 28), (1, 7, 16, 29, 7))
-DECODE = ((5, *(1,) * (TOKENS - 5)),)
+CALLS = {"prefill": PREFILL, "decode": ((5, *(1,) * (TOKENS - 5)),)}
 QUANTIZED = ("llama", "qwen3", "gemma2", "phi3", "gpt_neox", "mixtral")
 # Rows of whole blocks of 256 weights.
 WIDE = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64, "query_pre_attn_scalar": 64}
 Record = dict[str, Any]
+Calls = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -85,21 +86,23 @@ def measure_type(kind: str) -> Record:
     from architecture_goldens import make_golden
     from gguf_blocks import dequantized_values
 
-    record: Record = {"errors": {}, "eight": {}, "four": {}}
+    record: Record = {"errors": {}, "eight": {}}
     for name in QUANTIZED:
-        golden = make_golden(name, prompt(), lambda *each: dequantized_values(*each, kind), **WIDE)
+        golden = make_golden(name, prompt(), partial(dequantized_values, kind), **WIDE)
         with TemporaryDirectory() as folder:
             file = golden.write_gguf(Path(folder) / "model.gguf", kind)
-            for key, quantize in (("errors", None), ("eight", "8w"), ("four", "4w")):
-                record[key][name] = errors_of(file, golden, quantize)["prefill"]
+            for key, quantize in (("errors", None), ("eight", "8w")):
+                record[key][name] = errors_of(file, golden, quantize, {"prefill": PREFILL})["prefill"]
     return record
 
 
 def prompt() -> list[int]:
-    return np.random.default_rng(7).integers(0, 32, TOKENS).tolist()
+    return [int(token) for token in np.random.default_rng(7).integers(0, 32, TOKENS)]
 
 
-def errors_of(source: Path, golden: Any, quantize: str | None = None) -> dict[str, float]:
+def errors_of(
+    source: Path, golden: Any, quantize: str | None = None, calls: Calls = CALLS
+) -> dict[str, float]:
     """The largest difference of logits, relative to the largest logit; and processor seconds to build."""
     from checkpoints import logits
 
@@ -114,7 +117,7 @@ def errors_of(source: Path, golden: Any, quantize: str | None = None) -> dict[st
         read_checkpoint(source).program(options).write(file)
         found["build"] = time.process_time() - started
         with pteron.load(file) as program:
-            for kind, cuts in (("prefill", PREFILL), ("decode", DECODE)):
+            for kind, cuts in calls.items():
                 differences = []
                 for chunks in cuts:
                     with program.sequence() as sequence:

@@ -62,8 +62,8 @@ TYPES = """\
 ### Types of GGUF files
 
 Checkpoints whose matrices have a type, beside the dequantised weights in float64. Without quantisation
-(`--quantize none`) every type is exact. `8w` and `4w` round the weights again, to 8 bits in rows or to 4 bits
-in groups of 32: the last columns have the largest error of these checkpoints. Their weights are random, which
+(`--quantize none`) every type is exact. `8w`, the default of named models, rounds the weights again, to 8
+bits in rows: the last column has the largest error of these checkpoints. Their weights are random, which
 makes errors of rounding larger than in trained models; see [perplexity](#perplexity) for those.
 """
 KINDS = ("prefill", "decode", "gguf prefill", "gguf decode")
@@ -116,10 +116,10 @@ def _row(title: str, members: Sequence[Record]) -> str:
 def _types(types: Sequence[Record]) -> Iterator[str]:
     yield TYPES
     names = list(types[0]["errors"])
-    yield f"| type | {' | '.join(f'`{name}`' for name in names)} | at `8w` | at `4w` |"
-    yield f"|---|{'--:|' * (len(names) + 2)}"
+    yield f"| type | {' | '.join(f'`{name}`' for name in names)} | at `8w` |"
+    yield f"|---|{'--:|' * (len(names) + 1)}"
     for record in types:
         cells = [f"{record['errors'][name]:.1e}" for name in names]
-        cells += [f"{max(record[key].values()):.1e}" for key in ("eight", "four")]
+        cells.append(f"{max(record['eight'].values()):.1e}")
         yield f"| {record['name'].removeprefix(TYPES_NAME)} | {' | '.join(cells)} |"
     yield ""

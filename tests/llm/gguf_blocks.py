@@ -11,8 +11,8 @@ from checkpoints import values
 
 Bytes = npt.NDArray[np.uint8]
 
-# Types that `gguf` cannot quantise: where a block has its f16 scales and their values. The other bytes are
-# random.
+# Types that `gguf` cannot quantise: where a block has its f16 scales and their usual values. The other bytes
+# are random.
 SCALES: dict[str, dict[int, float]] = {
     "Q4_K": {0: 2e-4, 2: 1.5e-3},
     "Q6_K": {208: 6e-5},
@@ -37,9 +37,9 @@ def blocks(name: str, shape: tuple[int, ...], kind: str) -> Bytes:
     size, bytes = gguf.GGML_QUANT_SIZES[type]
     random = np.random.default_rng(crc32(name.encode()))
     made = random.integers(0, 256, (*shape[:-1], shape[-1] // size, bytes), np.uint8)
-    signs = random.choice([-1, 1], made.shape[:-1])[..., None]
+    factors = (random.choice([-1, 1], made.shape[:-1]) * random.uniform(0.5, 1.5, made.shape[:-1]))[..., None]
     for place, scale in SCALES[kind].items():
-        made[..., place : place + 2] = (scale * signs).astype(np.float16).view(np.uint8)
+        made[..., place : place + 2] = (scale * factors).astype(np.float16).view(np.uint8)
     return made.reshape(*shape[:-1], -1)
 
 

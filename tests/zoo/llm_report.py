@@ -63,9 +63,11 @@ TYPES = """\
 
 Checkpoints whose matrices have a type, beside the dequantised weights in float64. Without quantisation
 (`--quantize none`) every type is exact. `8w`, the default of named models, rounds the weights again, to 8
-bits in rows: the last column has the largest error of these checkpoints. Their weights are random, which
-makes errors of rounding larger than in trained models; see [perplexity](#perplexity) for those.
+bits in rows: the last columns have the largest error of the dense checkpoints, and that of `mixtral`, where
+another choice of experts changes much. Random weights make errors of rounding larger than trained ones; see
+[perplexity](#perplexity) for those.
 """
+EXPERTS = "mixtral"
 KINDS = ("prefill", "decode", "gguf prefill", "gguf decode")
 Record = dict[str, Any]
 
@@ -116,10 +118,12 @@ def _row(title: str, members: Sequence[Record]) -> str:
 def _types(types: Sequence[Record]) -> Iterator[str]:
     yield TYPES
     names = list(types[0]["errors"])
-    yield f"| type | {' | '.join(f'`{name}`' for name in names)} | at `8w` |"
-    yield f"|---|{'--:|' * (len(names) + 1)}"
+    shown = " | ".join(f"`{name}`" for name in names)
+    yield f"| type | {shown} | `8w`, dense | `8w`, `{EXPERTS}` |"
+    yield f"|---|{'--:|' * (len(names) + 2)}"
     for record in types:
         cells = [f"{record['errors'][name]:.1e}" for name in names]
-        cells.append(f"{max(record['eight'].values()):.1e}")
+        dense = max(error for name, error in record["eight"].items() if name != EXPERTS)
+        cells += [f"{dense:.1e}", f"{record['eight'][EXPERTS]:.1e}"]
         yield f"| {record['name'].removeprefix(TYPES_NAME)} | {' | '.join(cells)} |"
     yield ""

@@ -88,7 +88,8 @@ def _measure_perplexity(arguments: argparse.Namespace) -> int:
 
     file, program = Path(arguments.perplexity), find_program(arguments)
     for adapter in arguments.adapter or [None]:
-        with show_progress() as progress, TextModel(program, data=arguments.data, device=adapter) as llm:
+        settings = {"data": arguments.data, "device": adapter, "cache": arguments.cache}
+        with show_progress() as progress, TextModel(program, **settings) as llm:
             found = measure_perplexity(llm, file, progress)
             print_report(
                 [

@@ -1,3 +1,3 @@
-"""Matrix products, and distances of points."""
+"""Matrix products, LoRA adapters, and distances of points."""
 
-from pteron.families.linear import distances, grouped, product
+from pteron.families.linear import distances, grouped, lora, product

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from arguments import Symbol, tensor, weight
+from lora_cases import ADAPTER_ROWS, LORA, SLOTS, TOKENS, adapters_of_slots, lora, matrices
 from measured_case import Case, case
 from row_cases import (
     ANGLES,
@@ -44,6 +45,15 @@ def optioned(on: str) -> Case:
 
 
 ROW_CASES = [
+    case(ADAPTER_ROWS, *SLOTS, kernels="lora_rows", oracle=adapters_of_slots, out="i32"),
+    case(
+        LORA,
+        *(tensor("M", 37), tensor("M", 13), *matrices([3, 0, 5], 37, 13)),
+        tensor("M", dtype="i32", low=0, high=3),
+        kernels="lora_down lora_up",
+        oracle=lora,
+        live=TOKENS,
+    ),
     case(
         PLACE,
         tensor(values=np.array([3, 0, -1, 4, 1, 99]), dtype="i32"),

@@ -9,37 +9,12 @@ import pytest
 import torch
 from arguments import tensor, weight
 from check import check_op, each, floats, refuse_op
+from lora_cases import ADAPTER_ROWS, LORA, SLOTS, TOKENS, adapters_of_slots, lora, matrices
 
 from pteron.families.linear.lora import CHOICE_WORDS
 from pteron.ops import Target
 
 pytestmark = pytest.mark.kernels
-
-LORA, ROWS = "pteron.lora", "pteron.adapter_rows"
-TOKENS = {"M": (11, 1, 5, 2, 7)}
-
-
-def lora(x: Any, y: Any, a: Any, b: Any, ranks: Any, which: Any) -> torch.Tensor:
-    out, depth = y.clone(), x.shape[-1]
-    rows = x.reshape(-1, depth)
-    chosen = which[len(which) - len(rows) :]
-    for row, number in enumerate(chosen.tolist()):
-        if number:
-            rank = int(ranks[number - 1])
-            added = b[number - 1, :rank].T @ (a[number - 1, :rank] @ rows[row])
-            out.reshape(len(rows), -1)[row] += added
-    return out
-
-
-def matrices(ranks: list[int], depth: int, columns: int) -> tuple[Any, ...]:
-    """Stacked matrices; what is beyond the rank of an adapter must not count."""
-    most = max(ranks)
-    given = np.array(ranks, np.int32)
-    return (
-        weight(len(ranks), most, depth),
-        weight(len(ranks), most, columns),
-        weight(values=given, dtype="i32"),
-    )
 
 
 SIZES = [([1], 1, 1), ([8, 3, 0], 64, 67), ([5], 131, 13), ([2, 16], 37, 257), ([7, 0, 1, 64], 300, 5)]
@@ -56,7 +31,6 @@ def test_rows_of_several_adapters(ranks: list[int], depth: int, columns: int, ta
 def test_element_types(dtype: str, target: Target) -> None:
     a, b, ranks = matrices([4, 2], 24, 31)
     which = tensor("M", dtype="i32", low=0, high=2)
-    a, b = (weight(*each.shape, dtype="f32", low=-0.3, high=0.3) for each in (a, b))
     x, y = tensor(1, "M", 24, low=-1, high=1), tensor(1, "M", 31)
     check_op(LORA, x, y, a, b, ranks, which, oracle=lora, live=TOKENS, dtype=dtype, target=target)
 
@@ -96,7 +70,7 @@ def test_adapters_of_one_sequence() -> None:
     chosen[0, 0] = 3
     arguments = (weight(values=chosen, dtype="i32"), tensor(1, "M", dtype="i32"), None)
     check_op(
-        ROWS,
+        ADAPTER_ROWS,
         *arguments,
         oracle=lambda chosen, ids, _: chosen[0, :1].repeat(ids.numel()),
         live=TOKENS,
@@ -105,20 +79,7 @@ def test_adapters_of_one_sequence() -> None:
 
 
 def test_adapters_of_slots() -> None:
-    chosen = np.random.default_rng(1).integers(0, 9, (5, CHOICE_WORDS)).astype(np.int32)
-    places = np.array([[7, 4], [-1, -1], [0, 0], [3, 2], [3, 99]], np.int32)
-
-    def expected(chosen: Any, ids: Any, places: Any) -> torch.Tensor:
-        slots = places[:, 1]
-        is_slot = (slots >= 0) & (slots < len(chosen))
-        return torch.where(is_slot, chosen[slots.clamp(0, len(chosen) - 1), 0], 0)
-
-    arguments = (
-        weight(values=chosen, dtype="i32"),
-        tensor(1, 5, dtype="i32"),
-        tensor(values=places, dtype="i32"),
-    )
-    check_op(ROWS, *arguments, oracle=expected, live={}, out="i32")
+    check_op(ADAPTER_ROWS, *SLOTS, oracle=adapters_of_slots, live={}, out="i32")
 
 
 def test_shapes_that_do_not_fit_are_errors() -> None:

@@ -79,6 +79,7 @@ def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namesp
         sampling=build_sampling(arguments, llm),
         stop=arguments.stop,
         overflow="truncate",
+        adapter=next(iter(llm.adapters), None),
     )
     text, is_interrupted = print_stream(pieces)
     if not arguments.quiet:

@@ -56,6 +56,7 @@ def command(arguments: argparse.Namespace) -> int:
             stop=arguments.stop,
             overflow=arguments.overflow,
             grammar=build_grammar(arguments, llm),
+            adapter=next(iter(llm.adapters), None),
         )
         if arguments.json:
             from pteron.tools.text import json_text

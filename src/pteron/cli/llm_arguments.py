@@ -38,6 +38,7 @@ _SAMPLING = {
 def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.model()
     add_model_files(options)
+    options.add("--lora", "PATH", "use a LoRA adapter of the model: a PEFT folder or a GGUF file")
     options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens)
     for name, (metavar, kind, purpose, default) in _SAMPLING.items():
         help = f"{purpose} (default: the model's, or {default})"
@@ -107,8 +108,9 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     located = find_model(given_model(arguments))
     names = ("data", "digits", "context", "cache", "speculate")
     settings = {"device": arguments.adapter, **{name: getattr(arguments, name) for name in names}}
+    adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):
-        llm = LLM(located.path, arguments.tokenizer, **settings)
+        llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **settings)
     with llm:
         yield llm
 

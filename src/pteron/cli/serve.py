@@ -73,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", help="name of the model in the API (default: MODEL, or the file's name)"
     )
     model.repeatable("--alias", "NAME", "another name of the model")
+    lora = "LoRA adapter of the model: a PEFT folder or a GGUF file; clients choose it as the model NAME"
+    model.repeatable("--lora", "NAME=PATH", lora, adapter_path)
     model.add("--sequences", "N", f"answers generated at once (default: {SEQUENCES_MAX})", positive)
     add_cache(model)
     model.add("--cache-bytes", "BYTES", "maximum size of all KV caches", positive)
@@ -103,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
         "pteron serve folder --port 0 --name my-model",
+        "pteron serve folder --lora sql=adapters/sql --lora poet=poet.gguf",
         "PTERON_API_KEYS=secret pteron serve folder --host 0.0.0.0",
         "pteron serve folder --ray --replicas 1-4 --replica-gpus 1",
         "",
@@ -177,6 +180,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             data=arguments.data,
             device=arguments.adapter,
             digits=arguments.digits,
+            adapters=dict(arguments.lora),
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
             context=arguments.context,
@@ -243,6 +247,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         context=arguments.context,
         cache=arguments.cache,
         speculate=arguments.speculate and _whole_path(arguments.speculate),
+        adapters={name: str(Path(path).resolve()) for name, path in arguments.lora},
         queue=arguments.queue,
         logs_prompts=arguments.log_prompts,
         is_quiet=arguments.quiet,
@@ -257,6 +262,14 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         ready=lambda address: print(f"{name} is served at {address}", flush=True),
         waits=lambda why: print_note(f"{name} is not served yet: {why}"),
     )
+
+
+def adapter_path(text: str) -> tuple[str, str]:
+    """`NAME=PATH`"""
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise argparse.ArgumentTypeError(f"expected NAME=PATH, such as sql=adapters/sql, not {text!r}")
+    return name, path
 
 
 def replicas(text: str) -> int | tuple[int, int]:

@@ -6,6 +6,7 @@ Null, Int, Double, Bool, String and their lists are None, int, float, bool, str 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -131,6 +132,19 @@ def tensors(value: Value) -> tuple[Tensor, ...]:
     if isinstance(value, ValueList):
         return tuple(item for item in value.items if isinstance(item, Tensor))
     return ()
+
+
+def ids_of(graph: Graph) -> Iterator[int]:
+    """The ids of all values."""
+    for value in (*graph.inputs, *graph.outputs):
+        yield value.id
+    for node in graph.nodes:
+        for argument in node.args:
+            yield from (tensor.id for tensor in tensors(argument))
+            if isinstance(argument, (SymInt, ValueList)):
+                yield argument.id
+            if isinstance(argument, ValueList):
+                yield from (item.id for item in argument.items if isinstance(item, SymInt))
 
 
 def numel(shape: Shape) -> int:

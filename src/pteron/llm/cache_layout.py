@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pteron.families.attention.sdpa import CACHES
+from pteron.families.linear.lora import ROWS
 from pteron.format.records import DelegateCall
 from pteron.graph import Graph, SymInt, Tensor
-from pteron.graph.values import numel
+from pteron.graph.values import numel, tensors
 from pteron.ops import Call, Kind
 from pteron.passes import resolve
 from pteron.plan import Executable
@@ -36,6 +37,15 @@ def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, in
     return of_graph(graph, delegate.executable, context)
 
 
+def choice_state(graph: Graph) -> int | None:
+    """The id of the state with the number of a sequence's adapter; None if the graph has no adapters."""
+    first = graph.nodes[0] if graph.nodes else None
+    if first is None or first.name != ROWS:
+        return None
+    (state,) = tensors(first.args[0])
+    return state.id
+
+
 def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
     """The same, for a graph with inputs (tokens, position)."""
     calls = [call for call in resolve(graph) if call.operator.kind is not Kind.PREPACK]  # initial contents
@@ -45,7 +55,10 @@ def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, in
     positions = {source.symbol for source in executable.sources if source.input == _POSITION}
     of_file = {tensor.id: tensor for call in calls for tensor in (*call.reads, *call.writes)}
     # Rewrites add states that the file does not have: block maxima of the logits, which live for one step.
-    states = {id: spec for id, spec in executable.states.items() if id in of_file}
+    # The number of the adapter is set for each request.
+    states = {
+        id: spec for id, spec in executable.states.items() if id in of_file and id != choice_state(graph)
+    }
     shapes = {id: of_file[id].shape_max for id in states}
     shaped = all(len(shape) == 4 and shape[0] == 1 and shape[1] >= context for shape in shapes.values())
     read = {tensor.id for tensor in graph.outputs if isinstance(tensor, Tensor)}

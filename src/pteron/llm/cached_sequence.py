@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
-from pteron.llm.cache_layout import row_bytes
+from pteron.llm.cache_layout import choice_state, row_bytes
 from pteron.runtime import Method, Program
 
 CachedRows: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
@@ -35,6 +35,9 @@ class CachedSequence:
         self.device = program.device
         self.position = 0
         self.tokens: list[int] = []
+        self.adapters: tuple[str, ...] = ()  # that the program has, by name, see `llm/adapters.py`
+        self.adapter: str | None = None  # of the tokens in the cache
+        self._choice = choice_state(*program.graphs(method.name)) if self.delegate else None
         self._user = object()
         self._is_lost = False  # a call failed, and the contents of the cache are unknown
         self._rows: tuple[Mapping[int, int] | None] | None = None  # computed at first use
@@ -50,8 +53,33 @@ class CachedSequence:
                 self.tokens.clear()
                 self.method.reset()
                 self._is_lost = False
+                self._write_adapter()
             self.position = min(self.position, len(self.tokens))
             return user
+
+    def check_adapter(self, name: str | None) -> None:
+        """Raise if the model was not loaded with this adapter; None is always right."""
+        if name is not None and name not in self.adapters:
+            known = ", ".join(self.adapters)
+            hint = f"known are {known}" if known else "the model was loaded without any"
+            raise InputError(f"unknown adapter {name!r}: {hint}")
+
+    def use_adapter(self, name: str | None) -> None:
+        """Choose the adapter of the tokens that follow, or none. Tokens of another adapter are dropped from
+        the cache."""
+        self.check_adapter(name)
+        with self.device.lock:
+            if self.adapter != name:
+                self.position = 0
+                self.tokens.clear()
+                self.adapter = name
+                self._write_adapter()
+
+    def _write_adapter(self) -> None:
+        if self._choice is not None:
+            assert self.delegate is not None
+            number = 0 if self.adapter is None else 1 + self.adapters.index(self.adapter)
+            self.delegate.states.write({self._choice: np.array([number], np.int32).view(np.uint8)})
 
     def is_used_by(self, user: object) -> bool:
         return self._user is user
@@ -113,10 +141,10 @@ class CachedSequence:
         """How many tokens the cache is certain to hold."""
         return 0 if self._is_lost else len(self.tokens)
 
-    def cached_prefix(self, ids: Sequence[int]) -> int:
-        """The length of the prefix of `ids` that the cache holds."""
+    def cached_prefix(self, ids: Sequence[int], adapter: str | None = None) -> int:
+        """The length of the prefix of `ids` that the cache holds; 0 if it is that of another adapter."""
         with self.device.lock:
-            return shared_length(self.tokens[: self.certain], ids)
+            return 0 if self.adapter != adapter else shared_length(self.tokens[: self.certain], ids)
 
     def record_steps(self, count: int) -> None:
         """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
@@ -190,7 +218,7 @@ class CachedSequence:
         assert source.delegate is not None
         with self.device.lock:
             self.check_user(user)
-            kept = list(ids[: source.cached_prefix(ids)])
+            kept = list(ids[: source.cached_prefix(ids, self.adapter)])
             self._restart()
             self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
             self._advance(kept)
@@ -200,7 +228,7 @@ class CachedSequence:
         """The tokens that the cache is certain to hold, or the prefix of `ids` among them, and their rows."""
         assert self.delegate is not None
         with self.device.lock:
-            kept = self.tokens[: self.certain if ids is None else self.cached_prefix(ids)]
+            kept = self.tokens[: self.certain if ids is None else self.cached_prefix(ids, self.adapter)]
             return kept, self.delegate.states.read(self._sizes(len(kept)))
 
     def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:

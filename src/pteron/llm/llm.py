@@ -41,6 +41,10 @@ class LLM(TextModel):
     folder. `digits=2` decodes models with 4-bit weights a little faster and less exactly (see `pteron.load`).
     `speculate="lookup"`, or the name of a smaller model with the same tokenizer, proposes tokens, and one
     step of the model verifies them: the same text in fewer steps (docs/language-models.md).
+    `adapters` are LoRA adapters by name, each a PEFT folder or a GGUF file: `LLM("smollm2", adapters={"sql":
+    "adapters/sql"})`, then `llm.generate(prompt, adapter="sql")`. Requests with different ones run as one
+    batch.
+
     The attribute `sampling` has the settings that the model's authors recommend (generation_config.json), or
     greedy if they recommend none: `llm.generate(prompt, sampling=llm.sampling)`.
 
@@ -80,6 +84,7 @@ class LLM(TextModel):
             sampling=None       a `Sampling`, how tokens are drawn; None: greedy
             grammar=None        a `Grammar` that the text follows, and ends with; `max_new_tokens` may cut the
                                 text off before that
+            adapter=None        the name of a LoRA adapter that the model was loaded with; None: none
             resident=None       whether tokens are fed to the next step on the GPU; None: if the program can
             speculate=True      use the model's speculative decoding, if it has any
 
@@ -124,7 +129,7 @@ class LLM(TextModel):
     def _run(self, request: Request) -> Generator[Piece, None, None]:
         """Run a request on the calling thread. The generator leases a sequence from the pool at its first
         `next`, and releases it when it ends or is closed."""
-        lease, job = self.pool.lease(request.ids), Job(request)
+        lease, job = self.pool.lease(request.ids, request.adapter), Job(request)
         try:
             stop_ids = frozenset(self.eos_ids)
             running = RunningRequest.begin(job, lease, self.tokenizer, stop_ids, self.speculator)

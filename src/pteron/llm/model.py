@@ -66,7 +66,7 @@ class LanguageModel(CachedSequence):
     def sequence(self) -> LanguageModel:
         """The same model over another sequence, with its own KV cache."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True, context=self.context)
-        other.pace, other.sampler_sessions = self.pace, self.sampler_sessions
+        other.pace, other.sampler_sessions, other.adapters = self.pace, self.sampler_sessions, self.adapters
         other._rows = (self.row_bytes,)
         return other
 

@@ -31,8 +31,9 @@ class Request:
     A string in `stop` or a token in `stop_ids` (None: the model's own) ends the output and is not part of it.
     The output follows `grammar`, if given. After `seconds`, counted from `Engine.submit`, the answer ends
     with the tokens generated so far. `resident` is the option of `LLM.generate`; an engine accepts only None.
-    With `speculate=False` the request does not use the model's speculative decoding.
-    `dropped_tokens` is the number of prompt tokens that were truncated to fit the context.
+    With `speculate=False` the request does not use the model's speculative decoding. `adapter` is the name of
+    a LoRA adapter that the model was loaded with. `dropped_tokens` is the number of prompt tokens that were
+    truncated to fit the context.
     """
 
     ids: tuple[int, ...]
@@ -45,6 +46,7 @@ class Request:
     resident: bool | None = None
     dropped_tokens: int = 0
     speculate: bool = True
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         count = integer("max_new_tokens", self.max_new_tokens)
@@ -95,6 +97,7 @@ class GenerateOptions(SamplingOptions, total=False):
     stop_ids: Sequence[int] | None
     overflow: Overflow
     grammar: Grammar | None
+    adapter: str | None
     resident: bool | None
     speculate: bool
 
@@ -114,6 +117,7 @@ def text_request(
     stop_ids: Sequence[int] | None = None,
     overflow: Overflow = "error",
     grammar: Grammar | None = None,
+    adapter: str | None = None,
     resident: bool | None = None,
     speculate: bool = True,
     **sampling_options: object,
@@ -121,6 +125,7 @@ def text_request(
     """A request to continue a text, or token ids."""
     count = integer("max_new_tokens", max_new_tokens)
     chosen = merge_sampling(sampling, sampling_options)
+    llm.model.check_adapter(adapter)
     ids = llm.encode(prompt)
     fitted = llm.fit_to_context(ids, count, overflow)
     return Request(
@@ -133,6 +138,7 @@ def text_request(
         resident=resident,
         dropped_tokens=len(ids) - len(fitted),
         speculate=speculate,
+        adapter=adapter,
     )
 
 

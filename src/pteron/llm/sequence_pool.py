@@ -84,18 +84,18 @@ class SequencePool:
             count = batched.slots.count + sum(batched.slot_of(entry.model) is None for entry in entries)
         return count * entries[0].model.sequence_bytes
 
-    def lease(self, ids: Sequence[int]) -> Lease:
-        """Lease a sequence for a generation from these tokens. Its cache holds the longest cached prefix of
-        `ids`, which is copied from another sequence if that is worth it."""
+    def lease(self, ids: Sequence[int], adapter: str | None = None) -> Lease:
+        """Lease a sequence for a generation from these tokens with an adapter. Its cache holds the longest
+        cached prefix of `ids`, which is copied from another sequence if that is worth it."""
         with self._lock:
-            entry, source = self._choose(ids)
-            lease = _lease(entry)
+            entry, source = self._choose(ids, adapter)
+            lease = _lease(entry, adapter)
             if source is not None:
                 lease.model.copy(source.model, ids, lease.user)
             return lease
 
     def source_worth_waiting_for(
-        self, ids: Sequence[int], coming: Mapping[LanguageModel, int]
+        self, ids: Sequence[int], coming: Mapping[LanguageModel, int], adapter: str | None = None
     ) -> LanguageModel | None:
         """The sequence in use whose prefix of `ids` is worth waiting for, or None. `coming` has the length of
         the prefix that each sequence will hold soon. Waiting is not worth it if another sequence already
@@ -104,7 +104,7 @@ class SequencePool:
         if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
             return None
         with self._lock:
-            shared = {entry.model: entry.model.cached_prefix(ids) for entry in self._entries}
+            shared = {entry.model: entry.model.cached_prefix(ids, adapter) for entry in self._entries}
         settled = max((count for model, count in shared.items() if model not in coming), default=0)
         is_worth_it = coming[best] - settled >= COPIED_MIN and coming[best] > max(shared.values())
         return best if is_worth_it else None
@@ -157,10 +157,10 @@ class SequencePool:
 
     # The choice of a sequence -------------------------------------------------------------------
 
-    def _choose(self, ids: Sequence[int]) -> tuple[_Entry, _Entry | None]:
+    def _choose(self, ids: Sequence[int], adapter: str | None) -> tuple[_Entry, _Entry | None]:
         """A free sequence for a prompt, and the sequence to copy its prefix from, if any."""
         self._check_open()
-        shared = {entry: entry.model.cached_prefix(ids) for entry in self._entries}
+        shared = {entry: entry.model.cached_prefix(ids, adapter) for entry in self._entries}
         free = [entry for entry in self._entries if entry.is_free]
         source = max(self._entries, key=lambda entry: shared[entry])
         can_copy = source.model.row_bytes is not None
@@ -174,10 +174,13 @@ class SequencePool:
         return entry, source if can_copy and _is_worth_a_copy(source, entry, shared) else None
 
     def _longest(self, ids: Sequence[int] | None) -> _Entry:
-        """The sequence that holds the longest prefix of `ids`; without `ids`, the one used last."""
+        """The sequence without adapter that holds the longest prefix of `ids`; without `ids`, the one used
+        last."""
         self._check_open()
         if ids is None:
-            shared = {entry: int(entry.model.certain > 0) for entry in self._entries}
+            shared = {
+                entry: int(entry.model.certain > 0 and entry.model.adapter is None) for entry in self._entries
+            }
         else:
             shared = {entry: entry.model.cached_prefix(ids) for entry in self._entries}
         best = max(self._entries, key=lambda entry: (shared[entry], entry.used))
@@ -247,11 +250,12 @@ def _sequences_max(sequence_bytes: int, sequences: int | None, cache_bytes: int 
     return affordable if sequences is None else min(sequences, affordable)
 
 
-def _lease(entry: _Entry) -> Lease:
+def _lease(entry: _Entry, adapter: str | None = None) -> Lease:
     lease = Lease(entry)
     entry.lease = ref(lease)
     entry.used = next(_times)
     lease.user = entry.model.claim()
+    entry.model.use_adapter(adapter)
     return lease
 
 

@@ -6,7 +6,7 @@ In: a program or a folder, text or messages. Out: token ids that fit the context
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
@@ -26,6 +26,7 @@ from pteron.llm.speculation import LOOKUP, Speculator
 from pteron.llm.tokenizer import Tokenizer, check_same_tokens
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.runtime import load
+from pteron.runtime.program import Adapt
 
 Overflow = Literal["error", "truncate"]
 
@@ -46,6 +47,7 @@ class TextModel:
         context: int | None = None,
         cache: CacheType | None = None,
         speculate: str | os.PathLike[str] | TextModel | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> None:
         options = CacheOptions(context, cache)
         path = locate_model(path)
@@ -56,8 +58,10 @@ class TextModel:
         )
         self.sampling = _recommended(folder)
         self.pooling = read_pooling(folder)
-        self.program = load(file, data, device, digits=digits, adapt=options.adapt)
+        adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
+        self.program = load(file, data, device, digits=digits, adapt=adapt)
         self.model = LanguageModel(self.program, context=options.context)
+        self.model.adapters = tuple(adapters or ())
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
@@ -74,6 +78,11 @@ class TextModel:
     def sequence_bytes(self) -> int:
         """GPU memory of one more sequence."""
         return self.model.sequence_bytes
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the LoRA adapters that the model was loaded with."""
+        return self.model.adapters
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -195,6 +204,13 @@ class TextModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[str]], folder: Path) -> Adapt:
+    from pteron.llm.adapters import Adapters
+
+    adapters = Adapters.read(paths, folder)
+    return lambda file, graph: adapters.add_to(options.adapt(file, graph))
 
 
 def _recommended(folder: Path) -> Sampling:

@@ -128,10 +128,12 @@ def open_served(
     **settings: Any,
 ) -> LLM | Embedder:
     """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes, context,
-    cache, speculate. For an unsupported kind, the error says why it is not a language model."""
+    cache, speculate, adapters. For an unsupported kind, the error says why it is not a language model."""
     try:
         return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
     except UnsupportedError as error:
+        if settings.get("adapters"):
+            raise
         try:
             return Encoder(path, tokenizer, data=data, device=device)
         except UnsupportedError:

@@ -9,6 +9,7 @@ not change this layer. Adapter 0 is none: its rows read no matrix. Factors are p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.dtypes import DType
 from pteron.graph import Shape
@@ -18,6 +19,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
+ROWS = "pteron.adapter_rows"
 # Words of the state that holds the number of a sequence's adapter: a slot of a batch is a multiple of 256
 # bytes.
 CHOICE_WORDS = 64
@@ -31,7 +33,7 @@ def _rows_shape(chosen: Operand, tokens: Operand, places: Operand | None) -> Sha
     return (tokens.numel,)
 
 
-@op("pteron.adapter_rows", "chosen! tokens places? -> which", shape=_rows_shape)
+@op(ROWS, "chosen! tokens places? -> which", shape=_rows_shape)
 def adapter_rows(
     chosen: Operand, tokens: Operand, places: Operand | None, which: Operand
 ) -> Iterator[Dispatch]:
@@ -77,7 +79,7 @@ def lora(
     layout = row_layout(target, rows * rank, depth)
     parts, span = row_parts(layout, depth)
     down = Scratch(parts * rows * rank)
-    shared = {
+    shared: dict[str, Any] = {
         "rows": rows,
         "adapters": adapters,
         "rank": rank,

@@ -86,15 +86,32 @@ def _places(
 ) -> Iterator[tuple[str, StoredTensor]]:
     matched = re.fullmatch(r"(.+)\.(weight|bias)", name)
     stem, kind = (matched[1], f".{matched[2]}") if matched else (name, "")
+    found = _find(patterns, name, stem)
+    if found is None:
+        raise UnsupportedError(
+            f"unknown tensor {name}: this model has parts that its family does not have here"
+        )
+    rule, numbers = found
+    if rule is not None:
+        made = {rule: tensor} if isinstance(rule, str) else rule(config, tensor)
+        for place, part in made.items():
+            yield place.format(*numbers) + kind, part
+
+
+def find_rule(names: Names, module: str) -> tuple[str | Rule | None, tuple[str, ...]] | None:
+    """The place or rule of a module's matrix, and the numbers in the module's name; None if the table has no
+    such module."""
+    return _find({_pattern(name): rule for name, rule in names.items()}, module, f"{module}.weight")
+
+
+def _find(
+    patterns: Mapping[re.Pattern[str], str | Rule | None], *names: str
+) -> tuple[str | Rule | None, tuple[str, ...]] | None:
     for pattern, rule in patterns.items():
-        if found := pattern.fullmatch(name) or pattern.fullmatch(stem):
-            if rule is None:
-                return
-            made = {rule: tensor} if isinstance(rule, str) else rule(config, tensor)
-            for place, part in made.items():
-                yield place.format(*found.groups()) + kind, part
-            return
-    raise UnsupportedError(f"unknown tensor {name}: this model has parts that its family does not have here")
+        for name in names:
+            if found := pattern.fullmatch(name):
+                return rule, found.groups()
+    return None
 
 
 def halves(place: str, heads: str) -> Rule:
@@ -177,8 +194,12 @@ def transposed(rule: str | Rule) -> Rule:
 
     def transpose(config: Config, tensor: StoredTensor) -> Mapping[str, StoredTensor]:
         turned = tensor.rearranged(lambda array: array.T)
-        return {rule: turned} if isinstance(rule, str) else rule(config, turned)
+        return plain(config, turned)
 
+    def plain(config: Config, tensor: StoredTensor) -> Mapping[str, StoredTensor]:
+        return {rule: tensor} if isinstance(rule, str) else rule(config, tensor)
+
+    transpose.of_rows = plain  # type: ignore[attr-defined]  # for adapters, which are not transposed
     return transpose
 
 

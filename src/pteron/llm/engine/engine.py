@@ -67,6 +67,7 @@ class Engine:
         model, ids = self.llm.model, request.ids
         model.ids(ids)
         model.ids(token for token, _ in request.sampling.biases)
+        model.check_adapter(request.adapter)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")
         job = Job(request, partial(self.scheduler.wake, is_cancelled=True))

@@ -163,6 +163,10 @@ class PrefixWaitlist:
         """The prefix worth waiting for, if a running request still has to submit it."""
         ids = job.request.ids[:-1]  # the last token always runs: its logits are needed
         sources = {request.model: request for request in running if not request.is_prefilled}
-        coming = {model: shared_length(other.job.request.ids, ids) for model, other in sources.items()}
-        source = self._pool.source_worth_waiting_for(ids, coming)
+        coming = {
+            model: shared_length(other.job.request.ids, ids)
+            for model, other in sources.items()
+            if other.job.request.adapter == job.request.adapter
+        }
+        source = self._pool.source_worth_waiting_for(ids, coming, job.request.adapter)
         return None if source is None else _Prefix(sources[source], coming[source])

@@ -171,7 +171,7 @@ class Scheduler:
     def _lease(self, job: Job) -> Lease | None:
         """A sequence for a job; without one the job goes on the waitlist."""
         try:
-            return self._pool.lease(job.request.ids)
+            return self._pool.lease(job.request.ids, job.request.adapter)
         except (InputError, OutOfMemory) as error:  # all sequences are in use
             if isinstance(error, OutOfMemory) and not self.running:
                 raise

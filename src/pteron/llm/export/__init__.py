@@ -32,6 +32,7 @@ from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
 
 EXPORTERS = ("pteron", "executorch")
 CONTEXT, CONTEXT_MAX = 4096, 1 << 17  # tokens, of the caches in a program and of its tables by position
+_SCALARS = (str, int, float, bool)
 
 __all__ = ["EXPORTERS", "Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
 
@@ -197,6 +198,10 @@ def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path, ex
         "rounding": options.rounding if options.quantize in FOUR_BITS else None,
         "force_fp16": options.force_fp16,
         "licence": checkpoint.licence,
+        # For adapters, whose modules are named as in the checkpoint.
+        "config": {key: value for key, value in checkpoint.config.items() if isinstance(value, _SCALARS)}
+        if exporter == "pteron"
+        else None,
         "exporter": f"{exporter} {version(exporter)}",
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")

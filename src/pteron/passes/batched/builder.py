@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 import pteron.families  # noqa: F401  # registers the operators
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value, ValueList
-from pteron.graph.values import Item, tensors
+from pteron.graph.values import Item, ids_of, tensors
 from pteron.ops import OPERATORS
 
 
@@ -50,7 +50,7 @@ class BatchedGraphBuilder:
     context: SymInt = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ids = count(1 + max(_ids_of(self.graph), default=0))
+        self._ids = count(1 + max(ids_of(self.graph), default=0))
 
     @property
     def steps_max(self) -> int:
@@ -151,18 +151,6 @@ class BatchedGraphBuilder:
     def keep_dim(self, node: Node) -> None:
         """Add a node whose outputs have their rows in the dim of the first input's."""
         self.keep(node, self.row_dim(node.args[0]))
-
-
-def _ids_of(graph: Graph) -> Iterator[int]:
-    for value in (*graph.inputs, *graph.outputs):
-        yield value.id
-    for node in graph.nodes:
-        for argument in node.args:
-            yield from (tensor.id for tensor in tensors(argument))
-            if isinstance(argument, (SymInt, ValueList)):
-                yield argument.id
-            if isinstance(argument, ValueList):
-                yield from (item.id for item in argument.items if isinstance(item, SymInt))
 
 
 Rule: TypeAlias = Callable[[BatchedGraphBuilder, Node], None]

@@ -17,8 +17,9 @@ import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.families.attention.sdpa import caches_of
+from pteron.families.linear.lora import ROWS
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.graph.values import numel
+from pteron.graph.values import numel, tensors
 from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError
 
 _ATTENTION = ("sdpa_with_kv_cache.default", "pteron.attention.default")
@@ -76,6 +77,10 @@ def _builder(graph: Graph, rows: int, caches: Mapping[int, Tensor], slots: int) 
     builder = BatchedGraphBuilder(graph, rows)
     for id, cache in caches.items():
         builder.caches[id] = builder.zeros(id, cache.dtype, (slots, *cache.shape_max[1:]))
+    for node in graph.nodes:
+        if node.name == ROWS:  # the number of each sequence's adapter
+            (choice,) = tensors(node.args[0])
+            builder.caches[choice.id] = builder.zeros(choice.id, choice.dtype, (slots, *choice.shape_max[1:]))
     builder.context, builder.places = SymInt(builder.new_id()), builder.new(DType.I32, (rows, 2))
     return builder
 

@@ -80,6 +80,24 @@ def linear(builder: BatchedGraphBuilder, node: Node) -> None:
     builder.keep_dim(node)
 
 
+@rule("pteron.adapter_rows")
+def adapter_rows(builder: BatchedGraphBuilder, node: Node) -> None:
+    """Each row has the adapter of its slot's sequence."""
+    chosen, tokens, _, which = node.args
+    assert isinstance(chosen, Tensor)
+    made = builder.give_rows(which, 0)
+    builder.emit(node.name, builder.caches[chosen.id], builder.now(tokens), builder.places, made)
+
+
+@rule("pteron.lora")
+def lora(builder: BatchedGraphBuilder, node: Node) -> None:
+    x, y, *matrices, which, _ = node.args
+    dim = builder.row_dim(y)
+    beside = builder.row_dim(x) == dim < len(shape_of(x)) - 1 and builder.row_dim(which) == 0
+    refuse_unless(beside and all(map(builder.is_fixed, matrices)), "its matrices differ from row to row")
+    builder.keep(node, dim)
+
+
 @rule("pteron.route.default", "pteron.combine.default")
 @rule("pteron.experts_linear.default", "pteron.experts_int8.default", "pteron.experts_q4gsw.default")
 def experts(builder: BatchedGraphBuilder, node: Node) -> None:

@@ -33,6 +33,7 @@ class Options:
     device: str | None = None
     digits: int | None = None
     speculate: str | None = None
+    adapters: Mapping[str, str] = field(default_factory=dict)  # paths by name, the same on every machine
     sequences: int = SEQUENCES_MAX
     cache_bytes: int | None = None
     context: int | None = None

@@ -51,7 +51,7 @@ def create_app(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> FastAPI:
-    """An application that serves a model by its name and aliases.
+    """An application that serves a model by its name and aliases, and its LoRA adapters by theirs.
 
     With `api_keys` every route needs a key except /health, the chat page (unless `open_page` is False; the
     page holds no secrets and prompts its user for the key) and, with `open_metrics`, /metrics. `hosts` are
@@ -67,6 +67,8 @@ def create_app(
     engine = Engine(model) if isinstance(model, LLM) else model if isinstance(model, Engine) else None
     embedder = model if isinstance(model, Embedder) else hidden_states(engine.llm) if engine else None
     names = tuple(dict.fromkeys((name, *aliases)))
+    if engine is not None and (twice := set(names) & set(engine.llm.model.adapters)):
+        raise InputError(f"{sorted(twice)[0]!r} is the name of the model and of an adapter")
     service = Service(names, engine, embedder, limits or Limits(), Metrics(engine), logs or Logs())
 
     if engine is not None:
@@ -113,7 +115,7 @@ status_router = APIRouter()
 @status_router.get("/v1/models")
 async def models(request: Request) -> dict[str, Any]:
     service = service_of(request)
-    return {"object": "list", "data": [service.card(name) for name in service.names]}
+    return {"object": "list", "data": [service.card(name) for name in (*service.names, *service.adapters)]}
 
 
 @status_router.get("/v1/models/{name:path}")

@@ -102,6 +102,7 @@ def _chat_requests(
         stop=(*stop_strings(body, limits), *llm.chat_stops),
         grammar=grammar,
         seconds=max(seconds, 0.001),
+        adapter=body.model if body.model in service.adapters else None,
     )
 
 
@@ -152,4 +153,5 @@ def _completion_requests(body: CompletionBody, service: Service, seconds: float)
         max_new_tokens=new_token_count(body.max_tokens, TOKENS, "max_tokens", limits),
         stop=stop_strings(body, limits),
         seconds=max(seconds, 0.001),
+        adapter=body.model if body.model in service.adapters else None,
     )

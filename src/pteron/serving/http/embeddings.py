@@ -30,6 +30,9 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
     if embedder is None:
         message = f"{service.names[0]} does not support embeddings: its program gives no hidden states"
         raise invalid_value(message, "model", code="no_embeddings")
+    if body.model in service.adapters:
+        message = f"{body.model} is an adapter; embeddings are those of {service.names[0]}"
+        raise invalid_value(message, "model", code="no_embeddings")
     texts = as_list(body.input, "input")
     if len(texts) > service.limits.inputs:
         raise invalid_value(f"{len(texts)} texts; the limit is {service.limits.inputs} per request", "input")

@@ -55,7 +55,7 @@ class ResponseBuilder:
         self._head = {
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": self._service.names[0],
+            "model": self._record.model,
             "system_fingerprint": f"pteron-{pteron.__version__}",
         }
 

@@ -21,7 +21,8 @@ from pteron.serving.http.request_log import RECORD, Logs, RequestRecord
 
 @dataclass(eq=False)
 class Service:
-    """`names[0]` is the name of the model in answers, the others are aliases."""
+    """`names[0]` is the name of the model in answers, the others are aliases. The model's LoRA adapters are
+    further models, by their names."""
 
     names: tuple[str, ...]
     engine: Engine | None
@@ -39,6 +40,10 @@ class Service:
         return self.text_engine.llm
 
     @property
+    def adapters(self) -> tuple[str, ...]:
+        return self.engine.llm.model.adapters if self.engine is not None else ()
+
+    @property
     def text_engine(self) -> Engine:
         """The engine; an error if the model only makes embeddings."""
         if self.engine is None:
@@ -54,8 +59,9 @@ class Service:
         return self.embedder is None or self.embedder.program.device.is_usable
 
     def check_name(self, name: str) -> None:
-        if name not in self.names:
-            message = f"there is no model {name!r}; this server has {self.names[0]!r}"
+        if name not in (*self.names, *self.adapters):
+            known = ", ".join(map(repr, (self.names[0], *self.adapters)))
+            message = f"there is no model {name!r}; this server has {known}"
             raise ApiError(404, message, param="model", code="model_not_found")
 
     def card(self, name: str) -> dict[str, Any]:
@@ -63,6 +69,8 @@ class Service:
         card: dict[str, Any] = {"id": name, "object": "model", "created": self.created, "owned_by": "pteron"}
         if self.engine is not None:
             card["context_length"] = self.engine.llm.model.context
+        if name in self.adapters:
+            card["parent"] = self.names[0]
         return card
 
     def cancel(self) -> None:
@@ -75,7 +83,7 @@ def open_request(request: Request, model: str) -> tuple[Service, RequestRecord]:
     """The service and the record of a request for a model."""
     service, record = service_of(request), request.scope[RECORD]
     service.check_name(model)
-    record.model = service.names[0]
+    record.model = model if model in service.adapters else service.names[0]
     return service, record
 
 

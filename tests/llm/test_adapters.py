@@ -143,6 +143,14 @@ def test_quantised_models(quantize: str, tolerance: float, tmp_path: Path) -> No
         assert_close(found, last_logits(expected, golden.prompt), tolerance)
 
 
+def test_with_a_chosen_context(tmp_path: Path) -> None:
+    golden = Golden.load("llama")
+    with LLM(exported(golden, tmp_path), adapters=adapter_folders(golden, tmp_path), context=48) as llm:
+        assert llm.model.context == 48
+        for name, expected in zip(NAMES, [golden.logits, *golden_logits("llama")], strict=True):
+            assert_close(last_logits(llm, golden.prompt, name), expected[-1], 1e-5)
+
+
 def test_half_precision(tmp_path: Path) -> None:
     golden = Golden.load("qwen3")
     program = exported(golden, tmp_path, force_fp16=True)

@@ -16,6 +16,8 @@ from lora_files import ADAPTERS, MODELS, LoraFiles, golden_logits, write_gguf_ad
 
 from pteron import load
 from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.gpu import Command
+from pteron.host.tensors import View
 from pteron.llm import LLM
 from pteron.llm.adapter_files import read_adapter
 from pteron.llm.adapters import Adapters, linear_layers
@@ -24,6 +26,8 @@ from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to
 from pteron.llm.engine import Engine
 from pteron.llm.export import export_llm
 from pteron.llm.request import Request, text_request
+from pteron.llm.verifier import Verifier
+from pteron.runtime.outputs import Outputs
 
 save_file = pytest.importorskip("safetensors.numpy").save_file
 pytest.importorskip("tokenizers")
@@ -203,6 +207,26 @@ def test_a_saved_cache_is_one_without_adapter(llm: LLM, tmp_path: Path) -> None:
     assert llm.restore(tmp_path / "cache") == 9
     assert merged_tokens(llm, None, prompt, 4) == expected
     assert llm.statistics.reused_tokens == 8
+
+
+def test_speculation_verifies_with_the_adapter(llm: LLM) -> None:
+    golden, verifier = Golden.load("llama"), Verifier(llm.model)
+    for name, logits in zip(NAMES, [golden.logits, *golden_logits("llama")], strict=True):
+        lease, found = llm.pool.lease(golden.prompt[:10], name), list[View]()
+
+        def keep(outputs: Outputs, found: list[View] = found) -> list[Command]:
+            found.extend(each for each in outputs if isinstance(each, View))
+            return []
+
+        lease.model.resume(golden.prompt[:1], lease.user)
+        lease.model.prefill_as(golden.prompt[:10], lease.user)
+        with llm.model.device.lock:
+            verifier.submit(lease.model, golden.prompt[10:15], keep)
+            data = llm.model.device.read(found[0].buffer, found[0].nbytes)
+        rows = np.frombuffer(data, np.float32).reshape(-1, llm.model.vocabulary)
+        assert_close(rows[:5], logits[10:15], 1e-5)
+        lease.close()
+    verifier.close()
 
 
 def test_unknown_adapters_are_errors(llm: LLM) -> None:

@@ -222,8 +222,8 @@ def prefill_floor(model: LanguageModel, length: int) -> float | None:
     if rates is None or model.delegate is None:
         return None
     plan, _ = model.delegate.recorded((np.full((1, length), 5, np.int64), np.array([0], np.int64)))
-    arithmetic = prefill_seconds(rates, model.program.graphs("forward")[0], length)
-    return length / max(arithmetic, step_seconds(rates, plan, 0))
+    graph = model.program.graphs("forward")[0]
+    return length / max(prefill_seconds(rates, graph, length), step_seconds(rates, plan, graph, length, 0))
 
 
 def decode_floor(model: LanguageModel, position: int) -> float | None:
@@ -233,7 +233,7 @@ def decode_floor(model: LanguageModel, position: int) -> float | None:
         return None
     plan, _ = model.delegate.recorded((np.full((1, 1), 5, np.int64), np.array([position], np.int64)))
     states = model.method.gpu_bytes["states"] * position / (model.context or position)
-    return 1 / step_seconds(rates, plan, states)
+    return 1 / step_seconds(rates, plan, model.program.graphs("forward")[0], 1, states)
 
 
 def reached(rate: Figure) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from arguments import tensor, weight
 from check import check_op, each, floats, refuse_op
 from quantized_cases import bytes_of, packed, scales, scales_of
 
+from pteron.families.quantized import tiled_q4
 from pteron.ops import Target
-from pteron.reference.experts import experts_q4
+from pteron.reference.experts import combine, experts_q4, route
 
 pytestmark = pytest.mark.kernels
 
@@ -103,7 +105,12 @@ def test_gated(target: Target) -> None:
         _check_gated(depth, target)
 
 
-def _check_gated(depth: int, target: Target) -> None:
+@pytest.mark.parametrize("depth", [36, 128])
+def test_gated_groups(depth: int, groups: Target) -> None:
+    _check_gated(depth, groups, MANY)
+
+
+def _check_gated(depth: int, target: Target, live: Mapping[str, tuple[int, ...]] = TOKENS) -> None:
     weights = [weight(values=packed(5 * 67, depth)[::step], dtype="u8") for step in (1, -1)]
     by_group = [scales(depth, 32, 5 * 67) for _ in weights]
 
@@ -116,7 +123,7 @@ def _check_gated(depth: int, target: Target) -> None:
 
     x = tensor("M", depth, low=-1, high=1)
     pairs = (weights[0], by_group[0], weights[1], by_group[1])
-    options: dict[str, Any] = {"live": TOKENS, "target": target, "tolerance": 1e-4, "oracle": oracle}
+    options: dict[str, Any] = {"live": live, "target": target, "tolerance": 1e-4, "oracle": oracle}
     check_op("pteron.experts_gated_q4", x, experts(3, 5), *pairs, 32, 5, **options)
 
 
@@ -127,6 +134,91 @@ def test_matrices_in_turn(target: Target) -> None:
     check_op(INT8, x, None, bytes_of(3 * 13, 36), scales_of(3 * 13), 3, **options)
     matrices = weight(values=packed(3 * 13, 36), dtype="u8")
     check_op(Q4, x, None, matrices, scales(36, 32, 3 * 13), 32, 3, **options)
+
+
+def mlp(x: Any, gain: Any, eps: float, router: Any, router_bias: Any, *rest: Any) -> torch.Tensor:
+    """A mixture of experts, in float64."""
+    routing, (gate, gate_scales, up, up_scales, down, down_scales, group, residual) = rest[:8], rest[8:]
+    if gain is not None:
+        x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gain
+    logits = x @ router.T + (0 if router_bias is None else router_bias)
+    weights, chosen = route(logits, *routing)
+    count = len(router)
+    left, right = (
+        experts_q4(x, chosen, *pair, group, count) for pair in ((gate, gate_scales), (up, up_scales))
+    )
+    hidden = torch.nn.functional.silu(left) * right
+    out = combine(experts_q4(hidden, chosen, down, down_scales, group, count), weights)
+    return out if residual is None else out + residual
+
+
+def mlp_arguments(depth: int, hidden: int, count: int, k: int, is_full: bool) -> list[Any]:
+    """With a norm, biases and a residual, or without."""
+
+    def four_bits(rows: int, columns: int) -> list[Any]:
+        return [weight(values=packed(count * rows, columns), dtype="u8"), scales(columns, 32, count * rows)]
+
+    routing = (
+        (k, "sigmoid", weight(count), 1, 1, 1, True, 2.5)
+        if is_full
+        else (k, "softmax", None, *PLAIN, False, 1.0)
+    )
+    matrices = [*four_bits(hidden, depth), *four_bits(hidden, depth), *four_bits(depth, hidden)]
+    router, bias = weight(count, depth, low=-0.2, high=0.2), weight(count) if is_full else None
+    gain, residual = (weight(depth, low=-0.5, high=0.5), tensor("M", depth)) if is_full else (None, None)
+    return [tensor("M", depth, low=-1, high=1), gain, 1e-5, router, bias, *routing, *matrices, 32, residual]
+
+
+MLPS = [(64, 32, 5, 3, True), (36, 68, 3, 1, False), (128, 96, 8, 8, True), (260, 64, 7, 2, True)]
+
+
+@pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS)
+def test_mlps(depth: int, hidden: int, count: int, k: int, is_full: bool, target: Target) -> None:
+    _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), target)
+
+
+@pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS)
+def test_mlps_in_integers(
+    depth: int, hidden: int, count: int, k: int, is_full: bool, own_subgroups: Target
+) -> None:
+    _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), own_subgroups)
+
+
+@pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS[::2])
+def test_mlps_in_groups(depth: int, hidden: int, count: int, k: int, is_full: bool, groups: Target) -> None:
+    _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), groups)
+
+
+def _check_mlp(arguments: list[Any], target: Target) -> None:
+    options: dict[str, Any] = {"live": {"M": (31, 1, 3, 9)}, "target": target, "oracle": mlp}
+    check_op("pteron.experts_mlp_q4", *arguments, tolerance=2e-4, **options)
+
+
+# Rows are grouped for tiles; bands are full or not. All rows have matrix 0, or some matrices have none.
+MANY = {"M": (67, 1, 29, 9, 41)}
+
+
+@pytest.fixture
+def groups(target: Target, monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target on which rows are grouped however few they are."""
+    monkeypatch.setattr(tiled_q4, "GROUP_ROWS_MIN", 0)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("count", "k", "chosen", "depth", "rows"),
+    [(3, 2, (0, 2), 36, 67), (5, 3, (0, 0), 128, 130), (8, 8, (0, 7), 68, 8), (1, 1, (0, 0), 324, 64)],
+)
+def test_groups(count: int, k: int, chosen: tuple[int, int], depth: int, rows: int, groups: Target) -> None:
+    numbers = tensor("M", k, dtype="i32", low=chosen[0], high=chosen[1])
+    options: dict[str, Any] = {"live": MANY, "target": groups, "tolerance": 5e-5}
+    matrices = weight(values=packed(count * rows, depth), dtype="u8")
+    for x in (tensor("M", depth, low=-1, high=1), tensor("M", k, depth, low=-1, high=1)):
+        check_op(Q4, x, numbers, matrices, scales(depth, 32, count * rows), 32, count, **options)
+    integers = bytes_of(count * rows, depth), scales_of(count * rows)
+    check_op(INT8, x, numbers, *integers, count, **options)
+    if k == count:
+        check_op(Q4, x, None, matrices, scales(depth, 32, count * rows), 32, count, **options)
 
 
 def test_half_precision(target: Target) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fused_layer import GPU, Layer
+from fused_layer import ADD, GPU, LINEAR, NORM, Layer
 from sketch import plan_at
 
 from pteron.dtypes import DType
@@ -12,12 +12,14 @@ from pteron.graph import Tensor
 pytestmark = pytest.mark.rewrites
 
 PRODUCT, GATED = "pteron.experts_q4gsw.default", "pteron.experts_gated_q4"
+MLP, COMBINE = "pteron.experts_mlp_q4", "pteron.combine.default"
 
 
 class ExpertsLayer(Layer):
     def __init__(self) -> None:
         super().__init__()
-        self.x = self.tensor(3, 64)
+        self.normed = self.norm(self.x)
+        self.x, self.given = self.view(self.normed, 3, 64), self.x
         self.weights, self.chosen = self.tensor(3, 2), self.tensor(3, 2, dtype=DType.I32)
         route = (self.constant(8, 64), 2, "softmax", None, 1, 1, 1, True, 1.0)
         logits = self.tensor(3, 8)
@@ -36,12 +38,23 @@ def test_a_layer() -> None:
     layer = ExpertsLayer()
     hidden = layer.gate(layer.expert(layer.x, 96), layer.expert(layer.x, 96))
     down, out = layer.expert(hidden, 64), layer.tensor(3, 64)
-    layer.node("pteron.combine.default", down, layer.weights, out)
-    names = ["aten.linear.default", "pteron.route.default", GATED, PRODUCT, "pteron.combine.default"]
-    assert layer.names(out) == names
-    launches = plan_at(layer.prepare([layer.x], [out], GPU)).launches
+    layer.node(COMBINE, down, layer.weights, out)
+    total = layer.apply(ADD, layer.view(out, 1, 3, 64), layer.given, 1)
+    layer.x = layer.given
+    assert layer.names(total) == [MLP]
+    launches = plan_at(layer.prepare([layer.x], [total], GPU)).launches
     kernels = [launch.module.kernel.name for launch in launches]
-    assert kernels == ["matvec", "route", "q4_digits", "q4_digits", "combine"]
+    assert kernels == ["router", "route", "q4_digits", "q4_digits"]
+
+
+def test_a_norm_that_others_read() -> None:
+    layer = ExpertsLayer()
+    hidden = layer.gate(layer.expert(layer.x, 96), layer.expert(layer.x, 96))
+    out = layer.tensor(3, 64)
+    layer.node(COMBINE, layer.expert(hidden, 64), layer.weights, out)
+    shared = layer.product(layer.normed)
+    layer.x = layer.given
+    assert sorted(layer.names(out, shared)) == sorted([NORM, MLP, LINEAR])
 
 
 def test_other_products_stay() -> None:
@@ -49,6 +62,10 @@ def test_other_products_stay() -> None:
     other = layer.tensor(3, 2, dtype=DType.I32)
     layer.node("aten.relu.default", layer.chosen, other)
     gated = layer.gate(layer.expert(layer.x, 96), layer.expert(layer.x, 96, other))
+    layer.x = layer.given
     assert GATED not in layer.names(gated)
+    layer = ExpertsLayer()
     seen = layer.expert(layer.x, 96)
-    assert GATED not in layer.names(layer.gate(seen, layer.expert(layer.x, 96)), seen)
+    gated = layer.gate(seen, layer.expert(layer.x, 96))
+    layer.x = layer.given
+    assert GATED not in layer.names(gated, seen)

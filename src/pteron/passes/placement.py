@@ -67,9 +67,9 @@ def place(prepared: Prepared, target: Target) -> Placement:
         for output in call.outputs:
             if isinstance(output, Tensor):
                 placing.output(call, output, index, lasting=call in folded)
-    for output in graph.outputs:
-        if isinstance(output, Tensor):
-            placing.read(output, math.inf)
+    for value in (*graph.outputs, *(graph.inputs[source.input] for source in prepared.sources)):
+        if isinstance(value, Tensor):  # positions as well: a loop on the GPU advances them between steps
+            placing.read(value, math.inf)
     return placing.finish()
 
 

@@ -2,8 +2,9 @@
 //! loops: kept
 //! extent x: count * kept
 //! extent weights: ceil(count, width) * kept
+//! extent residual: count
 //! extent out: count
-// out[t, n] = Σ weights[t, j] · x[t, j, n] over j. One invocation computes one element.
+// out[t, n] = Σ weights[t, j] · x[t, j, n] over j, plus a residual. One invocation computes one element.
 alias X = f32;
 alias W = f32;
 alias R = f32;
@@ -19,6 +20,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> weights: array<W>;
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
+@group(0) @binding(4) var<storage, read> residual: array<R>;
+
+fn added(i: u32) -> f32 { return f32(residual[i]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -30,5 +34,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let pair = token * params.kept + j;
     sum += f32(weights[pair]) * f32(x[pair * params.width + i % params.width]);
   }
-  out[i] = R(sum);
+  out[i] = R(sum + added(i));
 }

@@ -70,6 +70,7 @@ def route(
         "GROUP_BEST": group_best,
         "IS_SIGMOID": scoring == "sigmoid",
         "IS_NORMALISED": bool(normalised),
+        "IS_CORRECTED": bias is not None,
         **({} if bias else {"correction": "0.0"}),
         **layout,
     }
@@ -92,13 +93,16 @@ def _combine_shape(x: Operand, weights: Operand) -> Shape:
 
 
 @op("pteron.combine.default", "x weights -> out", shape=_combine_shape)
-def combine(x: Operand, weights: Operand, out: Operand) -> Iterator[Dispatch]:
-    """The sum over k of weights · x."""
+def combine(
+    x: Operand, weights: Operand, out: Operand, residual: Operand | None = None
+) -> Iterator[Dispatch]:
+    """The sum over k of weights · x, plus a residual of the same shape."""
     yield Dispatch(
-        kernel("combine"),
+        kernel("combine", **({} if residual else {"added": "0.0"})),
         x=x,
         weights=weights,
         out=out,
+        residual=residual,
         count=out.numel,
         kept=x.shape[1],
         width=x.shape[2],

@@ -18,6 +18,7 @@ const GROUPS_KEPT = 1u;
 const GROUP_BEST = 1u;
 const IS_SIGMOID = false;
 const IS_NORMALISED = false;
+const IS_CORRECTED = false; // whether experts are chosen by other values than their scores
 const OWN = (EXPERTS + LANES - 1u) / LANES;
 const SIZE = EXPERTS / GROUPS; // of a group
 const EXCLUDED = -2e38;
@@ -111,7 +112,8 @@ fn main(
     let value = row_max(best, local);
     let expert = min(row_first(select(EXPERTS, first, best == value), local), EXPERTS - 1u);
     let is_own = expert % LANES == lane;
-    values[j] = row_max(select(-1.0, scores[expert / LANES], is_own), local);
+    values[j] = value;
+    if (IS_CORRECTED) { values[j] = row_max(select(-1.0, scores[expert / LANES], is_own), local); }
     if (is_own) { choice[expert / LANES] = TAKEN; }
     sum += values[j];
     if (lane == 0u && row < params.rows) { experts[row * KEPT + j] = i32(expert); }

@@ -137,11 +137,12 @@ def layout_of(target: Target, packed: PackedWeights) -> Layout:
     split = min(-(-chunks(packed) // width), subgroups)  # with a chunk for every lane
     if split > 2:  # deep: few chunks a lane keep many subgroups busy with few columns
         return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
-    if packed.columns >= 65_536:
+    columns = packed.columns * (packed.choice.share if packed.choice else 1)  # of one row of x
+    if columns >= 65_536:
         return Layout(1, min(16, subgroups), 2, 16)
-    if packed.columns >= 8192:
+    if columns >= 8192:
         return Layout(1, min(8, subgroups), 4, 2)
-    return Layout(1, min(max(8, min(packed.columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
+    return Layout(1, min(max(8, min(columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
 
 
 def columns_of_workgroup(target: Target, packed: PackedWeights) -> int:

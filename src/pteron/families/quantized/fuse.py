@@ -89,7 +89,7 @@ def linear_several(flow: Flow) -> Iterator[Replacement]:
 def gated_linear(flow: Flow) -> Iterator[Replacement]:
     """silu(gate) · up, where both are products of one x."""
     for call in flow.of("pteron.silu_mul"):
-        (gate, gate_views), (up, up_views) = (flow.behind_views(value, _keeps_shape) for value in call.inputs)
+        (gate, gate_views), (up, up_views) = (flow.behind_views(value, keeps_shape) for value in call.inputs)
         products = flow.maker(gate, FUSED) or flow.maker(gate, FUSED_DYNAMIC)
         if products is None or products.inputs[-2:] != NO_END or {*products.outputs} != {gate, up}:
             continue
@@ -121,10 +121,10 @@ def linear_add(flow: Flow) -> Iterator[Replacement]:
     for total in flow.of("aten.add.Tensor"):
         first, second, alpha = total.inputs
         for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
-            value, views = flow.behind_views(made, _keeps_shape)
+            value, views = flow.behind_views(made, keeps_shape)
             names = (PLAIN, FUSED, _DYNAMIC, FUSED_DYNAMIC)
             call = next(filter(None, (flow.maker(value, name) for name in names)), None)
-            if call is None or not _fits(call, value, addend, total.outputs[0]):
+            if call is None or not fits_sum(call, value, addend, total.outputs[0]):
                 continue
             if call not in fused:
                 new = Call(total.node, OPERATORS[_DYNAMIC_ADD], (*call.inputs, addend), total.outputs)
@@ -184,7 +184,7 @@ def _is_copy(view: Call) -> bool:
     return view.operator.name == _COPY
 
 
-def _keeps_shape(view: Call) -> bool:
+def keeps_shape(view: Call) -> bool:
     """Whether a copy or a view keeps the live shape of its product, up to leading ones: a view has the same
     columns, and only one of its other dims can exceed 1, so that the number of elements determines it."""
     if _is_copy(view):
@@ -195,7 +195,7 @@ def _keeps_shape(view: Call) -> bool:
     return items_of(sizes)[-1:] == shape[-1:] and sum(size > 1 for size in shape[:-1]) <= 1
 
 
-def _fits(product: Call, made: Value, addend: Value, total: Value) -> bool:
+def fits_sum(product: Call, made: Value, addend: Value, total: Value) -> bool:
     """Whether a product, its addend and the sum have one shape and type. Live shapes may still differ in dims
     of size 1, which the fused operator handles."""
     same = _trimmed(made) == _trimmed(addend) and shape_of(addend) == shape_of(total)

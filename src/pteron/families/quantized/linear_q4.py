@@ -7,6 +7,7 @@ Weights stay packed, eight to a word, the first column in the lowest bits; scale
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pteron.dtypes import DType
@@ -76,6 +77,13 @@ def product(
     columns, words = packed.columns, packed.words
     rows = epilogue.count // columns if columns else 0
     x_scales, x_zeros = (int8.scales, int8.zeros) if int8 else (None, None)
+    if packed.choice and tiled_q4.are_groups_large(target, rows, packed.choice):
+        if packed.choice.grouping is None:
+            choice, launches = tiled_q4.group_rows(packed.choice, rows, target)
+            yield from launches
+            packed = replace(packed, choice=choice)
+        yield from tiled_q4.product(x, packed, epilogue, target)
+        return
     if digits.suits(target, rows, packed):
         yield digits.product(x, packed, epilogue, target, x_scales, x_zeros)
         return

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import Storage
-from pteron.ops import AnyInt, Operand, Target, Weight, require
+from pteron.ops import AnyInt, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Rows in the order of their matrices, and bands of them (group_rows.wgsl); without buffers where
+    matrices are chosen in turn."""
+
+    order: Scratch | None = None
+    bands: Scratch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +28,21 @@ class Choice:
     experts: Operand | None  # the number of the matrix, for each row of the product; None: in turn
     matrices: int
     share: int  # rows of the product that have the same row of x
+    grouping: Grouping | None = None  # for tiles
 
     @property
     def declarations(self) -> dict[str, Any]:
+        sizes = {"MATRICES": self.matrices, "SHARE": self.share}
+        if self.grouping:
+            return {"use_rows_in_order": "rows_grouped" if self.experts else "rows_in_turn", **sizes}
         in_turn = {} if self.experts else {"first_row": "m % MATRICES * params.columns"}
-        return {"use_one_matrix": "experts", "MATRICES": self.matrices, "SHARE": self.share, **in_turn}
+        return {"use_one_matrix": "experts", **sizes, **in_turn}
+
+    @property
+    def operands(self) -> dict[str, Any]:
+        if self.grouping:
+            return {"order": self.grouping.order, "band_table": self.grouping.bands}
+        return {"experts": self.experts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +75,8 @@ class PackedWeights:
 
     @property
     def operands(self) -> dict[str, Any]:
-        experts = self.choice.experts if self.choice else None
-        return {"weights": self.weights, "scales": self.scales, "experts": experts}
+        chosen = self.choice.operands if self.choice else {}
+        return {"weights": self.weights, "scales": self.scales, **chosen}
 
     def fits(self, target: Target) -> bool:
         """Whether the device can bind both buffers."""

@@ -23,7 +23,8 @@ const COLUMNS = 2u; // 1, 2 or 4
 const ROUNDS = 1u;
 const ROWS = 1u;
 const QUADS = 16u; // vec4s of a row of x
-const CHUNKS = 2u; // chunks per row of weights
+const CHUNKS = 2u; // chunks per row of x
+const EACH = CHUNKS; // chunks per row of weights: parts of x may be multiplied with different matrices
 const PITCH = 2u; // chunks from one row of weights to the next
 const GROUP = 2u; // chunks that share a scale
 const IS_NORMED = false; // whether an RMS norm is applied to x
@@ -31,7 +32,7 @@ const HAS_ZERO = false; // whether x has a zero point
 const IS_GATED = false; // whether columns are pairs of a gate and a value; OTHERS is the number of values
 const IS_ROTATED = false; // whether columns are pairs that RoPE rotates: lib/q4_rope.wgsl
 const EPS = 1e-5; // of a norm
-const GROUPS = (CHUNKS + GROUP - 1u) / GROUP;
+const GROUPS = (EACH + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
 const WORKGROUP = SUBGROUP * SUBGROUPS;
 const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
@@ -45,6 +46,9 @@ const HALF = (COLUMNS + 1u) / 2u;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
 var<workgroup> partials: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
+
+// The first row of the matrix that a chunk of row m is multiplied with.
+fn matrix_of(m: u32, chunk: u32) -> u32 { return first_row(m); }
 
 // The row of weights for a column of a bundle.
 fn row_of(bundle: u32, column: u32) -> u32 {
@@ -62,15 +66,16 @@ struct Bundle {
 // A lane's inputs for a bundle: its chunks of every column, and the bias and angle of the column it will store.
 fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   var found: Bundle;
-  let matrix = first_row(m_first);
   //! unroll
   for (var step = 0u; step < STEPS; step++) {
     let chunk = min((step * SPLIT + part) * SUBGROUP + lane, CHUNKS - 1u);
+    let matrix = matrix_of(m_first, chunk);
+    let place = select(chunk % EACH, chunk, EACH == CHUNKS);
     //! unroll
     for (var column = 0u; column < COLUMNS; column++) {
       let row = matrix + row_of(bundle, column);
-      found.words[step * COLUMNS + column] = weights[row * PITCH + chunk];
-      found.scales[step * COLUMNS + column] = scales[row * GROUPS + chunk / GROUP];
+      found.words[step * COLUMNS + column] = weights[row * PITCH + place];
+      found.scales[step * COLUMNS + column] = scales[row * GROUPS + place / GROUP];
     }
   }
   let row = row_of(bundle, column_of(lane));

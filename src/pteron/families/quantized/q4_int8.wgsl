@@ -56,7 +56,7 @@ fn rows_of(tile: Tile, position: vec2<u32>, local: u32) -> Rows {
   var rows: Rows;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
-    rows.x[i] = min(tile.m + (local + i * WORKGROUP) / STEP_WORDS, params.rows - 1u);
+    rows.x[i] = row_at(min(tile.m + (local + i * WORKGROUP) / STEP_WORDS, tile.end - 1u));
   }
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
@@ -205,7 +205,7 @@ fn main(
   let offset_second = offset_of(position.x + (WIDE / 4u - 1u) * ACROSS);
   //! unroll
   for (var t = 0u; t < TALL; t++) {
-    let zero = vec4(f32(x_scales[params.rows + min(row_of(tile, position, t), params.rows - 1u)]));
+    let zero = vec4(f32(x_scales[params.rows + row_at(min(place_of(tile, position, t), tile.end - 1u))]));
     store_row(tile, position, t, fma(-zero, offset, totals[t]), fma(-zero, offset_second, totals_second[t]));
   }
 }

@@ -34,7 +34,7 @@ fn rows_of(tile: Tile, local: u32) -> Rows {
   var rows: Rows;
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
-    rows.x[i] = min(tile.m + (local + i * WORKGROUP) / STEP_QUADS, params.rows - 1u);
+    rows.x[i] = row_at(min(tile.m + (local + i * WORKGROUP) / STEP_QUADS, tile.end - 1u));
   }
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
@@ -105,7 +105,7 @@ fn main(
   @builtin(local_invocation_index) local: u32,
 ) {
   let tile = tile_of(group, groups);
-  if (tile.part >= PARTS) { return; }
+  if (tile.part >= PARTS || tile.m >= tile.end) { return; }
   let position = position_of(local);
   let rows = rows_of(tile, local);
   let first = tile.part * PART;
@@ -146,7 +146,7 @@ fn main(
     for (var t = 0u; t < 4u; t++) { store_row(tile, position, t, sums[t], sums_second[t]); }
     return;
   }
-  for (var t = 0u; t < TALL && row_of(tile, position, t) < params.rows; t++) {
+  for (var t = 0u; t < TALL && place_of(tile, position, t) < tile.end; t++) {
     var quad: vec4<f32>;
     var quad_second: vec4<f32>;
     //! unroll

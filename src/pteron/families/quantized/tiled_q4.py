@@ -11,14 +11,15 @@ from typing import Any
 from pteron.dtypes import Storage
 from pteron.families.quantized import tiles
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.packing import PackedWeights
-from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, Tile, choose
+from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
+from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES, Tile, choose
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
+GROUP_ROWS_MIN = 16  # per matrix: with more on average, grouped rows are faster than rows one by one
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
 # Float kernels round x to int8 steps, less the zero point: integers from -255 to 255.
@@ -54,23 +55,31 @@ def product(
     *,
     is_gated: bool = False,
 ) -> Iterator[Dispatch]:
-    """The launches. If gated, the first half of the columns is the gate of the second."""
+    """The launches. If gated, the first half of the columns is the gate of the second. Rows with one of
+    several matrices each must be grouped."""
     columns, words = packed.columns, packed.words
     rows = epilogue.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
-    strip = tiles.choose_strip(target, rows, packed) if int8 is None else None
+    choice, matrices = packed.choice, packed.choice.matrices if packed.choice else 0
+    strip = tiles.choose_strip(target, rows, packed) if int8 is None and choice is None else None
     tile: tiles.Strip | Tile
+    filled = rows
     if strip:
         name, (tile, parts) = "q4_rows", strip
         unit = tile.step_words  # that stay in one part
     else:
+        choices: tuple[Tile, ...]
         name, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
-        tile, parts = choose(choices, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
+        if choice:  # of each matrix, half a tile is empty
+            choices, filled = (GROUPED_TILE,), rows + matrices * GROUPED_TILE.height // 2
+        tile, parts = choose(choices, target, filled, columns, 8 * words, 8 * packed.group, is_gated)
+        if choice and is_gated:
+            parts = 1  # the gates of all matrices come before all values
         unit = packed.group if is_packed else tile.step // 8
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
     declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
-    factors: dict[str, Any] = {"x": x, "weights": packed.weights, "scales": packed.scales}
+    factors: dict[str, Any] = {"x": x, **packed.operands}
     if int8 and is_packed:
         if int8.words is None:
             made = replace(int8, scales=Scratch(2 * rows), words=Scratch(2 * rows * words, Storage.U32))
@@ -87,8 +96,33 @@ def product(
     finish |= {"OTHERS": columns // 2, "IS_GATED": True} if is_gated else {"IS_GATED": False}
     bound = [*factors.values(), *epilogue.operands.values()]
     can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= target.buffers_max
-    factors["groups"] = folded(target, parts * tile.count(rows, columns))
+    count = tile.count(rows, columns, matrices) if isinstance(tile, Tile) else tile.count(rows, columns)
+    factors["groups"] = folded(target, parts * count)
     yield from launch(name, declarations, finish, factors, epilogue, can_bind=can_bind)
+
+
+def are_groups_large(target: Target, rows: int, choice: Choice) -> bool:
+    """Whether rows are grouped by their matrices for tiles."""
+    can_group = not target.is_cpu and 8 * choice.matrices <= target.workgroup_bytes_max
+    return can_group and rows > GROUP_ROWS_MIN * choice.matrices
+
+
+def group_rows(choice: Choice, rows: int, target: Target) -> tuple[Choice, list[Dispatch]]:
+    """The choice with rows grouped for tiles, and the launch that groups them."""
+    matrices, height = choice.matrices, GROUPED_TILE.height
+    if choice.experts is None:
+        return replace(choice, grouping=Grouping()), []
+    order = Scratch(rows, Storage.U32)
+    bands = Scratch(4 * (rows // height + matrices), Storage.U32)
+    launch = Dispatch(
+        kernel("group_rows", MATRICES=matrices, HEIGHT=height, WORKGROUP=target.invocations_max),
+        experts=choice.experts,
+        order=order,
+        band_table=bands,
+        rows=rows,
+        groups=(1, 1, 1),
+    )
+    return replace(choice, grouping=Grouping(order, bands)), [launch]
 
 
 def launch(

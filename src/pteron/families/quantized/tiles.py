@@ -68,8 +68,10 @@ class Tile:
             "STEP": self.step,
         }
 
-    def count(self, rows: int, columns: int) -> int:
-        return -(-rows // self.height) * -(-columns // self.width)
+    def count(self, rows: int, columns: int, matrices: int = 0) -> int:
+        """Tiles of one part; the maximum of them if rows are grouped by their matrices."""
+        bands = rows // self.height + matrices if matrices else -(-rows // self.height)
+        return bands * -(-columns // self.width)
 
     def microseconds(self, rows: int, columns: int, depth: int, parts: int, is_gated: bool) -> float:
         """Estimated time of a product whose k is split into parts, with their merge."""
@@ -93,6 +95,9 @@ FLOAT_TILES = (
     Tile(8, 8, 16, 8, 16, 62.0, 0.96, 3, 15.2),
     Tile(8, 8, 16, 16, 16, 54.7, 0.32, 2, 13.3),
 )
+# Of rows grouped by several matrices, where a smaller part of a lower tile is empty. On an H200, with 16
+# matrices, a prompt of 512 tokens takes 31 ms; with other heights, widths or outputs per invocation 33 to 39.
+GROUPED_TILE = Tile(8, 8, 8, 16, 16, 62.0, 0.96, 3, 15.2)
 INT8_TILES = (
     Tile(4, 4, 2, 32, 32, 60.4, 3.24, 4, 7.5, True),
     Tile(4, 4, 4, 16, 32, 110.0, 5.07, 6, 6.2, True),

@@ -18,8 +18,8 @@ fn load_planes(m_first: u32, local: u32) {
       let octet = turn * WORKGROUP + local;
       let eight = load(m_first + m, octet);
       if (IS_NORMED) { sum_of_squares += dot(eight[0], eight[0]) + dot(eight[1], eight[1]); }
-      let a = weighted(2u * octet, eight[0]);
-      let b = weighted(2u * octet + 1u, eight[1]);
+      let a = weighted(m_first + m, 2u * octet, eight[0]);
+      let b = weighted(m_first + m, 2u * octet + 1u, eight[1]);
       var largest = max(largest_bits(a), largest_bits(b));
       largest = max(largest, subgroupShuffleXor(largest, 1u));
       largest = max(largest, subgroupShuffleXor(largest, 2u));

@@ -59,7 +59,7 @@ fn normed(row: Row, m: u32, local: u32) -> Row {
   //! unroll
   for (var turn = 0u; turn < PASSES; turn++) {
     let quad = 2u * (turn * WORKGROUP + local);
-    gains[turn] = mat2x4(weighted(quad, vec4(1.0)), weighted(quad + 1u, vec4(1.0)));
+    gains[turn] = mat2x4(weighted(m, quad, vec4(1.0)), weighted(m, quad + 1u, vec4(1.0)));
   }
   let scale = inverseSqrt(sum_of_squares(m, local) / f32(4u * QUADS) + EPS);
   //! unroll

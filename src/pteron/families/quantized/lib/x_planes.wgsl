@@ -12,8 +12,8 @@ alias G = f32;
 var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
 var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (initial value of a chunk's sum, bits of its unit)
 
-// Multiplies x by the gain of a norm, if there is one.
-fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
+// Multiplies x by the gain of a norm or by the shares of experts, if there are any.
+fn weighted(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
 
 // Elements 8 · place to 8 · place + 7 of row m, zeros past its end.
 fn load(m: u32, octet: u32) -> mat2x4<f32> {

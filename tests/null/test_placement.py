@@ -40,6 +40,18 @@ def test_tensors_of_one_memory_take_turns() -> None:
     assert len({slot(prepared, tensor) for tensor in (x, a, b)}) == 3
 
 
+def test_positions_keep_their_buffer() -> None:
+    """A decode loop on the GPU advances them between steps."""
+    sketch = Sketch()
+    positions, x = sketch.tensor(1, dtype=DType.I32, memory=0), sketch.tensor(3, 5)
+    a, b, c = sketch.tensor(3, 5), sketch.tensor(3, 5, memory=0), sketch.tensor(3, 5)
+    symbol = sketch.symbol()
+    sketch.node("et_vk.select_as_symint.default", positions, 0, 0, symbol)
+    chain(sketch, x, a, b, c)
+    prepared = sketch.prepare([positions, x], [c, symbol])
+    assert slot(prepared, positions) not in {slot(prepared, tensor) for tensor in (a, b, c)}
+
+
 def test_a_slot_is_as_large_as_its_largest_tensor() -> None:
     sketch = Sketch()
     x = sketch.tensor(2, 3)

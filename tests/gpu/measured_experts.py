@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arguments import tensor, weight
+from expert_cases import mlp, mlp_arguments
 from measured_case import Case, case
 from quantized_cases import bytes_of, packed, scales, scales_of
 
@@ -55,27 +56,11 @@ EXPERT_CASES: list[Case] = [
     ),
     case(
         "pteron.experts_mlp_q4",
-        *(
-            tensor("M", 64),
-            weight(64),
-            1e-5,
-            weight(5, 64),
-            weight(5),
-            3,
-            "softmax",
-            None,
-            1,
-            1,
-            1,
-            True,
-            1.0,
-        ),
-        *(weight(values=packed(5 * 32, 64), dtype="u8"), scales(64, 32, 5 * 32)),
-        *(weight(values=packed(5 * 32, 64), dtype="u8"), scales(64, 32, 5 * 32)),
-        *(weight(values=packed(5 * 64, 32), dtype="u8"), scales(32, 32, 5 * 64), 32, tensor("M", 64)),
+        *mlp_arguments(64, 32, 5, 3, is_full=True),
         kernels="router route q4_digits q4_digits",
         on=("subgroups",),
         live=LIVE,
+        oracle=mlp,
     ),
     q4("q4_digits", "subgroups", 64),
     q4("q4_digits", "subgroups", 1024, by_pair=True),

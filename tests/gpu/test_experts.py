@@ -9,18 +9,18 @@ import pytest
 import torch
 from arguments import tensor, weight
 from check import check_op, each, floats, refuse_op
+from expert_cases import PLAIN, mlp, mlp_arguments
 from quantized_cases import bytes_of, packed, scales, scales_of
 
 from pteron.families.quantized import tiled_q4
 from pteron.ops import Target
-from pteron.reference.experts import combine, experts_q4, route
+from pteron.reference.experts import experts_q4
 
 pytestmark = pytest.mark.kernels
 
 ROUTE, COMBINE = "pteron.route.default", "pteron.combine.default"
 FLOAT, INT8, Q4 = (f"pteron.experts_{kind}.default" for kind in ("linear", "int8", "q4gsw"))
 TOKENS = {"M": (11, 1, 5, 2, 7)}
-PLAIN = (1, 1, 1)  # groups, kept groups, best of a group
 
 
 def experts(k: int, count: int) -> Any:
@@ -136,47 +136,16 @@ def test_matrices_in_turn(target: Target) -> None:
     check_op(Q4, x, None, matrices, scales(36, 32, 3 * 13), 32, 3, **options)
 
 
-def mlp(x: Any, gain: Any, eps: float, router: Any, router_bias: Any, *rest: Any) -> torch.Tensor:
-    """A mixture of experts, in float64."""
-    routing, (gate, gate_scales, up, up_scales, down, down_scales, group, residual) = rest[:8], rest[8:]
-    if gain is not None:
-        x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gain
-    logits = x @ router.T + (0 if router_bias is None else router_bias)
-    weights, chosen = route(logits, *routing)
-    count = len(router)
-    left, right = (
-        experts_q4(x, chosen, *pair, group, count) for pair in ((gate, gate_scales), (up, up_scales))
-    )
-    hidden = torch.nn.functional.silu(left) * right
-    out = combine(experts_q4(hidden, chosen, down, down_scales, group, count), weights)
-    return out if residual is None else out + residual
-
-
-def mlp_arguments(depth: int, hidden: int, count: int, k: int, is_full: bool) -> list[Any]:
-    """With a norm, biases and a residual, or without."""
-
-    def four_bits(rows: int, columns: int) -> list[Any]:
-        return [weight(values=packed(count * rows, columns), dtype="u8"), scales(columns, 32, count * rows)]
-
-    routing = (
-        (k, "sigmoid", weight(count), 1, 1, 1, True, 2.5)
-        if is_full
-        else (k, "softmax", None, *PLAIN, False, 1.0)
-    )
-    matrices = [*four_bits(hidden, depth), *four_bits(hidden, depth), *four_bits(depth, hidden)]
-    router, bias = weight(count, depth, low=-0.2, high=0.2), weight(count) if is_full else None
-    gain, residual = (weight(depth, low=-0.5, high=0.5), tensor("M", depth)) if is_full else (None, None)
-    return [tensor("M", depth, low=-1, high=1), gain, 1e-5, router, bias, *routing, *matrices, 32, residual]
-
-
 MLPS = [(64, 32, 5, 3, True), (36, 68, 3, 1, False), (128, 96, 8, 8, True), (260, 64, 7, 2, True)]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS)
 def test_mlps(depth: int, hidden: int, count: int, k: int, is_full: bool, target: Target) -> None:
     _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), target)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS)
 def test_mlps_in_integers(
     depth: int, hidden: int, count: int, k: int, is_full: bool, own_subgroups: Target
@@ -184,6 +153,7 @@ def test_mlps_in_integers(
     _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), own_subgroups)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS[::2])
 def test_mlps_in_groups(depth: int, hidden: int, count: int, k: int, is_full: bool, groups: Target) -> None:
     _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), groups)
@@ -205,6 +175,7 @@ def groups(target: Target, monkeypatch: pytest.MonkeyPatch) -> Target:
     return target
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("count", "k", "chosen", "depth", "rows"),
     [(3, 2, (0, 2), 36, 67), (5, 3, (0, 0), 128, 130), (8, 8, (0, 7), 68, 8), (1, 1, (0, 0), 324, 64)],

@@ -95,8 +95,8 @@ FLOAT_TILES = (
     Tile(8, 8, 16, 8, 16, 62.0, 0.96, 3, 15.2),
     Tile(8, 8, 16, 16, 16, 54.7, 0.32, 2, 13.3),
 )
-# Of rows grouped by several matrices, where a smaller part of a lower tile is empty. On an H200, with 16
-# matrices, a prompt of 512 tokens takes 31 ms; with other heights, widths or outputs per invocation 33 to 39.
+# Of rows grouped by several matrices, where a smaller part of a lower tile is empty. Chosen on an H200
+# (docs/notes/experts.md); its rates are those of the tile of 128 rows with as many outputs.
 GROUPED_TILE = Tile(8, 8, 8, 16, 16, 62.0, 0.96, 3, 15.2)
 INT8_TILES = (
     Tile(4, 4, 2, 32, 32, 60.4, 3.24, 4, 7.5, True),

@@ -90,6 +90,19 @@ def test_quantised_programs_are_near(
         assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, tolerance)
 
 
+@pytest.mark.parametrize("name", ["llama_biases", "mixtral"])
+def test_q4_0_stays_exact(name: str, tmp_path: Path) -> None:
+    """4-bit weights in groups of 32 have room for the values of this GGUF type."""
+    pytest.importorskip("gguf")
+    golden = Golden.load(name)
+    checkpoint = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf", "Q4_0"))
+    with loaded(checkpoint, FLOAT, tmp_path) as program:
+        expected = logits(program, golden.prompt, CHUNKS[0])
+    options = replace(FLOAT, quantize="4w", group_size=32)
+    with loaded(checkpoint, options, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), expected, 1e-5)
+
+
 def test_half_precision(tmp_path: Path) -> None:
     golden = Golden.load("qwen3")
     options = Options(None, 32, None, 16, 64, force_fp16=True, full_logits=True)

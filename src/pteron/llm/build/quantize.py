@@ -19,6 +19,7 @@ _ITERATIONS = 20
 _EPSILON = np.float32(np.finfo(np.float32).eps)
 _TINY = np.float32(np.finfo(np.float32).tiny)
 _GROUPS = 1 << 12  # rounded at a time: they stay in the CPU's cache
+_FEW = 64  # groups that show whether the others are worth a look
 
 Integers: TypeAlias = npt.NDArray[np.int8]
 # groups [count, group] -> integers of the same shape and scales [count]
@@ -35,13 +36,28 @@ def quantize_8_bits(rows: Array) -> tuple[Integers, Array]:
 
 
 def quantize_4_bits(rows: Array, group: int, rounding: Rounding) -> tuple[Integers, Array]:
-    """Integers and scales [rows, groups]."""
+    """Integers and scales [rows, groups]. Rows in GGUF's type Q4_0 stay exact."""
     groups = rows.reshape(-1, group)
+    if _is_exact(groups[:_FEW]) and _is_exact(groups):
+        rounding = _round_from_lowest
     values, scales = np.empty(groups.shape, np.int8), np.empty(len(groups), np.float32)
     for start in range(0, len(groups), _GROUPS):
         part = slice(start, start + _GROUPS)
         values[part], scales[part] = rounding(groups[part])
     return values.reshape(rows.shape), scales.reshape(len(rows), -1)
+
+
+def _is_exact(groups: Array) -> bool:
+    """Whether all groups are integers times scales already."""
+    integers, scales = _round_from_lowest(groups)
+    return bool((integers * scales[:, None] == groups).all())
+
+
+def _round_from_lowest(groups: Array) -> tuple[Integers, Array]:
+    """The weight of the largest magnitude becomes the lowest integer, so that scales may be negative."""
+    largest = np.take_along_axis(groups, np.abs(groups).argmax(1)[:, None], 1)[:, 0]
+    scales = np.where(largest == 0, 1, largest / np.float32(LOWEST)).astype(np.float32)
+    return _integers(groups / scales[:, None]).astype(np.int8), scales
 
 
 def round_by_extremes(groups: Array) -> tuple[Integers, Array]:

@@ -19,6 +19,7 @@ from measured_joins import JOINED_CASES
 from measured_order import ORDER_CASES
 from measured_planes import PLANE_CASES
 from measured_quantized import QUANTIZED_CASES
+from measured_recurrent import RECURRENT_CASES
 from measured_rows import ROW_CASES
 from measured_training import TRAINING_CASES
 from row_cases import WORDS, added
@@ -51,6 +52,7 @@ CASES = [
     *ORDER_CASES,
     *PLANE_CASES,
     *QUANTIZED_CASES,
+    *RECURRENT_CASES,
     *ROW_CASES,
     *TRAINING_CASES,
     case("aten.add.Tensor", tensor(3, "S", 5), tensor("S", 1), 2, kernels="binary"),

@@ -91,6 +91,7 @@ def test_more_numbers(dtype: str) -> None:
     check_op("aten.div.Scalar", tensor("S", 5), 3, dtype=dtype)
     check_op("aten.pow.Scalar", 2, tensor("S", 5), dtype=dtype)
     check_op("aten.elu.default", tensor("S", 5), 1.5, 1.1, 0.7, dtype=dtype)
+    check_op("aten.softplus.default", tensor("S", 5, low=-90, high=90), 1.5, 20, dtype=dtype)
     check_op("aten.clamp.Tensor", tensor("S", 5), tensor(5), tensor("S", 1), dtype=dtype)
     check_op("aten.clamp.Tensor", tensor("S", 5), None, tensor("S", 1), dtype=dtype)
 

@@ -25,11 +25,14 @@ ARCHITECTURES = {
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "hunyuan_v1_dense": "hunyuan-dense",
+    "lfm2_moe": "lfm2moe",
     "mixtral": "llama",
     "olmo3": "olmo2",
     "phi": "phi2",
     "qwen2_moe": "qwen2moe",
+    "qwen3_5_text": "qwen35",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
 }
 # Names of common keys in configurations.
 ALIASES = {
@@ -40,7 +43,7 @@ ALIASES = {
     "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }
 PERMUTED = ("arcee", "granite", "granitemoe", "llama", "olmo", "smollm3")  # rotary pairs become neighbours
-PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
+PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen3next")
 FLOATS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
@@ -111,7 +114,11 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config.get("intermediate_size") or 4 * config["hidden_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(_kv_heads(config))
+    kinds = config.get("layer_types") or ()
+    is_hybrid = "conv" in kinds
+    writer.add_head_count_kv(
+        [_kv_heads(config) * (kind != "conv") for kind in kinds] if is_hybrid else _kv_heads(config)
+    )
     if config.get("head_dim"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
@@ -120,6 +127,19 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
             writer.add_float32(f"{name}.{theirs}", config[key])
     if name == "olmo":
         writer.add_layer_norm_eps(1e-5)
+    if name in ("lfm2", "lfm2moe"):
+        writer.add_layer_norm_rms_eps(config["norm_eps"])
+    if "linear_num_key_heads" in config:
+        writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+        writer.add_ssm_state_size(config["linear_key_head_dim"])
+        writer.add_ssm_group_count(config["linear_num_key_heads"])
+        writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+        writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+        writer.add_full_attention_interval(1 + config["layer_types"].index("full_attention"))
+    if "num_dense_layers" in config:
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+    if "routed_scaling_factor" in config:
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
     if name == "mpt":
         writer.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
     if "use_parallel_residual" in config:
@@ -188,6 +208,9 @@ def _converted(
         if name in PERMUTED and re.search(r"[qk]_proj\.(weight|bias)$", key):
             count = heads if "q_proj" in key else kv_heads
             array = array.reshape(count, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+        elif "linear_attn." in key:
+            yield from _delta_net(key, array, name, config)
+            continue
         elif name in PLUS_ONE and key.endswith("norm.weight"):
             array = array + 1
         elif name == "gpt2" and key.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
@@ -198,7 +221,39 @@ def _converted(
             key += ".weight"
         elif "query_key_value" in key:
             array = _separated(array, heads, kv_heads)
+        elif key.endswith("conv.weight"):
+            array = array[:, 0]
+        elif key.endswith(".expert_bias"):
+            key += ".bias"
         yield key.removeprefix("transformer.") if name == "bloom" else key, array
+
+
+def _delta_net(key: str, array: Array, name: str, config: Config) -> Iterator[tuple[str, Array]]:
+    """Weights of the gated delta rule. Qwen3.5's heads of values are reordered: the first of each group, then
+    the second."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    key_width, width = config["linear_key_head_dim"], config["linear_value_head_dim"]
+    start = 2 * keys * key_width if "qkv" in key or "conv1d" in key else 0
+    if key.endswith("A_log"):
+        array = -np.exp(array)
+    elif key.endswith("dt_bias"):
+        key = key.replace("dt_bias", "dt_proj.bias")
+    elif "conv1d" in key:
+        array = array[:, 0]
+    if "in_proj_qkvz" in key:
+        block = key.split(".")[2]
+        groups = array.reshape(keys, -1, array.shape[1])
+        ends = np.cumsum([key_width, key_width, values // keys * width])
+        parts = [part.reshape(-1, array.shape[1]) for part in np.split(groups, ends, 1)]
+        yield f"blk.{block}.attn_qkv.weight", np.concatenate(parts[:3])
+        yield f"blk.{block}.attn_gate.weight", parts[3]
+        return
+    if name == "qwen35" and not key.endswith("norm.weight"):
+        array = array.T if "out_proj" in key else array
+        heads = array[start:].reshape(keys, values // keys, -1, *array.shape[1:]).swapaxes(0, 1)
+        array = np.concatenate([array[:start], heads.reshape(-1, *array.shape[1:])])
+        array = array.T if "out_proj" in key else array
+    yield key, array
 
 
 def _separated(array: Array, heads: int, kv_heads: int) -> Array:

@@ -210,18 +210,29 @@ def test_memory_stays_small(tmp_path: Path) -> None:
         assert peak < 1 << 26
 
 
-def test_the_text_model_of_a_multimodal_checkpoint(tmp_path: Path) -> None:
-    """Gemma 3 with images: its text model, whatever form the names have."""
-    text = Golden.load("gemma3")
-    for prefix in ("language_model.model.", "model.language_model."):
-        golden = replace(text, config={"model_type": "gemma3", "text_config": text.config})
-        golden.write_folder(tmp_path)
-        stored = {prefix + name.removeprefix("model."): array for name, array in text.tensors().items()}
-        stored["vision_tower.vision_model.embeddings.patch_embedding.weight"] = np.zeros((2, 3), np.float32)
-        safetensors_numpy.save_file(stored, tmp_path / "model.safetensors")
-        found = read_checkpoint(tmp_path).program(FLOAT).graph
-        expected = read_checkpoint(text.write_folder(tmp_path / "text")).program(FLOAT).graph
-        assert found == expected
+@pytest.mark.parametrize(
+    ("name", "model_type", "prefix"),
+    [
+        ("gemma3", "gemma3", "language_model.model."),
+        ("gemma3", "gemma3", "model.language_model."),
+        ("qwen3_5", "qwen3_5", "model.language_model."),
+    ],
+)
+def test_the_text_model_of_a_multimodal_checkpoint(
+    name: str, model_type: str, prefix: str, tmp_path: Path
+) -> None:
+    """A model with images: its text model, whatever form the names have."""
+    text = Golden.load(name)
+    tied = text.config["tie_word_embeddings"]
+    config = {"model_type": model_type, "text_config": text.config, "tie_word_embeddings": tied}
+    replace(text, config=config).write_folder(tmp_path)
+    stored = {prefix + name.removeprefix("model."): array for name, array in text.tensors().items()}
+    others = {"gemma3": "vision_tower.patch_embedding.weight", "qwen3_5": "model.visual.patch_embed.weight"}
+    stored[others[name]] = np.zeros((2, 3), np.float32)
+    safetensors_numpy.save_file(stored, tmp_path / "model.safetensors")
+    found = read_checkpoint(tmp_path).program(FLOAT).graph
+    expected = read_checkpoint(text.write_folder(tmp_path / "text")).program(FLOAT).graph
+    assert found == expected
 
 
 @pytest.mark.parametrize(

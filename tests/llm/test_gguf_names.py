@@ -18,8 +18,9 @@ gguf = pytest.importorskip("gguf")
 
 NAMES = sorted(name for name, family in FAMILIES.items() if family.gguf_names is not None)
 # Tensors that llama.cpp's converters may write and that are refused here as unknown tensors: layers that
-# predict further tokens, parameters of activations, and learned positions where ALiBi is the usual choice.
-REFUSED = {"glm4": "nextn", "mpt": r"ffn|position_embd"}
+# predict further tokens, parameters of activations, learned positions where ALiBi is the usual choice, and
+# matrices of models that embed texts.
+REFUSED = {"glm4": "nextn", "lfm2": "dense_2", "mpt": r"ffn|position_embd"}
 
 
 def stems(tensors: Iterable[Any]) -> set[str]:

@@ -17,6 +17,7 @@ from pteron.families import (
     order,
     pool,
     quantized,
+    recurrent,
     reduce,
     resample,
     rope,

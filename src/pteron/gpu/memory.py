@@ -98,12 +98,12 @@ def _release(device: Device, used: dict[Weight, Buffer]) -> None:
 
 
 class States:
-    """The states of one sequence of calls; each starts with its initial value."""
+    """The states of one sequence of calls, or some of them; each starts with its initial value."""
 
-    def __init__(self, device: Device, executable: Executable) -> None:
+    def __init__(self, device: Device, executable: Executable, ids: Iterable[int] | None = None) -> None:
         self._device = device
         self._name = executable.name
-        self._specs = executable.states
+        self._specs = executable.states if ids is None else {id: executable.states[id] for id in ids}
         self._initial: dict[int, Weight] = {}  # of states that do not start as zeros
         self._buffers: dict[int, Buffer] = {}
         self._starts: dict[int, int] = {}  # offset in bytes of states that are a part of a buffer

@@ -1,8 +1,8 @@
 """A language model over a batch: one decode step serves many sequences and reads the weights only once.
 
-The KV caches of the sequences are slots of one buffer. A LanguageModel prefills its prompt in its slot, and
-`step` decodes all slots together. Tokens, positions and draws are stored by slot on the GPU, so the host
-writes nothing between two steps unless sequences join or leave.
+The KV caches and recurrent states of the sequences are slots of one buffer. A LanguageModel prefills its
+prompt in its slot, and `step` decodes all slots together. Tokens, positions and draws are stored by slot on
+the GPU, so the host writes nothing between two steps unless sequences join or leave.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class BatchedModel:
         # are copied on the GPU when it joins or leaves.
         self._drawing_for: dict[int, tuple[ReferenceType[Sampler] | None, int, int]] = {}
         self._is_closed = False
-        self._context = min(self.batched.capacity, model.context or self.batched.capacity)
+        limits = [limit for limit in (self.batched.capacity, model.context) if limit]
+        self._context = min(limits, default=2**31 - 1)
 
     @classmethod
     def allocate(cls, model: LanguageModel, slots: int) -> BatchedModel:

@@ -5,14 +5,17 @@ A cache has the shape [1, context, heads, width], one row per token. The token a
 reads no later row. So the rows before a position are the complete state of the sequence up to there, and can
 be copied to another sequence or written to a file. Attention with a sliding window keeps all rows too. This
 does not hold for ring buffers and other state.
+
+Recurrent layers have a state of fixed size, which every token changes. A sequence cannot go back in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pteron.families.attention.sdpa import CACHES
 from pteron.families.linear.lora import ROWS
+from pteron.families.recurrent.recurrence import RECURRENT, state_of
 from pteron.format.records import DelegateCall
 from pteron.graph import Graph, SymInt, Tensor
 from pteron.graph.values import numel, tensors
@@ -22,6 +25,12 @@ from pteron.plan import Executable
 from pteron.runtime import Method, Program
 
 _INPUTS, _POSITION = 2, 1  # inputs of a language model: tokens, position
+
+
+def recurrent_states(program: Program, method: Method) -> Sequence[int]:
+    """The ids of recurrent states; a sequence without them can go back to any earlier position."""
+    nodes = (node for graph in program.graphs(method.name) for node in graph.nodes)
+    return tuple(state_of(node).id for node in nodes if node.name in RECURRENT)
 
 
 def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, int] | None:

@@ -2,19 +2,24 @@
 
 In: tokens that ran through the method. Out: which tokens need not run again, and their cache rows, which can
 be copied to another sequence, saved and restored.
+
+A method with recurrent layers cannot be rewound (`can_rewind`): its state is that after all tokens it has
+read. It serves a prompt that extends these tokens. A copy of the state before the last chunk of the last
+prompt serves prompts that extend the tokens up to there, such as the next turn of a conversation. Any other
+prompt starts at position 0, where layers take their state as zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import InputError, UnsupportedError
-from pteron.llm.cache_layout import choice_state, row_bytes
+from pteron.errors import InputError, OutOfMemory, UnsupportedError
+from pteron.llm.cache_layout import choice_state, recurrent_states, row_bytes
 from pteron.runtime import Method, Program
 
 CachedRows: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
@@ -40,6 +45,8 @@ class CachedSequence:
         self._choice = choice_state(*program.graphs(method.name)) if self.delegate else None
         self._user = object()
         self._is_lost = False  # a call failed, and the contents of the cache are unknown
+        self._recurrent = recurrent_states(program, method)
+        self._kept = 0  # the position of the kept state; 0: none
         self._rows: tuple[Mapping[int, int] | None] | None = None  # computed at first use
 
     # The user -----------------------------------------------------------------------------------
@@ -51,11 +58,39 @@ class CachedSequence:
             self._user = user = object()
             if self._is_lost:
                 self.tokens.clear()
+                self._kept = 0
                 self.method.reset()
                 self._is_lost = False
                 self._write_adapter()
-            self.position = min(self.position, len(self.tokens))
+            self._forget_uncertain()
             return user
+
+    def _forget_uncertain(self) -> None:
+        """Go back to the tokens that the cache is certain to hold, or to the kept state."""
+        if self.position > len(self.tokens) and not self.can_rewind:
+            self._restore_kept()
+        self.position = min(self.position, len(self.tokens))
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether the sequence can go back to any position: no layer is recurrent."""
+        return not self._recurrent
+
+    def keep_state(self, user: object) -> None:
+        """Keep a copy of recurrent states at the position. Rows of KV caches need none."""
+        with self.device.lock:
+            self.check_user(user)
+            is_new = len(self.tokens) == self.position != self._kept
+            if self._recurrent and is_new and self.delegate is not None:
+                with suppress(OutOfMemory):
+                    self.delegate.keep_states(self._recurrent)
+                    self._kept = self.position
+
+    def _restore_kept(self) -> None:
+        """Go back to the kept state, or to an empty sequence."""
+        del self.tokens[self._kept :]
+        if self._kept and self.delegate is not None:
+            self.delegate.restore_states(self._recurrent)
 
     def check_adapter(self, name: str | None) -> None:
         """Raise if the model was not loaded with this adapter; None is always right."""
@@ -70,7 +105,7 @@ class CachedSequence:
         self.check_adapter(name)
         with self.device.lock:
             if self.adapter != name:
-                self.position = 0
+                self.position = self._kept = 0
                 self.tokens.clear()
                 self.adapter = name
                 self._write_adapter()
@@ -100,21 +135,32 @@ class CachedSequence:
         """
         with self.device.lock:
             self.check_user(user)
-            self.position = min(shared_length(self.tokens, ids), len(ids) - 1)
+            self.position = self._reusable(self.tokens, ids[:-1])
+            if not self.can_rewind and 0 < self.position < len(self.tokens):
+                self._restore_kept()
             return self.position
+
+    def _reusable(self, tokens: Sequence[int], ids: Sequence[int]) -> int:
+        """How many of `tokens`, which the cache holds, a prompt can continue from: those that it shares;
+        without rewinding all, those before the kept state, or none."""
+        shared = shared_length(tokens, ids)
+        if self.can_rewind or shared == len(tokens):
+            return shared
+        return self._kept if self._kept <= shared else 0
 
     def rewind(self, user: object) -> None:
         """End this user's work: move back to the end of the tokens that the cache is certain to hold. Does
         nothing if another user has claimed the sequence."""
         with self.device.lock:
             if self._user is user:
+                self._forget_uncertain()
                 self.position = len(self.tokens)
 
     def reset(self) -> None:
         """Make the sequence empty. The rows are not cleared: rows beyond the position are never read."""
         with self.device.lock:
             self.claim()
-            self.position = 0
+            self.position = self._kept = 0
             self.tokens.clear()
 
     # The tokens in the cache --------------------------------------------------------------------
@@ -127,6 +173,7 @@ class CachedSequence:
     def _before_write(self) -> None:
         """Called before anything is written at the position: later rows become uncertain."""
         del self.tokens[self.position :]
+        self._kept = self._kept if self._kept <= self.position else 0
         self.method.accept_states()  # discards the results of a failed call
 
     def _advance(self, chunk: Sequence[int]) -> None:
@@ -142,20 +189,15 @@ class CachedSequence:
         return 0 if self._is_lost else len(self.tokens)
 
     def cached_prefix(self, ids: Sequence[int], adapter: str | None = None) -> int:
-        """The length of the prefix of `ids` that the cache holds; 0 if it is that of another adapter."""
+        """The length of the prefix of `ids` that the cache holds, and can continue from; 0 if it is that of
+        another adapter."""
         with self.device.lock:
-            return 0 if self.adapter != adapter else shared_length(self.tokens[: self.certain], ids)
+            return 0 if self.adapter != adapter else self._reusable(self.tokens[: self.certain], ids)
 
     def record_steps(self, count: int) -> None:
         """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
         self._before_write()
         self.position += count
-
-    @property
-    def can_rewind(self) -> bool:
-        """Whether the sequence can return to an earlier token and continue differently: rows of a KV cache
-        after the position are never read."""
-        return True
 
     @contextmanager
     def writing(self, tokens: Sequence[int]) -> Generator[None, None, None]:
@@ -184,8 +226,9 @@ class CachedSequence:
 
     @property
     def sequence_bytes(self) -> int:
-        """GPU memory of one more sequence."""
-        return self.method.state_bytes
+        """GPU memory of one more sequence, with a copy of its recurrent states."""
+        states = self.delegate.executable.states if self.delegate else {}
+        return self.method.state_bytes + sum(states[id].bytes for id in self._recurrent if id in states)
 
     @property
     def row_bytes(self) -> Mapping[int, int] | None:

@@ -35,9 +35,10 @@ def generate_step(
     program allows it.
 
     When the iterator ends, is closed or fails, `model.position` is after the tokens that the KV cache is
-    certain to hold: all except the last drawn token, which the model has not read yet. Any other use of the
-    model takes over the sequence, and this iterator then fails at its next token. `user` is the caller's
-    claim on the sequence, if it has one already (`LanguageModel.claim`).
+    certain to hold: all except the last drawn token, which the model has not read yet. A model that cannot be
+    rewound (`model.can_rewind`) is at position 0 if it has read more than these. Any other use of the model
+    takes over the sequence, and this iterator then fails at its next token. `user` is the caller's claim on
+    the sequence, if it has one already (`LanguageModel.claim`).
 
     With a `matcher`, its grammar allows every token, and the last token completes the text; the sampler must
     have a mask. The loop then runs one step at a time: the host computes the next mask while the GPU runs the

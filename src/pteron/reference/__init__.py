@@ -6,7 +6,14 @@ changes the tensors that the operator changes in place: the caller passes copies
 the operator, as in quantisation, it computes in float32, in PyTorch's order of operations.
 """
 
-from pteron.reference import attention, elementwise, experts, products, quantized  # noqa: F401  # register
+from pteron.reference import (  # noqa: F401  # register
+    attention,
+    elementwise,
+    experts,
+    products,
+    quantized,
+    recurrent,
+)
 from pteron.reference.table import find
 
 __all__ = ["find"]

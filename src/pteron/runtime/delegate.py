@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pteron.format.source import open_bytes
 from pteron.gpu import Command, Device, PassTimer, Replay, States
@@ -25,6 +25,7 @@ class Delegate:
         self.device = session.device
         self.counters = session.counters
         self.states: States = session.states()
+        self._kept: States | None = None
         self._prerecorded = PrerecordedCalls()
         # Called with the inputs and wanted outputs of every call of a method.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
@@ -82,16 +83,34 @@ class Delegate:
     def move(self, states: States) -> None:
         """Copy the states to other memory and continue there."""
         with self.device.lock:
-            before, sizes = self.states, {id: spec.bytes for id, spec in self.executable.states.items()}
-            states.copy(before, sizes)
+            before = self.states
+            states.copy(before, self._sizes(self.executable.states))
             states.is_valid = before.is_valid
             self._prerecorded.drop(is_open=not self.session.is_closed)
             self._prerecorded = PrerecordedCalls()
             self.states = states
             before.close()
 
+    def keep_states(self, ids: Iterable[int]) -> None:
+        """Keep a copy of some states, as all commands submitted so far leave them."""
+        with self.device.lock:
+            if self._kept is None:
+                self._kept = States(self.device, self.executable, ids)
+            self._kept.copy(self.states, self._sizes(ids))
+
+    def restore_states(self, ids: Iterable[int]) -> None:
+        """Set states to their kept copy, before any command submitted later."""
+        with self.device.lock:
+            assert self._kept is not None
+            self.states.copy(self._kept, self._sizes(ids))
+
+    def _sizes(self, ids: Iterable[int]) -> dict[int, int]:
+        return {id: self.executable.states[id].bytes for id in ids}
+
     def close(self) -> None:
         """Free the states."""
         with self.device.lock:
             self._prerecorded.drop(is_open=not self.session.is_closed)
             self.states.close()
+            if self._kept is not None:
+                self._kept.close()

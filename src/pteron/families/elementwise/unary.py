@@ -211,6 +211,20 @@ define(
 )
 
 
+def _softplus(x: Operand, beta: float, threshold: float, out: Operand) -> Iterator[Dispatch]:
+    require(x.dtype.is_float, "the operator takes floats", x)
+    expression = "select(log1p_of(exp(params.first * x)) / params.first, x, params.first * x > params.second)"
+    return apply_unary(expression, x, out, float(beta), float(threshold), library="special")
+
+
+define(
+    "aten.softplus.default",
+    "self beta:number threshold:number -> out",
+    shape=same_shape,
+    compute=_softplus,
+)
+
+
 def _elu(x: Operand, alpha: float, scale: float, input_scale: float, out: Operand) -> Iterator[Dispatch]:
     require(x.dtype.is_float, "the operator takes floats", x)
     expression = f"select(x * {float(scale)}, params.first * expm1_of(params.second * x), x <= 0.0)"

@@ -24,6 +24,7 @@ from pteron.llm.architectures import (
     granite,
     granite_moe,
     hunyuan,
+    lfm2,
     llama,
     llama4,
     mistral,
@@ -35,6 +36,7 @@ from pteron.llm.architectures import (
     phi3,
     qwen,
     qwen_moe,
+    qwen_next,
     smollm3,
     stablelm,
     starcoder2,
@@ -47,6 +49,7 @@ _MODULES = (
     *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan),
     *(llama, mistral, nemotron, olmo, opt, phi, phi3, qwen, smollm3, stablelm, starcoder2),
     *(deepseek, ernie_moe, glm_moe, gpt_oss, granite_moe, llama4, mixtral, qwen_moe),
+    *(lfm2, qwen_next),
 )
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()

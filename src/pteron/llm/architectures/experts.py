@@ -37,7 +37,9 @@ class Router:
         logits = net.float_linear(x, f"{place}.router", self.count)
         correction = None
         if self.has_correction:
-            correction = net.computed(net.weight(f"{place}.correction").read().reshape(self.count))
+            name = f"{place}.correction"
+            stored = net.weight(name if net.has(name) else f"{name}.bias")  # as in GGUF files
+            correction = net.computed(stored.read().reshape(self.count))
         sizes = (x.sizes[0], self.k)
         weights, experts = net.graph.call_many(
             "pteron.route.default",

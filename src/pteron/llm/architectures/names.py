@@ -69,7 +69,7 @@ def place_tensors(
     placed: dict[str, StoredTensor] = {}
     layers = int(config["num_hidden_layers"]) if config.get("num_nextn_predict_layers") else None
     for name, tensor in sorted(tensors.items()):
-        layer = re.match(r"model\.(?:layers\.(\d+)\.|mtp_)", name)
+        layer = re.match(r"(?:model\.layers|blk)\.(\d+)\.|model\.mtp_", name)
         if layers is not None and layer and int(layer[1] or layers) >= layers:
             continue  # of a layer that predicts further tokens, for speculative decoding
         for place, found in _places(patterns, name, tensor, config):

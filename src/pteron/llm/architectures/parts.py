@@ -135,6 +135,7 @@ class Attention:
     has_sinks: bool = False  # weights `<place>.sinks.weight` [heads]
     slopes: tuple[float, ...] = ()  # ALiBi
     clip: float | None = None  # of queries, keys and values
+    output_gate: bool = False  # the result is multiplied with sigmoid(`<place>.wg` x)
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
         queries = self._project(net, x, place, "q", self.heads)
@@ -144,7 +145,11 @@ class Attention:
         if self.rotary:
             queries, keys = self.rotary(net, queries, keys)
         queries, keys = self._normed(net, self.rotated_norm, queries, keys, place)
-        return net.linear(self._attend(net, queries, keys, values, place), f"{place}.wo")
+        attended = self._attend(net, queries, keys, values, place)
+        if self.output_gate:
+            gate = net.linear(x, f"{place}.wg", self.heads, self.head_dim)
+            attended = net.multiply(attended, net.unary("aten.sigmoid.default", gate))
+        return net.linear(attended, f"{place}.wo")
 
     def _project(self, net: Network, x: Tensor, place: str, kind: str, heads: int) -> Tensor:
         if self.projection_norm is None:

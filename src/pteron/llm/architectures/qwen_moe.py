@@ -21,11 +21,11 @@ from pteron.llm.architectures.parts import Block, Decoder, GatedMlp, RmsNorm
 
 
 def qwen2_moe(config: Config) -> Decoder:
-    return _with_experts(qwen.qwen2(config), config, has_shared=True)
+    return with_experts(qwen.qwen2(config), config, has_shared=True)
 
 
 def qwen3_moe(config: Config) -> Decoder:
-    return _with_experts(qwen.qwen3(config), config)
+    return with_experts(qwen.qwen3(config), config)
 
 
 def olmoe(config: Config) -> Decoder:
@@ -33,10 +33,10 @@ def olmoe(config: Config) -> Decoder:
         raise UnsupportedError("bounds of queries, keys and values (clip_qkv)")
     norm = RmsNorm(float(config["rms_norm_eps"]))
     attention = replace(llama.attention(config), projection_norm=norm)
-    return _with_experts(llama.decoder(config, lambda _: attention), config)
+    return with_experts(llama.decoder(config, lambda _: attention), config)
 
 
-def _with_experts(decoder: Decoder, config: Config, *, has_shared: bool = False) -> Decoder:
+def with_experts(decoder: Decoder, config: Config, *, has_shared: bool = False) -> Decoder:
     """The decoder with experts in place of MLPs, in all layers but those that the configuration excludes."""
     act = config.get("hidden_act", "silu")
     is_normalised = bool(config.get("norm_topk_prob", config.get("model_type") == "qwen3moe"))

@@ -101,6 +101,14 @@ class RunningRequest:
         """Whether the whole prompt is submitted."""
         return not self.chunks
 
+    def take_chunk(self) -> list[int]:
+        """The next chunk of the prompt, to be submitted. Before the last one the state is kept: a later
+        prompt may share only the beginning of the chunk."""
+        chunk = self.chunks.popleft()
+        if not self.chunks:
+            self.model.keep_state(self.user)
+        return chunk
+
     @property
     def submitted(self) -> int:
         """How many prompt tokens are submitted: later submissions find them in the KV cache."""

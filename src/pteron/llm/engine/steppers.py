@@ -86,7 +86,7 @@ class SingleStepper(Stepper):
     """Each sequence steps alone, and its tokens stay on the GPU from step to step."""
 
     def prefill(self, request: RunningRequest) -> Submission:
-        chunk = request.chunks.popleft()
+        chunk = request.take_chunk()
         if request.chunks:
             return self._submit_chunk(request, chunk)
         if request.matcher:
@@ -206,7 +206,7 @@ class HostStepper(Stepper):
     """Each sequence steps alone, and its logits pass through the host: works for every program."""
 
     def prefill(self, request: RunningRequest) -> Submission:
-        logits = request.model.prefill_as(request.chunks.popleft(), request.user)
+        logits = request.model.prefill_as(request.take_chunk(), request.user)
         if request.matcher and not request.chunks:
             request.host_logits = logits
         if request.matcher or request.chunks:

@@ -74,11 +74,11 @@ class Checkpoint:
     def _check(self, options: Options) -> None:
         options.check()
         group = options.group_size if options.has_groups else 1
-        # Norms of heads and learned positions stay floats.
+        # Norms of heads, learned positions and short convolutions stay floats.
         shapes = {
             name: tensor.shape
             for name, tensor in self.tensors.items()
-            if "norm" not in name and not name.startswith("positions.")
+            if "norm" not in name and ".conv." not in name and not name.startswith("positions.")
         }
         uneven = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % group]
         if uneven:

@@ -43,6 +43,8 @@ KEYS = {
     "expert_weights_norm": "norm_topk_prob",
     "expert_weights_scale": "routed_scaling_factor",
     "feed_forward_length": "intermediate_size",
+    "leading_dense_block_count": "first_k_dense_replace",
+    "nextn_predict_layers": "num_nextn_predict_layers",
     "rope.freq_base": "rope_theta",
     "rope.freq_base_swa": "rope_local_base_freq",
     "vocab_size": "vocab_size",
@@ -70,8 +72,11 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     values = {key.removeprefix(prefix): value for key, value in fields.items() if key.startswith(prefix)}
     config: Config = {KEYS.get(key, key): value for key, value in values.items()}
     config["model_type"] = architecture
+    config["num_hidden_layers"] -= config.get("num_nextn_predict_layers", 0)  # which blocks include
     heads = int(config["num_attention_heads"])
     config.setdefault("num_key_value_heads", heads)
+    if isinstance(of_layers := config["num_key_value_heads"], list):
+        config |= _kinds_of_layers(of_layers)
     head_dim = config.setdefault("head_dim", int(config["hidden_size"]) // heads)
     pattern = values.get("attention.sliding_window_pattern")
     if isinstance(pattern, list):
@@ -83,6 +88,15 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     }
     # Activations' parameters have no architecture in their keys.
     return config | {key: value for key, value in fields.items() if key.startswith("xielu.")}
+
+
+def _kinds_of_layers(kv_heads: list[int]) -> Config:
+    """Of heads of keys in each layer: layers without them have no attention."""
+    counts = {count for count in kv_heads if count}
+    if len(counts) != 1:
+        raise UnsupportedError(f"attention.head_count_kv is {kv_heads}; layers differ in heads of keys")
+    kinds = ["full_attention" if count else "recurrent" for count in kv_heads]
+    return {"num_key_value_heads": counts.pop(), "layer_types": kinds}
 
 
 def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> Config:

@@ -1,10 +1,11 @@
 """Graph of a language model for one sequence -> graph for batched decode: a row is the next token of a
 sequence.
 
-Enters: a graph (tokens [1, steps], position [1]) -> logits with KV caches. Leaves: a graph (slots [rows],
-context) -> logits [rows, vocabulary], with states for all sequences: the caches [slots, ...] under the same
-ids, the next token and the position of every slot. So weights are read once for all rows. A plan depends on
-the number of rows; `context` is the number of keys of the longest sequence.
+Enters: a graph (tokens [1, steps], position [1]) -> logits with KV caches or recurrent states. Leaves: a
+graph (slots [rows], context) -> logits [rows, vocabulary], with states for all sequences: the caches and
+recurrent states [slots, ...] under the same ids, the next token and the position of every slot. So weights
+are read once for all rows. A plan depends on the number of rows; `context` is the number of keys of the
+longest sequence.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.families.attention.sdpa import caches_of
 from pteron.families.linear.lora import ROWS
+from pteron.families.recurrent.recurrence import RECURRENT, state_of
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel, tensors
 from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError
@@ -32,10 +34,10 @@ class BatchedGraph:
 
     graph: Graph
     slots: int
-    caches: tuple[int, ...]  # [slots, ...]
+    caches: tuple[int, ...]  # [slots, ...], and recurrent states
     tokens: int  # [slots]: the next token of each
     positions: int  # [slots]: where it goes
-    capacity: int  # tokens that every cache holds
+    capacity: int  # tokens that every cache holds; 0: recurrent states hold any number
 
 
 def batch(graph: Graph, slots: int) -> BatchedGraph:
@@ -68,7 +70,8 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     results = ValueList(builder.new_id(), (builder.give_rows(ids, 1), builder.places))
     builder.emit("pteron.locate_rows", chosen, tokens, positions, results)
     made = _finish(builder, "in rows", (chosen, builder.context))
-    capacity = min(cache.shape_max[1] for cache in caches.values())
+    keyed = [cache.shape_max[1] for node in graph.nodes for cache in _of_attention(node)]
+    capacity = min(keyed, default=0)
     return BatchedGraph(made, slots, tuple(builder.caches), tokens.id, positions.id, capacity)
 
 
@@ -106,6 +109,7 @@ def _take(builder: BatchedGraphBuilder, node: Node) -> None:
     if (
         not isinstance(output, SymInt)
         and node.name not in _ATTENTION
+        and node.name not in RECURRENT
         and all(map(builder.is_fixed, node.args[:-1]))
     ):
         builder.keep(node)  # the same for all rows
@@ -135,7 +139,7 @@ def _tokens(graph: Graph) -> Tensor:
 
 
 def _caches(graph: Graph) -> dict[int, Tensor]:
-    """The caches by id: all start as zeros and hold one sequence."""
+    """The caches and recurrent states by id: all start as zeros and hold one sequence."""
     packed: dict[int, Value] = {
         node.args[-1].id: node.args[0]
         for node in graph.nodes
@@ -143,13 +147,14 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
     }
     found: dict[int, Tensor] = {}
     for node in graph.nodes:
-        for cache in caches_of(node) if node.name in _ATTENTION else ():
-            assert isinstance(cache, Tensor)
+        states = [state_of(node)] if node.name in RECURRENT else []
+        for cache in (*_of_attention(node), *states):
             if cache.id in found:
                 raise NotBatchableError(f"{cache} is the cache of several attentions")
             source = packed.get(cache.id, cache)
             constant = source.constant if isinstance(source, Tensor) else None
-            if constant is None or len(cache.shape_max) != 4 or cache.shape_max[0] != 1:
+            is_keyed = cache in states or len(cache.shape_max) == 4
+            if constant is None or not is_keyed or cache.shape_max[0] != 1:
                 raise NotBatchableError(f"{cache} is not a cache of one sequence that the graph keeps")
             if constant.bytes().any():
                 raise NotBatchableError(f"the cache {cache} does not begin as zeros")
@@ -157,3 +162,8 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
     if not found:
         raise NotBatchableError("it has no KV cache")
     return found
+
+
+def _of_attention(node: Node) -> list[Tensor]:
+    found = caches_of(node) if node.name in _ATTENTION else []
+    return [cache for cache in found if isinstance(cache, Tensor)]

@@ -1,4 +1,4 @@
-"""Operators that depend on the position, which differs per row: RoPE, KV cache, attention.
+"""Operators that depend on the position, which differs per row: RoPE, KV cache, attention, recurrences.
 
 They become operators of families/batched_rows, which read it from the builder's `places`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pteron.families.recurrent.recurrence import RECURRENT
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
 from pteron.passes.batched.builder import (
@@ -160,6 +161,21 @@ def _attend(
     rows = [each and builder.now(each) for each in new]
     slots = [each and builder.caches[id_of(each)] for each in caches]
     builder.emit("pteron.attend_rows", *rows, *slots, builder.places, builder.context, *options, made)
+
+
+@rule(*RECURRENT)
+def recurrence(builder: BatchedGraphBuilder, node: Node) -> None:
+    """Each row is a step of its own sequence, with the state of its slot."""
+    *inputs, state, start, output = node.args
+    refuse_unless(builder.is_position(start), "it starts at another position than the call")
+    by_row = [value for value in inputs if builder.has_rows(value)]
+    others = [value for value in inputs if not builder.has_rows(value)]
+    dims = {builder.leading_dim(value) for value in by_row}
+    fits = len(dims) == 1 and all(map(builder.is_fixed, others))
+    refuse_unless(fits, "its weights differ from row to row")
+    made, name = builder.give_rows(output, dims.pop()), node.name.removesuffix(".default")
+    rows = map(builder.now, inputs)
+    builder.emit(f"{name}_rows", *rows, builder.caches[id_of(state)], builder.places, made)
 
 
 def id_of(value: Value) -> int:

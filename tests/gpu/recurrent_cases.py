@@ -10,7 +10,7 @@ from arguments import Symbol, tensor, weight
 
 from pteron.reference import find
 
-CONV, DELTA = "pteron.short_conv", "pteron.gated_delta_rule"
+CONV, DELTA, SCAN = "pteron.short_conv", "pteron.gated_delta_rule", "pteron.ssm_scan"
 SLOTS = 7
 # (position, slot) of rows: a first step, slots in any order, a padding row.
 PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32)
@@ -78,3 +78,15 @@ def places() -> Any:
 
 def start() -> Symbol:
     return Symbol("p")
+
+
+def scan(
+    steps: int | str, heads: int, width: int, columns: int, groups: int, limits: tuple[Any, Any] = (0.0, None)
+) -> tuple[Any, ...]:
+    x = tensor(1, steps, heads * width + 2 * groups * columns, low=-1, high=1)
+    rates = weight(heads, low=-2, high=-0.1), weight(heads), weight(heads, low=-1, high=1)
+    return x, tensor(1, steps, heads), *rates, groups, *limits
+
+
+def scan_state(slots: int, heads: int, width: int, columns: int) -> Any:
+    return weight(slots, heads, width, columns, low=-1, high=1, dtype="f32")

@@ -11,12 +11,13 @@ state of zeros, whatever the buffer holds: a sequence that starts anew needs no 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pteron.graph import Node, Tensor
-from pteron.ops import AnyInt, Dispatch, Operand, define, require
+from pteron.ops import AnyInt, Dispatch, Operand, Target, define, require
 from pteron.ops.operator import Compute, ShapeRule
 
 # The operators for one sequence. Their state is the argument `state`.
@@ -49,17 +50,22 @@ class Sequences:
 
 
 def recurrent(name: str, signature: str, *, shape: ShapeRule) -> Callable[[Compute], Compute]:
-    """A decorator of `compute(*inputs, state, sequences, out)`, which yields the dispatches."""
+    """A decorator of `compute(*inputs, state, sequences, out)`, which yields the dispatches; it may take
+    `target=` too."""
     inputs, outputs = signature.split("->")
 
     def register(compute: Compute) -> Compute:
-        def alone(*arguments: Any) -> Iterator[Dispatch]:
-            *given, start, out = arguments
-            yield from compute(*given, Sequences(start), out)
+        takes_target = "target" in inspect.signature(compute).parameters
 
-        def rows(*arguments: Any) -> Iterator[Dispatch]:
+        def alone(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+            *given, start, out = arguments
+            extra = {"target": target} if takes_target else {}
+            yield from compute(*given, Sequences(start), out, **extra)
+
+        def rows(*arguments: Any, target: Target) -> Iterator[Dispatch]:
             *given, places, out = arguments
-            yield from compute(*given, Sequences(places=places), out)
+            extra = {"target": target} if takes_target else {}
+            yield from compute(*given, Sequences(places=places), out, **extra)
 
         define(f"{name}.default", f"{inputs}state! start_pos:int ->{outputs}", shape=shape, compute=alone)
         define(f"{name}_rows", f"{inputs}state! places ->{outputs}", shape=shape, compute=rows)

@@ -1,0 +1,88 @@
+"""The scan of Mamba-2 (state space duality): a state for each head, which forgets and adds at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pteron.dtypes import DType
+from pteron.families.recurrent.recurrence import Sequences, recurrent
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, Target, require
+from pteron.ops.row_layout import row_groups, row_layout
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+_F32_MAX = 3.4028234e38
+
+
+def _shape(
+    xbc: Operand, dt: Operand, a: Operand, d: Operand, dt_bias: Operand, groups: AnyInt, *rest: Any
+) -> Shape:
+    state: Operand = rest[2]
+    require(
+        state.rank == 4 and state.dtype is DType.F32, "state must be [1, heads, width, columns], f32", state
+    )
+    _, heads, width, columns = state.shape
+    require(groups > 0 and heads % groups == 0, f"{heads} heads in {groups} groups", state)
+    size = heads * width + 2 * int(groups) * columns
+    fits = xbc.rank == 3 and xbc.shape[::2] == (1, size) and dt.shape == (*xbc.shape[:-1], heads)
+    require(fits, f"xbc must be [1, steps, {size}] and dt [1, steps, {heads}]", xbc, dt)
+    fits = all(each.shape == (heads,) for each in (a, d, dt_bias))
+    require(fits, "a, d and dt_bias must have a number per head", a, d, dt_bias)
+    return (*xbc.shape[:-1], heads * width)
+
+
+@recurrent("pteron.ssm_scan", "xbc dt a d dt_bias groups:int dt_min:float dt_max:float? -> out", shape=_shape)
+def ssm_scan(
+    xbc: Operand,
+    dt: Operand,
+    a: Operand,
+    d: Operand,
+    dt_bias: Operand,
+    groups: AnyInt,
+    dt_min: float,
+    dt_max: float | None,
+    state: Operand,
+    sequences: Sequences,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """For each step and head, with a state S [width, columns] in f32:
+
+        S ← exp(dt · a) · S + dt · x ⊗ B;  out = S · C + d · x
+
+    A step of xbc has x [heads, width], B and C [groups, columns]; heads of a group share B and C. dt becomes
+    softplus(dt + dt_bias), bounded by `dt_min` and `dt_max`.
+    """
+    steps, (_, heads, width, columns) = xbc.shape[1], state.shape
+    sequences.check(state, steps)
+    if steps == 0:
+        return
+    count, length = (1, steps) if sequences.places is None else (steps, 1)
+    rows = count * heads * width
+    layout = row_layout(target, rows, columns)
+    own = -(-columns // layout["LANES"])
+    most = (target.loop_max - 2 * own) // (own + 9) if target.loop_max else length
+    for first in range(0, length, most):  # as many steps as the device's loops may have
+        yield Dispatch(
+            kernel("ssm_scan", STATE=columns, **layout, **sequences.declarations),
+            xbc=xbc,
+            dt=dt,
+            a=a,
+            d=d,
+            dt_bias=dt_bias,
+            out=out,
+            sequences=count,
+            length=length,
+            first=first,
+            steps=min(most, length - first),
+            heads=heads,
+            width=width,
+            group_count=int(groups),
+            dt_min=dt_min,
+            dt_max=_F32_MAX if dt_max is None else dt_max,
+            groups=row_groups(target, layout, rows),
+            **sequences.arguments(state) | {"start": sequences.start + first},
+        )

@@ -15,6 +15,7 @@ from pteron.llm.architectures import (
     ernie_moe,
     exaone4,
     falcon,
+    falcon_h1,
     gemma,
     glm,
     glm_moe,
@@ -22,11 +23,13 @@ from pteron.llm.architectures import (
     gpt_neox,
     gpt_oss,
     granite,
+    granite_hybrid,
     granite_moe,
     hunyuan,
     lfm2,
     llama,
     llama4,
+    mamba2,
     mistral,
     mixtral,
     nemotron,
@@ -49,7 +52,7 @@ _MODULES = (
     *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan),
     *(llama, mistral, nemotron, olmo, opt, phi, phi3, qwen, smollm3, stablelm, starcoder2),
     *(deepseek, ernie_moe, glm_moe, gpt_oss, granite_moe, llama4, mixtral, qwen_moe),
-    *(lfm2, qwen_next),
+    *(falcon_h1, granite_hybrid, lfm2, mamba2, qwen_next),
 )
 FAMILIES: dict[str, Family] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()

@@ -26,6 +26,8 @@ class Family:
         if isinstance(config.get("text_config"), dict):
             tied = config.get("tie_word_embeddings", True)
             config = {**self.defaults, **config["text_config"], "tie_word_embeddings": tied}
+        if isinstance(kinds := config.get("layers_block_type"), list):
+            config = {"num_hidden_layers": len(kinds), **config}
         return {**config, **{common: config[own] for common, own in self.keys.items() if own in config}}
 
 

@@ -48,6 +48,11 @@ class StoredTensor:
         """Each element changed by a function, such as 1 + x."""
         return StoredTensor(self.shape, lambda start, stop: function(self.read_rows(start, stop)))
 
+    def scaled_rows(self, factors: Array) -> StoredTensor:
+        """Each row times its factor."""
+        factors = factors.reshape(-1, *(1,) * (len(self.shape) - 1))
+        return StoredTensor(self.shape, lambda start, stop: self.read_rows(start, stop) * factors[start:stop])
+
     def sliced(self, first: int, end: int) -> StoredTensor:
         """Some rows, such as those of the keys in a matrix of queries, keys and values."""
         assert 0 <= first <= end <= self.rows

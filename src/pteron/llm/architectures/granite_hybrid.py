@@ -1,0 +1,67 @@
+"""Granite 4: Granite with mixers of Mamba-2 in most layers; some models have experts beside a shared MLP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pteron.llm.architectures import granite
+from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, gated
+from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.granite_moe import NAMES as GRANITE_MOE
+from pteron.llm.architectures.llama import GGUF_INTERLEAVED
+from pteron.llm.architectures.mamba2 import MIXER_GGUF, mixer, mixer_names
+from pteron.llm.architectures.names import Config, Names
+from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Part
+from pteron.llm.build.stored_tensor import StoredTensor
+
+
+def decoder(config: Config) -> Decoder:
+    plain = granite.decoder(config)
+    kinds = config.get("layer_types") or config.get("layers_block_type") or ["mamba"] * len(plain.layers)
+    mlp: Part = GatedMlp("silu")
+    if count_of(config):
+        mlp = Experts(Router(count_of(config), chosen_of(config)), gated("silu"), mlp)
+
+    def block(layer: Part, kind: str) -> Part:
+        assert isinstance(layer, Block)
+        assert isinstance(layer.attention, Attention)
+        is_full = kind in ("attention", "full_attention")
+        attention: Part = _attention(config, layer.attention) if is_full else mixer(config)
+        return replace(layer, attention=attention, mlp=mlp)
+
+    return replace(plain, layers=tuple(map(block, plain.layers, kinds)))
+
+
+def _attention(config: Config, attention: Attention) -> Attention:
+    """Positions only where stated. Bamba's GGUF files have this architecture too, and no scale of scores."""
+    if config.get("position_embedding_type") != "rope" and not config.get("rope.scaling.finetuned"):
+        attention = replace(attention, rotary=None)
+    if "ssm.group_count" in config and "attention.scale" not in config:
+        attention = replace(attention, scale=None)
+    return attention
+
+
+_FEED = "layers.{}.feed_forward"
+
+
+def _shared(config: Config) -> str:
+    """The place of the MLP of all tokens: beside experts, or in their place."""
+    return f"{_FEED}.shared" if count_of(config) else _FEED
+
+
+def _gate_and_up(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+    half, place = tensor.rows // 2, _shared(config)
+    return {f"{place}.w1": tensor.sliced(0, half), f"{place}.w3": tensor.sliced(half, tensor.rows)}
+
+
+NAMES: Names = {
+    **GRANITE_MOE,
+    "model.layers.{}.shared_mlp.input_linear": _gate_and_up,
+    "model.layers.{}.shared_mlp.output_linear": lambda config, tensor: {f"{_shared(config)}.w2": tensor},
+    **mixer_names("model.layers.{}.mamba"),
+}
+FAMILIES = {
+    "granitemoehybrid": Family(decoder, NAMES),
+    # The name in GGUF files.
+    "granitehybrid": Family(decoder, None, {**GGUF_INTERLEAVED, **GGUF_EXPERTS, **MIXER_GGUF}),
+}

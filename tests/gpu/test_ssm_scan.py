@@ -62,7 +62,11 @@ def test_chunkings_give_the_same_bits(target: Target) -> None:
         found, first = [], 0
         for count in chunks:
             part = slice(first, first + count)
-            given = {arguments[0]: xbc[:, part], arguments[1]: dt[:, part], arguments[-1]: first}
+            given: dict[Any, Any] = {
+                arguments[0]: xbc[:, part],
+                arguments[1]: dt[:, part],
+                arguments[-1]: first,
+            }
             found += operator.run({**leaves, **given})
             first += count
         results.append((np.concatenate(found, 1), operator.state(arguments[-2])))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gguf_blocks import blocks, is_quantized
+from gguf_mamba import converted, with_kinds, write_sizes
 
 from pteron.llm.architectures.experts import chosen_of, count_of
 
@@ -19,11 +20,14 @@ Config = dict[str, Any]
 
 # Hugging Face's model type -> the architecture in GGUF files, where they differ.
 ARCHITECTURES = {
+    "bamba": "granitehybrid",
     "cohere": "command-r",
+    "falcon_h1": "falcon-h1",
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
+    "granitemoehybrid": "granitehybrid",
     "hunyuan_v1_dense": "hunyuan-dense",
     "lfm2_moe": "lfm2moe",
     "mixtral": "llama",
@@ -42,7 +46,8 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
     "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }
-PERMUTED = ("arcee", "granite", "granitemoe", "llama", "olmo", "smollm3")  # rotary pairs become neighbours
+# Rotary pairs become neighbours.
+PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "olmo", "smollm3")
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen3next")
 FLOATS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
@@ -62,6 +67,8 @@ NOT_IN_GGUF = {
     *("falcon_rw", "gemma2_scale", "gpt2_options", "gptj", "llama_dynamic", "llama_yarn_mscale", "ministral"),
     *("mistral", "mistral_window", "opt", "opt_350m", "phi_norms", "qwen2_moe", "qwen2_window"),
     *("deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "llama4"),
+    *("falcon_h1_norm_first", "granitehybrid_rope", "mamba2_options"),
+    *("falcon_h1", "falcon_h1_norm"),  # its multipliers are in other tensors: test_mamba_models.py
 }
 
 
@@ -75,7 +82,7 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
     """Write a golden's checkpoint, with matrices of a quantisation type."""
     import gguf
 
-    config = dict(golden.config)
+    config = with_kinds(golden.config)
     for key, others in ALIASES.items():
         found = next((config[other] for other in others if other in config), None)
         if found is not None:
@@ -107,7 +114,7 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
 
 
 def _write_metadata(writer: Any, name: str, config: Config) -> None:
-    heads = config["num_attention_heads"]
+    heads = config.get("num_attention_heads", 0)
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config.get("max_position_embeddings", 2048))
@@ -115,9 +122,10 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
     writer.add_feed_forward_length(config.get("intermediate_size") or 4 * config["hidden_size"])
     writer.add_head_count(heads)
     kinds = config.get("layer_types") or ()
-    is_hybrid = "conv" in kinds
+    is_hybrid = bool({"conv", "linear_attention"} & set(kinds)) and "linear_num_key_heads" not in config
+    attends = [kind == "full_attention" for kind in kinds]
     writer.add_head_count_kv(
-        [_kv_heads(config) * (kind != "conv") for kind in kinds] if is_hybrid else _kv_heads(config)
+        [_kv_heads(config) * each for each in attends] if is_hybrid else _kv_heads(config)
     )
     if config.get("head_dim"):
         writer.add_key_length(head_dim)
@@ -151,6 +159,7 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
     if count_of(config):
         writer.add_expert_count(count_of(config))
         writer.add_expert_used_count(chosen_of(config))
+    write_sizes(writer, config)
     _write_rope(writer, head_dim, config)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
@@ -188,7 +197,7 @@ def _converted(
     tensors: dict[str, Array], name: str, config: Config, writer: Any
 ) -> Iterator[tuple[str, Array]]:
     """Tensors by Hugging Face's names, changed as llama.cpp's converter does."""
-    heads, kv_heads = config["num_attention_heads"], _kv_heads(config)
+    heads, kv_heads = config.get("num_attention_heads", 0), _kv_heads(config)
     rope = config.get("rope_parameters") or {}
     for key in ("long", "short"):
         if f"{key}_factor" in rope:
@@ -201,7 +210,7 @@ def _converted(
             getattr(writer, f"add_xielu_{key}")([float(each.flat[0]) for each in found])
     for stem, group in _numbered(tensors).items():
         yield stem, np.stack([tensors.pop(each) for each in group])
-    for key, array in tensors.items():
+    for key, array in (each for pair in tensors.items() for each in converted(*pair, config)):
         if experts := _fused_experts(key, array):
             yield from experts.items()
             continue
@@ -302,7 +311,7 @@ def _llama3_factors(config: Config, rope: Config) -> Array:
 
 
 def _kv_heads(config: Config) -> int:
-    heads: int = config["num_attention_heads"]
+    heads: int = config.get("num_attention_heads", 0)
     if config["model_type"] == "falcon" and not config["new_decoder_architecture"]:
         return 1 if config["multi_query"] else heads
     return config.get("num_kv_heads") or config.get("num_key_value_heads") or heads

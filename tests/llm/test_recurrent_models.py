@@ -126,7 +126,7 @@ def test_requests_at_the_same_time(llm: LLM) -> None:
     assert llm.pool.batched is not None
 
 
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_5"])
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_5", "mamba2", "falcon_h1", "granitehybrid_moe"])
 def test_batches(name: str, tmp_path: Path) -> None:
     options = Options(None, embedding_bits=None, **SIZES)
     checkpoint = read_checkpoint(Golden.load(name).write_folder(tmp_path))

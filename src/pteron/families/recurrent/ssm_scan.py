@@ -24,8 +24,9 @@ def _shape(
         state.rank == 4 and state.dtype is DType.F32, "state must be [1, heads, width, columns], f32", state
     )
     _, heads, width, columns = state.shape
-    require(groups > 0 and heads % groups == 0, f"{heads} heads in {groups} groups", state)
-    size = heads * width + 2 * int(groups) * columns
+    count = int(groups)
+    require(count > 0 and heads % count == 0, f"{heads} heads in {count} groups", state)
+    size = heads * width + 2 * count * columns
     fits = xbc.rank == 3 and xbc.shape[::2] == (1, size) and dt.shape == (*xbc.shape[:-1], heads)
     require(fits, f"xbc must be [1, steps, {size}] and dt [1, steps, {heads}]", xbc, dt)
     fits = all(each.shape == (heads,) for each in (a, d, dt_bias))

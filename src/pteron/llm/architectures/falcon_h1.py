@@ -110,8 +110,13 @@ NAMES: Names = {
     f"{_LAYER}.mamba.in_proj": _scaled(split(in_rows), _in_factors, _key("ssm_in_multiplier")),
     f"{_LAYER}.mamba.out_proj": _scaled(f"{_ATTENTION}.wy", _key("ssm_out_multiplier")),
 }
+# llama.cpp's files have this norm without `.weight`.
+_FFN_NORM: Names = {
+    "blk.{}.ffn_norm.weight": "layers.{}.ffn_norm",
+    "blk.{}.ffn_norm": "layers.{}.ffn_norm.weight",
+}
 FAMILIES = {
     "bamba": Family(bamba, BAMBA_NAMES),
     "falcon_h1": Family(falcon_h1, NAMES),
-    "falcon-h1": Family(falcon_h1, None, {**GGUF, **MIXER_GGUF}),  # the name in GGUF files
+    "falcon-h1": Family(falcon_h1, None, {**_FFN_NORM, **GGUF, **MIXER_GGUF, **_FFN_NORM}),  # in GGUF files
 }

@@ -130,7 +130,9 @@ def nemotron_h(config: Config) -> Decoder:
     require_settings(config, sliding_window=None)
     norm = RmsNorm(eps_of(config))
     parts: dict[str, Part] = {
-        **dict.fromkeys(("M", "mamba", "linear_attention"), mixer(config, norm_groups=sizes_of(config)[-1])),
+        **dict.fromkeys(
+            ("M", "mamba", "linear_attention", "recurrent"), mixer(config, norm_groups=sizes_of(config)[-1])
+        ),
         **dict.fromkeys(("*", "attention", "full_attention"), Attention(*head_sizes(config))),
         **dict.fromkeys(("-", "mlp"), Mlp(config.get("mlp_hidden_act", "relu2"))),
     }
@@ -197,7 +199,13 @@ NEMOTRON_NAMES: Names = {
     f"{_LAYER}.mixer.up_proj": "layers.{}.attention.w1",
     f"{_LAYER}.mixer.down_proj": "layers.{}.attention.w2",
 }
+NEMOTRON_GGUF: Names = {
+    **GGUF,
+    **MIXER_GGUF,
+    "blk.{}.ffn_up": "layers.{}.attention.w1",
+    "blk.{}.ffn_down": "layers.{}.attention.w2",
+}
 FAMILIES = {
     "mamba2": Family(mamba2, NAMES, {**GGUF, **MIXER_GGUF}),
-    "nemotron_h": Family(nemotron_h, NEMOTRON_NAMES),
+    "nemotron_h": Family(nemotron_h, NEMOTRON_NAMES, NEMOTRON_GGUF),
 }

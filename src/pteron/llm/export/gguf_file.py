@@ -73,11 +73,11 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     config: Config = {KEYS.get(key, key): value for key, value in values.items()}
     config["model_type"] = architecture
     config["num_hidden_layers"] -= config.get("num_nextn_predict_layers", 0)  # which blocks include
-    heads = int(config["num_attention_heads"])
+    heads = int(config["num_attention_heads"])  # 0 in models without attention
     config.setdefault("num_key_value_heads", heads)
     if isinstance(of_layers := config["num_key_value_heads"], list):
-        config |= _kinds_of_layers(of_layers)
-    head_dim = config.setdefault("head_dim", int(config["hidden_size"]) // heads)
+        config |= _kinds_of_layers(of_layers, config.get("intermediate_size"))
+    head_dim = config.setdefault("head_dim", int(config["hidden_size"]) // max(heads, 1))
     pattern = values.get("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         config["layer_types"] = ["sliding_attention" if each else "full_attention" for each in pattern]
@@ -90,12 +90,15 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     return config | {key: value for key, value in fields.items() if key.startswith("xielu.")}
 
 
-def _kinds_of_layers(kv_heads: list[int]) -> Config:
-    """Of heads of keys in each layer: layers without them have no attention."""
+def _kinds_of_layers(kv_heads: list[int], widths: object) -> Config:
+    """Of heads of keys in each layer: layers without them have no attention. Where each layer has its own
+    width of an MLP, a layer is one or the other."""
     counts = {count for count in kv_heads if count}
     if len(counts) != 1:
         raise UnsupportedError(f"attention.head_count_kv is {kv_heads}; layers differ in heads of keys")
     kinds = ["full_attention" if count else "recurrent" for count in kv_heads]
+    if isinstance(widths, list):
+        kinds = ["mlp" if width else kind for kind, width in zip(kinds, widths, strict=True)]
     return {"num_key_value_heads": counts.pop(), "layer_types": kinds}
 
 

@@ -9,6 +9,7 @@ from recurrent_cases import (
     DELTA,
     LIVE,
     PLACES,
+    SCAN,
     SLOTS,
     OneSequence,
     Rows,
@@ -16,6 +17,8 @@ from recurrent_cases import (
     conv_state,
     delta,
     places,
+    scan,
+    scan_state,
     start,
 )
 
@@ -28,6 +31,11 @@ class ConvRows(Rows):
 class DeltaRows(Rows):
     def __init__(self) -> None:
         super().__init__(DELTA, 5)
+
+
+class ScanRows(Rows):
+    def __init__(self) -> None:
+        super().__init__(SCAN, 2)
 
 
 RECURRENT_CASES: list[Case] = [
@@ -56,5 +64,18 @@ RECURRENT_CASES: list[Case] = [
         *(*delta(len(PLACES), 6, 2, 13, 17), weight(SLOTS, 6, 13, 17), places()),
         kernels="gated_delta_rule",
         oracle=DeltaRows,
+    ),
+    case(
+        f"{SCAN}.default",
+        *(*scan("S", 6, 13, 67, 2), scan_state(1, 6, 13, 67), start()),
+        kernels="ssm_scan",
+        oracle=OneSequence(SCAN),
+        live=LIVE,
+    ),
+    case(
+        f"{SCAN}_rows",
+        *(*scan(len(PLACES), 6, 13, 67, 2), scan_state(SLOTS, 6, 13, 67), places()),
+        kernels="ssm_scan",
+        oracle=ScanRows,
     ),
 ]

@@ -9,7 +9,7 @@ from pteron.dtypes import DType
 from pteron.families.recurrent.recurrence import Sequences, recurrent
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, require
-from pteron.ops.row_layout import row_groups, row_layout
+from pteron.ops.row_layout import SOFTWARE_ROWS, SUBGROUP, row_groups, shared_rows
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -63,7 +63,8 @@ def ssm_scan(
         return
     count, length = (1, steps) if sequences.places is None else (steps, 1)
     rows = count * heads * width
-    layout = row_layout(target, rows, columns)
+    # More lanes than a subgroup would need barriers at every step.
+    layout = shared_rows(target, *((1, SOFTWARE_ROWS) if target.is_cpu else (SUBGROUP, 2)))
     own = -(-columns // layout["LANES"])
     most = (target.loop_max - 2 * own) // (own + 9) if target.loop_max else length
     for first in range(0, length, most):  # as many steps as the device's loops may have

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import Golden
-from test_architectures import CHUNKS, FLOAT, assert_close, loaded, logits
+from checkpoints import Golden, loaded, logits
+from test_architectures import CHUNKS, FLOAT, assert_close
 from test_expert_models import rounded
 from test_recurrent_models import GREEDY, SIZES, tokens
 

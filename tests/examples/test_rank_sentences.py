@@ -13,6 +13,7 @@ from models import minilm
 DIFFERENCE_MAX = 1e-4  # of the elements of vectors of length one
 
 
+@pytest.mark.long
 @pytest.mark.export
 def test_a_small_model_ranks_as_in_pytorch_at_any_length() -> None:
     torch.manual_seed(0)

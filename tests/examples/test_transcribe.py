@@ -80,6 +80,7 @@ def test_a_tone_is_loud_in_its_band_alone() -> None:
     np.testing.assert_array_equal(found[:, 150:], found.min())
 
 
+@pytest.mark.long
 @pytest.mark.export
 def test_a_small_model_writes_what_it_writes_in_pytorch() -> None:
     torch.manual_seed(0)

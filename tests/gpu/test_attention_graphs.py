@@ -136,6 +136,7 @@ def test_without_options_it_is_the_plain_operator(graph: Graph, device: Device, 
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_fp32", "tiny_qwen3_fp32", "tiny_llama_8da4w"])
 def test_with_and_without_rewrites(
     name: str, models: Path, device: Device, target: Target, monkeypatch: pytest.MonkeyPatch

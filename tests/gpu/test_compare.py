@@ -73,6 +73,7 @@ def test_folders_of_language_models(models: Path, tmp_path: Path) -> None:
 # Other references -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_another_adapter_and_the_other_route(programs: Path, device: Device) -> None:
     for reference in (f"adapter={device.adapter.name}", "route=hardware", "route=software"):
         report = pteron.compare(programs / "norms.pte", reference=reference)
@@ -87,6 +88,7 @@ def test_another_adapter_and_the_other_route(programs: Path, device: Device) -> 
     assert [row.operators for row in report.departures] == [("et_vk.rms_norm.default",)]
 
 
+@pytest.mark.long
 def test_a_kernel_of_one_route(models: Path, device: Device) -> None:
     if not device.target.is_cpu:
         pytest.skip("breaks a kernel that software adapters run")

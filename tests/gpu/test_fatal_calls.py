@@ -65,6 +65,7 @@ def run(code: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.long
 def test_nothing_that_is_wrong_ends_the_process() -> None:
     """Each on a device of its own, which is as good as before unless it was closed."""
     run(f"""
@@ -91,6 +92,7 @@ def test_nothing_that_is_wrong_ends_the_process() -> None:
     """)
 
 
+@pytest.mark.long
 def test_every_use_of_a_lost_device_is_an_error() -> None:
     run(f"""
         device.close()

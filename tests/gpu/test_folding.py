@@ -34,6 +34,7 @@ class Standardized(nn.Module):
         return functional.conv2d(x, weight.reshape_as(self.weight), torch.cat([second, first]))
 
 
+@pytest.mark.long
 def test_operators_with_several_results() -> None:
     torch.manual_seed(0)
     module, x = Standardized().eval(), torch.randn(2, 3, 7, 7)

@@ -138,6 +138,7 @@ def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) 
         end(batched, sequences)
 
 
+@pytest.mark.long
 def test_bursts(named: tuple[str, LanguageModel, Alone]) -> None:
     """Several steps in one submission, the next submitted before the last was read."""
     name, model, expected = named

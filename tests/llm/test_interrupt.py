@@ -80,6 +80,7 @@ time.sleep(0.3)
 """
 
 
+@pytest.mark.long
 def test_the_end_of_a_process_whose_threads_generate() -> None:
     """The process exits cleanly while daemon threads generate: Python ends them at any point."""
     command = [sys.executable, "-c", ENDING, str(Path(__file__).parent), str(TINY)]

@@ -82,6 +82,7 @@ def test_threads(llm: LLM) -> None:
     run_in_threads(work, range(4))
 
 
+@pytest.mark.long
 def test_models_and_processes(device: Device) -> None:
     with LLM(TINY, ByteTokenizer(), device=device) as llm:
         here = answers(llm)

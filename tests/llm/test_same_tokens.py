@@ -47,6 +47,7 @@ def test_on_this_device(greedy: int, seeded: int) -> None:
     check((STORY, GREEDY, greedy), (PARK, SEEDED, seeded))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("route", ["by subgroups", "by workgroups"])
 def test_on_other_routes(
     route: str, request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch

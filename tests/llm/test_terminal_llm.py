@@ -173,6 +173,7 @@ def test_the_model_s_own_sampling_is_greedy_where_nothing_is_said(folder: Path) 
             llm.generate([1] * 300)
 
 
+@pytest.mark.long
 def test_speculation(generate: Callable[..., tuple[str, str]]) -> None:
     """By prompt lookup and with a draft model: the same text."""
     prompt = ("--prompt", "Tom and Tim. Tom and Tim. Tom and")

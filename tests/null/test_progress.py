@@ -154,6 +154,7 @@ with export_progress() as tell:
 """
 
 
+@pytest.mark.long
 def test_an_export_on_a_terminal(tmp_path: Path) -> None:
     """One line with the current stage, then the notes."""
     text = on_terminal(EXPORT, 100, PTERON_CACHE=str(tmp_path))

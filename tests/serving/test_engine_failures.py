@@ -191,6 +191,7 @@ engine.close()
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked() -> None:
     """A forked child has no engine thread, and no thread that could release a lock: calls raise an error

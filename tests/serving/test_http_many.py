@@ -32,6 +32,7 @@ async def ask(client: openai.AsyncOpenAI, prompt: str, count: int, is_streamed: 
     )
 
 
+@pytest.mark.long
 def test_many_clients_get_what_each_gets_alone(server: Running) -> None:
     async def ask_all() -> None:
         settings: dict[str, Any] = {"base_url": f"{server.address}/v1", "api_key": "x", "max_retries": 0}

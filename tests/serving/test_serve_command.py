@@ -100,6 +100,7 @@ def test_it_serves_and_finishes_open_streams(tmp_path: Path, number: signal.Sign
         assert {line["event"] for line in server.lines()} <= {"request", "server"}
 
 
+@pytest.mark.long
 def test_a_key_and_no_grace_period(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams that are longer than the grace period get an error."""
     monkeypatch.setenv("PTERON_API_KEYS", "from-environment")
@@ -156,6 +157,7 @@ sys.exit(main(["serve", "stories15m", "--port", "0", "--grace", "600"]))
 """
 
 
+@pytest.mark.long
 def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
     """A supervisor restarts it; open streams get an error."""
     log = tmp_path / "log"

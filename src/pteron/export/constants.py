@@ -32,18 +32,22 @@ def constant_of(program: ExportedProgram, node: Node) -> torch.Tensor | None:
     return None
 
 
-def add_constant(program: ExportedProgram, name: str, value: torch.Tensor) -> Node:
+def add_constant(
+    program: ExportedProgram, name: str, value: torch.Tensor, *, is_buffer: bool = False
+) -> Node:
     """A new constant of a program, with a copy of this value."""
     import torch
     from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
     graph = program.graph
-    program.constants[name] = value.detach().clone(memory_format=torch.contiguous_format)
+    stored = value.detach().clone(memory_format=torch.contiguous_format)
+    (program.state_dict if is_buffer else program.constants)[name] = stored
     fake = torch._guards.detect_fake_mode([node.meta.get("val") for node in graph.nodes])
     with graph.inserting_before(next(iter(graph.nodes))):
         node = graph.placeholder(name)
-    node.meta["val"] = fake.from_tensor(program.constants[name], static_shapes=True)
-    spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=node.name), name, persistent=True)
+    node.meta["val"] = fake.from_tensor(stored, static_shapes=True)
+    kind = InputKind.BUFFER if is_buffer else InputKind.CONSTANT_TENSOR
+    spec = InputSpec(kind, TensorArgument(name=node.name), name, persistent=True)
     program.graph_signature.input_specs.insert(0, spec)
     return node
 
@@ -94,7 +98,8 @@ def untie_quantized_weights(decomposed: ExportedProgram) -> None:
             if value is None:
                 continue
             if operand in used:
-                copy = add_constant(decomposed, f"{operand.name}_{len(used)}", value)
+                # ExecuTorch packs parameters and buffers, and no other constants.
+                copy = add_constant(decomposed, f"{operand.name}_{len(used)}", value, is_buffer=True)
                 node.replace_input_with(operand, copy)
                 operand = copy
             used.add(operand)

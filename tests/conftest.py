@@ -24,7 +24,14 @@ from llm_fixtures import (  # noqa: F401  # fixtures of tests/llm
     q4,
     routed_llm,
 )
-from serving_fixtures import client, scripted, server, stories, stories_engine  # noqa: F401  # of tests/serving
+from serving_fixtures import (  # noqa: F401  # fixtures of tests/serving
+    _scripted_server,
+    client,
+    scripted,
+    server,
+    stories,
+    stories_engine,
+)
 from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
 
 from pteron import Device

@@ -44,9 +44,17 @@ def client(server: Running) -> openai.OpenAI:
     return openai_client(server)
 
 
+@pytest.fixture
+def scripted(_scripted_server: Running) -> Running:
+    """A server whose answers tests set with `scripted.play`; all are "Once" at first."""
+    from scripted import Script, play
+
+    play(_scripted_server, Script(["Once"]))
+    return _scripted_server
+
+
 @pytest.fixture(scope="session")
-def scripted(stories: LLM) -> Iterator[Running]:
-    """A server whose answers tests set with `scripted.play`."""
+def _scripted_server(stories: LLM) -> Iterator[Running]:
     from http_fixtures import running
     from scripted import Script, ScriptedEngine
 

@@ -423,3 +423,9 @@ def test_the_first_verification_of_a_size_is_not_timed(monkeypatch: pytest.Monke
     assert 4 not in speculator.seconds
     speculator.note_seconds(4, 2.0)
     assert speculator.cost(4) == 2.0
+    assert speculator.cost(2) < 2.0 < speculator.cost(8)  # more rows than measured take at least as long
+
+
+def test_a_request_cannot_choose_a_way(llm: LLM) -> None:
+    with pytest.raises(InputError, match="speculate must be True or False, not 'lookup'; LLM"):
+        llm("Once", speculate="lookup")

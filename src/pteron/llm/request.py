@@ -126,6 +126,10 @@ def text_request(
     count = integer("max_new_tokens", max_new_tokens)
     chosen = merge_sampling(sampling, sampling_options)
     llm.model.check_adapter(adapter)
+    if not isinstance(speculate, bool):
+        raise InputError(
+            f"speculate must be True or False, not {speculate!r}; LLM(..., speculate=...) chooses how"
+        )
     ids = llm.encode(prompt)
     fitted = llm.fit_to_context(ids, count, overflow)
     return Request(

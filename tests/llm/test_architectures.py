@@ -3,6 +3,7 @@ in float64, whatever the lengths of calls."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -18,6 +19,7 @@ from gguf_writer import NOT_IN_GGUF
 
 import pteron
 from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.architectures import FAMILIES
 from pteron.llm.architectures.parts import Decoder, RmsNorm
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
@@ -271,6 +273,54 @@ def test_factors_of_attention_in_gguf_files() -> None:
     assert read_rope(scaling | {"rope.scaling.attn_factor": 1.1386}, {})["rope_type"] == "yarn"
     with pytest.raises(UnsupportedError, match=r"attn_factor is 0\.7; only 1 and 1\.1386 are supported"):
         read_rope(scaling | {"rope.scaling.attn_factor": 0.7}, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "factor"),
+    [
+        ({}, "default", None),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, "default", 4.0),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, "linear", 4.0),
+        ({"rope.scaling.factor": 4.0}, "linear", 4.0),
+        ({"rope.scale_linear": 4.0}, "linear", 4.0),
+    ],
+)
+def test_linear_scaling_in_gguf_files(values: dict[str, Any], kind: str, factor: float | None) -> None:
+    """Without a type it is linear, as in llama.cpp; old files have another key."""
+    found = read_rope(values, {})
+    assert (found["rope_type"], found["factor"]) == (kind, factor)
+
+
+def test_the_text_model_states_whether_its_tables_are_tied() -> None:
+    family = FAMILIES["gemma3"]
+    for config, tied in (({}, True), ({"tie_word_embeddings": False}, False)):
+        assert family.normalized({"text_config": config})["tie_word_embeddings"] is tied
+    both = {"tie_word_embeddings": True, "text_config": {"tie_word_embeddings": False}}
+    assert family.normalized(both)["tie_word_embeddings"] is True
+
+
+def test_masks_of_booleans_are_left_out(tmp_path: Path) -> None:
+    golden = Golden.load("gpt2")
+    folder = golden.write_folder(tmp_path)
+    stored = safetensors_numpy.load_file(folder / "model.safetensors")
+    name = next(name for name in stored if name.endswith("h.0.ln_1.weight"))
+    stored[name.replace("ln_1.weight", "attn.bias")] = np.tril(np.ones((1, 1, 8, 8), np.bool_))
+    safetensors_numpy.save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    with loaded(read_checkpoint(folder), FLOAT, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, 1e-5)
+
+
+def test_a_model_without_positions_has_a_long_context(tmp_path: Path) -> None:
+    assert read_checkpoint(Golden.load("mamba2").write_folder(tmp_path)).context_length > 4096
+
+
+def test_a_short_context_shortens_calls(tmp_path: Path) -> None:
+    folder = Golden.load("llama").write_folder(tmp_path / "source")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 48}))
+    export_llm(folder, tmp_path / "made", quantize=None, embedding_bits=None)
+    with pteron.llm.LLM(tmp_path / "made") as llm:
+        assert (llm.model.context, llm.model.steps_max) == (48, 47)
 
 
 @pytest.mark.parametrize("name", ["cohere2", "gpt2", "olmo3", "phi3"])

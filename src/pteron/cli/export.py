@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "its largest weight (quick, coarse); feedback: later columns correct errors of earlier ones, "
         "needs --exporter executorch",
     )
-    options.add("--max-seq-len", "N", "maximum tokens of one call", positive, 128)
+    options.add("--max-seq-len", "N", "maximum tokens of one call (default: 128)", positive)
     context = "maximum tokens of a conversation (default: chosen at load, up to the model's)"
     options.add("--max-context-len", "N", context, positive)
     options.flag("--fp16", "compute in 16 bits, which the GPU must support")

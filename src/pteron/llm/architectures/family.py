@@ -20,12 +20,14 @@ class Family:
     gguf_names: Names | None = None  # in GGUF files, whose `general.architecture` is the family's name
     keys: Mapping[str, str] = field(default_factory=dict)  # the configuration's own names of common keys
     defaults: Config = field(default_factory=dict)  # of the text model in a multimodal configuration
+    context: int = 2048  # tokens, if the configuration states no number
 
     def normalized(self, config: Config) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""
         if isinstance(config.get("text_config"), dict):
-            tied = config.get("tie_word_embeddings", True)
-            config = {**self.defaults, **config["text_config"], "tie_word_embeddings": tied}
+            text = config["text_config"]
+            tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
+            config = {**self.defaults, **text, "tie_word_embeddings": tied}
         if isinstance(kinds := config.get("layers_block_type"), list):
             config = {"num_hidden_layers": len(kinds), **config}
         return {**config, **{common: config[own] for common, own in self.keys.items() if own in config}}

@@ -206,6 +206,6 @@ NEMOTRON_GGUF: Names = {
     "blk.{}.ffn_down": "layers.{}.attention.w2",
 }
 FAMILIES = {
-    "mamba2": Family(mamba2, NAMES, {**GGUF, **MIXER_GGUF}),
+    "mamba2": Family(mamba2, NAMES, {**GGUF, **MIXER_GGUF}, context=1 << 20),  # it has no positions
     "nemotron_h": Family(nemotron_h, NEMOTRON_NAMES, NEMOTRON_GGUF),
 }

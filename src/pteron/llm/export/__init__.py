@@ -32,6 +32,7 @@ from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
 
 EXPORTERS = ("pteron", "executorch")
 CONTEXT, CONTEXT_MAX = 4096, 1 << 17  # tokens, of the caches in a program and of its tables by position
+CALL = 128  # tokens of one call
 _SCALARS = (str, int, float, bool)
 
 __all__ = ["EXPORTERS", "Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
@@ -71,7 +72,7 @@ def export_llm(
     group_size: int = 32,
     embedding_bits: int | None = 4,
     rounding: str = "nearest",
-    max_seq_len: int = 128,
+    max_seq_len: int | None = None,
     max_context_len: int | None = None,
     force_fp16: bool = False,
     full_logits: bool = False,
@@ -85,25 +86,32 @@ def export_llm(
     (float32). 4-bit weights have a scale per `group_size` columns, 8-bit weights a scale per row. `rounding`
     to 4 bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
     fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
-    tokens of one call, `max_context_len` of a conversation. By default, conversations have at most 4096
-    tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the model's name
-    in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter, which "feedback"
-    needs. `progress` receives lines of text.
+    tokens of one call (default: 128), `max_context_len` of a conversation. By default, conversations have at
+    most 4096 tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the
+    model's name in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter, which
+    "feedback" needs. `progress` receives lines of text.
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
+    context = max_context_len or min(checkpoint.context_length, CONTEXT)
     options = Options(
         quantize=quantize,
         group_size=group_size,
         embedding_bits=embedding_bits,
         rounding=rounding,
-        max_seq_len=max_seq_len,
-        max_context_len=max_context_len or min(checkpoint.context_length, CONTEXT),
+        max_seq_len=min(CALL, context - 1) if max_seq_len is None else max_seq_len,
+        max_context_len=context,
         longest_context=_longest(checkpoint, max_context_len, exporter),
         force_fp16=force_fp16,
         full_logits=full_logits,
     )
     return export_checkpoint(checkpoint, path_of(out_dir), options, progress, exporter)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is a scalar or a list of scalars."""
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(each, _SCALARS) for each in values)
 
 
 def _longest(checkpoint: Checkpoint, max_context_len: int | None, exporter: str) -> int | None:
@@ -199,7 +207,7 @@ def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path, ex
         "force_fp16": options.force_fp16,
         "licence": checkpoint.licence,
         # For adapters, whose modules are named as in the checkpoint.
-        "config": {key: value for key, value in checkpoint.config.items() if isinstance(value, _SCALARS)}
+        "config": {key: value for key, value in checkpoint.config.items() if _is_plain(value)}
         if exporter == "pteron"
         else None,
         "exporter": f"{exporter} {version(exporter)}",

@@ -107,7 +107,7 @@ def assemble(
     matrix, the embedding table is used as one."""
     with as_config_error(name), as_named_error(name):
         config = family.normalized(config)
-        context_length = int(config.get("max_position_embeddings") or 2048)
+        context_length = int(config.get("max_position_embeddings") or family.context)
         layers = int(config["num_hidden_layers"])
         if not 0 < layers <= len(tensors):
             raise FormatError(f"{layers} layers, but only {len(tensors)} weights")

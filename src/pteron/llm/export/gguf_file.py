@@ -109,9 +109,11 @@ def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> Confi
         for key, value in values.items()
         if key.startswith("rope.scaling.")
     }
+    factor = scaling.get("factor", values.get("rope.scale_linear"))  # the second: in old files
+    kind = scaling.get("type", "linear")  # as llama.cpp reads files without a type
     rope: Config = {
-        "rope_type": scaling.get("type", "default").replace("none", "default"),
-        "factor": scaling.get("factor"),
+        "rope_type": "default" if kind == "none" or (kind == "linear" and not factor) else kind,
+        "factor": factor,
         "beta_fast": scaling.get("yarn_beta_fast"),
         "beta_slow": scaling.get("yarn_beta_slow"),
     }

@@ -38,6 +38,7 @@ _TYPES: Mapping[str, tuple[np.dtype[Any], Callable[[npt.NDArray[Any]], Array]]] 
     "F16": (np.dtype("<f2"), _as_f32),
     "BF16": (np.dtype("<u2"), bf16_to_f32),
     "U8": (np.dtype("u1"), _as_f32),
+    "BOOL": (np.dtype("u1"), _as_f32),  # masks, which families leave out
 }
 
 

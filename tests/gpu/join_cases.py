@@ -12,10 +12,10 @@ from small_graphs import Array, Drawing, run_graph
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.families.quantized import tiled_q4, tiles
-from pteron.families.quantized.tiles import Tile
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.rewrite import JOINS, REWRITES
+from pteron.ops.tiles import Tile
 from pteron.plan import Launch
 
 ADD, VIEW, SLICE = "aten.add.Tensor", "aten.view_copy.default", "aten.slice_copy.Tensor"

@@ -18,9 +18,10 @@ from small_graphs import run
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
-from pteron.families.quantized.tiles import INT8_TILES, Tile
+from pteron.families.quantized.tiles import INT8_TILES
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
+from pteron.ops.tiles import Tile
 
 pytestmark = pytest.mark.kernels
 

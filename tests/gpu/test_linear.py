@@ -9,7 +9,11 @@ import pytest
 from arguments import tensor, weight
 from check import NOTHING, check_op, each, each_float, floats, refuse_op
 
+from pteron.families.linear import product
+from pteron.families.linear.product import TILES
+from pteron.gpu import Device
 from pteron.ops import Target
+from pteron.ops.tiles import Tile
 
 ROWS = (1, 2, 3, 5, 17, 33, 67)
 LINEAR, MM, BMM, ADDMM = (f"aten.{name}.default" for name in ("linear", "mm", "bmm", "addmm"))
@@ -54,6 +58,17 @@ def test_a_weight_larger_than_a_binding(rows: int | str, room: int, depth: int, 
     check_op(LINEAR, x, weight(67, depth, low=-1, high=1), added, live=live, target=small, tolerance=1e-4)
     matrix = weight(depth, 67, low=-1, high=1)
     check_op(ADDMM, added, x, matrix, 0.5, -2, live=live, target=small, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}")
+def test_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quads along k and along columns, whole ones and others, sums of one part and of several."""
+    hardware = replace(device.target, is_cpu=False)
+    for parts, (rows, columns, depth) in ((1, (67, 132, 96)), (3, (13, 131, 68)), (3, (133, 68, 53))):
+        monkeypatch.setattr(product, "choose", lambda *_, parts=parts, **__: (tile, parts))
+        a, b = (tensor(rows, depth, low=-1, high=1), weight(columns, depth, low=-1, high=1))
+        check_op(LINEAR, a, b, weight(columns), target=hardware)
+        check_op(MM, a, tensor(depth, columns, low=-1, high=1), target=hardware)
 
 
 @each("rows", ROWS)

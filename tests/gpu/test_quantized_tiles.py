@@ -16,8 +16,9 @@ from quantized_cases import DYNAMIC, LINEAR, packed, sums
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
-from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES, PART_DEPTH_MAX, Tile, choose
+from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES
 from pteron.ops import Target
+from pteron.ops.tiles import PART_DEPTH_MAX, Tile, choose
 from pteron.wgsl import compose
 
 pytestmark = pytest.mark.kernels

@@ -11,11 +11,11 @@ from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import product, words_of
 from pteron.families.quantized.packing import Choice, PackedWeights
-from pteron.families.quantized.tiles import PART_DEPTH_MAX
 from pteron.graph import Shape
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require
 from pteron.ops.operand import joined
 from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.ops.tiles import PART_DEPTH_MAX
 
 PRODUCT, GATED = "pteron.experts_q4gsw.default", "pteron.experts_gated_q4"
 

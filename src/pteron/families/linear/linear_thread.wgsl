@@ -1,6 +1,7 @@
 //! use index
 //! use matmul
-//! use matmul_quads
+//! use quads_a
+//! use quads_b
 //! loops: (1 + TILE) * (ceil(span, 4) + ceil(span, BLOCK)) + 9 * TILE
 // A matrix product (lib/matmul.wgsl) on software adapters, where k runs along rows of both factors: as
 // matmul_thread.wgsl, but with four k at a time. A load of four costs little more there than two of one.
@@ -11,7 +12,7 @@ const WORKGROUP = 8u; // the lanes of a vector, or of two
 const TILE = 8u;
 const BLOCK = 64u;
 
-// Four columns, `strips` apart, from n on: a column of the matrix for each.
+// Four columns, `strips` apart, from n on: a column of the matrix for each. Past the last, the last.
 fn four_of_b(z: u32, k: u32, n: u32, strips: u32) -> mat4x4<f32> {
   return mat4x4<f32>(
     quad_of_b(z, k, n),

@@ -2,7 +2,7 @@
 //! use matmul
 //! loops: parts + ceil(parts, BLOCK)
 //! extent sums: parts * batch * rows * columns
-//! extent out: batch * rows * columns
+//! extent out: (batch * rows - 1) * pitch + first + columns
 // A matrix product (lib/matmul.wgsl) from the sums of its parts, laid out as [part][z][m][n]. One invocation
 // finishes one output.
 const WORKGROUP = 64u;

@@ -1,17 +1,80 @@
 //! use matmul
-//! use matmul_a
-//! use matmul_b
-//! loops: ceil(span, STEP) * (1 + STEP * SIDE // WORKGROUP + 5 * STEP) + 20
-// A matrix product (lib/matmul.wgsl). A workgroup of 16×16 invocations computes a tile of 64×64 outputs,
-// 4×4 each, and brings a and b through workgroup memory, 16 columns of k at a time. Tiles are numbered along
-// the columns, then along the rows, then by slice, in a grid that may be folded.
-const SIDE = 64u;
-const STEP = 16u;
-const WORKGROUP = 256u;
+//! use tile_lanes
+//! use quads_a
+//! use quads_b
+//! loops: ceil(span, STEP) + TALL
+// A matrix product (lib/matmul.wgsl) by tiles (lib/tile_lanes.wgsl), which are numbered along the columns, then along the
+// rows, then by slice, in a grid that may be folded. Every step passes STEP k of a and of b through workgroup memory,
+// both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the next step
+// is loaded from global memory into registers.
+const STEP = 16u; // k per step; the span of a part is a multiple of it
+const A_LOADS = (HEIGHT * STEP / 4u + WORKGROUP - 1u) / WORKGROUP; // vec4s per invocation and step
+const B_LOADS = (WIDTH * STEP / 4u + WORKGROUP - 1u) / WORKGROUP;
 
-// Both tiles have k outermost, so that a step reads four neighbours of each.
-var<workgroup> a_tile: array<f32, STEP * SIDE>;
-var<workgroup> b_tile: array<f32, STEP * SIDE>;
+// One vec4 of padding per k avoids bank conflicts between stores of several k.
+const A_PITCH = HEIGHT / 4u + 1u;
+const B_PITCH = WIDTH / 4u + 1u;
+
+var<workgroup> a_tile: array<vec4<f32>, STEP * A_PITCH>;
+var<workgroup> b_tile: array<vec4<f32>, STEP * B_PITCH>;
+
+struct Tile {
+  m: u32, // first row
+  n: u32, // first column
+  z: u32,
+}
+
+// The (lane, k) in a tile of `size` lanes, rows or columns, of the quad that is loaded as number `at`.
+fn quad_at(at: u32, size: u32, is_along: bool) -> vec2<u32> {
+  if (is_along) { return vec2(at / (STEP / 4u), at % (STEP / 4u) * 4u); }
+  return vec2(at % (size / 4u) * 4u, at / (size / 4u));
+}
+
+// The vec4s that an invocation loads for a step.
+struct Loads {
+  a: array<vec4<f32>, A_LOADS>,
+  b: array<vec4<f32>, B_LOADS>,
+}
+
+// Loads the share of the step that begins at `k` from global memory.
+fn fetch(tile: Tile, k: u32, local: u32) -> Loads {
+  var loads: Loads;
+  //! unroll
+  for (var i = 0u; i < A_LOADS; i++) {
+    let at = quad_at(local + i * WORKGROUP, HEIGHT, A_ALONG);
+    loads.a[i] = quad_of_a(tile.z, tile.m + at.x, k + at.y);
+  }
+  //! unroll
+  for (var i = 0u; i < B_LOADS; i++) {
+    let at = quad_at(local + i * WORKGROUP, WIDTH, B_ALONG);
+    loads.b[i] = quad_of_b(tile.z, k + at.y, tile.n + at.x);
+  }
+  return loads;
+}
+
+// Stores the share in workgroup memory.
+fn store_loads(loads: Loads, local: u32) {
+  //! unroll
+  for (var i = 0u; i < A_LOADS; i++) {
+    let at = quad_at(local + i * WORKGROUP, HEIGHT, A_ALONG);
+    let is_inside = HEIGHT * STEP / 4u % WORKGROUP == 0u || local + i * WORKGROUP < HEIGHT * STEP / 4u;
+    if (is_inside && A_ALONG) {
+      //! unroll
+      for (var e = 0u; e < 4u; e++) { a_tile[(at.y + e) * A_PITCH + at.x / 4u][at.x % 4u] = loads.a[i][e]; }
+    }
+    if (is_inside && !A_ALONG) { a_tile[at.y * A_PITCH + at.x / 4u] = loads.a[i]; }
+  }
+  //! unroll
+  for (var i = 0u; i < B_LOADS; i++) {
+    let at = quad_at(local + i * WORKGROUP, WIDTH, B_ALONG);
+    let is_inside = WIDTH * STEP / 4u % WORKGROUP == 0u || local + i * WORKGROUP < WIDTH * STEP / 4u;
+    if (is_inside && B_ALONG) {
+      //! unroll
+      for (var e = 0u; e < 4u; e++) { b_tile[(at.y + e) * B_PITCH + at.x / 4u][at.x % 4u] = loads.b[i][e]; }
+    }
+    if (is_inside && !B_ALONG) { b_tile[at.y * B_PITCH + at.x / 4u] = loads.b[i]; }
+  }
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -19,45 +82,62 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let tile = group.x + group.y * groups.x;
-  let tiles_across = (params.columns + SIDE - 1u) / SIDE;
-  let tiles_down = (params.rows + SIDE - 1u) / SIDE;
-  let n_base = tile % tiles_across * SIDE;
-  let m_base = tile / tiles_across % tiles_down * SIDE;
-  let slice = tile / tiles_across / tiles_down;
+  let index = group.x + group.y * groups.x;
+  let across = (params.columns + WIDTH - 1u) / WIDTH;
+  let down = (params.rows + HEIGHT - 1u) / HEIGHT;
+  let slice = index / across / down;
   if (slice >= params.batch * params.parts) { return; }
-  let z = batch_of(slice);
-  let k_first = part_of(slice) * params.span;
-  let k_end = min(k_first + params.span, params.depth);
-  let m_lane = local / 16u * 4u;
-  let n_lane = local % 16u * 4u;
-  var sums = array<vec4<f32>, 4>();
-  for (var k_base = k_first; k_base < k_end; k_base += STEP) {
-    for (var i = local; i < STEP * SIDE; i += WORKGROUP) {
-      let k = k_base + i % STEP;
-      let m = m_base + i / STEP;
-      let n = n_base + i / STEP;
-      let inside_a = k < k_end && m < params.rows;
-      let inside_b = k < k_end && n < params.columns;
-      let k_there = min(k, k_end - 1u);
-      let left = load_a(z, min(m, params.rows - 1u), k_there);
-      let right = load_b(z, k_there, min(n, params.columns - 1u));
-      a_tile[i % STEP * SIDE + i / STEP] = select(0.0, left, inside_a);
-      b_tile[i % STEP * SIDE + i / STEP] = select(0.0, right, inside_b);
+  let tile = Tile(index / across % down * HEIGHT, index % across * WIDTH, batch_of(slice));
+  let position = position_of(local);
+  let first = part_of(slice) * params.span;
+  let steps = step_count(min(params.span, params.depth - first));
+  var loads = fetch(tile, first, local);
+  store_loads(loads, local);
+  workgroupBarrier();
+  // Sums of an invocation's first quad of columns, and of the second, used if WIDE is 8.
+  //! spread
+  var sums: array<vec4<f32>, TALL>;
+  //! spread
+  var sums_second: array<vec4<f32>, TALL>;
+  for (var step = 0u; step < steps; step++) {
+    // The last step is loaded twice, so that all iterations are alike.
+    loads = fetch(tile, first + min(step + 1u, steps - 1u) * STEP, local);
+    //! unroll
+    for (var k = 0u; k < STEP; k++) {
+      let right = b_tile[k * B_PITCH + position.x];
+      let right_second = b_tile[k * B_PITCH + position.x + (WIDE / 4u - 1u) * ACROSS];
+      //! unroll
+      for (var q = 0u; q < QUADS_TALL; q++) {
+        let left = a_tile[k * A_PITCH + position.y + q * DOWN];
+        //! unroll
+        for (var e = 0u; e < 4u; e++) {
+          sums[4u * q + e] = fma(vec4(left[e]), right, sums[4u * q + e]);
+          if (WIDE == 8u) {
+            sums_second[4u * q + e] = fma(vec4(left[e]), right_second, sums_second[4u * q + e]);
+          }
+        }
+      }
     }
     workgroupBarrier();
-    for (var k = 0u; k < STEP; k++) {
-      let at = k * SIDE + n_lane;
-      let right = vec4(b_tile[at], b_tile[at + 1u], b_tile[at + 2u], b_tile[at + 3u]);
-      for (var t = 0u; t < 4u; t++) { sums[t] += a_tile[k * SIDE + m_lane + t] * right; }
-    }
+    store_loads(loads, local);
     workgroupBarrier();
   }
-  for (var t = 0u; t < 4u; t++) {
-    let m = m_base + m_lane + t;
-    for (var s = 0u; s < 4u; s++) {
-      let n = n_base + n_lane + s;
-      if (m < params.rows && n < params.columns) { store(slice, m, n, sums[t][s]); }
+  for (var t = 0u; t < TALL; t++) {
+    let m = tile.m + (position.y + t / 4u * DOWN) * 4u + t % 4u;
+    if (m >= params.rows) { return; }
+    var quad: vec4<f32>;
+    var quad_second: vec4<f32>;
+    //! unroll
+    for (var i = 0u; i < TALL; i++) {
+      if (t == i) {
+        quad = sums[i];
+        quad_second = sums_second[i];
+      }
     }
+    let n = tile.n + position.x * 4u;
+    store_quad(slice, m, n, quad);
+    if (WIDE == 8u) { store_quad(slice, m, n + ACROSS * 4u, quad_second); }
   }
 }
+
+fn step_count(depth: u32) -> u32 { return (depth + STEP - 1u) / STEP; }

@@ -12,9 +12,10 @@ from pteron.dtypes import Storage
 from pteron.families.quantized import tiles
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
-from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES, Tile, choose
+from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
+from pteron.ops.tiles import Tile, choose
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)

@@ -1,10 +1,10 @@
 //! extent bias: (rows - 1) * bias_row + (first + columns - 1) * bias_column + 1
-//! extent out: (parts * batch * rows - 1) * pitch + first + columns
+//! use store_one
 // Matrix products: out[z, m, first + n] = alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n). matmul_a.wgsl and
 // matmul_b.wgsl, or libraries that replace them, load a and b; out has `pitch` columns per row. If k is deep, it is
 // split into `parts` of `span` columns: then `store` writes sums, and matmul_merge.wgsl finishes.
 alias D = f32;
-alias R = f32;
+const IS_WHOLE = false; // nothing is read past the last k: for quads_a.wgsl and quads_b.wgsl
 
 struct Params {
   batch: u32,
@@ -24,7 +24,6 @@ struct Params {
 }
 
 @group(0) @binding(2) var<storage, read> bias: array<D>;
-@group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
 
 fn added(m: u32, n: u32) -> f32 {
@@ -37,7 +36,3 @@ fn result(m: u32, n: u32, sum: f32) -> f32 { return params.alpha * sum + added(m
 // A slice of the grid is part · batch + z: of a product in one part, just z.
 fn part_of(slice: u32) -> u32 { return 0u; }
 fn batch_of(slice: u32) -> u32 { return slice; }
-
-fn store(slice: u32, m: u32, n: u32, sum: f32) {
-  out[(slice * params.rows + m) * params.pitch + params.first + n] = R(result(m, n, sum));
-}

@@ -1,21 +1,11 @@
 //! use rows_in_order
-// Products by tiles: a workgroup of DOWN × ACROSS invocations computes HEIGHT rows by WIDTH columns of one part,
-// TALL × WIDE outputs each. The quads of rows of an invocation are DOWN quads apart, its quads of columns ACROSS
-// quads. Tiles are numbered along the columns, then by bands of rows, then by part, in a grid that may be folded.
+//! use tile_lanes
+// Products by tiles (lib/tile_lanes.wgsl) of one part. Tiles are numbered along the columns, then by bands of rows, then
+// by part, in a grid that may be folded.
 //
 // If gated, the first half of the columns are gates and the second half, OTHERS columns, values. Half of a tile's
 // columns are gates, so that an invocation has a gate and its value: in its two quads, or in the halves of its only
 // quad.
-const TALL = 8u; // a multiple of four
-const WIDE = 8u; // 4 or 8
-const DOWN = 16u; // a multiple of LANES_DOWN
-const ACROSS = 16u; // a multiple of LANES_ACROSS
-const LANES_DOWN = 4u; // 32 adjacent invocations form a rectangle, so that together they read few different vec4s
-const LANES_ACROSS = 32u / LANES_DOWN;
-const WORKGROUP = DOWN * ACROSS;
-const HEIGHT = DOWN * TALL;
-const WIDTH = ACROSS * WIDE;
-const QUADS_TALL = TALL / 4u;
 const IS_GATED = false;
 const GATES_WIDTH = WIDTH / 2u;
 
@@ -34,15 +24,6 @@ fn tile_of(group: vec3<u32>, groups: vec3<u32>) -> Tile {
   let matrix = band.matrix * select(params.columns, OTHERS, IS_GATED);
   let n = index % across * select(WIDTH, GATES_WIDTH, IS_GATED);
   return Tile(band.first, band.end, matrix, n, index / across / bands());
-}
-
-// The first quad (column, row) of an invocation.
-fn position_of(local: u32) -> vec2<u32> {
-  let bundle = local / 32u;
-  let lane = local % 32u;
-  let x = bundle % (ACROSS / LANES_ACROSS) * LANES_ACROSS + lane % LANES_ACROSS;
-  let y = bundle / (ACROSS / LANES_ACROSS) * LANES_DOWN + lane / LANES_ACROSS;
-  return vec2(x, y);
 }
 
 // The row of weights of a tile's column; past the end, the last row.

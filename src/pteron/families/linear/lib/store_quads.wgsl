@@ -1,0 +1,16 @@
+//! extent out: (parts * batch * rows - 1) * pitch + first + columns
+// As store_one.wgsl, for numbers of columns, a pitch and a first column that are multiples of four.
+alias R = f32;
+
+@group(0) @binding(3) var<storage, read_write> out: array<vec4<R>>;
+
+fn store_quad(slice: u32, m: u32, n: u32, sums: vec4<f32>) {
+  if (n >= params.columns) { return; }
+  let results = vec4(
+    result(m, n, sums.x),
+    result(m, n + 1u, sums.y),
+    result(m, n + 2u, sums.z),
+    result(m, n + 3u, sums.w),
+  );
+  out[((slice * params.rows + m) * params.pitch + params.first + n) / 4u] = vec4<R>(results);
+}

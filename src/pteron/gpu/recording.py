@@ -200,14 +200,12 @@ class Recording:
         starts = dict(launch.starts)
         entries: list[dict[str, Any]] = []
         for binding, reference in zip(module.bindings, launch.buffers, strict=True):
-            resource = {"buffer": self._buffer(reference, states, places)}
+            buffer = self._buffer(reference, states, places)
             is_state = isinstance(reference, State) and states is not None and reference not in places
             part = states.part(reference) if is_state else None  # type: ignore[union-attr, arg-type]
-            if binding.bytes:
-                start = part[0] if part else 0
-                resource |= {"offset": start + starts.get(binding.name, 0), "size": binding.bytes}
-            elif part:
-                resource |= {"offset": part[0], "size": part[1]}
+            first, size = part or (0, buffer.size)
+            start = starts.get(binding.name, 0)
+            resource = {"buffer": buffer, "offset": first + start, "size": binding.bytes or size - start}
             entries.append({"binding": binding.index, "resource": resource})
         if launch.block is not None:
             offset = launch.block * BLOCK_STRIDE

@@ -134,7 +134,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformSlice:
-    """A tensor from element `first` on, for a kernel that takes it as a uniform array."""
+    """A tensor from element `first` on: a kernel that binds it sees no element before."""
 
     of: Operand
     first: int

@@ -29,12 +29,13 @@ from dataclasses import dataclass
 from itertools import count, permutations
 from typing import TypeAlias, TypeVar
 
-from pteron.graph import Graph, SymInt, Tensor, Value
+from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Bound, Dispatch, elements
 from pteron.ops.operand import BufferRef, Operand, Scratch, UniformSlice
 
-_VIEWS = ("aten.view_copy.default", "aten.clone.default")
+_COPY = "aten.clone.default"
+_VIEWS = ("aten.view_copy.default", _COPY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +133,44 @@ def memory_of(bound: Bound) -> BufferRef | Scratch:
 def same_memory(a: Bound, b: Bound) -> bool:
     """Whether two dispatches bind the same elements, whatever shape they see them in."""
     return memory_of(a) == memory_of(b) and elements(a) == elements(b) and a.storage is b.storage
+
+
+def keeps_shape(view: Call) -> bool:
+    """Whether a copy or a view keeps the live shape of its product, up to leading ones: a view has the same
+    columns, and only one of its other dims can exceed 1, so that the number of elements determines it."""
+    if view.operator.name == _COPY:
+        return True
+    (shown, sizes), shape = view.inputs, _trimmed(view.outputs[0])
+    if not shape or shape != _trimmed(shown):
+        return False
+    return items_of(sizes)[-1:] == shape[-1:] and sum(size > 1 for size in shape[:-1]) <= 1
+
+
+def fits_sum(product: Call, made: Value, addend: Value, total: Value) -> bool:
+    """Whether a product, its addend and the sum have one shape and type. Live shapes may still differ in dims
+    of size 1, which the fused operator handles."""
+    same = _trimmed(made) == _trimmed(addend) and shape_of(addend) == shape_of(total)
+    return len(product.outputs) == 1 and same and dtype_of(made) is dtype_of(addend) is dtype_of(total)
+
+
+def _trimmed(value: object) -> tuple[int, ...] | None:
+    """The largest shape of a tensor, without leading ones."""
+    shape = shape_of(value)
+    return shape and without_ones(shape)
+
+
+def without_ones(shape: Shape) -> Shape:
+    """A shape without leading ones."""
+    return shape[next((dim for dim, size in enumerate(shape) if size != 1), len(shape)) :]
+
+
+def items_of(value: Value) -> tuple[Value, ...]:
+    return value.items if isinstance(value, ValueList) else value if isinstance(value, tuple) else ()
+
+
+def shape_of(value: object) -> tuple[int, ...] | None:
+    return value.shape_max if isinstance(value, Tensor) else None
+
+
+def dtype_of(value: object) -> object:
+    return value.dtype if isinstance(value, Tensor) else None

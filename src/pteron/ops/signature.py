@@ -119,6 +119,7 @@ _KINDS: dict[str, tuple[str, Callable[[Value], Value]]] = {
         lambda value: bool(value) if isinstance(value, (int, float)) and value in (0, 1) else None,
     ),
     "str": ("a string", lambda value: value if isinstance(value, str) else None),
+    "list": ("a list", lambda value: value if isinstance(value, ValueList) else None),
     "symint": ("a SymInt", lambda value: value if isinstance(value, SymInt) else None),
     "ignored": ("anything", lambda value: value),
 }

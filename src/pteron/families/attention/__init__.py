@@ -1,3 +1,3 @@
 """Scaled dot-product attention."""
 
-from pteron.families.attention import rope_sdpa, sdpa
+from pteron.families.attention import rope_sdpa, sdpa, views

@@ -20,9 +20,10 @@ from pteron.families.attention.layouts import SCRATCH_BYTES, TILES, Decode, Tile
 from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, UniformSlice, bucket, require
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.shapes import broadcast_strides
+from pteron.ops.strided import Strided
 from pteron.wgsl import Kernel, Kernels, compose
 
 kernel = Kernels(__name__)
@@ -39,10 +40,10 @@ WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads o
 class Attention:
     """One attention call and its operands; `heads_first` gives the order of their dims."""
 
-    q: Operand
-    k: Operand
-    v: Operand
-    out: Operand
+    q: Operand | Strided
+    k: Operand | Strided
+    v: Operand | Strided
+    out: Operand | Strided
     context: AnyInt
     mask: Operand | None = None
     options: Options = PLAIN
@@ -56,18 +57,19 @@ class Attention:
         if self.places is None:
             self._check()
             if self._sizes(self.k.shape)[1] == 0:
-                return iter([fill(self.out, 0)])  # a sum of nothing
+                return iter([fill(_memory(self.out), 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
-        operands = self.q, self.k, self.v, self.out
+        q, k, v, out = (_memory(each) for each in (self.q, self.k, self.v, self.out))
         is_plain = (
-            self.mask is self.places is None
+            (q, k, v, out) == (self.q, self.k, self.v, self.out)
+            and self.mask is self.places is None
             and not self.heads_first
             and self.options.are_plain
             and self._value_width == self._width
         )
-        if is_plain and windows.suits(*operands, self.context, target):
-            return windows.attend(*operands, self.context, self.start, self._scale, self.causal, target)
+        if is_plain and windows.suits(q, k, v, out, self.context, target):
+            return windows.attend(q, k, v, out, self.context, self.start, self._scale, self.causal, target)
         if target.is_cpu or self._width % 4 or self._value_width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
@@ -138,7 +140,7 @@ class Attention:
             **self._valued(),
             **arguments,
             parts=parts,
-            out=None if parts else self.out,
+            out=None if parts else _bound(self.out),
             sinks=None if parts else self.options.sinks,
             out_strides=self._sizes(self.out.strides),
             first_query=first_query,
@@ -263,8 +265,8 @@ class Attention:
     def _scored(self) -> dict[str, Any]:
         """Bindings and strides of queries, keys and mask."""
         return {
-            "q": self.q,
-            "k": self.k,
+            "q": _bound(self.q),
+            "k": _bound(self.k),
             "mask": self.mask if self.options.slopes is None else self.options.slopes,
             "scale": self._scale,
             "q_strides": self._sizes(self.q.strides),
@@ -274,12 +276,12 @@ class Attention:
 
     def _valued(self) -> dict[str, Any]:
         """Binding and strides of values."""
-        return {"v": self.v, "v_strides": self._sizes(self.v.strides)}
+        return {"v": _bound(self.v), "v_strides": self._sizes(self.v.strides)}
 
     def _result(self) -> dict[str, Any]:
         """Binding and strides of the output."""
         strides = self._sizes(self.out.strides)
-        return {"out": self.out, "out_strides": strides, "sinks": self.options.sinks}
+        return {"out": _bound(self.out), "out_strides": strides, "sinks": self.options.sinks}
 
     def _mask_strides(self) -> Shape:
         if self.options.slopes is not None:
@@ -357,7 +359,7 @@ class Attention:
             floats = self._count * (self._value_width + 4)
             splits = min(
                 splits,
-                context_bucket(self._reach) // SPLIT_LEAST,
+                min(context_bucket(self._reach), self._sizes(self.k.shape)[1]) // SPLIT_LEAST,
                 min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats),
                 target.workgroups_max // self.q.shape[0],
             )
@@ -396,3 +398,11 @@ class Attention:
             wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
             fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
+
+
+def _memory(operand: Operand | Strided) -> Operand:
+    return operand.source if isinstance(operand, Strided) else operand
+
+
+def _bound(operand: Operand | Strided) -> Operand | UniformSlice:
+    return operand.bound if isinstance(operand, Strided) else operand

@@ -171,16 +171,16 @@ _BOUNDS = "self min_val:number max_val:number -> out"
 define("aten.hardtanh.default", _BOUNDS, shape=same_shape, compute=_hardtanh)
 define("aten.clamp.default", "self min:number? max:number? -> out", shape=same_shape, compute=_clamp)
 
-_GELU = {
+GELU = {
     "none": "0.5 * x * (1.0 + erf(x * 0.7071067811865476))",
     "tanh": "0.5 * x * (1.0 + tanh_safe(0.7978845608028654 * (x + 0.044715 * x * x * x)))",
 }
 
 
 def _gelu(x: Operand, approximate: str, out: Operand) -> Iterator[Dispatch]:
-    require(approximate in _GELU, f"approximate must be one of {sorted(_GELU)}, not {approximate!r}", x)
+    require(approximate in GELU, f"approximate must be one of {sorted(GELU)}, not {approximate!r}", x)
     require(compute_type(x, out) == "f32", "the operator computes floats: its output must hold them", x, out)
-    return apply_unary(_GELU[approximate], x, out)
+    return apply_unary(GELU[approximate], x, out)
 
 
 define("aten.gelu.default", "self approximate:str -> out", shape=same_shape, compute=_gelu)

@@ -19,14 +19,13 @@ from pteron.families.linear.product import linear
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.fuse import fits_sum, keeps_shape, shape_of
 from pteron.families.quantized.linear_q4 import product, words_of
 from pteron.families.quantized.packing import Choice, PackedWeights
 from pteron.families.quantized.products import add_residual, sum_shape
 from pteron.graph import Shape, Tensor
 from pteron.graph.values import numel
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Scratch, Target, op, require
-from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.ops.rewrite import Flow, Replacement, fits_sum, keeps_shape, rewrite, shape_of
 from pteron.ops.row_layout import row_groups, row_layout
 from pteron.wgsl import Kernels
 

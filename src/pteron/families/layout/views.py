@@ -19,7 +19,7 @@ def _view(x: Operand, *rest: object) -> Iterator[Dispatch]:
         yield copy_elements(x, out)
 
 
-def _view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
+def view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
     sizes = [int(length) for length in size]
     known = numel(tuple(length for length in sizes if length != -1))
     if -1 in sizes:
@@ -49,7 +49,7 @@ _TO_COPY = (
 )
 _CLONE = "self non_blocking:ignored dim_order:ignored -> out"
 _VIEWS: list[tuple[str, str, ShapeRule]] = [
-    ("aten.view_copy.default", "self size:ints -> out", _view_shape),
+    ("aten.view_copy.default", "self size:ints -> out", view_shape),
     ("aten.squeeze_copy.dims", "self dim:ints -> out", _squeeze_shape),
     ("aten.unsqueeze_copy.default", "self dim:int -> out", _unsqueeze_shape),
     ("aten.clone.default", "self memory_format:ignored -> out", same_shape),

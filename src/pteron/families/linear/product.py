@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pteron.families.elementwise.binary import apply_binary
+from pteron.families.elementwise.unary import GELU
+from pteron.families.layout.views import view_shape
 from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.graph.values import numel
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
 from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
 from pteron.ops.tiles import PARTS_MAX, Tile, choose
@@ -30,12 +34,15 @@ TILES = (
     Tile(8, 8, 16, 16, 16, 40.5, 0.02, 2, 3.6),
 )
 
+ACTIVATIONS = {"gelu": GELU["none"], "gelu_tanh": GELU["tanh"], "relu": "at_least(x, 0.0)"}
+
 # What a part of a deep product leaves: its sum alone.
 _PARTIAL = {
     "part_of": "slice / params.batch",
     "batch_of": "slice % params.batch",
     "result": "sum",
     "added": "0.0",
+    "addend_of": "0.0",
 }
 
 
@@ -61,8 +68,8 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """out[z] = alpha · a[z] · b[z] + beta · bias, a row-major or (one matrix) column-major, b by its strides
-    or as `b_layout`, declarations of the kernels, has it."""
+    """out[z] = activation(alpha · a[z] · b[z] + beta · bias) + addend, a row-major or (one matrix)
+    column-major, b by its strides or as `b_layout`, declarations of the kernels, has it."""
 
     a: Operand
     b: Operand | Weight
@@ -80,6 +87,8 @@ class Product:
     b_layout: Mapping[str, Any] = field(default_factory=dict)
     b_scales: Operand | None = None
     first: int = 0  # column of out where this product's begin
+    activation: str = "none"  # a name in ACTIVATIONS
+    addend: Operand | None = None  # of the shape of out, added last
 
     @property
     def _count(self) -> int:
@@ -112,7 +121,11 @@ class Product:
         span = steps * unit
         pitch = self.out.shape[-1]
         bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch)) if self.bias else (0, 0)
-        absent = {} if self.bias else {"added": "0.0"}
+        ending = {} if self.bias else {"added": "0.0"}
+        if self.addend is None:
+            ending["addend_of"] = "0.0"
+        if self.activation != "none":
+            ending |= {"use_activation": "activation_math", "activated": ACTIVATIONS[self.activation]}
         parameters: dict[str, Any] = {
             "batch": self.batch,
             "rows": self.rows,
@@ -134,9 +147,12 @@ class Product:
             **way.grid(target, parts),
         }
         place: dict[str, Any] = {"first": self.first, "pitch": pitch}
+        ends = {"bias": self.bias, "addend": self.addend, "out": self.out}
         if parts == 1:
-            whole = kernel(way.name, **way.declarations, **absent, **self._store(way, self.first, pitch))
-            yield Dispatch(whole, bias=self.bias, out=self.out, **factors, **parameters, **place)
+            whole = kernel(way.name, **way.declarations, **ending, **self._store(way, self.first, pitch))
+            yield Dispatch(
+                whole, bias=self.bias, addend=self.addend, out=self.out, **factors, **parameters, **place
+            )
             return
         sums = Scratch(parts * self._count)
         part = kernel(way.name, **way.declarations, **_PARTIAL, **self._store(way, 0, self.columns))
@@ -146,10 +162,9 @@ class Product:
         name = "matmul_merge_quads" if by_quads else "matmul_merge"
         layout = {"PARTS": parts, **store} if by_quads else {}
         yield Dispatch(
-            kernel(name, **layout, **absent),
+            kernel(name, **layout, **ending),
             sums=sums,
-            bias=self.bias,
-            out=self.out,
+            **ends,
             **parameters,
             **place,
             threads=self._count // 4 if by_quads else self._count,
@@ -213,6 +228,47 @@ def linear(
     rows = out.numel // columns if columns else 0
     product = Product(x, weight, out, rows, columns, depth, b_row=1, b_column=depth, bias=bias)
     yield from product.dispatches(target)
+
+
+def _shown_shape(x: Operand, weight: Operand, sizes: Sequence[AnyInt] | None) -> Shape:
+    """The shape of a linear layer's result, as a view with these sizes shows it."""
+    shape = _linear_shape(x, weight)
+    return shape if sizes is None else view_shape(x.reshaped(shape), sizes)
+
+
+def _finished_shape(x: Operand, weight: Operand, _bias: Operand | None, *following: Any) -> Shape:
+    sizes, _, addend = following
+    shape = _shown_shape(x, weight, sizes)
+    return shape if addend is None else broadcast(shape, addend.shape)
+
+
+@op("pteron.linear", "input weight bias? sizes:ints? activation:str addend? -> out", shape=_finished_shape)
+def finished_linear(
+    x: Operand, weight: Operand, bias: Operand | None, *following: Any, target: Target
+) -> Iterator[Dispatch]:
+    """A linear layer and what follows it: a view with these sizes, an activation, an addend."""
+    sizes, activation, addend, out = following
+    columns, depth = weight.shape
+    require(bias is None or bias.numel == columns, "bias must have one value per row of weight", weight, bias)
+    shape = _shown_shape(x, weight, sizes)
+    rows = numel(shape) // columns if columns else 0
+    is_alike = addend is None or addend.shape == shape
+    made = out if is_alike else out.scratch(shape)
+    yield from Product(
+        x,
+        weight,
+        made.reshaped((rows, columns)),
+        rows,
+        columns,
+        depth,
+        b_row=1,
+        b_column=depth,
+        bias=bias,
+        activation=activation,
+        addend=addend if is_alike else None,
+    ).dispatches(target)
+    if not is_alike:  # at this call one of the two is broadcast along the other
+        yield from apply_binary("a + b", made, addend, out)
 
 
 def _mm_shape(a: Operand, b: Operand) -> Shape:

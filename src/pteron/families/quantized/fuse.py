@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pteron.dtypes import DType
-from pteron.graph import Shape, Tensor, Value, ValueList
+from pteron.graph import Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call, Operator
-from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.ops.rewrite import Flow, Replacement, dtype_of, fits_sum, keeps_shape, rewrite, shape_of
 
 PLAIN, FUSED = "et_vk.linear_q4gsw.default", "pteron.linear_q4"
 _DYNAMIC, _QPARAMS = "et_vk.linear_dq8ca_q4gsw.default", "torchao.choose_qparams_affine.default"
@@ -182,47 +182,6 @@ def _is_pair(products: Call) -> bool:
 
 def _is_copy(view: Call) -> bool:
     return view.operator.name == _COPY
-
-
-def keeps_shape(view: Call) -> bool:
-    """Whether a copy or a view keeps the live shape of its product, up to leading ones: a view has the same
-    columns, and only one of its other dims can exceed 1, so that the number of elements determines it."""
-    if _is_copy(view):
-        return True
-    (shown, sizes), shape = view.inputs, _trimmed(view.outputs[0])
-    if not shape or shape != _trimmed(shown):
-        return False
-    return items_of(sizes)[-1:] == shape[-1:] and sum(size > 1 for size in shape[:-1]) <= 1
-
-
-def fits_sum(product: Call, made: Value, addend: Value, total: Value) -> bool:
-    """Whether a product, its addend and the sum have one shape and type. Live shapes may still differ in dims
-    of size 1, which the fused operator handles."""
-    same = _trimmed(made) == _trimmed(addend) and shape_of(addend) == shape_of(total)
-    return len(product.outputs) == 1 and same and dtype_of(made) is dtype_of(addend) is dtype_of(total)
-
-
-def _trimmed(value: object) -> tuple[int, ...] | None:
-    """The largest shape of a tensor, without leading ones."""
-    shape = shape_of(value)
-    return shape and without_ones(shape)
-
-
-def without_ones(shape: Shape) -> Shape:
-    """A shape without leading ones."""
-    return shape[next((dim for dim, size in enumerate(shape) if size != 1), len(shape)) :]
-
-
-def items_of(value: Value) -> tuple[Value, ...]:
-    return value.items if isinstance(value, ValueList) else value if isinstance(value, tuple) else ()
-
-
-def shape_of(value: object) -> tuple[int, ...] | None:
-    return value.shape_max if isinstance(value, Tensor) else None
-
-
-def dtype_of(value: object) -> object:
-    return value.dtype if isinstance(value, Tensor) else None
 
 
 def _reversed(value: Value) -> Value:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pteron.families.quantized.fuse import (
-    FUSED,
-    FUSED_DYNAMIC,
-    NO_END,
-    PLAIN,
-    dtype_of,
-    items_of,
-    without_ones,
-)
+from pteron.families.quantized.fuse import FUSED, FUSED_DYNAMIC, NO_END, PLAIN
 from pteron.graph import Shape, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
-from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, rewrite, without_ones
 
 _ATTENTION = "pteron.attention_q4"
 _NO_INT8 = (None, None)  # sums of weights, the smallest scale

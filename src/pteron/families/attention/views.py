@@ -1,0 +1,293 @@
+"""Attention as graphs spell it out: a product of queries and keys, a scale, a mask, a softmax, a product with
+values. It becomes one call, which reads queries, keys and values where they are: views, permutations and
+selections of a tensor become strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pteron.dtypes import DType
+from pteron.families.attention.kernels import Attention
+from pteron.families.attention.options import Options
+from pteron.families.layout.copy import copy_strided
+from pteron.families.layout.rearrange import slice_bounds
+from pteron.families.layout.views import view_shape
+from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
+from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require
+from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, rewrite, shape_of
+from pteron.ops.shapes import axis
+from pteron.ops.strided import Strided
+
+_NAME = "pteron.attention_of_views"
+_PERMUTE, _VIEW, _BMM = "aten.permute_copy.default", "aten.view_copy.default", "aten.bmm.default"
+_SWAP = (0, 2, 1, 3)  # from heads before steps to steps before heads, and back
+
+
+# The operator -----------------------------------------------------------------------------------
+
+
+def _heads(x: Operand, steps: Sequence[Any]) -> Iterator[Dispatch | Strided]:
+    """Copies, where strides cannot show what the steps show; then the tensor after the steps."""
+    seen, rest = Strided.of(x), list(steps)
+    while rest:
+        name, count = rest[:2]
+        arguments, rest = rest[2 : 2 + count], rest[2 + count :]
+        if name == "view":
+            shape = view_shape(x.reshaped(seen.shape), arguments)
+            viewed = seen.viewed(shape)
+            if viewed is None:
+                copied, dispatch = _copied(seen)
+                yield dispatch
+                viewed = copied.viewed(shape)
+                assert viewed is not None
+            seen = viewed
+        elif name == "permute":
+            seen = seen.permuted([int(dim) for dim in arguments])
+        elif name == "select":
+            seen = seen.selected(*arguments)
+        elif name == "unsqueeze":
+            seen = seen.unsqueezed(*arguments)
+        else:
+            dim, start, end = arguments
+            first, last = (int(each) for each in slice_bounds(seen.shape[dim], start, end))
+            seen = seen.sliced(dim, first, last - first)
+    yield seen
+
+
+def _copied(seen: Strided) -> tuple[Strided, Dispatch]:
+    made = seen.source.scratch(seen.shape)
+    dispatch = copy_strided(seen.source, made, seen.shape, seen.strides, made.strides, x_offset=seen.first)
+    return Strided.of(made), dispatch
+
+
+def _shown(x: Operand, steps: Sequence[Any]) -> Shape:
+    *_, seen = _heads(x, steps)
+    assert isinstance(seen, Strided)
+    return seen.shape
+
+
+def _shape(*arguments: Any) -> Shape:
+    q, q_steps, _, _, v, v_steps, *_, by_steps = arguments
+    batch, heads, steps, _ = _shown(q, q_steps)
+    width = _shown(v, v_steps)[3]
+    return (batch, steps, heads, width) if by_steps else (batch * heads, steps, width)
+
+
+@op(
+    _NAME,
+    "q q_steps:list k k_steps:list v v_steps:list mask? scale:float by_steps:bool -> out",
+    shape=_shape,
+)
+def attention_of_views(*arguments: Any, target: Target) -> Iterator[Dispatch]:
+    """q, k and v with the steps that lead to [batch, heads, steps, width]: (name, number of arguments,
+    arguments) each. The result is [batch, steps, heads, width], or [batch · heads, steps, width]."""
+    *sources, mask, scale, by_steps, out = arguments
+    seen = []
+    for x, steps in zip(sources[::2], sources[1::2], strict=True):
+        *copies, last = _heads(x, steps)
+        yield from copies  # type: ignore[misc]  # only the last is no dispatch
+        assert isinstance(last, Strided)
+        require(last.rank == 4, "attention takes tensors of rank 4", x)
+        last = last.permuted(_SWAP)
+        if not last.is_bindable(1 if last.shape[3] % 4 else 4):
+            last, copy = _copied(last)
+            yield copy
+        seen.append(last)
+    q, k, v = seen
+    batch, steps, heads, _ = q.shape
+    shape = (batch, steps, heads, v.shape[3])
+    made = Strided.of(out.reshaped(shape))
+    if not by_steps:
+        made = Strided.of(out.reshaped((batch, heads, steps, v.shape[3]))).permuted(_SWAP)
+    attention = Attention(q, k, v, made, k.shape[1], mask, Options(float(scale)))
+    yield from attention.dispatches(target)
+
+
+# The rewrite ------------------------------------------------------------------------------------
+
+
+@rewrite("attention")
+def attention(flow: Flow) -> Iterator[Replacement]:
+    """A softmax of scores between two products of batches of matrices."""
+    for product in flow.of(_BMM):
+        weights, views = flow.behind_views(product.inputs[0])
+        softmax = flow.maker(weights, "aten._softmax.default")
+        if softmax is None or softmax.inputs[1] not in (-1, len(shape_of(weights) or ()) - 1):
+            continue
+        if found := _scores(flow, softmax.inputs[0]):
+            yield from _replacement(flow, product, (*views, softmax, *found.calls), found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """scale · q · kᵀ + mask: the product's call, and all calls that compute it."""
+
+    product: Call
+    calls: tuple[Call, ...]
+    scale: float = 1.0
+    mask: Tensor | None = None
+    rank: int = 4  # of the scores that the mask is added to
+
+
+def _scores(flow: Flow, value: Value) -> _Scores | None:
+    value, views = flow.behind_views(value)
+    if product := flow.maker(value, _BMM):
+        return _Scores(product, (*views, product))
+    if scaled := _scaled(flow, value):
+        call, inner, factor = scaled
+        found = _scores(flow, inner)
+        if found and found.mask is None:  # a mask would be scaled too
+            return replace(found, calls=(*views, call, *found.calls), scale=found.scale * factor)
+    total = flow.maker(value, "aten.add.Tensor")
+    if total is None or total.inputs[2] != 1:
+        return None
+    for inner, mask in (total.inputs[:2], total.inputs[1::-1]):
+        found = _scores(flow, inner) if isinstance(mask, Tensor) and mask is not inner else None
+        if found and found.mask is None and shape_of(inner) == shape_of(value):
+            assert isinstance(mask, Tensor)
+            calls = (*views, total, *found.calls)
+            return replace(found, calls=calls, mask=mask, rank=_rank(value))
+    return None
+
+
+def _scaled(flow: Flow, value: Value) -> tuple[Call, Value, float] | None:
+    """The product of a tensor and a constant number that makes a value: (call, tensor, number)."""
+    if call := flow.maker(value, "aten.mul.Tensor"):
+        for x, other in (call.inputs[:2], call.inputs[1::-1]):
+            if (number := _number(flow, other)) is not None and shape_of(x) == shape_of(value):
+                return call, x, number
+    if call := flow.maker(value, "aten.div.Tensor"):
+        number = _number(flow, call.inputs[1])
+        if number and shape_of(call.inputs[0]) == shape_of(value):
+            return call, call.inputs[0], 1 / number
+    return None
+
+
+def _number(flow: Flow, value: Value) -> float | None:
+    """The value of a constant of one element."""
+    if prepacked := flow.maker(value, "et_vk.prepack.default"):
+        value = prepacked.inputs[0]
+    if not isinstance(value, Tensor) or value.constant is None or value.constant.shape not in ((), (1,)):
+        return None
+    return float(value.constant.numpy().reshape(())) if value.dtype.is_float else None
+
+
+def _replacement(flow: Flow, product: Call, calls: tuple[Call, ...], found: _Scores) -> Iterator[Replacement]:
+    matrices = (*found.product.inputs, product.inputs[1])
+    q, k, v = (_by_heads(flow, value) for value in matrices)
+    (batch, heads, steps, width), (*_, keys) = q.shape, k.shape
+    shapes = [(batch, heads, steps, width), (batch, heads, width, keys), (batch, heads, keys, v.shape[3])]
+    types = {dtype_of(value) for value in (*matrices, *product.outputs)}
+    mask, is_float = found.mask, isinstance(types.copy().pop(), DType)
+    if [q.shape, k.shape, v.shape] != shapes or len(types) != 1 or not is_float or v.scale != 1:
+        return
+    if mask is not None and not _fits(mask, (batch, heads, steps, keys), found.rank):
+        return
+    k = replace(k, steps=(*k.steps, "permute", 4, 0, 1, 3, 2))
+    arguments = [item for each in (q, k, v) for item in (each.tensor, ValueList(-1, each.steps))]
+    last, tail = _permuted_result(flow, product, (batch, heads, steps, v.shape[3]))
+    ending = mask, found.scale * q.scale * k.scale, last is not product
+    new = Call(last.node, OPERATORS[_NAME], (*arguments, *ending), last.outputs)
+    yield Replacement((*calls, product, *tail), new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A tensor, the steps from it to four dims, a factor, and the maximum shape after the steps."""
+
+    tensor: Value
+    steps: tuple[Any, ...]
+    scale: float
+    shape: Shape
+
+
+def _by_heads(flow: Flow, value: Value) -> _Source:
+    """Where a batch of matrices comes from, with batches and heads apart if a view has merged them."""
+    steps: tuple[Any, ...] = ()
+    _, views = flow.behind_views(value)
+    apart = [view.inputs[0] for view in views if len(shape_of(view.inputs[0]) or ()) == 4]
+    value = apart[0] if apart else value
+    shape = shape_of(value) or ()
+    if len(shape) == 3:
+        steps, shape = ("unsqueeze", 1, 0), (1, *shape)
+    scale = 1.0
+    while (before := _step(flow, value)) and flow.is_fixed(before.tensor):
+        value, steps, scale = before.tensor, (*before.steps, *steps), scale * before.scale
+    return _Source(value, steps, scale, shape)
+
+
+def _step(flow: Flow, value: Value) -> _Source | None:
+    """The tensor before the call that makes a value, if that call only moves or scales elements."""
+    if scaled := _scaled(flow, value):
+        return _Source(scaled[1], (), scaled[2], ())
+    makers = flow.makers.get(value.id, ()) if isinstance(value, Tensor) else ()
+    if len(makers) != 1 or dtype_of(makers[0].inputs[0]) is not dtype_of(value):
+        return None
+    (call,) = makers
+    x, *arguments = call.inputs
+    steps = _STEPS[call.operator.name](x, *arguments) if call.operator.name in _STEPS else None
+    return None if steps is None else _Source(x, steps, 1.0, ())
+
+
+def _permuted(x: Value, dims: Value) -> tuple[Any, ...]:
+    order = [axis(dim, len(items_of(dims))) for dim in items_of(dims)]  # type: ignore[arg-type]
+    return "permute", len(order), *order
+
+
+def _selected(x: Value, dim: Value, index: Value) -> tuple[Any, ...] | None:
+    return ("select", 2, axis(dim, _rank(x)), index) if isinstance(index, int) else None  # type: ignore[arg-type]
+
+
+def _sliced(x: Value, dim: Value, start: Value, end: Value, step: Value) -> tuple[Any, ...] | None:
+    is_plain = step == 1 and not isinstance(start, SymInt) and not isinstance(end, SymInt)
+    return ("slice", 3, axis(dim, _rank(x)), start, end) if is_plain else None  # type: ignore[arg-type]
+
+
+# By operator: the steps that it takes, as the arguments of `attention_of_views` have them.
+_STEPS: dict[str, Callable[..., tuple[Any, ...] | None]] = {
+    _VIEW: lambda x, sizes: ("view", len(items_of(sizes)), *items_of(sizes)),
+    _PERMUTE: _permuted,
+    "aten.select_copy.int": _selected,
+    "aten.slice_copy.Tensor": _sliced,
+    "aten.unsqueeze_copy.default": lambda x, dim: ("unsqueeze", 1, axis(dim, _rank(x) + 1)),
+    "aten.clone.default": lambda x, *_: (),
+    "aten.expand_copy.default": lambda x, sizes, *_: () if shape_of(x) == tuple(items_of(sizes)) else None,
+}
+
+
+def _rank(value: Value) -> int:
+    return len(shape_of(value) or ())
+
+
+def _fits(mask: Tensor, shape: Shape, rank: int) -> bool:
+    """Whether a mask, added to scores of a rank, broadcasts to [batch, heads, steps, keys]."""
+    sizes = (1,) * (4 - len(mask.shape_max)) + mask.shape_max
+    is_merged = rank == 3 and shape[0] > 1 and sizes[1] > 1  # its first dim is of batches and heads
+    fits = len(sizes) == 4 and all(size in (1, to) for size, to in zip(sizes, shape, strict=True))
+    return fits and not is_merged and mask.dtype.is_float
+
+
+def _permuted_result(flow: Flow, product: Call, shape: Shape) -> tuple[Call, tuple[Call, ...]]:
+    """The call that makes the result with steps before heads, and those from the product to it; the product
+    itself if there is none."""
+    tail: list[Call] = []
+    value = product.outputs[0]
+    while (
+        isinstance(value, Tensor)
+        and value.id not in flow.outputs
+        and len(flow.readers.get(value.id, ())) == 1
+    ):
+        (call,) = flow.readers[value.id]
+        tail.append(call)
+        if (
+            call.operator.name == _PERMUTE
+            and _permuted(*call.inputs)[2:] == _SWAP
+            and shape_of(value) == shape
+        ):
+            return call, tuple(tail)
+        if call.operator.name not in (_VIEW, "aten.clone.default"):
+            break
+        value = call.outputs[0]
+    return product, ()

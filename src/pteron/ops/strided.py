@@ -1,0 +1,113 @@
+"""A tensor's elements in another order without a copy: what views, permutations and selections of it show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pteron.dtypes import DType, Storage
+from pteron.graph import Shape
+from pteron.graph.values import numel
+from pteron.ops.operand import Operand, UniformSlice, contiguous_strides
+
+ALIGNMENT = 256  # bytes: a binding may begin at any multiple of this, on every device
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strided:
+    """Element (i, j, ...) is element `first` + i · strides[0] + j · strides[1] + ... of the source."""
+
+    source: Operand
+    shape: Shape
+    strides: Shape
+    first: int = 0
+
+    @classmethod
+    def of(cls, operand: Operand) -> Strided:
+        return cls(operand, operand.shape, operand.strides)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self.source.dtype
+
+    @property
+    def storage(self) -> Storage:
+        return self.source.storage
+
+    @property
+    def bound(self) -> Operand | UniformSlice:
+        """What a kernel binds that starts at its first element, which must be aligned."""
+        return UniformSlice(self.source, self.first) if self.first else self.source
+
+    def is_bindable(self, unit: int) -> bool:
+        """Whether a kernel can bind it and read its rows, `unit` elements at a time."""
+        *outer, last = self.strides
+        aligned = self.first * self.storage.itemsize % ALIGNMENT == 0
+        return aligned and last == 1 and all(stride % unit == 0 for stride in outer)
+
+    def permuted(self, dims: Sequence[int]) -> Strided:
+        shape, strides = (tuple(of[dim] for dim in dims) for of in (self.shape, self.strides))
+        return replace(self, shape=shape, strides=strides)
+
+    def selected(self, dim: int, index: int) -> Strided:
+        """Without a dim, at one of its places."""
+        at = index + self.shape[dim] if index < 0 else index
+        return replace(
+            self.sliced(dim, at, 1), shape=_without(self.shape, dim), strides=_without(self.strides, dim)
+        )
+
+    def sliced(self, dim: int, start: int, count: int) -> Strided:
+        shape = (*self.shape[:dim], count, *self.shape[dim + 1 :])
+        return replace(self, shape=shape, first=self.first + start * self.strides[dim])
+
+    def unsqueezed(self, dim: int) -> Strided:
+        """With a dim of one place more."""
+        shape, strides = ((*of[:dim], new, *of[dim:]) for of, new in ((self.shape, 1), (self.strides, 0)))
+        return replace(self, shape=shape, strides=strides)
+
+    def viewed(self, shape: Shape) -> Strided | None:
+        """The same elements in another shape, or None if no strides show them so."""
+        if self.numel == 0:
+            return replace(self, shape=shape, strides=contiguous_strides(shape))
+        strides: list[int] = []
+        runs = _runs(self.shape, self.strides)
+        size, step = next(runs, (1, 1))
+        for length in reversed(shape):
+            if length == 1:
+                strides.append(0)
+                continue
+            if size == 1:
+                size, step = next(runs, (1, 1))
+            if size % length:
+                return None
+            strides.append(step)
+            size, step = size // length, step * length
+        return replace(self, shape=shape, strides=tuple(reversed(strides)))
+
+
+def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:
+    """(elements, stride) of dims that step evenly through memory together, the last ones first."""
+    size, step = 1, 0
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length == 1:
+            continue
+        if size > 1 and stride == step * size:
+            size *= length
+            continue
+        if size > 1:
+            yield size, step
+        size, step = length, stride
+    if size > 1:
+        yield size, step
+
+
+def _without(of: Shape, dim: int) -> Shape:
+    return of[:dim] + of[dim + 1 :]

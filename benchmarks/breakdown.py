@@ -18,16 +18,17 @@ def by_kernel(device: Device, plan: Plan, replay: Replay, title: str) -> None:
     kinds: dict[str, list[BoundLaunch]] = {}
     for launch, step in zip(plan.launches, replay.launches, strict=True):
         kinds.setdefault(f"{launch.module.kernel.name} {launch.operator} {launch.groups}", []).append(step)
-    rows = [(_seconds(device, some, replay), len(some), kind) for kind, some in kinds.items()]
+    rows = [(gpu_seconds(device, some, replay), len(some), kind) for kind, some in kinds.items()]
     total = sum(row[0] for row in rows)
-    whole = _seconds(device, replay.launches, replay)
+    whole = gpu_seconds(device, replay.launches, replay)
     print(f"{title}: {whole * 1e3:.3f} ms in their order, {total * 1e3:.3f} each kind alone")
     for seconds, count, kind in sorted(rows, reverse=True)[:KINDS_MAX]:
         each = seconds / count
         print(f"  {seconds * 1e6:9.1f} µs  {seconds / total:5.1%}  {count:4} x {each * 1e6:8.2f} µs  {kind}")
 
 
-def _seconds(device: Device, steps: Sequence[BoundLaunch], replay: Replay) -> float:
+def gpu_seconds(device: Device, steps: Sequence[BoundLaunch], replay: Replay) -> float:
+    """GPU time of some launches in their order: the best of four passes that repeat them."""
     repeats = -(-LAUNCHES // len(steps))
     times = []
     for _ in range(4):

@@ -391,7 +391,7 @@ class Attention:
         require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
         grouped = self._key_heads > 0 and self._heads % self._key_heads == 0
         require(grouped, "query heads must be a multiple of key heads", q, k)
-        self.options.check(self._heads, q)
+        self.options.check(self._heads, _memory(q))
         if self.mask is not None:
             kind = self.mask.dtype
             require(kind.is_float or kind is DType.BOOL, "mask must hold floats or booleans", self.mask)

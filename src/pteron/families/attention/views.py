@@ -69,21 +69,25 @@ def _shown(x: Operand, steps: Sequence[Any]) -> Shape:
 
 
 def _shape(*arguments: Any) -> Shape:
-    q, q_steps, _, _, v, v_steps, *_, by_steps = arguments
+    q, q_steps, _, _, v, v_steps, *_, steps_first = arguments
     batch, heads, steps, _ = _shown(q, q_steps)
     width = _shown(v, v_steps)[3]
-    return (batch, steps, heads, width) if by_steps else (batch * heads, steps, width)
+    if not steps_first:
+        return batch * heads, steps, width
+    require(steps_first == 4 or batch == 1, "a result of three dims has one batch", q)
+    return (batch, steps, heads, width)[-steps_first:]
 
 
 @op(
     _NAME,
-    "q q_steps:list k k_steps:list v v_steps:list mask? scale:float by_steps:bool -> out",
+    "q q_steps:list k k_steps:list v v_steps:list mask? scale:float steps_first:int -> out",
     shape=_shape,
 )
 def attention_of_views(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """q, k and v with the steps that lead to [batch, heads, steps, width]: (name, number of arguments,
-    arguments) each. The result is [batch, steps, heads, width], or [batch · heads, steps, width]."""
-    *sources, mask, scale, by_steps, out = arguments
+    arguments) each. The result is [batch · heads, steps, width] or, in the last `steps_first` dims,
+    [batch, steps, heads, width]."""
+    *sources, mask, scale, steps_first, out = arguments
     seen = []
     for x, steps in zip(sources[::2], sources[1::2], strict=True):
         *copies, last = _heads(x, steps)
@@ -99,7 +103,7 @@ def attention_of_views(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     batch, steps, heads, _ = q.shape
     shape = (batch, steps, heads, v.shape[3])
     made = Strided.of(out.reshaped(shape))
-    if not by_steps:
+    if not steps_first:
         made = Strided.of(out.reshaped((batch, heads, steps, v.shape[3]))).permuted(_SWAP)
     attention = Attention(q, k, v, made, k.shape[1], mask, Options(float(scale)))
     yield from attention.dispatches(target)
@@ -188,7 +192,8 @@ def _replacement(flow: Flow, product: Call, calls: tuple[Call, ...], found: _Sco
     k = replace(k, steps=(*k.steps, "permute", 4, 0, 1, 3, 2))
     arguments = [item for each in (q, k, v) for item in (each.tensor, ValueList(-1, each.steps))]
     last, tail = _permuted_result(flow, product, (batch, heads, steps, v.shape[3]))
-    ending = mask, found.scale * q.scale * k.scale, last is not product
+    steps_first = 0 if last is product else _rank(last.outputs[0])
+    ending = mask, found.scale * q.scale * k.scale, steps_first
     new = Call(last.node, OPERATORS[_NAME], (*arguments, *ending), last.outputs)
     yield Replacement((*calls, product, *tail), new)
 
@@ -274,18 +279,15 @@ def _permuted_result(flow: Flow, product: Call, shape: Shape) -> tuple[Call, tup
     itself if there is none."""
     tail: list[Call] = []
     value = product.outputs[0]
-    while (
-        isinstance(value, Tensor)
-        and value.id not in flow.outputs
-        and len(flow.readers.get(value.id, ())) == 1
-    ):
-        (call,) = flow.readers[value.id]
+    while isinstance(value, Tensor) and value.id not in flow.outputs:
+        readers = flow.readers.get(value.id, ())
+        if len(readers) != 1:
+            break
+        (call,) = readers
         tail.append(call)
-        if (
-            call.operator.name == _PERMUTE
-            and _permuted(*call.inputs)[2:] == _SWAP
-            and shape_of(value) == shape
-        ):
+        dims = _permuted(*call.inputs)[2:] if call.operator.name == _PERMUTE else ()
+        is_whole = shape_of(value) == shape and dims == _SWAP
+        if is_whole or (shape_of(value) == shape[1:] and shape[0] == 1 and dims == (1, 0, 2)):
             return call, tuple(tail)
         if call.operator.name not in (_VIEW, "aten.clone.default"):
             break

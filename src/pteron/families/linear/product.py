@@ -147,7 +147,7 @@ class Product:
             **way.grid(target, parts),
         }
         place: dict[str, Any] = {"first": self.first, "pitch": pitch}
-        ends = {"bias": self.bias, "addend": self.addend, "out": self.out}
+        ends: dict[str, Any] = {"bias": self.bias, "addend": self.addend, "out": self.out}
         if parts == 1:
             whole = kernel(way.name, **way.declarations, **ending, **self._store(way, self.first, pitch))
             yield Dispatch(

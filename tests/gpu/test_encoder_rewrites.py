@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from small_graphs import Array, Drawing, operators, run_graph
 
+from pteron.families.linear import product
 from pteron.gpu import Device
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
+from pteron.ops.tiles import Tile
 
 pytestmark = pytest.mark.kernels
 ATTENTION, LINEAR = "pteron.attention_of_views", "pteron.linear"
@@ -219,6 +221,36 @@ def test_what_follows_a_linear_layer(
         plain = given.astype(np.float64) @ weight.astype(np.float64).T + bias
         want = plain + residual if activation is None else ACTIVATIONS[activation][1](plain)
         np.testing.assert_allclose(result, want, atol=2e-6)
+
+
+@pytest.mark.parametrize("widths", [(8, 4, 12), (5, 7, 2), (16, 12), (3, 6)])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_several_layers_of_one_tensor(
+    widths: tuple[int, ...],
+    has_bias: bool,
+    parts: int,
+    device: Device,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(product, "choose", lambda *_, **__: (Tile(4, 4, 4, 16), parts))
+    graph = Encoder()
+    x, depth = graph.input(1, 37, 52), 52
+    weights, biases = [floats(width, depth) for width in widths], [floats(width) for width in widths]
+    outputs = []
+    for weight, bias in zip(weights, biases, strict=True):
+        flat = graph.viewed(x, -1, depth, shape=(37, depth))  # a view for each, as exporters write it
+        factors = flat, graph.given(weight), graph.given(bias) if has_bias else None
+        outputs.append(graph.made("aten.linear.default", *factors, shape=(37, len(bias))))
+    made = graph.ending(*outputs)
+    assert [name for name in operators(made) if "view_copy" not in name] == ["pteron.linear_several"]
+    for rows in (37, 1, 5):
+        given = floats(1, rows, depth)
+        (results,) = run_graph(made, ["dense_several"], [[given]], device, target)
+        for result, weight, bias in zip(results, weights, biases, strict=True):
+            want = given[0].astype(np.float64) @ weight.T + (bias if has_bias else 0)
+            np.testing.assert_allclose(result, want, atol=5e-6)
 
 
 def test_a_residual_that_is_broadcast_at_a_call(device: Device, target: Target) -> None:

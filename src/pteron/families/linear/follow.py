@@ -1,15 +1,17 @@
-"""What follows a linear layer, computed with it: an activation, a residual's sum. Views between them do not
-matter: they keep the order of elements."""
+"""Linear layers in fewer launches: with what follows them, an activation or a residual's sum, and several of
+one tensor at once. Views between them do not matter: they keep the order of elements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.graph import Value
+from pteron.graph import Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, dtype_of, rewrite, shape_of
 
 _PLAIN, _FINISHED, _VIEW = "aten.linear.default", "pteron.linear", "aten.view_copy.default"
+_SEVERAL = "pteron.linear_several"
+_MANY = 3  # outputs that a kernel writes
 
 
 @rewrite("linear_activation")
@@ -30,6 +32,32 @@ def dense_add(flow: Flow) -> Iterator[Replacement]:
             if is_alike and dtype_of(made) is dtype_of(addend) is dtype_of(total.outputs[0]):
                 for old, factors, sizes in _layers(flow, made):
                     yield Replacement((*old, total), _finished(total, (*factors, sizes, "none", addend)))
+
+
+@rewrite("dense_several")
+def dense_several(flow: Flow) -> Iterator[Replacement]:
+    """Two or three linear layers of one tensor, with constant weights of one depth: queries, keys, values."""
+    alike: dict[tuple[object, ...], list[Call]] = {}
+    for layer in flow.of(_PLAIN):
+        x, weight, bias = layer.inputs
+        source, _ = flow.behind_views(x)
+        is_constant = all(each is None or _is_constant(flow, each) for each in (weight, bias))
+        if is_constant and isinstance(source, Tensor):
+            shapes = shape_of(x), (shape_of(weight) or ())[1:]
+            types = (dtype_of(each) for each in (x, weight, bias))
+            alike.setdefault((source.id, *shapes, *types), []).append(layer)
+    for layers in alike.values():
+        if 1 < len(layers) <= _MANY:
+            lists = [ValueList(-1, tuple(layer.inputs[place] for layer in layers)) for place in (1, 2)]
+            biases = lists[1] if layers[0].inputs[2] is not None else None
+            outputs = tuple(layer.outputs[0] for layer in layers)
+            inputs = layers[0].inputs[0], lists[0], biases
+            yield Replacement(tuple(layers), Call(layers[-1].node, OPERATORS[_SEVERAL], inputs, outputs))
+
+
+def _is_constant(flow: Flow, value: Value) -> bool:
+    """Whether a tensor is a constant that no call changes."""
+    return isinstance(value, Tensor) and value.constant is not None and flow.is_fixed(value)
 
 
 def _activations(flow: Flow) -> Iterator[tuple[Call, str]]:

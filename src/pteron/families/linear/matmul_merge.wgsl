@@ -1,12 +1,12 @@
 //! use index
 //! use matmul
-//! loops: parts + ceil(parts, BLOCK)
-//! extent sums: parts * batch * rows * columns
-//! extent out: (batch * rows - 1) * pitch + first + columns
-// A matrix product (lib/matmul.wgsl) from the sums of its parts, laid out as [part][z][m][n]. One invocation
+//! loops: PARTS + ceil(PARTS, BLOCK)
+//! extent sums: PARTS * batch * rows * columns
+// A matrix product (lib/matmul.wgsl) from the sums of its PARTS, laid out as [part][z][m][n]. One invocation
 // finishes one output.
 const WORKGROUP = 64u;
 const BLOCK = 64u;
+const PARTS = 2u;
 
 @group(0) @binding(5) var<storage, read> sums: array<f32>;
 
@@ -16,9 +16,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let count = params.batch * params.rows * params.columns;
   if (i >= count) { return; }
   var total = 0.0;
-  for (var first = 0u; first < params.parts; first += BLOCK) {
+  for (var first = 0u; first < PARTS; first += BLOCK) {
     var sum = 0.0;
-    for (var part = first; part < min(first + BLOCK, params.parts); part++) { sum += sums[part * count + i]; }
+    for (var part = first; part < min(first + BLOCK, PARTS); part++) { sum += sums[part * count + i]; }
     total += sum;
   }
   let n = i % params.columns;

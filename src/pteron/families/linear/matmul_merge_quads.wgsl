@@ -1,7 +1,6 @@
 //! use index
 //! use matmul
 //! extent sums: PARTS * batch * rows * columns
-//! extent out: (batch * rows - 1) * pitch + first + columns
 // A matrix product (lib/matmul.wgsl) from the sums of its PARTS, laid out as [part][z][m][n]. One invocation finishes
 // a quad of columns, whose number is a multiple of four.
 const WORKGROUP = 64u;

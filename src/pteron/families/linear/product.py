@@ -12,6 +12,7 @@ from pteron.families.layout.views import view_shape
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.ops.operand import joined
 from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
 from pteron.ops.tiles import PARTS_MAX, Tile, choose
@@ -80,7 +81,7 @@ class Product:
     b_row: int
     b_column: int
     batch: int = 1
-    bias: Operand | None = None
+    bias: Operand | Weight | None = None
     alpha: float = 1.0
     beta: float = 1.0
     a_by_columns: bool = False
@@ -89,6 +90,7 @@ class Product:
     first: int = 0  # column of out where this product's begin
     activation: str = "none"  # a name in ACTIVATIONS
     addend: Operand | None = None  # of the shape of out, added last
+    others: tuple[Operand, ...] = ()  # one or two outputs of the columns after those of out
 
     @property
     def _count(self) -> int:
@@ -120,7 +122,9 @@ class Product:
         parts, steps = split(-(-self.depth // unit), max(1, way.span_max // unit))
         span = steps * unit
         pitch = self.out.shape[-1]
-        bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch)) if self.bias else (0, 0)
+        bias_strides = (0, 1)
+        if isinstance(self.bias, Operand):
+            bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch))
         ending = {} if self.bias else {"added": "0.0"}
         if self.addend is None:
             ending["addend_of"] = "0.0"
@@ -148,32 +152,40 @@ class Product:
         }
         place: dict[str, Any] = {"first": self.first, "pitch": pitch}
         ends: dict[str, Any] = {"bias": self.bias, "addend": self.addend, "out": self.out}
+        ends |= zip(("out_b", "out_c"), self.others, strict=False)
+        is_tiled = way.name == "matmul_tiled"
+        store = self._store(is_tiled)
         if parts == 1:
-            whole = kernel(way.name, **way.declarations, **ending, **self._store(way, self.first, pitch))
-            yield Dispatch(
-                whole, bias=self.bias, addend=self.addend, out=self.out, **factors, **parameters, **place
-            )
+            whole = kernel(way.name, **way.declarations, **ending, **store)
+            yield Dispatch(whole, **ends, **factors, **parameters, **place)
             return
         sums = Scratch(parts * self._count)
-        part = kernel(way.name, **way.declarations, **_PARTIAL, **self._store(way, 0, self.columns))
+        by_quads = is_tiled and self.columns % 4 == 0
+        partial = _PARTIAL | ({"use_store_one": "store_quads"} if by_quads else {})
+        part = kernel(way.name, **way.declarations, **partial)
         yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
-        store = self._store(way, self.first, pitch)
-        by_quads = bool(store) and parts <= PARTS_MAX
-        name = "matmul_merge_quads" if by_quads else "matmul_merge"
-        layout = {"PARTS": parts, **store} if by_quads else {}
+        by_quads = by_quads and parts <= PARTS_MAX
+        merge = kernel("matmul_merge_quads" if by_quads else "matmul_merge", PARTS=parts)
         yield Dispatch(
-            kernel(name, **layout, **ending),
+            merge.specialise(**ending, **(store if by_quads else self._store(False))),
             sums=sums,
             **ends,
-            **parameters,
+            **parameters | {"parts": 1},
             **place,
             threads=self._count // 4 if by_quads else self._count,
         )
 
-    def _store(self, way: _Way, first: int, pitch: int) -> dict[str, str]:
-        """The library that stores a tile's quads of columns, if they are whole."""
-        is_whole = way.name == "matmul_tiled" and not (self.columns | first | pitch) % 4
-        return {"use_store_one": "store_quads"} if is_whole else {}
+    def _store(self, by_quads: bool) -> dict[str, Any]:
+        """The library that stores one output or several; with `by_quads`, quads of columns where they are
+        whole."""
+        widths = [each.shape[-1] for each in (self.out, *self.others)]
+        by_quads = by_quads and all(count % 4 == 0 for count in (*widths, self.columns, self.first))
+        if not self.others:
+            return {"use_store_one": "store_quads"} if by_quads else {}
+        library = "store_several_quads" if by_quads else "store_several"
+        named = dict(zip(("WIDTH_A", "WIDTH_B", "WIDTH_C"), widths, strict=False))
+        absent = {} if len(widths) == 3 else {"store_third": "return;"}
+        return {"use_store_one": library, **named, **absent}
 
     def _way(self, target: Target) -> _Way:
         """How to compute it."""
@@ -269,6 +281,38 @@ def finished_linear(
     ).dispatches(target)
     if not is_alike:  # at this call one of the two is broadcast along the other
         yield from apply_binary("a + b", made, addend, out)
+
+
+def _several_shapes(x: Operand, weights: Sequence[Operand], *_: object) -> list[Shape]:
+    return [_linear_shape(x, weight) for weight in weights]
+
+
+@op("pteron.linear_several", "input weights:tensors biases:tensors? -> out:tensors", shape=_several_shapes)
+def linear_several(
+    x: Operand, weights: Sequence[Operand], biases: Sequence[Operand] | None, *outputs: Any, target: Target
+) -> Iterator[Dispatch]:
+    """Two or three linear layers of one x, as one product."""
+    matrices = [weight.buffer for weight in weights if isinstance(weight.buffer, Weight)]
+    vectors = [bias.buffer for bias in biases or () if isinstance(bias.buffer, Weight)]
+    columns, depth = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
+    bytes_needed = columns * depth * x.storage.itemsize
+    if len(matrices) < len(weights) or bytes_needed > target.binding_bytes_max or target.is_cpu:
+        for index, (weight, out) in enumerate(zip(weights, outputs, strict=True)):
+            yield from linear(x, weight, biases[index] if biases else None, out, target=target)
+        return
+    first, *others = outputs
+    yield from Product(
+        x,
+        joined(matrices),
+        first,
+        x.numel // depth if depth else 0,
+        columns,
+        depth,
+        b_row=1,
+        b_column=depth,
+        bias=joined(vectors) if vectors else None,
+        others=tuple(others),
+    ).dispatches(target)
 
 
 def _mm_shape(a: Operand, b: Operand) -> Shape:

@@ -23,9 +23,8 @@ from pteron.llm.hub.cache import (
     repository_folder,
 )
 from pteron.llm.model_kinds import recognise
-from pteron.llm.models import BUNDLED, SOURCES, fetched_folder, names
+from pteron.llm.models import BUNDLED, SOURCES, checkpoint_file, names
 from pteron.llm.program_cache import built_programs
-from pteron.package_files import files_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,8 @@ class LocalModel:
 
 def local_models() -> list[LocalModel]:
     of_hub = list(_of_hub()) if find_spec("huggingface_hub") else []
-    return [*_built_in(), *of_hub, *_of_files({model.source.resolve() for model in of_hub})]
+    downloads = [*(model.source for model in of_hub), *map(checkpoint_file, SOURCES.values())]
+    return [*_built_in(), *of_hub, *_of_files({path.resolve() for path in downloads})]
 
 
 def remove_model(name: str) -> int:
@@ -94,8 +94,8 @@ def _built_in() -> Iterator[LocalModel]:
         if name in BUNDLED:
             yield LocalModel(name, "built-in", BUNDLED[name], ())
         else:
-            source = files_folder(SOURCES[name].checkpoint)
-            yield LocalModel(name, "built-in", source, (fetched_folder(name),))
+            checkpoint = checkpoint_file(SOURCES[name])
+            yield LocalModel(name, "built-in", checkpoint.parent, _built_from(checkpoint))
 
 
 def _of_hub() -> Iterator[LocalModel]:

@@ -3,8 +3,8 @@
     folder = build(located, progress=print)
 
 The cache has a folder for each source and its options: programs/NAME-KEY. Its file source.json says what the
-program was built from. The key is a hash of the source's files (path, size and time of change) and of the
-options, so a changed file is built again.
+program was built from. The key is a hash of the source's files (path, size and time of change), of the
+options and of this builder's version, so a changed file is built again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,44 +47,36 @@ def build(
     located: Located,
     options: BuildOptions | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """The folder of a model's program; the first call builds it."""
-    options = options or BuildOptions()
-    folder = built_folder(located, options)
+    """The folder of a model's program; the first call builds it. `files` are added to the folder, by name."""
+    options, files = options or BuildOptions(), files or {}
+    folder = built_folder(located, options, files)
     with writing_to(folder):
         if (folder / MANIFEST).exists():
             return folder
+        from pteron.llm.export import export_llm  # here: a program that is built starts faster
+
         with new_folder(folder, MANIFEST) as made:
-            make_program(located, options, made, progress)
+            export_llm(located.path, made, quantize=options.quantize, name=located.name, progress=progress)
             source = {"name": located.name, "source": str(located.path.resolve()), "options": asdict(options)}
-            (made / SOURCE).write_text(json.dumps(source, indent=2) + "\n", "utf-8")
+            content = json.dumps(source, indent=2) + "\n"
+            for name, data in {**files, SOURCE: content.encode()}.items():
+                (made / name).write_bytes(data)
     return folder
 
 
-def make_program(
-    located: Located, options: BuildOptions, folder: Path, progress: Callable[[str], None]
-) -> None:
-    """Build a program and its tokenizer into a new folder. Every program of a named model is built here."""
-    from pteron.llm.export import export_llm
-
-    export_llm(
-        located.path,
-        folder,
-        quantize=options.quantize,
-        name=located.name,
-        progress=progress,
-    )
-
-
-def built_folder(located: Located, options: BuildOptions) -> Path:
+def built_folder(located: Located, options: BuildOptions, files: Mapping[str, bytes] | None = None) -> Path:
     identity = [
         (file.name, str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns)
         for file in _source_files(located.path)
     ]
-    key = hashlib.sha256(json.dumps([_VERSION, identity, asdict(options)]).encode()).hexdigest()[:_KEY_DIGITS]
+    added = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}
+    key = json.dumps([_VERSION, identity, added, asdict(options)], sort_keys=True)
+    digits = hashlib.sha256(key.encode()).hexdigest()[:_KEY_DIGITS]
     name = located.path.stem if located.path.is_file() else located.name  # a file may have several names
     label = re.sub(r"[^\w.-]+", "-", name)[:_LABEL_MAX]
-    return programs_folder() / f"{label}-{key}"
+    return programs_folder() / f"{label}-{digits}"
 
 
 def built_programs() -> Iterator[Built]:

@@ -21,6 +21,7 @@ from pteron.llm.hub.cache import (
     partial_downloads,
     remove_cached,
     repository_folder,
+    snapshot_folder,
 )
 from pteron.llm.model_kinds import recognise
 from pteron.llm.models import BUNDLED, SOURCES, checkpoint_file, names
@@ -61,18 +62,21 @@ def remove_model(name: str) -> int:
     models = [model for model in local_models() if _is_called(model, name)]
     if name in BUNDLED and models:
         raise InputError(f"{name} is a part of the package and cannot be removed")
+    sources = [model.source.resolve() for model in models]  # contents: revisions may share them
+    wanted, of_hub = HubModel.parse(name), any(model.hub for model in models)
     freed = 0
-    for model in models:
+    if wanted is not None and of_hub:
+        with writing_to(repository_folder(wanted.repository)):
+            freed = remove_cached(wanted)
+    for model, source in zip(models, sources, strict=True):
+        if model.hub and source.exists():
+            continue  # another revision has it too, and its program
         is_ours = model.name in SOURCES
-        freed += model.program_bytes + (model.source_bytes if is_ours or model.hub else 0)
+        freed += model.program_bytes + (model.source_bytes if is_ours else 0)
         for folder in (*model.programs, *((model.source,) if is_ours else ())):
             with writing_to(folder):
                 shutil.rmtree(folder, ignore_errors=not folder.exists())
-    wanted = HubModel.parse(name)
-    if wanted is not None and any(model.hub for model in models):
-        with writing_to(repository_folder(wanted.repository)):
-            remove_cached(wanted)
-    if not freed:
+    if not freed and not of_hub:
         raise InputError(f"nothing in the cache belongs to {name}; `pteron list` prints all models")
     return freed
 
@@ -84,9 +88,11 @@ def _is_called(model: LocalModel, name: str) -> bool:
     wanted = HubModel.parse(name)
     if model.hub is None or wanted is None:
         return model.name == name
-    if wanted.tag is None:
-        return wanted.repository == model.hub.repository
-    return find_cached(wanted) == model.source
+    if wanted.repository != model.hub.repository:
+        return False
+    if wanted.tag is not None:
+        return find_cached(wanted) == model.source
+    return wanted.revision is None or snapshot_folder(wanted) == snapshot_folder(model.hub) is not None
 
 
 def _built_in() -> Iterator[LocalModel]:

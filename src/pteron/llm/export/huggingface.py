@@ -28,7 +28,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
     with as_named_error(folder.name):
         tensors = with_mxfp4(tensors)
-    checkpoint = assemble(folder.name, config, family, tensors, family.names, read_vocabulary(folder))
+    checkpoint = assemble(folder.name, config, family, tensors, family.hugging_face, read_vocabulary(folder))
     checkpoint.licence = read_licence(folder)
     checkpoint.notices = {
         file.name: read_file(file, COMPANION_BYTES_MAX)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, Never, Self, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Device
 from pteron.llm.arguments import path_of
 from pteron.llm.cache_options import CacheOptions, CacheType
 from pteron.llm.chat import Message, render
+from pteron.llm.load_arguments import check_no_others
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
 from pteron.llm.model_names import locate_model
@@ -48,7 +49,9 @@ class TextModel:
         cache: CacheType | None = None,
         speculate: str | os.PathLike[str] | TextModel | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        **others: Never,
     ) -> None:
+        check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
         options = CacheOptions(context, cache)
         path = locate_model(path)
         folder = path if path.is_dir() else path.parent

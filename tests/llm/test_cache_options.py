@@ -206,6 +206,9 @@ def test_the_longest_context(tmp_path: Path) -> None:
         checkpoint = read_checkpoint(golden.write_folder(tmp_path / name))
         checkpoint.program(replace(BUILT, longest_context=most)).write(tmp_path / f"{name}.pte")
         with pteron.load(tmp_path / f"{name}.pte") as program:
+            for context in (1, 50, 10**6):
+                limited = CacheOptions(context, limited=True).length(program.file)
+                assert limited == min(context, longest_context(program.file))
             return longest_context(program.file)
 
     assert longest("llama", 100) == 100

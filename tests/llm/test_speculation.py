@@ -18,11 +18,14 @@ from llm_fixtures import MODELS, B
 import pteron
 from pteron import Device, InputError, UnsupportedError
 from pteron.dtypes import DType, Storage
+from pteron.format.records import ProgramFile
 from pteron.gpu import Command, submit
+from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm import LLM, LanguageModel, Piece, Sampler, Sampling
 from pteron.llm import speculation as speculation_module
 from pteron.llm.build.options import Options
+from pteron.llm.cache_options import CacheOptions
 from pteron.llm.export import read_checkpoint
 from pteron.llm.model import Pace
 from pteron.llm.speculation import LOSS_STEPS, LOSS_STEPS_MAX, MISS_STEPS, Lookup, Speculation, Speculator
@@ -246,6 +249,31 @@ def test_draft_model(
             same(generated(llm, **settings), expected)
             found = llm.statistics
             assert found.accepted_tokens > (0 if "repetition_penalty" in settings else 20)
+
+
+def test_a_draft_model_by_name_has_the_same_context_and_cache(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is loaded with the model: weights are on the GPU before the first request."""
+    used: list[CacheOptions] = []
+    adapt = CacheOptions.adapt
+
+    def noted(self: CacheOptions, file: ProgramFile, graph: Graph) -> Graph:
+        used.append(self)
+        return adapt(self, file, graph)
+
+    monkeypatch.setattr(CacheOptions, "adapt", noted)
+    with LLM("stories15m", device=device, speculate="stories15m", context=100, cache="f32") as llm:
+        assert [(options.context, options.cache) for options in used] == [(100, "f32")] * 2
+        draft = llm._draft
+        assert draft is not None
+        assert draft.model.context == llm.model.context == 100
+        assert draft.pool.sequences_max == llm.pool.sequences_max
+        before = draft.model.method.gpu_bytes["weights"]
+        assert before > 1 << 20
+        generated(llm, "Once upon a time")
+        assert llm.statistics.proposed_tokens > 0
+        assert draft.model.method.gpu_bytes["weights"] == before
 
 
 def test_other_tokenizers_are_refused(device: Device) -> None:

@@ -31,11 +31,13 @@ _PREPACK = "et_vk.prepack.default"
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
     """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without a context,
-    that of the file grows to `least` tokens if the model allows it."""
+    that of the file grows to `least` tokens if the model allows it. A context beyond the model's longest is
+    an error or, if `limited`, the longest."""
 
     context: int | None = None
     cache: CacheType | None = None
     least: int = 0
+    limited: bool = False
 
     def __post_init__(self) -> None:
         if self.context is not None:
@@ -50,6 +52,8 @@ class CacheOptions:
         longest = longest_context(file)
         if self.context is None:
             return max(_stated(file), min(self.least, longest))
+        if self.context > longest and self.limited:
+            return longest
         if self.context > longest:
             most = f"the program's longest is {longest}" if longest else "the program does not state its own"
             raise InputError(f"{file.name}: a context of {self.context} tokens, but {most}")

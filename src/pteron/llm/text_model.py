@@ -53,6 +53,26 @@ class TextModel:
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
         options = CacheOptions(context, cache)
+        self._load(path, options, tokenizer, data, device, digits, sequences, cache_bytes, adapters)
+        if speculate is not None:
+            try:
+                self.speculator = self._speculate(speculate, cache)
+            except BaseException:
+                self.close()
+                raise
+
+    def _load(
+        self,
+        path: str | os.PathLike[str],
+        options: CacheOptions,
+        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+        data: Sequence[str | os.PathLike[str]] = (),
+        device: Device | str | None = None,
+        digits: int | None = None,
+        sequences: int | None = None,
+        cache_bytes: int | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+    ) -> None:
         path = locate_model(path)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
@@ -63,19 +83,13 @@ class TextModel:
         self.pooling = read_pooling(folder)
         adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
         self.program = load(file, data, device, digits=digits, adapt=adapt)
-        self.model = LanguageModel(self.program, context=options.context)
+        self.model = LanguageModel(self.program, context=options.length(self.program.file))
         self.model.adapters = tuple(adapters or ())
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
         self.speculator: Speculator | None = None
         self._draft: TextModel | None = None  # a draft model that this object has loaded
-        if speculate is not None:
-            try:
-                self.speculator = self._speculate(speculate)
-            except BaseException:
-                self.close()
-                raise
 
     @property
     def sequence_bytes(self) -> int:
@@ -151,15 +165,17 @@ class TextModel:
         same.__dict__.update(self.__dict__)
         return same
 
-    def _speculate(self, with_: str | os.PathLike[str] | TextModel) -> Speculator:
+    def _speculate(self, with_: str | os.PathLike[str] | TextModel, cache: CacheType | None) -> Speculator:
         """Speculative decoding by prompt lookup ("lookup"), or with a draft model: one that is loaded, or its
-        name."""
+        name. A model by name is loaded with the same context, or its longest, and the same type of cache."""
         if with_ == LOOKUP:
             return Speculator(self.model)
         draft = with_
         if not isinstance(draft, TextModel):
-            sequences = self.pool.sequences_max
-            draft = self._draft = TextModel(draft, device=self.model.device, sequences=sequences)
+            options = CacheOptions(self.model.context or None, cache, limited=True)
+            made = object.__new__(TextModel)
+            made._load(draft, options, device=self.model.device, sequences=self.pool.sequences_max)
+            draft = self._draft = made
         check_same_tokens(self.tokenizer, draft.tokenizer)
         if not draft.model.is_resident or not draft.model.can_rewind:
             raise UnsupportedError(

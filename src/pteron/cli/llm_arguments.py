@@ -49,7 +49,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     add_digits(options)
     add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
-    options.adapter()
+    options.device()
 
 
 def add_model_files(options: Options) -> None:
@@ -107,7 +107,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
 
     located = find_model(given_model(arguments))
     names = ("data", "digits", "context", "cache", "speculate")
-    settings = {"device": arguments.adapter, **{name: getattr(arguments, name) for name in names}}
+    settings = {"device": arguments.device, **{name: getattr(arguments, name) for name in names}}
     adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):
         llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **settings)

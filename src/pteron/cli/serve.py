@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.flag("--quiet", "no log")
     add_digits(options)
     add_speculate(options)
-    options.adapter()
+    options.device()
     add_examples(
         parser,
         "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
@@ -178,7 +178,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             located.path,
             arguments.tokenizer,
             data=arguments.data,
-            device=arguments.adapter,
+            device=arguments.device,
             digits=arguments.digits,
             adapters=dict(arguments.lora),
             sequences=arguments.sequences,
@@ -242,7 +242,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         name,
         tokenizer=arguments.tokenizer,
         data=tuple(arguments.data),
-        device=arguments.adapter,
+        device=arguments.device,
         digits=arguments.digits,
         context=arguments.context,
         cache=arguments.cache,

@@ -91,7 +91,7 @@ class LLM(TextModel):
         The fields of `Sampling` are options too, and override those of `sampling`:
         `temperature=0.7, top_p=0.9, seed=1`.
 
-        On one adapter, equal prompts and options give bit-identical log-probabilities if the KV cache holds
+        On one GPU, equal prompts and options give bit-identical log-probabilities if the KV cache holds
         the same part of the prompt; after `reset` it holds nothing. Otherwise the results may differ in
         rounding, because prefill uses different kernels for different numbers of tokens.
         """

@@ -35,6 +35,9 @@ Overflow = Literal["error", "truncate"]
 class TextModel:
     """A language model and its tokenizer, loaded on a device."""
 
+    speculator: Speculator | None = None
+    _draft: TextModel | None = None  # a draft model that this object has loaded
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -88,8 +91,6 @@ class TextModel:
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
-        self.speculator: Speculator | None = None
-        self._draft: TextModel | None = None  # a draft model that this object has loaded
 
     @property
     def sequence_bytes(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from pteron.llm import LLM, LanguageModel, Piece, Sampler, Sampling
 from pteron.llm import speculation as speculation_module
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions
-from pteron.llm.export import read_checkpoint
+from pteron.llm.export import export_llm, read_checkpoint
 from pteron.llm.model import Pace
 from pteron.llm.speculation import LOSS_STEPS, LOSS_STEPS_MAX, MISS_STEPS, Lookup, Speculation, Speculator
 from pteron.llm.verifier import ROWS, Verifier
@@ -288,10 +287,11 @@ def test_other_tokenizers_are_refused(device: Device) -> None:
 # Refusals ------------------------------------------------------------------------------------------
 
 
-def test_state_that_cannot_be_rewound_is_refused(plain: LLM) -> None:
-    recurrent: Any = SimpleNamespace(can_rewind=False, program=plain.program)
-    with pytest.raises(UnsupportedError, match="cannot speculate: its state cannot be rewound"):
-        Verifier(recurrent)
+def test_state_that_cannot_be_rewound_is_refused(device: Device, tmp_path: Path) -> None:
+    folder = Golden.load("lfm2").write_folder(tmp_path / "lfm2")
+    export_llm(folder, tmp_path / "model", quantize=None, embedding_bits=None, max_seq_len=16)
+    with pytest.raises(UnsupportedError, match=r"model\.pte cannot speculate: its state cannot be rewound"):
+        LLM(tmp_path / "model", device=device, speculate="lookup")
 
 
 # Verification --------------------------------------------------------------------------------------
@@ -324,7 +324,9 @@ def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None
         expected = np.stack([model.decode_one_token(token) for token in tokens])
         model.rewind_to(len(prompt), model.claim())
         found = verified(model, tokens)
-        assert np.abs(found - expected).max() <= 5e-2 * np.abs(expected).max()
+        # Half floats have 11 bits; a sum in another order may round an 8-bit activation otherwise.
+        rounded = name == "8da4w" or (name == "q4_fp16" and device.target.shader_f16)
+        assert np.abs(found - expected).max() <= (2e-3 if rounded else 1e-5) * np.abs(expected).max()
         assert (found.argmax(1) == expected.argmax(1)).all()
         assert (model.position, model.tokens) == (len(prompt) + 5, prompt + tokens)
 

@@ -105,7 +105,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     """The model that MODEL or --model names; it is closed with the context."""
     from pteron.llm import LLM
 
-    located = find_model(given_model(arguments))
+    located = find_model(given_model(arguments), arguments.context)
     names = ("data", "digits", "context", "cache", "speculate")
     settings = {"device": arguments.device, **{name: getattr(arguments, name) for name in names}}
     adapters = {"lora": arguments.lora} if arguments.lora else None
@@ -175,6 +175,12 @@ def print_statistics(llm: LLM) -> None:
         f"{accepted}; "
         f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
+
+
+def longer_context(llm: LLM) -> str:
+    """How to load a model with a longer context; empty if it has its longest."""
+    longest = llm.longest_context
+    return f"--context can be up to {longest:,}" if llm.model.context < longest else ""
 
 
 def print_finish_reason(llm: LLM, remedy: str) -> None:

@@ -126,7 +126,7 @@ def command(arguments: argparse.Namespace) -> int:
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
     given = given_model(arguments)
-    located = find_model(given)
+    located = find_model(given, arguments.context)
     name = arguments.name or located.name
     if not keys and not _is_local(arguments.host):
         print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")

@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pteron.folders import cache_folder, new_folder, writing_to
-from pteron.llm.model_files import MANIFEST
+from pteron.llm.model_files import MANIFEST, read_json
 from pteron.llm.model_kinds import Located
 
 SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
 _LABEL_MAX = 80
 _KEY_DIGITS = 12
-_VERSION = 4  # part of the key: a new one lets all programs be built again
+_VERSION = 5  # part of the key: a new one lets all programs be built again
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class BuildOptions:
     """How a program is built; as in `pteron export llm`."""
 
     quantize: str | None = "8w"  # 4 bits cost small models too much quality: docs/export.md
+    context: int | None = None  # tokens, beyond those of a LongRoPE model's usual program
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,14 @@ def build(
         from pteron.llm.export import export_llm  # here: a program that is built starts faster
 
         with new_folder(folder, MANIFEST) as made:
-            export_llm(located.path, made, quantize=options.quantize, name=located.name, progress=progress)
+            export_llm(
+                located.path,
+                made,
+                quantize=options.quantize,
+                max_context_len=options.context,
+                name=located.name,
+                progress=progress,
+            )
             source = {"name": located.name, "source": str(located.path.resolve()), "options": asdict(options)}
             content = json.dumps(source, indent=2) + "\n"
             for name, data in {**files, SOURCE: content.encode()}.items():
@@ -87,6 +95,14 @@ def built_programs() -> Iterator[Built]:
             yield Built(file.parent, str(found["name"]), Path(found["source"]))
         except (OSError, ValueError, LookupError, TypeError):  # damaged, or removed meanwhile
             continue
+
+
+def longest_contexts(folder: Path) -> tuple[int, int]:
+    """The longest context of a program in the cache, and of another one that can be built from its source;
+    0 for other programs, whose source is unknown."""
+    manifest = read_json(folder / MANIFEST) if (folder / SOURCE).exists() else {}
+    longest, rebuilt = (manifest.get(f"longest_{kind}context_len") or 0 for kind in ("", "rebuilt_"))
+    return int(longest), int(rebuilt)
 
 
 def programs_folder() -> Path:

@@ -13,13 +13,14 @@ from typing import Literal, Never, Self, get_args
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Device
 from pteron.llm.arguments import path_of
-from pteron.llm.cache_options import CacheOptions, CacheType
+from pteron.llm.cache_options import CacheOptions, CacheType, longest_context
 from pteron.llm.chat import Message, render
 from pteron.llm.load_arguments import check_no_others
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
 from pteron.llm.model_names import locate_model
 from pteron.llm.output import Statistics
+from pteron.llm.program_cache import longest_contexts
 from pteron.llm.sampling import Sampling
 from pteron.llm.saved_sequence import layout_of, read_saved, write_saved
 from pteron.llm.sequence_pool import SequencePool
@@ -76,7 +77,7 @@ class TextModel:
         cache_bytes: int | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> None:
-        path = locate_model(path)
+        path = locate_model(path, context=None if options.limited else options.context)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (
@@ -88,6 +89,7 @@ class TextModel:
         self.program = load(file, data, device, digits=digits, adapt=adapt)
         self.model = LanguageModel(self.program, context=options.length(self.program.file))
         self.model.adapters = tuple(adapters or ())
+        self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
@@ -151,9 +153,11 @@ class TextModel:
         if not context or len(ids) <= context:
             return ids
         if overflow == "error":
+            longer = f"load the model with context= (--context) up to {self.longest_context}, "
             raise InputError(
-                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, or drop "
-                'the oldest with overflow="truncate" (--overflow truncate)'
+                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, "
+                f"{longer if self.longest_context > context else ''}or drop the oldest with "
+                'overflow="truncate" (--overflow truncate)'
             )
         kept = max(1, context - max_new_tokens)
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []

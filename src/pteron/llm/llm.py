@@ -39,8 +39,11 @@ class LLM(TextModel):
     `path` is one of these: a program (.pte) or the folder that `pteron export llm` made, a Hugging Face
     checkpoint's folder, a GGUF file, a built-in model ("smollm2", "stories15m"), or a model of a hub as
     "owner/name", "owner/name:Q4_K_M" or "owner/name@revision". What is not a program is built into one at its
-    first use. `device` is the GPU, by part of its name. `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's
-    folder. `digits=2` decodes models with 4-bit weights a little faster and less exactly (see `pteron.load`).
+    first use.
+
+    `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's folder.
+    `device` is the GPU, by part of its name. `digits=2` decodes models with 4-bit weights a little faster and
+    less exactly (see `pteron.load`).
     `speculate="lookup"`, or the name of a smaller model with the same tokenizer, proposes tokens, and one
     step of the model verifies them: the same text in fewer steps (docs/language-models.md).
     `adapters` are LoRA adapters by name, each a PEFT folder or a GGUF file: `LLM("smollm2", adapters={"sql":

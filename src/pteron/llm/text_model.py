@@ -38,6 +38,7 @@ class TextModel:
 
     speculator: Speculator | None = None
     _draft: TextModel | None = None  # a draft model that this object has loaded
+    _is_limited = False  # a context beyond the model's longest is the longest, not an error
 
     def __init__(
         self,
@@ -56,27 +57,7 @@ class TextModel:
         **others: Never,
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
-        options = CacheOptions(context, cache)
-        self._load(path, options, tokenizer, data, device, digits, sequences, cache_bytes, adapters)
-        if speculate is not None:
-            try:
-                self.speculator = self._speculate(speculate, cache)
-            except BaseException:
-                self.close()
-                raise
-
-    def _load(
-        self,
-        path: str | os.PathLike[str],
-        options: CacheOptions,
-        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
-        data: Sequence[str | os.PathLike[str]] = (),
-        device: Device | str | None = None,
-        digits: int | None = None,
-        sequences: int | None = None,
-        cache_bytes: int | None = None,
-        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
-    ) -> None:
+        options = CacheOptions(context, cache, limited=self._is_limited)
         path = locate_model(path, context=None if options.limited else options.context)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
@@ -93,6 +74,12 @@ class TextModel:
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
+        if speculate is not None:
+            try:
+                self.speculator = self._speculate(speculate, cache)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def sequence_bytes(self) -> int:
@@ -177,10 +164,11 @@ class TextModel:
             return Speculator(self.model)
         draft = with_
         if not isinstance(draft, TextModel):
-            options = CacheOptions(self.model.context or None, cache, limited=True)
-            made = object.__new__(TextModel)
-            made._load(draft, options, device=self.model.device, sequences=self.pool.sequences_max)
-            draft = self._draft = made
+            context, sequences = self.model.context or None, self.pool.sequences_max
+            device = self.model.device
+            draft = self._draft = _DraftModel(
+                draft, device=device, sequences=sequences, context=context, cache=cache
+            )
         check_same_tokens(self.tokenizer, draft.tokenizer)
         if not draft.model.is_resident or not draft.model.can_rewind:
             raise UnsupportedError(
@@ -228,6 +216,10 @@ class TextModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _DraftModel(TextModel):
+    _is_limited = True
 
 
 def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[str]], folder: Path) -> Adapt:

@@ -14,7 +14,7 @@ from pteron.graph.values import tensors
 from pteron.ops import OPERATORS
 
 # By operator: the names of its cache arguments.
-_CACHES: Mapping[str, tuple[str, ...]] = {
+CACHES: Mapping[str, tuple[str, ...]] = {
     "update_cache.default": ("cache",),
     "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
     "pteron.attention.default": ("key_cache", "value_cache"),
@@ -42,7 +42,7 @@ class Cache:
             given = _arguments(node)
             names = {name for name, value in given.items() if self.tensor.id in _ids(value)}
             outputs = {id for value in node.args[len(given) :] for id in _ids(value)}
-            is_cache_only = names <= {*_CACHES.get(node.name, ())} and self.tensor.id not in outputs
+            is_cache_only = names <= {*CACHES.get(node.name, ())} and self.tensor.id not in outputs
             start = given.get("start_pos")
             is_placed = positions is None or (isinstance(start, SymInt) and start.id in positions)
             # A mask may let a token attend to any row.
@@ -67,7 +67,7 @@ def find_caches(graph: Graph) -> dict[int, Cache]:
 
 def caches_of(node: Node) -> list[Tensor]:
     """The caches among a node's arguments."""
-    named = [value for name, value in _arguments(node).items() if name in _CACHES[node.name]]
+    named = [value for name, value in _arguments(node).items() if name in CACHES[node.name]]
     return [value for value in named if isinstance(value, Tensor)]
 
 
@@ -83,7 +83,7 @@ def _ids(value: Value) -> set[int]:
 
 def _arguments(node: Node) -> Mapping[str, Value]:
     """The arguments of a node with a cache, by name; outputs follow them in `args`."""
-    if node.name not in _CACHES:
+    if node.name not in CACHES:
         return {}
     names = (argument.name for argument in OPERATORS[node.name].signature.arguments)
     return dict(zip(names, node.args, strict=False))

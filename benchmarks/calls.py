@@ -1,6 +1,6 @@
 """What a call costs besides its arithmetic: chains of small additions, 10 to 1,000 of them in one graph.
 
-    python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--adapter NAME]
+    python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--device NAME]
                                [--save FILE]
 
 A blocking call brings its inputs and waits for its output; calls that follow one another leave both on the
@@ -36,10 +36,10 @@ def main() -> None:
     parser.add_argument("--adds", type=int, nargs="*", default=[10, 30, 100, 300, 1000])
     parser.add_argument("--elements", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure")
-    parser.add_argument("--adapter")
+    parser.add_argument("--device")
     parser.add_argument("--save", help="a file to add the figures to")
     arguments = parser.parse_args()
-    device = Device.open(arguments.adapter)
+    device = Device.open(arguments.device)
     methods = {count: chain(device, count, arguments.elements) for count in sorted(arguments.adds)}
     each = dispatch_seconds(device, methods[max(methods)], arguments.elements)
     ways = encodings()

@@ -56,7 +56,7 @@ def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     """Adapters side by side, kept, and compared with what was kept."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1", "--tolerance", "1e6"]
     kept = tmp_path / "kept.json"
-    assert main([*argv, "--adapter", "0", "--json", str(kept)]) == 0
+    assert main([*argv, "--device", "0", "--json", str(kept)]) == 0
     text = capsys.readouterr().out
     for heading in ("p50", "p90", "p95", "p99", "min", "mean", "samples", "calls"):
         assert heading in text
@@ -68,7 +68,7 @@ def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_adapters_side_by_side(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The only adapter of a machine compared with itself."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]
-    assert main([*argv, "--adapter", "0", "--adapter", "0"]) == 0
+    assert main([*argv, "--device", "0", "--adapter", "0"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "calls" in line]
     assert len(lines) == 6
 

@@ -85,6 +85,7 @@ def test_an_integer_input_is_taken_from_the_command_line(
         (["--input", "flat.npy"], "expected rank 2, f32[≤17, 7], got [7]"),
         (["--input", "gone.npy"], "gone.npy: there is no such file"),
         (["--input", "[[1]]", "--input", "2"], "takes 1 inputs (input_0), got 2"),
+        (["--device", "abacus"], "no adapter matches 'abacus'"),
         (["--adapter", "abacus"], "no adapter matches 'abacus'"),
         (["--check"], "has no test cases"),
     ],

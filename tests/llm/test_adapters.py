@@ -29,7 +29,8 @@ from pteron.llm.request import Request, text_request
 from pteron.llm.verifier import Verifier
 from pteron.runtime.outputs import Outputs
 
-save_file = pytest.importorskip("safetensors.numpy").save_file
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+load_file, save_file = safetensors_numpy.load_file, safetensors_numpy.save_file
 pytest.importorskip("tokenizers")
 
 NAMES = (None, *(files.name for files in ADAPTERS))
@@ -95,7 +96,9 @@ def test_rows_of_a_batch_have_their_own_adapters(tmp_path: Path) -> None:
         assert_close(batched.logits(rows[2:3])[0], expected[3][23], 1e-5)
 
 
-@pytest.mark.parametrize("model", ["llama", "phi3", "qwen3"])
+@pytest.mark.parametrize(
+    "model", ["llama", "phi3", "qwen3", "gemma3", "cohere", "glm", "gpt_neox", "hunyuan", "phi"]
+)
 def test_gguf_adapters_mean_the_same(model: str, tmp_path: Path) -> None:
     """For a model from a folder and, without further tests of its logits, from a GGUF file."""
     pytest.importorskip("gguf")
@@ -112,6 +115,36 @@ def test_gguf_adapters_mean_the_same(model: str, tmp_path: Path) -> None:
         for place, matrices in both[0].items():
             for found, expected in zip(matrices, both[1][place], strict=True):
                 np.testing.assert_allclose(found, expected, 1e-6, err_msg=place)
+
+
+@pytest.mark.parametrize("source", ["folder", "gguf"])
+def test_modules_of_multimodal_models(source: str, tmp_path: Path) -> None:
+    """PEFT's names for Gemma 3 depend on the class that was trained."""
+    golden, files = Golden.load("gemma3"), ADAPTERS[1]
+    if source == "gguf":
+        pytest.importorskip("gguf")
+        program = export_llm(golden.write_gguf(tmp_path / "model.gguf"), tmp_path / "model", **FLOAT)
+    else:
+        program = exported(golden, tmp_path)
+    folders = {"text": files.write_peft(golden, tmp_path / "text")}
+    plain = load_file(folders["text"] / "adapter_model.safetensors")
+    for name, prefix in (("new", "model.language_model."), ("old", "language_model.model.")):
+        folders[name] = files.write_peft(golden, tmp_path / name)
+        renamed = {
+            key.replace("base_model.model.model.", f"base_model.model.{prefix}"): array
+            for key, array in plain.items()
+        }
+        assert renamed.keys() != plain.keys()
+        save_file(renamed, folders[name] / "adapter_model.safetensors")
+    (graph,) = load(program / "model.pte").graphs("forward")
+    layers, adapters = linear_layers(graph), Adapters.read(folders, program)
+    text, *others = (adapters._placed(adapter, layers) for adapter in adapters.adapters)
+    assert len(text) == 7 * golden.config["num_hidden_layers"] + ("lm_head.weight" in golden.shapes)
+    for other in others:
+        assert other.keys() == text.keys()
+        for place, matrices in other.items():
+            for found, expected in zip(matrices, text[place], strict=True):
+                np.testing.assert_array_equal(found, expected, err_msg=place)
 
 
 def stored_values(array: npt.NDArray[np.float32], quantize: str) -> npt.NDArray[np.float64]:

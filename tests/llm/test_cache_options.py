@@ -206,6 +206,9 @@ def test_the_longest_context(tmp_path: Path) -> None:
         checkpoint = read_checkpoint(golden.write_folder(tmp_path / name))
         checkpoint.program(replace(BUILT, longest_context=most)).write(tmp_path / f"{name}.pte")
         with pteron.load(tmp_path / f"{name}.pte") as program:
+            for context in (1, 50, 10**6):
+                limited = CacheOptions(context, limited=True).length(program.file)
+                assert limited == min(context, longest_context(program.file))
             return longest_context(program.file)
 
     assert longest("llama", 100) == 100
@@ -227,6 +230,37 @@ def test_exported_folders(tmp_path: Path) -> None:
         prompt = [3 + index % 20 for index in range(90)]
         assert len(list(llm.generate(prompt, max_new_tokens=20, stop_ids=()))) == 11  # the last is not read
         assert llm.statistics.finish_reason == "context"
+
+
+def test_longrope_models_by_name_have_a_program_for_longer_contexts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the original context, here 32 tokens, they have other rotary embeddings."""
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("pteron.llm.export.CONTEXT", 32)
+    exact: dict[str, Any] = {"quantize": None, "embedding_bits": None, "max_seq_len": 16}
+    monkeypatch.setattr(
+        "pteron.llm.export.export_llm", lambda *files, **named: export_llm(*files, **named | exact)
+    )
+    golden = Golden.load("phi3_long")
+    folder, prompt = golden.write_folder(tmp_path / "phi"), golden.prompt[:40]
+    with LLM(folder) as llm:
+        assert (llm.model.context, llm.longest_context) == (32, 128)
+        with pytest.raises(
+            InputError, match=r"holds 32; .* load the model with context= .* up to 128, or drop"
+        ):
+            llm(prompt)
+        with pytest.raises(InputError, match="phi: a context of 129 tokens, but the model's longest is 128"):
+            LLM(folder, context=129)
+        short = llm.model.prefill(prompt[:20])
+    for context in (33, 48, 32):
+        with LLM(folder, context=context) as llm:
+            assert llm.model.context == context
+            assert (error(llm.model.prefill(prompt[:20]), short) > 0.01) is (context > 32)
+            if context == 48:
+                llm.model.reset()
+                assert error(llm.model.prefill(prompt), golden.logits[39]) < TOLERANCE[None]
+    assert len([*(tmp_path / "cache" / "programs").iterdir()]) == 2  # of 32 and of 64 tokens
 
 
 def test_caches_grow_to_the_contexts_of_a_benchmark(tmp_path: Path) -> None:

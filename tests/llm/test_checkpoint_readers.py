@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from families import write_folder
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import read_header
 from pteron.format.source import open_bytes
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
-from pteron.llm.export.huggingface import weight_files
+from pteron.llm.export.huggingface import read_huggingface, weight_files
 from pteron.llm.export.safetensors_file import read_safetensors
 
 TYPES = ["F64", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]
@@ -86,6 +87,36 @@ def test_the_index_says_which_files(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "c.safetensors"}}))
     with pytest.raises(FormatError, match=r"lacks 1 files of weights, such as c\.safetensors"):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "AWQ"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "GPTQ"),
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "FP8"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "bitsandbytes"),
+        ({"quantization_config": {"quant_method": "compressed-tensors"}}, "compressed-tensors"),
+        ({"text_config": {"quantization_config": {"quant_method": "fp8"}}}, "FP8"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
+        ({"quantization": {"bits": 4}, "quantization_config": {"bits": 4}}, "MLX"),
+    ],
+)
+def test_quantised_checkpoints_are_refused_by_their_method(
+    settings: dict[str, Any], method: str, tmp_path: Path
+) -> None:
+    """Even where all tensors have usual names and types."""
+    pytest.importorskip("safetensors")
+    folder = write_folder("llama", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    sentence = (
+        f"{folder.name}: its weights are quantised by {method}, .* unquantised checkpoint .* a GGUF file"
+    )
+    with pytest.raises(UnsupportedError, match=sentence):
+        read_huggingface(folder)
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": None}))
+    assert read_huggingface(folder).parameter_count
 
 
 def test_tensors_are_rearranged_when_they_are_read() -> None:

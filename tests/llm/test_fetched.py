@@ -12,7 +12,7 @@ from families import write_folder
 
 from pteron import extras, package_files
 from pteron.errors import InputError, PteronError
-from pteron.llm import models
+from pteron.llm import local_models, models, program_cache
 from pteron.llm.export import read_checkpoint
 from pteron.llm.model_files import read_sampling
 from pteron.llm.models import Source, fetch
@@ -57,24 +57,42 @@ def test_missing_packages_are_found_before_a_download(
     assert fetched == []
 
 
-def test_a_download_is_kept(fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("executorch")
+def export_llm(checkpoint: Path, folder: Path, **_: object) -> None:
+    folder.mkdir()
+    (folder / "pteron.json").write_text(json.dumps({"model": checkpoint.name}), "utf-8")
 
-    def fail(source: Source, checkpoint: Path, folder: Path, progress: object) -> None:
+
+def test_a_download_is_kept(fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(checkpoint: Path, folder: Path, **_: object) -> None:
         assert checkpoint.read_bytes() == WEIGHTS
         raise KeyboardInterrupt
 
-    def export(source: Source, checkpoint: Path, folder: Path, progress: object) -> None:
-        folder.mkdir()
-        (folder / "pteron.json").write_text(json.dumps({"model": checkpoint.name}), "utf-8")
-
-    monkeypatch.setattr(models, "export", fail)
+    monkeypatch.setattr("pteron.llm.export.export_llm", fail)
     with pytest.raises(KeyboardInterrupt):
         fetch("tiny")
-    monkeypatch.setattr(models, "export", export)
-    assert fetch("tiny") == fetch("tiny") == tmp_path / "tiny-4w"
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    folder = fetch("tiny")
+    assert fetch("tiny") == folder
     assert fetched == ["tiny"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["carriers", "tiny-4w"]
+    assert folder.parent == tmp_path / "programs"
+    assert (folder / "LICENSE").read_text() == "free"
+    assert json.loads((folder / "generation_config.json").read_text()) == {"temperature": 0.2}
+
+
+def test_a_new_builder_builds_again(
+    fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    monkeypatch.setattr(local_models, "find_spec", lambda _: None)  # not the hub's cache of this machine
+    old = fetch("tiny")
+    monkeypatch.setattr(program_cache, "_VERSION", -1)
+    new = fetch("tiny")
+    assert old != new
+    assert fetched == ["tiny"]
+    (tiny,) = (model for model in local_models.local_models() if model.programs)
+    assert (tiny.name, tiny.kind, set(tiny.programs)) == ("tiny", "built-in", {old, new})
+    assert local_models.remove_model("tiny") > 0
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_what_a_checkpoint_says_of_drawing_goes_into_the_folder(tmp_path: Path) -> None:

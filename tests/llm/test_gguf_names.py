@@ -11,12 +11,12 @@ import pytest
 from gguf_writer import FLOATS
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures import FAMILIES, find_family
+from pteron.llm.architectures import ARCHITECTURES, find_family
 from pteron.llm.export.gguf_file import KEYS, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 
 gguf = pytest.importorskip("gguf")
 
-NAMES = sorted(name for name, family in FAMILIES.items() if family.gguf_names is not None)
+NAMES = sorted(ARCHITECTURES)
 # Tensors that llama.cpp's converters may write and that are refused here as unknown tensors: layers that
 # predict further tokens, parameters of activations, learned positions where ALiBi is the usual choice, and
 # matrices of models that embed texts.
@@ -37,7 +37,7 @@ def metadata_keys(holder: type = gguf.Keys) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tensor_of_an_architecture_has_a_place(name: str) -> None:
-    table = FAMILIES[name].gguf_names
+    table = ARCHITECTURES[name].gguf
     assert table is not None
     (kind,) = (kind for kind, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
     skipped = set(gguf.MODEL_TENSOR_SKIP.get(kind, ()))

@@ -21,6 +21,7 @@ from llm_fixtures import TINY
 
 from pteron import InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
+from pteron.llm.load_arguments import OTHER_NAMES
 from pteron.llm.request import GenerateOptions, SamplingOptions, chat_request, text_request
 
 PROMPTS: list[str | list[int]] = ["hello", "a", "the quick brown fox", [1, 40, 41, 42]]
@@ -325,6 +326,34 @@ class TestBatches:
         with pytest.raises(InputError, match="prompt 1 of 3: the prompt has 100 tokens"):
             llm.generate_batch(["hello", [5] * 100, "a"])
         assert llm.statistics is before  # nothing has begun
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("n_ctx", "context= is the number of tokens of a KV cache"),
+        ("max_model_len", "context= is"),
+        ("n_gpu_layers", "all layers run on the GPU, and device= chooses the GPU"),
+        ("tensor_parallel_size", "a model runs on one GPU; `pteron serve --ray --replicas` uses several"),
+        ("dtype", "`pteron export llm --quantize` chooses the type of weights, cache= that of the KV cache"),
+        ("temperature", "an option of each request"),
+        ("contxt", "did you mean context=?"),
+        ("zzz", "known are adapters, cache, cache_bytes, context, data, device, digits, path, sequences, "),
+    ],
+)
+def test_arguments_of_other_libraries(name: str, sentence: str) -> None:
+    with pytest.raises(InputError) as raised:
+        LLM("stories15m", **{name: 1})  # type: ignore[arg-type]
+    assert str(raised.value).startswith(f"unknown argument {name!r}: ")
+    assert sentence in str(raised.value)
+
+
+def test_no_own_argument_is_in_the_table_of_others() -> None:
+    own = set(signature(LLM).parameters) - {"others"}
+    assert "context" in own
+    assert not own & OTHER_NAMES.keys()
+    for hint in OTHER_NAMES.values():
+        assert {name for name in re.findall(r"(\w+)=", hint) if name != "temperature"} <= own
 
 
 class TestNames:

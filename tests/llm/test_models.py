@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from llm_fixtures import MODELS
 import pteron
 from pteron import Device, FormatError, Program
 from pteron.llm import LanguageModel
+from pteron.llm.cache_options import stated_context
 
 TOLERANCE = {
     "tiny_llama_fp32": 1e-4,
@@ -108,12 +110,23 @@ def loaded(device: Device, **results: tuple[object, ...]) -> LanguageModel:
     return LanguageModel(Strange(program, results))  # type: ignore[arg-type]  # what it needs of a program
 
 
-@pytest.mark.parametrize("name", ["get_max_context_len", "get_bos_id", "get_eos_ids"])
+@pytest.mark.parametrize("name", ["get_bos_id", "get_eos_ids"])
 @pytest.mark.parametrize(
     "value", [1.5, "abc", None, np.zeros((3, 4))], ids=["float", "text", "none", "array"]
 )
 def test_constants_of_wrong_types(device: Device, name: str, value: object) -> None:
     with pytest.raises(FormatError, match=rf"tiny_llama_q4\.pte: {name} is no constant"):
         loaded(device, **{name: (value,)})
-    with pytest.raises(FormatError, match=r"tiny_llama_q4\.pte: a context of -5 tokens"):
-        loaded(device, get_max_context_len=(-5,))
+
+
+@pytest.mark.parametrize("value", [1.5, "abc", None, -5, True])
+def test_a_context_that_is_no_number(device: Device, value: Any) -> None:
+    with pteron.load(MODELS / "tiny_llama_q4.pte", device=device) as program:
+        file = program.file
+    name = "get_max_context_len"
+    assert stated_context(file) == 64
+    (record,) = (method for method in file.methods if method.name == name)
+    odd = replace(record, values=(value,), outputs=(0,))
+    methods = tuple(odd if method is record else method for method in file.methods)
+    with pytest.raises(FormatError, match=rf"tiny_llama_q4\.pte: {name} is no constant number of tokens"):
+        stated_context(replace(file, methods=methods))

@@ -39,7 +39,7 @@ def attention(graph: Graph) -> Node:
 
 def changed(graph: Graph, **arguments: Value) -> Graph:
     """The graph with other arguments of its first attention."""
-    places = {"start": START, "mask": MASK, "key_cache": KEY_CACHE}
+    places = {"query": 0, "start": START, "mask": MASK, "key_cache": KEY_CACHE}
     node = attention(graph)
     args = list(node.args)
     for name, value in arguments.items():
@@ -74,6 +74,7 @@ OTHERS: dict[str, Callable[[Graph], Graph]] = {
     "a place that is no position": lambda graph: changed(graph, start=0),
     "another live integer": lambda graph: changed(graph, start=SymInt(9998)),
     "a mask": lambda graph: changed(graph, mask=attention(graph).args[0]),
+    "it is the query too": lambda graph: changed(graph, query=cache(graph)),
     "another node reads it": lambda graph: with_node(
         graph, "aten.clone.default", cache(graph), None, like(cache(graph))
     ),

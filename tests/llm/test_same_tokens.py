@@ -61,5 +61,5 @@ def test_on_other_routes(
 
 @pytest.mark.heavy
 def test_smollm2() -> None:
-    """`benchmarks/same_tokens.py ~/.cache/pteron/smollm2-8w/model.pte` compares 500 tokens in every way."""
+    """`benchmarks/same_tokens.py` compares 500 tokens in every way."""
     check(("The history of the bicycle begins", GREEDY, 60), model="smollm2")

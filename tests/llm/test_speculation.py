@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,15 @@ from llm_fixtures import MODELS, B
 import pteron
 from pteron import Device, InputError, UnsupportedError
 from pteron.dtypes import DType, Storage
+from pteron.format.records import ProgramFile
 from pteron.gpu import Command, submit
+from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm import LLM, LanguageModel, Piece, Sampler, Sampling
 from pteron.llm import speculation as speculation_module
 from pteron.llm.build.options import Options
-from pteron.llm.export import read_checkpoint
+from pteron.llm.cache_options import CacheOptions
+from pteron.llm.export import export_llm, read_checkpoint
 from pteron.llm.model import Pace
 from pteron.llm.speculation import LOSS_STEPS, LOSS_STEPS_MAX, MISS_STEPS, Lookup, Speculation, Speculator
 from pteron.llm.verifier import ROWS, Verifier
@@ -248,6 +250,31 @@ def test_draft_model(
             assert found.accepted_tokens > (0 if "repetition_penalty" in settings else 20)
 
 
+def test_a_draft_model_by_name_has_the_same_context_and_cache(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is loaded with the model: weights are on the GPU before the first request."""
+    used: list[CacheOptions] = []
+    adapt = CacheOptions.adapt
+
+    def noted(self: CacheOptions, file: ProgramFile, graph: Graph) -> Graph:
+        used.append(self)
+        return adapt(self, file, graph)
+
+    monkeypatch.setattr(CacheOptions, "adapt", noted)
+    with LLM("stories15m", device=device, speculate="stories15m", context=100, cache="f32") as llm:
+        assert [(options.context, options.cache) for options in used] == [(100, "f32")] * 2
+        draft = llm._draft
+        assert draft is not None
+        assert draft.model.context == llm.model.context == 100
+        assert draft.pool.sequences_max == llm.pool.sequences_max
+        before = draft.model.method.gpu_bytes["weights"]
+        assert before > 1 << 20
+        generated(llm, "Once upon a time")
+        assert llm.statistics.proposed_tokens > 0
+        assert draft.model.method.gpu_bytes["weights"] == before
+
+
 def test_other_tokenizers_are_refused(device: Device) -> None:
     class Other(ByteTokenizer):
         def token_bytes(self, token: int) -> bytes:
@@ -260,10 +287,11 @@ def test_other_tokenizers_are_refused(device: Device) -> None:
 # Refusals ------------------------------------------------------------------------------------------
 
 
-def test_state_that_cannot_be_rewound_is_refused(plain: LLM) -> None:
-    recurrent: Any = SimpleNamespace(can_rewind=False, program=plain.program)
-    with pytest.raises(UnsupportedError, match="cannot speculate: its state cannot be rewound"):
-        Verifier(recurrent)
+def test_state_that_cannot_be_rewound_is_refused(device: Device, tmp_path: Path) -> None:
+    folder = Golden.load("lfm2").write_folder(tmp_path / "lfm2")
+    export_llm(folder, tmp_path / "model", quantize=None, embedding_bits=None, max_seq_len=16)
+    with pytest.raises(UnsupportedError, match=r"model\.pte cannot speculate: its state cannot be rewound"):
+        LLM(tmp_path / "model", device=device, speculate="lookup")
 
 
 # Verification --------------------------------------------------------------------------------------
@@ -296,7 +324,9 @@ def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None
         expected = np.stack([model.decode_one_token(token) for token in tokens])
         model.rewind_to(len(prompt), model.claim())
         found = verified(model, tokens)
-        assert np.abs(found - expected).max() <= 5e-2 * np.abs(expected).max()
+        # Half floats have 11 bits; a sum in another order may round an 8-bit activation otherwise.
+        rounded = name == "8da4w" or (name == "q4_fp16" and device.target.shader_f16)
+        assert np.abs(found - expected).max() <= (2e-3 if rounded else 1e-5) * np.abs(expected).max()
         assert (found.argmax(1) == expected.argmax(1)).all()
         assert (model.position, model.tokens) == (len(prompt) + 5, prompt + tokens)
 

@@ -95,6 +95,15 @@ def test_the_end_of_the_context_is_mentioned(generate: Callable[..., tuple[str, 
     assert "because of --max-new-tokens 4" in generate("--prompt", "Once")[1]
 
 
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_a_longer_context_is_mentioned(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [command, str(folder), "--prompt", "Once upon a time", "--max-new-tokens", "60"]
+    assert main([*arguments, "--context", "30"]) == 0
+    assert "the context of 30 tokens is full; --context can be up to 256" in capsys.readouterr().err
+
+
 def test_json(generate: Callable[..., tuple[str, str]]) -> None:
     report = json.loads(generate("--prompt", "Once", "--json")[0])
     assert report["text"] == " upon a time,"

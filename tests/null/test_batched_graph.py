@@ -12,7 +12,7 @@ import pytest
 import pteron
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.families.attention.sdpa import CACHES, caches_of
+from pteron.families.attention.caches import CACHES, caches_of
 from pteron.graph import Constant, Graph, Node, Tensor, Value
 from pteron.ops import OPERATORS, Target
 from pteron.passes import prepare

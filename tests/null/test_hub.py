@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -121,6 +122,80 @@ def test_an_incomplete_checkpoint_is_not_used(hub: Hub) -> None:
     assert hub.requests
 
 
+def snapshot(hub: Hub, repository: str, *files: str) -> None:
+    """Files in the cache as another tool downloads them."""
+    for file in files:
+        hub_library.hf_hub_download(repository, file)
+
+
+def test_a_name_does_not_depend_on_the_cache(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the cache that is not the one of the plain name."""
+    locate("me/gguf:Q8_0")
+    assert find_cached(HubModel("me/gguf")) is None
+    assert locate("me/gguf").path.name == "it-Q4_K_M.gguf"
+    monkeypatch.setitem(hub.models, "me/llama", {**MODELS["me/llama"], "it-Q4_K_M.gguf": GGUF})
+    assert locate("me/llama:Q4_K_M").kind == "gguf"
+    assert locate("me/llama").kind == "checkpoint"
+
+
+def test_files_of_other_tools(hub: Hub) -> None:
+    snapshot(hub, "me/gguf", "it-Q8_0.gguf")
+    assert find_cached(HubModel("me/gguf")) is None
+    assert find_cached(HubModel("me/gguf", tag="Q8_0")) is None  # the hub might have two of them
+    assert find_cached(HubModel("me/gguf", tag="it-Q8_0.gguf")) is not None
+    assert [model.name for model in local_models() if model.hub] == ["me/gguf:it-Q8_0.gguf"]
+    assert locate("me/gguf").path.name == "it-Q4_K_M.gguf"
+    snapshot(hub, "me/llama", *CHECKPOINT)
+    hub.requests.clear()
+    assert locate("me/llama").kind == "checkpoint"
+    assert hub.requests == []
+
+
+def test_a_snapshot_without_a_tokenizer_is_incomplete(hub: Hub) -> None:
+    snapshot(hub, "me/llama", "config.json", "model.safetensors")
+    assert find_cached(HubModel("me/llama")) is None
+    assert (locate("me/llama").path / "tokenizer.json").exists()
+    (locate("me/llama").path / "tokenizer.json").unlink()
+    assert find_cached(HubModel("me/llama")) is None
+
+
+def test_a_revision_is_removed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents that another revision has too stay, and so do programs built from them."""
+
+    def export_llm(source: Path, folder: Path, **_: object) -> None:
+        folder.mkdir()
+        (folder / "pteron.json").write_text("{}", "utf-8")
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    first, second = hub.commit, "beef" + "0" * 36
+    old = locate("me/llama").path
+    program, shared = locate_model("me/llama"), locate_model("me/gguf")
+    hub.commit = second
+    monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": b'{"new": 1}'})
+    new, new_program = locate(f"me/llama@{second}").path, locate_model(f"me/llama@{second}")
+    assert locate_model(f"me/gguf@{second}") == shared
+    assert str(HubModel("me/llama", second)) in [model.name for model in local_models()]
+    assert remove_model(f"me/llama@{second}") > len(b'{"new": 1}')
+    assert (new.exists(), new_program.exists(), old.exists(), program.exists()) == (False, False, True, True)
+    assert locate("me/llama").path == old
+    remove_model(f"me/gguf@{second}")
+    assert shared.exists()
+    assert locate("me/gguf").path.read_bytes() == GGUF
+    assert remove_model(f"me/llama@{first}") > 0  # by its commit: the branch goes too
+    assert not repository_folder("me/llama").exists()
+    with pytest.raises(InputError, match="nothing in the cache belongs to me/gguf@v9"):
+        remove_model("me/gguf@v9")
+
+
+def test_a_branch_with_the_same_commit_is_removed(hub: Hub) -> None:
+    path = locate("me/llama").path
+    (repository_folder("me/llama") / "refs" / "v1").write_text(hub.commit, "utf-8")
+    assert remove_model("me/llama@v1") == 0
+    assert find_cached(HubModel("me/llama")) == path
+    assert main(["rm", "me/llama@main"]) == 0
+    assert not repository_folder("me/llama").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -214,3 +289,6 @@ def test_environment_variables(hub: Hub, tmp_path: Path) -> None:
     assert online.stderr == "downloading me/gguf, 1.0 MB\n"
     again = pull(HF_HUB_OFFLINE="1")
     assert (again.stdout, again.stderr) == (online.stdout, "")
+    shutil.rmtree(next((tmp_path / "home" / "hub").rglob("pteron")))  # as after another tool's download
+    unlisted = pull(HF_HUB_OFFLINE="1")
+    assert "the cache has it-Q4_K_M.gguf, which needs its full name after a colon" in unlisted.stderr

@@ -294,6 +294,23 @@ def test_an_interrupted_build_leaves_nothing(
     assert list((tmp_path / "cache" / "programs").iterdir()) == []
 
 
+def test_a_program_that_another_process_built_meanwhile(
+    exports: list[dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be in use there, so it stays as it is."""
+    gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
+    theirs = built_folder(recognise(gguf), BuildOptions())
+
+    def export_llm(source: Path, folder: Path, **_: object) -> None:
+        write(folder, pteron_json="ours")
+        write(theirs, pteron_json="theirs")
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
+    assert build(recognise(gguf)) == theirs
+    assert (theirs / "pteron.json").read_text() == "theirs"
+    assert list(theirs.parent.iterdir()) == [theirs]
+
+
 def test_list_and_remove(
     exports: list[dict[str, object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,21 +107,6 @@ def test_invalid_cache_folders(
         fetch()
 
 
-def test_a_model_that_another_process_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in use there, perhaps: it stays as it is."""
-    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
-    monkeypatch.setattr(models, "fetch_files", lambda *_: tmp_path)
-
-    def export(source: object, checkpoint: Path, folder: Path, progress: object) -> None:
-        for made, name in ((folder, "ours"), (tmp_path / "smollm2-8w", "theirs")):
-            made.mkdir()
-            (made / "pteron.json").write_text(name)
-
-    monkeypatch.setattr(models, "export", export)
-    assert (models.fetch("smollm2") / "pteron.json").read_text() == "theirs"
-    assert [file.name for file in tmp_path.iterdir()] == ["smollm2-8w"]
-
-
 @pytest.mark.parametrize(
     ("code", "said"),
     [

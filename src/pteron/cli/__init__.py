@@ -23,7 +23,7 @@ INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 # Each command is a module of this package with `add_arguments` and `command`, imported only when it is named.
 # `command` imports what does the work, so that help is quick.
 COMMANDS = {
-    "info": "list the adapters of this machine and the one that Pteron uses",
+    "info": "list the GPUs of this machine and the one that Pteron uses",
     "inspect": "show what a program contains and whether it runs here",
     "run": "run a method, with random inputs unless some are given",
     "profile": "measure where the time of a call goes: launches, layers, host",

@@ -40,9 +40,10 @@ class Options:
         help = f"{help} (repeatable; default: {default})" if default else f"{help} (repeatable)"
         self.parser.add_argument(flag, metavar=metavar, type=type, action="append", default=[], help=help)
 
-    def adapter(self) -> None:
-        adapter = "adapter, by part of its name or by its number in `pteron info`"
-        self.add("--adapter", "NAME", f"{adapter} (default: $PTERON_ADAPTER, or the most capable one)")
+    def device(self) -> None:
+        gpu = "GPU, by part of its name or by its number in `pteron info`"
+        self.add("--device", "NAME", f"{gpu} (default: $PTERON_ADAPTER, or the most capable one)")
+        self.parser.add_argument("--adapter", dest="device", help=argparse.SUPPRESS)  # its former name
 
     def json(self) -> None:
         self.flag("--json", "print the report as JSON")

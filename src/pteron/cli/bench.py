@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--runs", "N", "samples of each case", positive, 50)
     options.add("--seconds", "S", "time limit of each case, which may cut its samples", number(0), 10.0)
     options.add("--warmup", "N", "runs before the samples", positive, 5)
-    options.repeatable("--adapter", "NAME", "adapter, as in `pteron run`; several are compared")
+    options.repeatable("--device", "NAME", "GPU, as in `pteron run`; several are compared")
+    options.parser.add_argument(
+        "--adapter", dest="device", action="append", default=[], help=argparse.SUPPRESS
+    )
     options.add("--json", "FILE", "save the result, with all samples")
     options.add("--against", "OLD.json", "compare with a saved result")
     options.add("--tolerance", "PART", "slowdown that is not reported: 0.05 is 5 percent", number(0), 0.05)
@@ -46,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron bench model.pte --dim 1 --dim 8               # a method at two live sizes",
         "pteron bench folder --prompt-tokens 128 --decode     # a language model: prefill and decode",
         "pteron bench folder --perplexity text.txt            # its quality",
-        "pteron bench model.pte --adapter llvmpipe --adapter nvidia",
+        "pteron bench model.pte --device llvmpipe --device nvidia",
         "pteron bench model.pte --json old.json               # save the result,",
         "pteron bench model.pte --against old.json            # compare with it later (exit code 1: slower),",
         "pteron bench --against old.json new.json             # or compare two saved results",
@@ -87,8 +90,8 @@ def _measure_perplexity(arguments: argparse.Namespace) -> int:
     from pteron.tools.perplexity import measure_perplexity
 
     file, program = Path(arguments.perplexity), find_program(arguments)
-    for adapter in arguments.adapter or [None]:
-        settings = {"data": arguments.data, "device": adapter, "cache": arguments.cache}
+    for device in arguments.device or [None]:
+        settings = {"data": arguments.data, "device": device, "cache": arguments.cache}
         with show_progress() as progress, TextModel(program, **settings) as llm:
             found = measure_perplexity(llm, file, progress)
             print_report(
@@ -114,7 +117,7 @@ def _measure(arguments: argparse.Namespace) -> Bench:
             arguments.program,
             _select_works(arguments),
             data=arguments.data,
-            devices=arguments.adapter or [None],
+            devices=arguments.device or [None],
             pace=Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens),
             progress=progress,
             cache=arguments.cache,

@@ -15,6 +15,7 @@ from pteron.cli.llm_arguments import (
     add_llm_arguments,
     build_sampling,
     is_interactive,
+    longer_context,
     open_model,
     print_finish_reason,
     print_statistics,
@@ -83,7 +84,8 @@ def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namesp
     )
     text, is_interrupted = print_stream(pieces)
     if not arguments.quiet:
-        print_finish_reason(llm, "/reset forgets the conversation")
+        remedies = (longer_context(llm), "/reset forgets the conversation")
+        print_finish_reason(llm, "; ".join(filter(None, remedies)))
         print_statistics(llm)
     if is_interrupted and not is_interactive():
         raise KeyboardInterrupt

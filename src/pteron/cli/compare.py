@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.flag("--in-order", "print rows in execution order (default: worst first)")
     options.flag("--all", "print all rows (default: the first twenty)")
     options.flag("--strict", "exit with 1 if a node was not checked")
-    options.adapter()
+    options.device()
     options.json()
     add_examples(
         parser,
@@ -67,7 +67,7 @@ def command(arguments: argparse.Namespace) -> int:
             each_node=arguments.each_node,
             save_to=arguments.save,
             data=arguments.data,
-            device=arguments.adapter,
+            device=arguments.device,
             progress=progress,
         )
     lines = compare_lines(report, in_order=arguments.in_order, rows=None if arguments.all else ROWS)

@@ -19,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
     options.add("--seed", "N", "each seed gives another story", seed, 7)
     options.add("--max-new-tokens", "N", "maximum tokens of the story", positive, 160)
-    options.adapter()
+    options.device()
     add_examples(parser, "pteron demo", "pteron demo --seed 8 --max-new-tokens 60")
 
 
 def command(arguments: argparse.Namespace) -> int:
-    story = _generate(arguments.adapter, arguments.max_new_tokens, arguments.seed)
+    story = _generate(arguments.device, arguments.max_new_tokens, arguments.seed)
     try:
         with show_progress("loading stories15M"):
             opening = next(story)
@@ -36,12 +36,12 @@ def command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _generate(adapter: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
+def _generate(device: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
     from pteron.llm import LLM, Sampling
     from pteron.llm.models import fetch
     from pteron.tools.text import human_bytes
 
-    with LLM(fetch("stories15m"), device=adapter) as llm:
+    with LLM(fetch("stories15m"), device=device) as llm:
         method = llm.model.method
         size = human_bytes(llm.program.file.size)
         yield f"stories15M, a language model in 4 bits ({size}), on {llm.model.device.adapter}\n\n{PROMPT}"

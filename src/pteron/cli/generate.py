@@ -12,6 +12,7 @@ from pteron.cli.llm_arguments import (
     build_grammar,
     build_sampling,
     is_interactive,
+    longer_context,
     open_model,
     print_finish_reason,
     print_statistics,
@@ -74,11 +75,6 @@ def command(arguments: argparse.Namespace) -> int:
             return 0
         _, is_interrupted = print_stream(pieces, prompt)
         if not arguments.quiet:
-            from pteron.llm.cache_options import longest_context
-
-            longest = longest_context(llm.program.file)
-            can_grow = llm.model.context < longest
-            remedy = f"--context can be up to {longest:,}" if can_grow else "export with a larger context"
-            print_finish_reason(llm, remedy)
+            print_finish_reason(llm, longer_context(llm) or "export with a larger context")
             print_statistics(llm)
     return INTERRUPTED if is_interrupted else 0

@@ -1,4 +1,4 @@
-"""pteron info: the adapters of this machine."""
+"""pteron info: the GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pteron.cli.terminal import print_result
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.adapter()
+    options.device()
     options.json()
-    add_examples(parser, "pteron info", "pteron info --adapter nvidia", "pteron info --json")
+    add_examples(parser, "pteron info", "pteron info --device nvidia", "pteron info --json")
 
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.machine import examine, machine_lines
 
-    report = examine(arguments.adapter)
+    report = examine(arguments.device)
     print_result(report, machine_lines(report), as_json=arguments.json)
     return 0

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.dims("live size to plan for", "the maximum, and 1")
     options.add("--integer", "N", "value of live integers to plan for", int, 0)
     options.flag("--histograms", "use all elements of large constants, not a sample of them")
-    options.adapter()
+    options.device()
     options.json()
     parser.set_defaults(fail=parser.error)
     add_examples(
@@ -62,7 +62,7 @@ def command(arguments: argparse.Namespace) -> int:
     if is_page:
         return _write_page(arguments)
     chosen = (arguments.program, arguments.data, arguments.method)
-    report = inspect(*chosen, graph=arguments.graph, adapter=arguments.adapter)
+    report = inspect(*chosen, graph=arguments.graph, adapter=arguments.device)
     if arguments.plan:
         plain = {field.name: getattr(report, field.name) for field in fields(report)}
         print(json_text({**plain, "inside": _look_inside(arguments)}))
@@ -105,7 +105,7 @@ def _look_inside(arguments: argparse.Namespace) -> ProgramDetails:
             arguments.program,
             arguments.data,
             arguments.method,
-            adapter=arguments.adapter,
+            adapter=arguments.device,
             options=options,
             progress=progress,
         )

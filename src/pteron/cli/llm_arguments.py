@@ -49,7 +49,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     add_digits(options)
     add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
-    options.adapter()
+    options.device()
 
 
 def add_model_files(options: Options) -> None:
@@ -105,9 +105,9 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     """The model that MODEL or --model names; it is closed with the context."""
     from pteron.llm import LLM
 
-    located = find_model(given_model(arguments))
+    located = find_model(given_model(arguments), arguments.context)
     names = ("data", "digits", "context", "cache", "speculate")
-    settings = {"device": arguments.adapter, **{name: getattr(arguments, name) for name in names}}
+    settings = {"device": arguments.device, **{name: getattr(arguments, name) for name in names}}
     adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):
         llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **settings)
@@ -175,6 +175,12 @@ def print_statistics(llm: LLM) -> None:
         f"{accepted}; "
         f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
+
+
+def longer_context(llm: LLM) -> str:
+    """How to load a model with a longer context; empty if it has its longest."""
+    longest = llm.longest_context
+    return f"--context can be up to {longest:,}" if llm.model.context < longest else ""
 
 
 def print_finish_reason(llm: LLM, remedy: str) -> None:

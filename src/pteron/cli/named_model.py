@@ -30,10 +30,10 @@ def find_program(arguments: argparse.Namespace) -> str:
     return given if given.endswith(_PROGRAM_FILES) else str(find_model(given).path)
 
 
-def find_model(given: str) -> Located:
-    """The program of a model, with its name."""
+def find_model(given: str, context: int | None = None) -> Located:
+    """The program of a model, with its name; `context` is the number of tokens that it must allow."""
     from pteron.cli.progress import model_progress
     from pteron.llm.model_names import locate_program
 
     with model_progress() as report:
-        return locate_program(given, report)
+        return locate_program(given, report, context)

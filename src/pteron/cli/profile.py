@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=TIMINGS,
         default="auto",
         help="stamps: GPU timestamps between the launches of one pass; passes: timestamps of one pass per "
-        "launch; wall: the host's clock (default: auto, the first that the adapter supports)",
+        "launch; wall: the host's clock (default: auto, the first that the GPU supports)",
     )
     options.choice("--by", GROUPINGS, "node", "rows of the table")
     options.add("--top", "N", "only the N slowest rows (default: all)", positive)
-    options.flag("--remeasure", "measure the adapter's peak speeds again")
+    options.flag("--remeasure", "measure the GPU's peak speeds again")
     options.add("--trace", "FILE", "write a trace for Perfetto (ui.perfetto.dev)")
     options.add("--html", "FILE", "write a page with a timeline and bars")
-    options.adapter()
+    options.device()
     options.json()
     add_examples(
         parser,
@@ -68,7 +68,7 @@ def command(arguments: argparse.Namespace) -> int:
             arguments.program,
             _select_work(arguments),
             data=arguments.data,
-            device=arguments.adapter,
+            device=arguments.device,
             runs=arguments.runs,
             warmup=arguments.warmup,
             timing=arguments.timing,

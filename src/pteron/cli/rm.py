@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "pteron rm smollm2",
         "pteron rm owner/name            # all files and revisions of it, also for other tools",
+        "pteron rm owner/name@v1         # this revision only",
         "pteron rm owner/name:Q4_K_M     # one GGUF file",
         "pteron rm model.gguf            # the program built from it; the file itself stays",
     )

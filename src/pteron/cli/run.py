@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=ISOLATED_SECONDS,
         help="run an untrusted program in a separate process, for at most SECONDS (default: %(const)g)",
     )
-    options.adapter()
+    options.device()
     options.json()
     add_examples(
         parser,
@@ -54,7 +54,7 @@ def command(arguments: argparse.Namespace) -> int:
     name = Path(arguments.program).name
     with (
         show_progress(f"loading {name}") as progress,
-        load(arguments.program, arguments.data, arguments.adapter) as program,
+        load(arguments.program, arguments.data, arguments.device) as program,
     ):
         is_checked = arguments.check
         if is_checked is None:

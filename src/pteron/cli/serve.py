@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.flag("--quiet", "no log")
     add_digits(options)
     add_speculate(options)
-    options.adapter()
+    options.device()
     add_examples(
         parser,
         "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
@@ -126,7 +126,7 @@ def command(arguments: argparse.Namespace) -> int:
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
     given = given_model(arguments)
-    located = find_model(given)
+    located = find_model(given, arguments.context)
     name = arguments.name or located.name
     if not keys and not _is_local(arguments.host):
         print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")
@@ -178,7 +178,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             located.path,
             arguments.tokenizer,
             data=arguments.data,
-            device=arguments.adapter,
+            device=arguments.device,
             digits=arguments.digits,
             adapters=dict(arguments.lora),
             sequences=arguments.sequences,
@@ -242,7 +242,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         name,
         tokenizer=arguments.tokenizer,
         data=tuple(arguments.data),
-        device=arguments.adapter,
+        device=arguments.device,
         digits=arguments.digits,
         context=arguments.context,
         cache=arguments.cache,

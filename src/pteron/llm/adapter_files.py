@@ -17,7 +17,7 @@ from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.format.gguf import MAGIC, read_header
 from pteron.format.source import open_bytes, open_file
-from pteron.llm.architectures import find_family
+from pteron.llm.architectures import FAMILIES, find_family
 from pteron.llm.architectures.names import Config, Names
 from pteron.llm.arguments import existing
 from pteron.llm.build.stored_tensor import StoredTensor
@@ -65,12 +65,14 @@ class Adapter:
 
     def names(self, config: Config) -> Names:
         """The table from its modules to places in a decoder with this configuration."""
+        where = f"adapter {self.name}"
         if self.architecture is not None:
-            found = find_family(f"adapter {self.name}", self.architecture, gguf=True).gguf_names
-        else:
-            found = find_family(f"adapter {self.name}", config.get("model_type")).names
-        assert found is not None
-        return found
+            names = find_family(where, self.architecture, gguf=True).gguf
+            assert names is not None
+            return names
+        # A program built from a GGUF file has its architecture as model type.
+        kind = config.get("model_type")
+        return find_family(where, kind, gguf=kind not in FAMILIES).hugging_face
 
 
 def read_adapter(name: str, path: object) -> Adapter:

@@ -11,16 +11,14 @@ Recurrent layers have a state of fixed size, which every token changes. A sequen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pteron.families.attention.sdpa import CACHES
+from pteron.families.attention.caches import find_caches
 from pteron.families.linear.lora import ROWS
 from pteron.families.recurrent.recurrence import RECURRENT, state_of
 from pteron.format.records import DelegateCall
-from pteron.graph import Graph, SymInt, Tensor
-from pteron.graph.values import numel, tensors
-from pteron.ops import Call, Kind
-from pteron.passes import resolve
+from pteron.graph import Graph, Tensor
+from pteron.graph.values import ids_of, numel, tensors
 from pteron.plan import Executable
 from pteron.runtime import Method, Program
 
@@ -57,42 +55,18 @@ def choice_state(graph: Graph) -> int | None:
 
 def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
     """The same, for a graph with inputs (tokens, position)."""
-    calls = [call for call in resolve(graph) if call.operator.kind is not Kind.PREPACK]  # initial contents
     position = graph.inputs[_POSITION]
     if isinstance(position, Tensor) and numel(position.shape_max) != 1:
         return None
     positions = {source.symbol for source in executable.sources if source.input == _POSITION}
-    of_file = {tensor.id: tensor for call in calls for tensor in (*call.reads, *call.writes)}
+    caches = find_caches(graph)
     # Rewrites add states that the file does not have: block maxima of the logits, which live for one step.
     # The number of the adapter is set for each request.
-    states = {
-        id: spec for id, spec in executable.states.items() if id in of_file and id != choice_state(graph)
-    }
-    shapes = {id: of_file[id].shape_max for id in states}
-    shaped = all(len(shape) == 4 and shape[0] == 1 and shape[1] >= context for shape in shapes.values())
-    read = {tensor.id for tensor in graph.outputs if isinstance(tensor, Tensor)}
-    used = all(_is_by_rows(call, id, positions) for call in calls for id in _touched(call, states))
-    if not shaped or not used or read & states.keys():
+    ids = set(ids_of(graph)) - {choice_state(graph)}
+    states = {id: spec.bytes for id, spec in executable.states.items() if id in ids}
+    is_kept = not states.keys() & {value.id for value in graph.outputs}
+    if not is_kept or any(id not in caches or any(caches[id].other_uses(positions)) for id in states):
         return None
-    return {id: spec.bytes // shapes[id][1] for id, spec in states.items()}
-
-
-def _touched(call: Call, states: Mapping[int, object]) -> Iterator[int]:
-    return (tensor.id for tensor in (*call.reads, *call.writes) if tensor.id in states)
-
-
-def _is_by_rows(call: Call, state: int, positions: set[int]) -> bool:
-    """Whether a call uses a state as a KV cache: it writes rows from the position on, and reads no row after
-    its own tokens."""
-    names = [argument.name for argument in call.operator.signature.inputs]
-    given = dict(zip(names, call.inputs, strict=True))
-    start = given.get("start_pos")
-    caches = [name for name, value in given.items() if isinstance(value, Tensor) and value.id == state]
-    return (
-        bool(caches)
-        and all(name in CACHES.get(call.operator.name, ()) for name in caches)
-        and all(not isinstance(value, Tensor) or value.id != state for value in call.outputs)
-        and isinstance(start, SymInt)
-        and start.id in positions
-        and given.get("attn_mask") is None  # a non-causal mask may read any row
-    )
+    rows = {id: caches[id].tensor.shape_max[1] for id in states}
+    is_long_enough = all(count >= context for count in rows.values())
+    return {id: size // rows[id] for id, size in states.items()} if is_long_enough else None

@@ -14,28 +14,28 @@ from math import gcd, prod
 from typing import Literal, get_args
 
 from pteron.dtypes import DType
-from pteron.errors import InputError, UnsupportedError
-from pteron.families.attention.sdpa import CACHES
+from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.families.attention.caches import PREPACK, find_caches, prepacked
 from pteron.format.records import ProgramFile
 from pteron.gpu import SLOT_ALIGNMENT, Device
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value
 from pteron.graph.values import numel, tensors
 from pteron.llm.arguments import integer
 from pteron.llm.build.options import LONGEST
-from pteron.ops import OPERATORS
 
 CacheType = Literal["f32", "f16"]
-_PREPACK = "et_vk.prepack.default"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
     """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without a context,
-    that of the file grows to `least` tokens if the model allows it."""
+    that of the file grows to `least` tokens if the model allows it. A context beyond the model's longest is
+    an error or, if `limited`, the longest."""
 
     context: int | None = None
     cache: CacheType | None = None
     least: int = 0
+    limited: bool = False
 
     def __post_init__(self) -> None:
         if self.context is not None:
@@ -49,7 +49,9 @@ class CacheOptions:
         """The context of a program with these options; 0 if it does not state one."""
         longest = longest_context(file)
         if self.context is None:
-            return max(_stated(file), min(self.least, longest))
+            return max(stated_context(file), min(self.least, longest))
+        if self.context > longest and self.limited:
+            return longest
         if self.context > longest:
             most = f"the program's longest is {longest}" if longest else "the program does not state its own"
             raise InputError(f"{file.name}: a context of {self.context} tokens, but {most}")
@@ -62,22 +64,27 @@ class CacheOptions:
 
     def adapt(self, file: ProgramFile, graph: Graph) -> Graph:
         """A graph of the file with these caches."""
-        length, stated = self.length(file), _stated(file)
+        length, stated = self.length(file), stated_context(file)
         if length == stated == longest_context(file) and self.cache is None:
             return graph
-        uses = _uses(graph)
         changes: dict[int, _Change] = {}
-        for id, cache in _caches(graph).items():
-            _check_cache(graph, cache, uses[id])
-            dtype = cache.dtype if self.cache is None else DType(self.cache)
-            _, rows, *row = cache.shape_max
+        for id, cache in find_caches(graph).items():
+            if cache.constant is None:
+                continue
+            for node in cache.other_uses():
+                raise UnsupportedError(
+                    f"{graph.name}, {node}: uses {cache.tensor} not as a KV cache by rows, so neither the "
+                    "context nor the type of the cache can be chosen at load"
+                )
+            dtype = cache.tensor.dtype if self.cache is None else DType(self.cache)
+            _, rows, *row = cache.tensor.shape_max
             rows = _aligned(rows if length == stated else length, prod(row) * dtype.itemsize)
             changes[id] = _Change((1, rows, *row), dtype, True)
         if changes and _constant(file, LONGEST):
-            for table in _tables(graph, uses):
+            for table in _tables(graph):
                 rows, columns = table.shape_max
                 changes[table.id] = _Change((min(rows, length), columns), table.dtype, False)
-        for source, result in _prepacked(graph):
+        for source, result in prepacked(graph):
             if result.id in changes:
                 changes[source.id] = changes[result.id]
         return _changed(graph, changes) if changes else graph
@@ -101,20 +108,22 @@ class _Change:
 
 def longest_context(file: ProgramFile) -> int:
     """The longest context that a program allows; 0 if it does not state one."""
-    return _constant(file, LONGEST) or _stated(file)
+    return _constant(file, LONGEST) or stated_context(file)
 
 
-def _stated(file: ProgramFile) -> int:
-    """The context of the caches in the file."""
+def stated_context(file: ProgramFile) -> int:
+    """The context of the caches in a program: the most tokens of a sequence; 0 if it does not state one."""
     return _constant(file, "get_max_context_len") or _constant(file, "get_max_seq_len")
 
 
 def _constant(file: ProgramFile, name: str) -> int:
     """The result of a method that returns one constant integer; 0 if the program has no such method."""
     for record in file.methods:
-        if record.name == name and len(record.outputs) == 1 and not record.instructions:
-            value = record.values[record.outputs[0]]
-            return value if type(value) is int else 0
+        if record.name == name:
+            values = [record.values[output] for output in record.outputs]
+            if record.instructions or len(values) != 1 or type(values[0]) is not int or values[0] < 0:
+                raise FormatError(f"{file.name}: {name} is no constant number of tokens: {values}")
+            return values[0]
     return 0
 
 
@@ -124,63 +133,21 @@ def _aligned(rows: int, row_bytes: int) -> int:
     return -(-rows // multiple) * multiple
 
 
-def _uses(graph: Graph) -> dict[int, list[Node]]:
-    """The nodes that read or write each tensor."""
-    found: dict[int, list[Node]] = {}
+def _tables(graph: Graph) -> list[Tensor]:
+    """Constant matrices, all of whose uses read rows at the positions of a call's tokens."""
+    found = {result.id: result for _, result in prepacked(graph) if len(result.shape_max) == 2}
     for node in graph.nodes:
         for tensor in (tensor for value in node.args for tensor in tensors(value)):
-            found.setdefault(tensor.id, []).append(node)
-    return found
-
-
-def _named(node: Node) -> Mapping[str, Value]:
-    """The arguments of a node by name."""
-    names = [argument.name for argument in OPERATORS[node.name].signature.arguments]
-    return dict(zip(names, node.args, strict=False))
-
-
-def _prepacked(graph: Graph) -> list[tuple[Tensor, Tensor]]:
-    pairs = [node.args for node in graph.nodes if node.name == _PREPACK]
-    return [pair for pair in pairs if all(isinstance(each, Tensor) for each in pair)]  # type: ignore[misc]
-
-
-def _caches(graph: Graph) -> dict[int, Tensor]:
-    """The KV caches: constants that attention writes or reads."""
-    constants = {result.id for _, result in _prepacked(graph)}
-    found = [
-        value
-        for node in graph.nodes
-        for name, value in (_named(node).items() if node.name in CACHES else ())
-        if name in CACHES[node.name] and isinstance(value, Tensor)
-    ]
-    return {value.id: value for value in found if value.constant is not None or value.id in constants}
-
-
-def _check_cache(graph: Graph, cache: Tensor, uses: list[Node]) -> None:
-    """Raise if some use of a cache depends on its length."""
-    for node in uses:
-        by_rows = node.name in CACHES and _named(node).get("attn_mask") is None
-        if len(cache.shape_max) != 4 or cache.shape_max[0] != 1 or not (by_rows or node.name == _PREPACK):
-            raise UnsupportedError(
-                f"{graph.name}, {node}: uses {cache} not as a KV cache by rows, so neither the context nor "
-                "the type of the cache can be chosen at load"
-            )
-
-
-def _tables(graph: Graph, uses: Mapping[int, list[Node]]) -> list[Tensor]:
-    """Constant matrices, all of whose uses read rows at the positions of a call's tokens."""
-    return [
-        result
-        for _, result in _prepacked(graph)
-        if len(result.shape_max) == 2 and all(_reads_at_positions(node, result) for node in uses[result.id])
-    ]
+            if tensor.id in found and not _reads_at_positions(node, tensor):
+                del found[tensor.id]
+    return list(found.values())
 
 
 def _reads_at_positions(node: Node, table: Tensor) -> bool:
     if node.name == "et_vk.apply_rotary_emb_hf.default":
         return table in node.args[2:4]
     is_rows = node.name == "aten.slice_copy.Tensor" and node.args[1] == 0 and isinstance(node.args[2], SymInt)
-    return is_rows or node.name == _PREPACK
+    return is_rows or node.name == PREPACK
 
 
 def _changed(graph: Graph, changes: Mapping[int, _Change]) -> Graph:

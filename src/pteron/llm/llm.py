@@ -36,9 +36,14 @@ _WAITING = 1 << 20  # queue length: callers in the same process always wait and 
 class LLM(TextModel):
     """A language model that reads and writes text.
 
-    `path` is a program (.pte), a folder made by `pteron export llm`, or a model name as in `pteron generate
-    --model`. `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's
-    folder. `digits=2` decodes models with 4-bit weights a little faster and less exactly (see `pteron.load`).
+    `path` is one of these: a program (.pte) or the folder that `pteron export llm` made, a Hugging Face
+    checkpoint's folder, a GGUF file, a built-in model ("smollm2", "stories15m"), or a model of a hub as
+    "owner/name", "owner/name:Q4_K_M" or "owner/name@revision". What is not a program is built into one at its
+    first use.
+
+    `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's folder.
+    `device` is the GPU, by part of its name. `digits=2` decodes models with 4-bit weights a little faster and
+    less exactly (see `pteron.load`).
     `speculate="lookup"`, or the name of a smaller model with the same tokenizer, proposes tokens, and one
     step of the model verifies them: the same text in fewer steps (docs/language-models.md).
     `adapters` are LoRA adapters by name, each a PEFT folder or a GGUF file: `LLM("smollm2", adapters={"sql":
@@ -91,7 +96,7 @@ class LLM(TextModel):
         The fields of `Sampling` are options too, and override those of `sampling`:
         `temperature=0.7, top_p=0.9, seed=1`.
 
-        On one adapter, equal prompts and options give bit-identical log-probabilities if the KV cache holds
+        On one GPU, equal prompts and options give bit-identical log-probabilities if the KV cache holds
         the same part of the prompt; after `reset` it holds nothing. Otherwise the results may differ in
         rounding, because prefill uses different kernels for different numbers of tokens.
         """

@@ -21,11 +21,11 @@ from pteron.llm.hub.cache import (
     partial_downloads,
     remove_cached,
     repository_folder,
+    snapshot_folder,
 )
 from pteron.llm.model_kinds import recognise
-from pteron.llm.models import BUNDLED, SOURCES, fetched_folder, names
+from pteron.llm.models import BUNDLED, SOURCES, checkpoint_file, names
 from pteron.llm.program_cache import built_programs
-from pteron.package_files import files_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class LocalModel:
 
 def local_models() -> list[LocalModel]:
     of_hub = list(_of_hub()) if find_spec("huggingface_hub") else []
-    return [*_built_in(), *of_hub, *_of_files({model.source.resolve() for model in of_hub})]
+    downloads = [*(model.source for model in of_hub), *map(checkpoint_file, SOURCES.values())]
+    return [*_built_in(), *of_hub, *_of_files({path.resolve() for path in downloads})]
 
 
 def remove_model(name: str) -> int:
@@ -61,18 +62,21 @@ def remove_model(name: str) -> int:
     models = [model for model in local_models() if _is_called(model, name)]
     if name in BUNDLED and models:
         raise InputError(f"{name} is a part of the package and cannot be removed")
+    sources = [model.source.resolve() for model in models]  # contents: revisions may share them
+    wanted, of_hub = HubModel.parse(name), any(model.hub for model in models)
     freed = 0
-    for model in models:
+    if wanted is not None and of_hub:
+        with writing_to(repository_folder(wanted.repository)):
+            freed = remove_cached(wanted)
+    for model, source in zip(models, sources, strict=True):
+        if model.hub and source.exists():
+            continue  # another revision has it too, and its program
         is_ours = model.name in SOURCES
-        freed += model.program_bytes + (model.source_bytes if is_ours or model.hub else 0)
+        freed += model.program_bytes + (model.source_bytes if is_ours else 0)
         for folder in (*model.programs, *((model.source,) if is_ours else ())):
             with writing_to(folder):
                 shutil.rmtree(folder, ignore_errors=not folder.exists())
-    wanted = HubModel.parse(name)
-    if wanted is not None and any(model.hub for model in models):
-        with writing_to(repository_folder(wanted.repository)):
-            remove_cached(wanted)
-    if not freed:
+    if not freed and not of_hub:
         raise InputError(f"nothing in the cache belongs to {name}; `pteron list` prints all models")
     return freed
 
@@ -84,9 +88,11 @@ def _is_called(model: LocalModel, name: str) -> bool:
     wanted = HubModel.parse(name)
     if model.hub is None or wanted is None:
         return model.name == name
-    if wanted.tag is None:
-        return wanted.repository == model.hub.repository
-    return find_cached(wanted) == model.source
+    if wanted.repository != model.hub.repository:
+        return False
+    if wanted.tag is not None:
+        return find_cached(wanted) == model.source
+    return wanted.revision is None or snapshot_folder(wanted) == snapshot_folder(model.hub) is not None
 
 
 def _built_in() -> Iterator[LocalModel]:
@@ -94,8 +100,8 @@ def _built_in() -> Iterator[LocalModel]:
         if name in BUNDLED:
             yield LocalModel(name, "built-in", BUNDLED[name], ())
         else:
-            source = files_folder(SOURCES[name].checkpoint)
-            yield LocalModel(name, "built-in", source, (fetched_folder(name),))
+            checkpoint = checkpoint_file(SOURCES[name])
+            yield LocalModel(name, "built-in", checkpoint.parent, _built_from(checkpoint))
 
 
 def _of_hub() -> Iterator[LocalModel]:

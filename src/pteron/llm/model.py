@@ -18,6 +18,7 @@ from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, PassTimer, Replay, WordIncrements
 from pteron.host.tensors import View
 from pteron.llm.arguments import integers
+from pteron.llm.cache_options import stated_context
 from pteron.llm.cached_sequence import CachedSequence
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import SamplerSessions
@@ -51,7 +52,7 @@ class LanguageModel(CachedSequence):
                 f"{program.file.name}: {method} is not a language model with a cache: it takes "
                 f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
             )
-        super().__init__(program, found, _context(program) if context is None else context)
+        super().__init__(program, found, stated_context(program.file) if context is None else context)
         self.steps_max = inputs[0].shape_max[1]
         self.is_dynamic = inputs[0].dynamic[1]
         self.vocabulary = outputs[0].shape_max[-1]
@@ -188,15 +189,6 @@ def last_row(outputs: Outputs) -> View:
     logits = outputs[0]
     assert isinstance(logits, View)
     return logits.last_row()
-
-
-def _context(program: Program) -> int:
-    """The maximum number of tokens in a sequence; 0 if the program does not state it."""
-    declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
-    context = declared[0]
-    if context < 0:
-        raise FormatError(f"{program.file.name}: a context of {context} tokens")
-    return context
 
 
 def _constants(program: Program, name: str) -> tuple[int, ...]:

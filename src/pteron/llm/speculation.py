@@ -137,6 +137,17 @@ class Speculator:
         self._pace = model.pace
         self._draft = draft
         self._compiled: set[int] = set()  # rows whose first verification is over
+        if draft is not None:
+            self._load_draft(draft)
+
+    def _load_draft(self, draft: SequencePool) -> None:
+        """Draw tokens once. A weight is uploaded when a launch first binds it: now, on the thread that loads
+        the model, and not at the first proposal, while other requests of the engine wait."""
+        first = Draft(draft, [0], Sampling(), self._vocabulary)
+        try:
+            first.propose([], 2)
+        finally:
+            first.close()
 
     def begin(self, prompt: Sequence[int], sampling: Sampling) -> Speculation | None:
         """The speculation of a new request; None if the draft model has no sequence for it."""

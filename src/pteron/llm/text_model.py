@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, Never, Self, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Device
 from pteron.llm.arguments import path_of
-from pteron.llm.cache_options import CacheOptions, CacheType
+from pteron.llm.cache_options import CacheOptions, CacheType, longest_context
 from pteron.llm.chat import Message, render
+from pteron.llm.load_arguments import check_no_others
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
 from pteron.llm.model_names import locate_model
 from pteron.llm.output import Statistics
+from pteron.llm.program_cache import longest_contexts
 from pteron.llm.sampling import Sampling
 from pteron.llm.saved_sequence import layout_of, read_saved, write_saved
 from pteron.llm.sequence_pool import SequencePool
@@ -34,6 +36,10 @@ Overflow = Literal["error", "truncate"]
 class TextModel:
     """A language model and its tokenizer, loaded on a device."""
 
+    speculator: Speculator | None = None
+    _draft: TextModel | None = None  # a draft model that this object has loaded
+    _is_limited = False  # a context beyond the model's longest is the longest, not an error
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -48,9 +54,11 @@ class TextModel:
         cache: CacheType | None = None,
         speculate: str | os.PathLike[str] | TextModel | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        **others: Never,
     ) -> None:
-        options = CacheOptions(context, cache)
-        path = locate_model(path)
+        check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
+        options = CacheOptions(context, cache, limited=self._is_limited)
+        path = locate_model(path, context=None if options.limited else options.context)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (
@@ -60,16 +68,15 @@ class TextModel:
         self.pooling = read_pooling(folder)
         adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
         self.program = load(file, data, device, digits=digits, adapt=adapt)
-        self.model = LanguageModel(self.program, context=options.context)
+        self.model = LanguageModel(self.program, context=options.length(self.program.file))
         self.model.adapters = tuple(adapters or ())
+        self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
         options.check(self.program.device)
         self.statistics = Statistics()
         self.pool = SequencePool(self.model, sequences, cache_bytes)
-        self.speculator: Speculator | None = None
-        self._draft: TextModel | None = None  # a draft model that this object has loaded
         if speculate is not None:
             try:
-                self.speculator = self._speculate(speculate)
+                self.speculator = self._speculate(speculate, cache)
             except BaseException:
                 self.close()
                 raise
@@ -133,9 +140,11 @@ class TextModel:
         if not context or len(ids) <= context:
             return ids
         if overflow == "error":
+            longer = f"load the model with context= (--context) up to {self.longest_context}, "
             raise InputError(
-                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, or drop "
-                'the oldest with overflow="truncate" (--overflow truncate)'
+                f"the prompt has {len(ids)} tokens, the context holds {context}; shorten it, "
+                f"{longer if self.longest_context > context else ''}or drop the oldest with "
+                'overflow="truncate" (--overflow truncate)'
             )
         kept = max(1, context - max_new_tokens)
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
@@ -148,15 +157,18 @@ class TextModel:
         same.__dict__.update(self.__dict__)
         return same
 
-    def _speculate(self, with_: str | os.PathLike[str] | TextModel) -> Speculator:
+    def _speculate(self, with_: str | os.PathLike[str] | TextModel, cache: CacheType | None) -> Speculator:
         """Speculative decoding by prompt lookup ("lookup"), or with a draft model: one that is loaded, or its
-        name."""
+        name. A model by name is loaded with the same context, or its longest, and the same type of cache."""
         if with_ == LOOKUP:
             return Speculator(self.model)
         draft = with_
         if not isinstance(draft, TextModel):
-            sequences = self.pool.sequences_max
-            draft = self._draft = TextModel(draft, device=self.model.device, sequences=sequences)
+            context, sequences = self.model.context or None, self.pool.sequences_max
+            device = self.model.device
+            draft = self._draft = _DraftModel(
+                draft, device=device, sequences=sequences, context=context, cache=cache
+            )
         check_same_tokens(self.tokenizer, draft.tokenizer)
         if not draft.model.is_resident or not draft.model.can_rewind:
             raise UnsupportedError(
@@ -204,6 +216,10 @@ class TextModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _DraftModel(TextModel):
+    _is_limited = True
 
 
 def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[str]], folder: Path) -> Adapt:

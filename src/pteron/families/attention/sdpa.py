@@ -7,17 +7,16 @@ is `sdpa_with_kv_cache` with options (options.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pteron.families.attention.kernels import Attention
 from pteron.families.attention.options import Options
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
-from pteron.graph import Node, Shape, Value
-from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Target, op, require, same_shape
+from pteron.graph import Shape
+from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
 
 
 class KVCache(NamedTuple):
@@ -153,24 +152,3 @@ def sdpa(q: Operand, k: Operand, v: Operand, *arguments: Any, target: Target) ->
     _require_rank(q, k, v)
     attention = Attention(q, k, v, out, k.shape[2], attn_mask, Options(scale), heads_first=True)
     yield from attention.dispatches(target)
-
-
-# By operator: the names of its cache arguments.
-CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "update_cache.default": ("cache",),
-        "sdpa_with_kv_cache.default": ("key_cache", "value_cache"),
-        "pteron.attention.default": ("key_cache", "value_cache"),
-        "custom_sdpa.default": ("key", "value"),
-    }
-)
-
-
-def caches_of(node: Node) -> list[Value]:
-    """The caches among a node's arguments."""
-    if node.name not in CACHES:
-        return []
-    arguments = OPERATORS[node.name].signature.arguments  # outputs follow them in node.args
-    given = zip(arguments, node.args, strict=False)
-    found = [value for argument, value in given if argument.name in CACHES[node.name]]
-    return [value for value in found if value is not None]

@@ -46,7 +46,7 @@ from pteron.llm.architectures import (
 )
 from pteron.llm.architectures.family import Family
 
-__all__ = ["FAMILIES", "Family", "find_family"]
+__all__ = ["ARCHITECTURES", "FAMILIES", "Family", "find_family"]
 
 _MODULES = (
     *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan),
@@ -59,13 +59,14 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+ARCHITECTURES = {  # by the name in GGUF files
+    family.architecture or name: family for name, family in FAMILIES.items() if family.gguf is not None
+}
+
+
 def find_family(name: str, model_type: object, *, gguf: bool = False) -> Family:
     """The family of a checkpoint called `name`, or an error that lists the known ones."""
-    known = {
-        kind: family
-        for kind, family in FAMILIES.items()
-        if (family.gguf_names if gguf else family.names) is not None
-    }
+    known = ARCHITECTURES if gguf else FAMILIES
     if not isinstance(model_type, str) or model_type not in known:
         what = "architecture" if gguf else "model type"
         raise UnsupportedError(f"{name}: {what} {model_type!r}; known are {', '.join(sorted(known))}")

@@ -39,7 +39,6 @@ def _decoder(config: Config, attentions: list[Attention]) -> Decoder:
 
 
 FAMILIES = {
-    "cohere": Family(cohere, HUGGING_FACE),
-    "command-r": Family(cohere, None, GGUF),
+    "cohere": Family(cohere, HUGGING_FACE, GGUF, architecture="command-r"),
     "cohere2": Family(cohere2, HUGGING_FACE, GGUF),
 }

@@ -117,6 +117,7 @@ _FFN_NORM: Names = {
 }
 FAMILIES = {
     "bamba": Family(bamba, BAMBA_NAMES),
-    "falcon_h1": Family(falcon_h1, NAMES),
-    "falcon-h1": Family(falcon_h1, None, {**_FFN_NORM, **GGUF, **MIXER_GGUF, **_FFN_NORM}),  # in GGUF files
+    "falcon_h1": Family(
+        falcon_h1, NAMES, {**_FFN_NORM, **GGUF, **MIXER_GGUF, **_FFN_NORM}, architecture="falcon-h1"
+    ),
 }

@@ -13,14 +13,16 @@ from pteron.llm.architectures.parts import Decoder
 
 @dataclass(frozen=True)
 class Family:
-    """`decoder` takes a configuration in Hugging Face's terms; a GGUF file's metadata is translated first."""
+    """A family is called by the `model_type` of its Hugging Face checkpoints. `decoder` takes a configuration
+    in their terms; a GGUF file's metadata is translated first."""
 
     decoder: Callable[[Config], Decoder]
-    names: Names | None  # of tensors in Hugging Face checkpoints, whose `model_type` is the family's name
-    gguf_names: Names | None = None  # in GGUF files, whose `general.architecture` is the family's name
+    hugging_face: Names  # of tensors in Hugging Face checkpoints, and of modules in PEFT adapters
+    gguf: Names | None = None  # of tensors in GGUF files; None: they are not supported
     keys: Mapping[str, str] = field(default_factory=dict)  # the configuration's own names of common keys
     defaults: Config = field(default_factory=dict)  # of the text model in a multimodal configuration
     context: int = 2048  # tokens, if the configuration states no number
+    architecture: str | None = None  # the `general.architecture` of GGUF files; None: the family's name
 
     def normalized(self, config: Config) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""

@@ -91,8 +91,9 @@ NAMES_2: Names = {
     "model.layers.{}.pre_feedforward_layernorm": plus_one("layers.{}.ffn_norm"),
     "model.layers.{}.post_feedforward_layernorm": plus_one("layers.{}.ffn_result_norm"),
 }
-# Newer and older names in multimodal checkpoints.
-NAMES_MULTIMODAL: Names = {
+# Those of text models, newer and older ones of multimodal models: adapters may have any of them.
+NAMES_3: Names = {
+    **NAMES_2,
     **{name.replace("model.", "model.language_model.", 1): rule for name, rule in NAMES_2.items()},
     **{f"language_model.{name}": rule for name, rule in NAMES_2.items()},
     "*vision_tower.*": None,
@@ -118,6 +119,6 @@ _DEFAULTS: Config = {
 FAMILIES = {
     "gemma": Family(gemma, NAMES, GGUF),
     "gemma2": Family(gemma2, NAMES_2, GGUF_2),
-    "gemma3_text": Family(gemma3, NAMES_2),
-    "gemma3": Family(gemma3_local, NAMES_MULTIMODAL, GGUF_2, defaults=_DEFAULTS),
+    "gemma3_text": Family(gemma3, NAMES_3),
+    "gemma3": Family(gemma3_local, NAMES_3, GGUF_2, defaults=_DEFAULTS),
 }

@@ -34,7 +34,6 @@ GGUF_NAMES: Names = {
     "blk.{}.post_ffw_norm": "layers.{}.ffn_result_norm",
 }
 FAMILIES = {
-    "glm": Family(glm, NAMES),
-    "chatglm": Family(glm, None, GGUF_NAMES),
+    "glm": Family(glm, NAMES, GGUF_NAMES, architecture="chatglm"),
     "glm4": Family(glm4, NAMES, GGUF_NAMES),
 }

@@ -65,7 +65,6 @@ GGUF_NAMES: Names = {
 # Older files of GPT-NeoX.
 _KEYS = {"partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"}
 FAMILIES = {
-    "gpt_neox": Family(gpt_neox, GPT_NEOX, None, _KEYS),
-    "gptneox": Family(gpt_neox, None, GGUF_NAMES),
+    "gpt_neox": Family(gpt_neox, GPT_NEOX, GGUF_NAMES, _KEYS, architecture="gptneox"),
     "gptj": Family(gptj, GPTJ, None, KEYS),
 }

@@ -69,7 +69,4 @@ GGUF_NAMES: Names = {
     "blk.{}.attn_sinks": "layers.{}.attention.sinks",
     "blk.{}.post_attention_norm": "layers.{}.ffn_norm",
 }
-FAMILIES = {
-    "gpt_oss": Family(decoder, NAMES),
-    "gpt-oss": Family(decoder, NAMES, GGUF_NAMES),  # the name in GGUF files
-}
+FAMILIES = {"gpt_oss": Family(decoder, NAMES, GGUF_NAMES, architecture="gpt-oss")}

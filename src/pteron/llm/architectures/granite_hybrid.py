@@ -61,7 +61,7 @@ NAMES: Names = {
     **mixer_names("model.layers.{}.mamba"),
 }
 FAMILIES = {
-    "granitemoehybrid": Family(decoder, NAMES),
-    # The name in GGUF files.
-    "granitehybrid": Family(decoder, None, {**GGUF_INTERLEAVED, **GGUF_EXPERTS, **MIXER_GGUF}),
+    "granitemoehybrid": Family(
+        decoder, NAMES, {**GGUF_INTERLEAVED, **GGUF_EXPERTS, **MIXER_GGUF}, architecture="granitehybrid"
+    ),
 }

@@ -21,7 +21,4 @@ NAMES = {
     "model.layers.{}.self_attn.query_layernorm": "layers.{}.attention.q_norm_fn",
     "model.layers.{}.self_attn.key_layernorm": "layers.{}.attention.k_norm_fn",
 }
-FAMILIES = {
-    "hunyuan_v1_dense": Family(decoder, NAMES),
-    "hunyuan-dense": Family(decoder, None, GGUF),
-}
+FAMILIES = {"hunyuan_v1_dense": Family(decoder, NAMES, GGUF, architecture="hunyuan-dense")}

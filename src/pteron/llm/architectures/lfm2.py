@@ -72,6 +72,5 @@ GGUF_NAMES: Names = {
 _KEYS = {"rms_norm_eps": "norm_eps", "first_k_dense_replace": "num_dense_layers"}
 FAMILIES = {
     "lfm2": Family(decoder, NAMES, GGUF_NAMES, _KEYS),
-    "lfm2_moe": Family(decoder, NAMES, None, _KEYS),
-    "lfm2moe": Family(decoder, NAMES, GGUF_NAMES),  # the name in GGUF files
+    "lfm2_moe": Family(decoder, NAMES, GGUF_NAMES, _KEYS, architecture="lfm2moe"),
 }

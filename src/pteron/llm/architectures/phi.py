@@ -28,4 +28,4 @@ NAMES = {
     "model.layers.{}.mlp.fc2": "layers.{}.feed_forward.w2",
 }
 GGUF_NAMES = {**GGUF, "blk.{}.attn_qkv": split_qkv, "blk.{}.ffn_up": "layers.{}.feed_forward.w1"}
-FAMILIES = {"phi": Family(decoder, NAMES), "phi2": Family(decoder, None, GGUF_NAMES)}
+FAMILIES = {"phi": Family(decoder, NAMES, GGUF_NAMES, architecture="phi2")}

@@ -54,10 +54,7 @@ def with_experts(decoder: Decoder, config: Config, *, has_shared: bool = False) 
 
 NAMES, GGUF_NAMES = {**HUGGING_FACE, **EXPERTS}, {**GGUF, **GGUF_EXPERTS}
 FAMILIES = {
-    "qwen2_moe": Family(qwen2_moe, NAMES),
-    "qwen3_moe": Family(qwen3_moe, NAMES),
+    "qwen2_moe": Family(qwen2_moe, NAMES, GGUF_NAMES, architecture="qwen2moe"),
+    "qwen3_moe": Family(qwen3_moe, NAMES, GGUF_NAMES, architecture="qwen3moe"),
     "olmoe": Family(olmoe, NAMES, GGUF_NAMES),
-    # The names in GGUF files.
-    "qwen2moe": Family(qwen2_moe, NAMES, GGUF_NAMES),
-    "qwen3moe": Family(qwen3_moe, NAMES, GGUF_NAMES),
 }

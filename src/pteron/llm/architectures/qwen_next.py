@@ -186,13 +186,9 @@ _KEYS = {
     "linear_num_value_heads": "ssm.time_step_rank",
 }
 FAMILIES = {
-    "qwen3_next": Family(decoder, NAMES),
-    "qwen3_5_text": Family(decoder, NAMES_MULTIMODAL),
-    "qwen3_5_moe_text": Family(decoder, NAMES_MULTIMODAL),
+    "qwen3_next": Family(decoder, NAMES, GGUF_NAMES, _KEYS, architecture="qwen3next"),
+    "qwen3_5_text": Family(decoder, NAMES_MULTIMODAL, GGUF_NAMES_3_5, _KEYS, architecture="qwen35"),
+    "qwen3_5_moe_text": Family(decoder, NAMES_MULTIMODAL, GGUF_NAMES_3_5, _KEYS, architecture="qwen35moe"),
     "qwen3_5": Family(decoder, NAMES_MULTIMODAL),
     "qwen3_5_moe": Family(decoder, NAMES_MULTIMODAL),
-    # The names in GGUF files.
-    "qwen3next": Family(decoder, None, GGUF_NAMES, _KEYS),
-    "qwen35": Family(decoder, None, GGUF_NAMES_3_5, _KEYS),
-    "qwen35moe": Family(decoder, None, GGUF_NAMES_3_5, _KEYS),
 }

@@ -46,7 +46,7 @@ class Rotary:
                 )
             return self.beyond(net, queries, keys)
         if self.length is not None:
-            net.limit_context(self.length)
+            net.limit_context(self.length, is_of_program=self.beyond is not None)
         out = [(net.dtype, queries.sizes), (net.dtype, keys.sizes)]
         tables = net.once((self, queries.shape[-1]), lambda: self._tables(net, queries.shape[-1]))
         if self.interleaved:

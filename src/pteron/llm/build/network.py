@@ -56,6 +56,7 @@ class Network:
             self._names.setdefault(id(tensor), name)
         self._shared: dict[Hashable, object] = {}
         self.longest = options.longest_context or options.max_context_len  # that may be chosen at load
+        self.longest_rebuilt = self.longest  # of another program, built for a longer context
         self.token_ids = self.graph.input(DType.I32, (1, options.max_seq_len))
         self.positions = self.graph.input(DType.I32, (1,))
         self.tokens: LiveInt = self.graph.live("sym_size.int", self.token_ids, 1, max=options.max_seq_len)
@@ -65,9 +66,12 @@ class Network:
         """The tokens that a KV cache holds, if no other number is chosen at load."""
         return self.options.max_context_len
 
-    def limit_context(self, tokens: int) -> None:
-        """Let no longer context than this be chosen at load."""
+    def limit_context(self, tokens: int, *, is_of_program: bool = False) -> None:
+        """Let no longer context than this be chosen at load. If the limit is that of the program, another
+        one may be built for longer contexts."""
         self.longest = min(self.longest, tokens)
+        if not is_of_program:
+            self.longest_rebuilt = min(self.longest_rebuilt, tokens)
 
     @cached_property
     def start(self) -> LiveInt:

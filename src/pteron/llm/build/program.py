@@ -41,6 +41,8 @@ class BuiltProgram:
     graph: DelegateGraph
     methods: tuple[MethodRecord, ...]
     named_data: Mapping[str, StreamedData]
+    longest_context: int  # that may be chosen at load
+    longest_rebuilt: int  # of another program, built for a longer context (LongRoPE)
 
     def records(self, name: str) -> ProgramFile:
         """The program in memory, weights included, as if it had been read from a file: for `Program`."""
@@ -84,7 +86,7 @@ def build_program(
         MethodRecord(name, values, (), tuple(range(len(values))), (), (), ())
         for name, values in constants.items()
     ]
-    return BuiltProgram(graph, tuple(methods), net.graph.named_data)
+    return BuiltProgram(graph, tuple(methods), net.graph.named_data, net.longest, net.longest_rebuilt)
 
 
 def _forward(graph: DelegateGraph, logits: Tensor, options: Options) -> MethodRecord:

@@ -22,6 +22,7 @@ from pteron.folders import writing_to
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
 from pteron.llm.build.options import FOUR_BITS, Options
+from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.cost import BUILDING, LOADING, READING, check_memory, report_stages
 from pteron.llm.export.gguf_file import read_gguf
@@ -156,7 +157,7 @@ def export_checkpoint(
                 progress(BUILDING)
                 with as_format_error(f"the weights of {checkpoint.name} cannot be read"):
                     program.write(made / PROGRAM)
-            _write_companions(checkpoint, options, made, exporter)
+            _write_companions(checkpoint, options, made, exporter, program)
             _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
     progress(f"{PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
@@ -184,7 +185,9 @@ def _move_into(made: Path, folder: Path) -> None:
         file.replace(folder / file.name)
 
 
-def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path, exporter: str) -> None:
+def _write_companions(
+    checkpoint: Checkpoint, options: Options, folder: Path, exporter: str, program: BuiltProgram
+) -> None:
     vocabulary = checkpoint.vocabulary
     for name, content in {**vocabulary.files, **checkpoint.notices}.items():
         (folder / name).write_bytes(content)
@@ -199,6 +202,8 @@ def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path, ex
         "add_bos_token": vocabulary.adds_bos,
         "max_seq_len": options.max_seq_len,
         "max_context_len": options.max_context_len,
+        "longest_context_len": program.longest_context,
+        "longest_rebuilt_context_len": program.longest_rebuilt,
         "vocab_size": checkpoint.vocabulary_size,
         "quantize": options.quantize,
         "group_size": options.group_size if options.has_groups else None,

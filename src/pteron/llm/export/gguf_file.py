@@ -61,7 +61,7 @@ def read_gguf(path: Path) -> Checkpoint:
     with as_config_error(path.name):
         config = read_config(fields, str(architecture), tensors)
         vocabulary = read_vocabulary(fields, path.name)
-    checkpoint = assemble(path.stem, config, family, tensors, family.gguf_names, vocabulary)
+    checkpoint = assemble(path.stem, config, family, tensors, family.gguf, vocabulary)
     checkpoint.licence = fields.get("general.license")
     return checkpoint
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pteron.errors import FormatError
+from pteron.errors import FormatError, UnsupportedError
 from pteron.format.source import read_file
 from pteron.llm.architectures import find_family
+from pteron.llm.architectures.names import Config
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
 from pteron.llm.export.safetensors_file import read_safetensors
@@ -17,18 +18,21 @@ from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
 INDEX = "model.safetensors.index.json"
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 NOTICES = re.compile(r"(LICEN[CS]E|NOTICE)[^/]*", re.IGNORECASE)
+# Methods of quantisation as config.json has them -> their usual names.
+_METHODS = {"awq": "AWQ", "fp8": "FP8", "fbgemm_fp8": "FP8", "gptq": "GPTQ", "hqq": "HQQ", "mlx": "MLX"}
 
 
 def read_huggingface(folder: Path) -> Checkpoint:
     config = read_json(folder / "config.json")
     if not config:
         raise FormatError(f"{folder} has no config.json: not a Hugging Face checkpoint")
+    _check_unquantized(folder.name, config)
     family = find_family(folder.name, config.get("model_type"))
     files = weight_files(folder)
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
     with as_named_error(folder.name):
         tensors = with_mxfp4(tensors)
-    checkpoint = assemble(folder.name, config, family, tensors, family.names, read_vocabulary(folder))
+    checkpoint = assemble(folder.name, config, family, tensors, family.hugging_face, read_vocabulary(folder))
     checkpoint.licence = read_licence(folder)
     checkpoint.notices = {
         file.name: read_file(file, COMPANION_BYTES_MAX)
@@ -36,6 +40,25 @@ def read_huggingface(folder: Path) -> Checkpoint:
         if NOTICES.fullmatch(file.name)
     }
     return checkpoint
+
+
+def _check_unquantized(name: str, config: Config) -> None:
+    """Raise for weights that another tool has quantised; MXFP4 of gpt-oss is read."""
+    for part in (config, config.get("text_config")):
+        if not isinstance(part, dict):
+            continue
+        settings = (
+            part.get("quantization_config") or part.get("compression_config") or part.get("quantization")
+        )
+        if not isinstance(settings, dict):
+            continue
+        # MLX writes `quantization`, and `quantization_config` with the same content.
+        method = str(settings.get("quant_method") or ("mlx" if "bits" in settings else "an unknown method"))
+        if method != "mxfp4":
+            raise UnsupportedError(
+                f"{name}: its weights are quantised by {_METHODS.get(method, method)}, which is not "
+                "supported; use the unquantised checkpoint that they were made from, or a GGUF file"
+            )
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -1,21 +1,26 @@
 """A name of a hub's model -> its files in the cache of `huggingface_hub`, which other tools share.
 
 The layout is the library's: models--OWNER--NAME has `refs` (revision -> commit), `snapshots` (a folder of
-links for each commit) and `blobs` (the contents). HF_HOME and HF_HUB_CACHE move it.
+links for each commit) and `blobs` (the contents). HF_HOME and HF_HUB_CACHE move it. Pteron adds `pteron`: the
+names of all files that a commit has at the hub. A name means the same model whichever of them are cached.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import PteronError
 from pteron.extras import need
+from pteron.folders import replace_file
 from pteron.llm.hub.files import select_files
+from pteron.llm.model_files import read_tokenizer_config
 from pteron.llm.model_kinds import recognise
+from pteron.llm.tokenizers.load import find_tokenizer
 
 _NAME = re.compile(
     r"(?!.*\.\.)(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?"
@@ -33,7 +38,7 @@ PARTIAL = ".pteron-partial"  # suffix of a blob that is not complete
 @dataclass(frozen=True, slots=True)
 class HubModel:
     repository: str  # owner/name
-    revision: str = _MAIN
+    revision: str | None = None  # a branch, a tag or a commit; None: not named, so the default branch
     tag: str | None = None  # of one file
 
     @classmethod
@@ -42,31 +47,57 @@ class HubModel:
         found = _NAME.fullmatch(name)
         if found is None or _FILE.search(found["repository"]):
             return None
-        return cls(found["repository"], found["revision"] or _MAIN, found["tag"])
+        return cls(found["repository"], found["revision"], found["tag"])
 
     def __str__(self) -> str:
-        revision = "" if self.revision == _MAIN else f"@{self.revision}"
+        revision = f"@{self.revision}" if self.revision else ""
         return f"{self.repository}{revision}{f':{self.tag}' if self.tag else ''}"
 
 
 def find_cached(model: HubModel) -> Path | None:
-    """A model's folder or GGUF file, if the cache has all of it."""
+    """A model's folder or file, if the cache has all of it."""
     folder = snapshot_folder(model)
     if folder is None:
         return None
-    files = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+    listing = _listing_file(folder)
     try:
-        selection = select_files(files, model.tag, str(model))
+        if not listing.is_file():
+            return _find_unlisted(folder, model.tag)
+        selection = select_files(json.loads(listing.read_text("utf-8")), model.tag, str(model))
+        if not all((folder / file).is_file() for file in selection.files):
+            return None
         return folder / selection.main if selection.main else recognise(folder).path
-    except (InputError, UnsupportedError):
+    except (PteronError, ValueError):  # ValueError: a damaged list
         return None
+
+
+def _find_unlisted(folder: Path, tag: str | None) -> Path | None:
+    """A model that another tool has downloaded. Only a file's full name and a complete folder are certain to
+    mean the same as at the hub."""
+    if tag is not None and tag.lower().endswith(".gguf"):
+        return folder / tag if (folder / tag).is_file() else None
+    find_tokenizer(folder, read_tokenizer_config(folder).tokenizer)
+    if tag is not None:
+        return folder / tag if (folder / tag).is_file() else None
+    return folder if recognise(folder).path == folder else None
+
+
+def write_listing(model: HubModel, commit: str, files: Sequence[str]) -> None:
+    """Keep the names of all files of a commit at the hub."""
+    replace_file(
+        _listing_file(repository_folder(model.repository) / "snapshots" / commit), json.dumps(files).encode()
+    )
+
+
+def _listing_file(snapshot: Path) -> Path:
+    return snapshot.parents[1] / "pteron" / f"{snapshot.name}.json"
 
 
 def snapshot_folder(model: HubModel) -> Path | None:
     """The folder of a model's revision in the cache."""
-    repository = repository_folder(model.repository)
-    reference = repository / "refs" / model.revision
-    commit = reference.read_text("utf-8").strip() if reference.is_file() else model.revision
+    repository, revision = repository_folder(model.repository), model.revision or _MAIN
+    reference = repository / "refs" / revision
+    commit = reference.read_text("utf-8").strip() if reference.is_file() else revision
     folder = repository / "snapshots" / commit
     return folder if folder.is_dir() else None
 
@@ -83,10 +114,17 @@ def cache_of_hub() -> Path:
 def cached_models() -> Iterator[HubModel]:
     """The models in the cache that can be used here; each GGUF file is a model."""
     for repository in sorted(cache_of_hub().glob("models--*--*")):
-        name, references = _repository_of(repository), repository / "refs"
-        for revision in sorted(references.rglob("*")):
-            if revision.is_file():
-                yield from _models_of(HubModel(name, revision.relative_to(references).as_posix()))
+        name, references = _repository_of(repository), _references(repository)
+        unnamed = {folder.name for folder in (repository / "snapshots").glob("*")} - set(references.values())
+        for revision in (*references, *sorted(unnamed)):
+            yield from _models_of(HubModel(name, None if revision == _MAIN else revision))
+
+
+def _references(repository: Path) -> dict[str, str]:
+    """The commit of each branch and tag."""
+    folder = repository / "refs"
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_text("utf-8").strip() for file in files}
 
 
 def _repository_of(folder: Path) -> str:
@@ -110,16 +148,58 @@ def partial_downloads() -> Iterator[tuple[HubModel, Path]]:
         yield HubModel(_repository_of(file.parents[1])), file
 
 
-def remove_cached(model: HubModel) -> None:
-    """Delete a model: one GGUF file, or without a tag all revisions of the repository."""
+def remove_cached(model: HubModel) -> int:
+    """Delete one file of a model, one revision of it, or all of them if neither is named. Files that another
+    revision has too stay in the cache. Returns the bytes freed."""
     repository = repository_folder(model.repository)
+    before = _stored_bytes(repository)
+    if model.tag is not None:
+        _remove_file(repository, model)
+    elif model.revision is not None:
+        _remove_revision(repository, model)
+    if (model.tag is None and model.revision is None) or not _links(repository / "snapshots"):
+        shutil.rmtree(repository, ignore_errors=not repository.exists())
+    return before - _stored_bytes(repository)
+
+
+def _remove_file(repository: Path, model: HubModel) -> None:
     path = find_cached(model)
-    if model.tag is not None and path is not None:
-        content = path.resolve()
-        links = [link for link in (repository / "snapshots").rglob("*") if not link.is_dir()]
-        removed = [link for link in links if link.resolve() == content]
-        for file in (*removed, content):
-            file.unlink(missing_ok=True)
-        if len(removed) < len(links):
-            return
-    shutil.rmtree(repository, ignore_errors=not repository.exists())
+    if path is None:
+        return
+    content = path.resolve()
+    everywhere = [link for link in _links(repository / "snapshots") if link.resolve() == content]
+    _remove_links(repository, everywhere if model.revision is None else [path])
+
+
+def _remove_revision(repository: Path, model: HubModel) -> None:
+    """A commit stays while another branch or tag has it."""
+    snapshot, references = snapshot_folder(model), _references(repository)
+    if snapshot is None:
+        return
+    named = [name for name, commit in references.items() if commit == snapshot.name]
+    removed = [model.revision] if model.revision in references else named
+    for name in removed:
+        (repository / "refs" / str(name)).unlink()
+    if set(named) <= set(removed):
+        _remove_links(repository, _links(snapshot))
+        shutil.rmtree(snapshot)
+        _listing_file(snapshot).unlink(missing_ok=True)
+
+
+def _remove_links(repository: Path, links: Sequence[Path]) -> None:
+    """Delete files of snapshots, and their contents unless other files have the same."""
+    contents = {link.resolve() for link in links}
+    for link in links:
+        link.unlink()
+    for content in contents - {link.resolve() for link in _links(repository / "snapshots")}:
+        content.unlink(missing_ok=True)
+
+
+def _links(folder: Path) -> list[Path]:
+    return [link for link in folder.rglob("*") if not link.is_dir()]
+
+
+def _stored_bytes(repository: Path) -> int:
+    """The bytes of all contents. Where links are not possible, they are in the snapshots."""
+    files = (file for part in ("blobs", "snapshots") for file in _links(repository / part))
+    return sum(file.stat().st_size for file in files if not file.is_symlink())

@@ -19,9 +19,17 @@ from urllib.parse import urlsplit
 
 from pteron.errors import InputError, PteronError
 from pteron.extras import need
-from pteron.llm.hub.cache import PARTIAL, HubModel, cache_of_hub, find_cached, repository_folder
+from pteron.llm.hub.cache import (
+    PARTIAL,
+    HubModel,
+    cache_of_hub,
+    find_cached,
+    repository_folder,
+    snapshot_folder,
+    write_listing,
+)
 from pteron.llm.hub.files import Selection, select_files
-from pteron.llm.model_kinds import recognise
+from pteron.llm.model_kinds import recognise, shorten
 
 Report = Callable[[str], None]
 
@@ -59,6 +67,8 @@ def download(model: HubModel, progress: Report = lambda line: None, *, update: b
     sizes = {each.rfilename: each.size or 0 for each in info.siblings or ()}
     selection = select_files(list(sizes), model.tag, str(model))
     with _hub_errors(model):
+        if info.sha:
+            write_listing(model, info.sha, list(sizes))
         folder = _download_files(model, selection, sizes, progress)
     return folder / selection.main if selection.main else recognise(folder).path
 
@@ -198,9 +208,14 @@ def _hub_errors(model: HubModel) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise InputError(f"{model.repository} has no revision {model.revision!r}") from error
     except errors.OfflineModeIsEnabled as error:
+        folder = snapshot_folder(model)
+        files = (
+            sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.gguf")) if folder else ()
+        )
+        hint = f"; the cache has {shorten(files)}, which needs its full name after a colon" if files else ""
         raise PteronError(
             f"{model} is neither a path nor in the cache {cache_of_hub()}, and HF_HUB_OFFLINE forbids "
-            "downloads"
+            f"downloads{hint}"
         ) from error
     except Exception as error:  # of the network, of the hub, of the disk
         reason = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -40,14 +40,15 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         return load_gguf_tokenizer(path)
     folder = path if path.is_dir() else path.parent
     config = read_tokenizer_config(folder)
-    file = _find(folder, config.tokenizer) if path.is_dir() else path
+    file = find_tokenizer(folder, config.tokenizer) if path.is_dir() else path
     tokenizer = _open(file)
     tokenizer.name = file.name
     tokenizer.apply(config)
     return tokenizer
 
 
-def _find(folder: Path, named: str | None) -> Path:
+def find_tokenizer(folder: Path, named: str | None = None) -> Path:
+    """The tokenizer's file: the one that the manifest names, or the first with a usual name."""
     if named is not None and (folder / named).exists():
         return folder / named
     for pattern in () if named else FILE_NAMES:

@@ -17,15 +17,14 @@ import pteron.passes.batched.positions
 import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.families.attention.sdpa import caches_of
+from pteron.families.attention.caches import PREPACK, caches_of, prepacked
 from pteron.families.linear.lora import ROWS
 from pteron.families.recurrent.recurrence import RECURRENT, state_of
-from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
+from pteron.graph import Graph, Node, SymInt, Tensor, ValueList
 from pteron.graph.values import numel, tensors
 from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError
 
 _ATTENTION = ("sdpa_with_kv_cache.default", "pteron.attention.default")
-_PREPACK = "et_vk.prepack.default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +102,7 @@ def _finish(builder: BatchedGraphBuilder, suffix: str, inputs: tuple[Tensor | Sy
 def _take(builder: BatchedGraphBuilder, node: Node) -> None:
     """Add the nodes that replace one node."""
     output = node.args[-1]
-    if node.name == _PREPACK and isinstance(output, Tensor) and output.id in builder.caches:
+    if node.name == PREPACK and isinstance(output, Tensor) and output.id in builder.caches:
         return  # it initialises a cache with zeros
     rule = RULES.get(node.name)
     if (
@@ -140,19 +139,14 @@ def _tokens(graph: Graph) -> Tensor:
 
 def _caches(graph: Graph) -> dict[int, Tensor]:
     """The caches and recurrent states by id: all start as zeros and hold one sequence."""
-    packed: dict[int, Value] = {
-        node.args[-1].id: node.args[0]
-        for node in graph.nodes
-        if node.name == _PREPACK and isinstance(node.args[-1], Tensor)
-    }
+    packed = {result.id: source.constant for source, result in prepacked(graph)}
     found: dict[int, Tensor] = {}
     for node in graph.nodes:
         states = [state_of(node)] if node.name in RECURRENT else []
         for cache in (*_of_attention(node), *states):
             if cache.id in found:
                 raise NotBatchableError(f"{cache} is the cache of several attentions")
-            source = packed.get(cache.id, cache)
-            constant = source.constant if isinstance(source, Tensor) else None
+            constant = packed.get(cache.id, cache.constant)
             is_keyed = cache in states or len(cache.shape_max) == 4
             if constant is None or not is_keyed or cache.shape_max[0] != 1:
                 raise NotBatchableError(f"{cache} is not a cache of one sequence that the graph keeps")
@@ -165,5 +159,4 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
 
 
 def _of_attention(node: Node) -> list[Tensor]:
-    found = caches_of(node) if node.name in _ATTENTION else []
-    return [cache for cache in found if isinstance(cache, Tensor)]
+    return caches_of(node) if node.name in _ATTENTION else []

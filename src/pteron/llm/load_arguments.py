@@ -1,0 +1,47 @@
+"""Names of arguments that other libraries have for loading a model -> what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from pteron.errors import InputError
+
+_CONTEXT = "context= is the number of tokens of a KV cache"
+_CACHE = 'cache="f16" halves the KV cache'
+_DEVICE = "device= chooses the GPU"
+_ALL_ON_GPU = f"all layers run on the GPU, and {_DEVICE}"
+_WEIGHTS = "`pteron export llm --quantize` chooses the type of weights, cache= that of the KV cache"
+_SEQUENCES = "sequences= limits how many run at once"
+_MEMORY = "cache_bytes= limits the memory of KV caches"
+_ONE_GPU = "a model runs on one GPU; `pteron serve --ray --replicas` uses several"
+_ADAPTERS = "adapters= are LoRA adapters by name"
+_SPECULATE = 'speculate= is "lookup" or a smaller model'
+_REQUEST = "it is an option of each request, as in llm.generate(prompt, temperature=0.7)"
+_CHUNK = "`pteron export llm --max-seq-len` chooses the tokens of one call"
+
+# Of llama.cpp (llama-cpp-python), vLLM and transformers.
+OTHER_NAMES = {
+    **dict.fromkeys(("n_ctx", "num_ctx", "max_model_len", "max_seq_len", "max_context_len"), _CONTEXT),
+    **dict.fromkeys(("kv_cache_dtype", "type_k", "type_v"), _CACHE),
+    **dict.fromkeys(("device_map", "main_gpu"), _DEVICE),
+    **dict.fromkeys(("n_gpu_layers", "gpu_layers", "cpu_offload_gb", "n_threads"), _ALL_ON_GPU),
+    **dict.fromkeys(("dtype", "torch_dtype", "quantization", "load_in_4bit", "load_in_8bit"), _WEIGHTS),
+    **dict.fromkeys(("max_num_seqs", "n_seq_max", "n_parallel"), _SEQUENCES),
+    **dict.fromkeys(("gpu_memory_utilization", "swap_space"), _MEMORY),
+    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "tensor_split"), _ONE_GPU),
+    **dict.fromkeys(("enable_lora", "lora_path", "lora_modules", "loras"), _ADAPTERS),
+    **dict.fromkeys(("draft_model", "speculative_config", "speculative_model"), _SPECULATE),
+    **dict.fromkeys(("temperature", "top_p", "top_k", "seed", "max_tokens", "max_new_tokens"), _REQUEST),
+    **dict.fromkeys(("n_batch", "max_num_batched_tokens"), _CHUNK),
+    **dict.fromkeys(("model", "model_path"), "the model is the first argument"),
+}
+
+
+def check_no_others(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for arguments that a model does not have."""
+    for name in given:
+        names = sorted(known)
+        near = get_close_matches(name, names, 1)
+        hint = f"did you mean {near[0]}=?" if near else f"known are {', '.join(names)}"
+        raise InputError(f"unknown argument {name!r}: {OTHER_NAMES.get(name, hint)}")

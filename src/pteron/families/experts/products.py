@@ -3,8 +3,8 @@
     out[token, j] = x[token] or x[token, j], times the matrix experts[token, j], or j without experts
 
 All matrices are one weight, one after the other: [count · rows, columns], in floats, in 8 bits with a scale
-per row, or in 4 or 8 bits with scales of groups, in the layouts of a linear layer with as many rows. The number of
-an expert beyond the last counts as the last.
+per row, or in 4 or 8 bits with scales of groups, in the layouts of a linear layer with as many rows. The
+number of an expert beyond the last counts as the last.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def pick_rows(
     tables: Mapping[str, Any],
     out: Operand,
 ) -> Iterator[Dispatch | Indices]:
-    """The launch for a table of `size` rows of `words` words, which are `tables` of lib/embedding_row.wgsl."""
+    """The launch for `size` rows of `words` words; `tables` are operands of lib/embedding_row.wgsl."""
     yield Indices(indices, 0, size - 1)
     yield Dispatch(
         kernel("embedding_q4", TABLE_SIZE=size, TABLE_WORDS=words, **declarations),

@@ -11,7 +11,6 @@ from pteron.dtypes import Storage
 from pteron.ops import AnyInt, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 
-
 # Declarations of lib/q4.wgsl for groups with minima.
 MINIMA = {"HAS_MINIMA": True, "minimum": "minima[n * GROUPS + word / GROUP]"}
 

@@ -66,7 +66,7 @@ def test_rows_of_a_gguf_tensor(kind: str, tmp_path: Path) -> None:
 
 def weights_of(groups: Groups, size: int) -> npt.NDArray[np.float32]:
     """Weights in float32, as kernels compute them."""
-    weights = groups.integers * np.repeat(groups.scales, size, -1)
+    weights = groups.integers.astype(np.float32) * np.repeat(groups.scales, size, -1)
     return weights if groups.minima is None else weights + np.repeat(groups.minima, size, -1)
 
 

@@ -47,11 +47,13 @@ def matrices(built: BuiltProgram) -> dict[str, npt.NDArray[np.float32]]:
     for node in graph.nodes:
         kind = node.name.split(".")[1]
         if kind in FACTORS:
-            weights, scales, minima, size = node.args[FACTORS[kind] : FACTORS[kind] + 4]
+            weights, scales, minima, group = node.args[FACTORS[kind] : FACTORS[kind] + 4]
+            size = graph.values[group]
+            assert isinstance(size, int)
             key, integers = constant(built, graph, weights)
-            matrix = integers * np.repeat(constant(built, graph, scales)[1].T, graph.values[size], 1)
+            matrix = integers * np.repeat(constant(built, graph, scales)[1].T, size, 1)
             if graph.values[minima] is not None:
-                matrix = matrix + np.repeat(constant(built, graph, minima)[1].T, graph.values[size], 1)
+                matrix = matrix + np.repeat(constant(built, graph, minima)[1].T, size, 1)
             found[key] = matrix
     return found
 
@@ -61,6 +63,7 @@ def constant(built: BuiltProgram, graph: DelegateGraph, id: int) -> tuple[str, n
     assert isinstance(value, VkTensor)
     assert value.constant_id is not None
     key = graph.constants[value.constant_id].key
+    assert key is not None
     data = built.named_data[key].read()
     return key, np.frombuffer(data, value.dtype.numpy).reshape(value.dims)
 

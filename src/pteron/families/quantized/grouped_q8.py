@@ -42,7 +42,8 @@ def _by_row(
     for each in (scales, minima):
         fits = each is None or (each.rank == 2 and each.shape[0] >= groups and each.shape[1] >= rows)
         require(fits, f"scales and minima must be [{groups}, {rows}], groups of {size}", each, weights)
-    return scales_by_row(scales, rows, groups), minima and scales_by_row(minima, rows, groups)
+    least = None if minima is None else scales_by_row(minima, rows, groups)
+    return scales_by_row(scales, rows, groups), least
 
 
 def _linear_shape(x: Operand, weights: Operand, *_: object) -> Shape:

@@ -100,7 +100,8 @@ def export_llm(
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
     if quantize == AUTO:
-        quantize = IN_GROUPS if checkpoint.has_groups and exporter == "pteron" else quantize_floats
+        is_exact = checkpoint.has_groups and exporter == "pteron" and rounding == "nearest"
+        quantize = IN_GROUPS if is_exact else quantize_floats
     if embedding_bits == AUTO:
         embedding_bits = 8 if quantize == IN_GROUPS else 4
     context = max_context_len or min(checkpoint.context_length, CONTEXT)

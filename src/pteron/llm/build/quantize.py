@@ -38,7 +38,7 @@ def quantize_8_bits(rows: Array) -> tuple[Integers, Array]:
 def quantize_groups(rows: Array, group: int) -> Groups:
     """8-bit integers in groups of columns."""
     integers, scales = quantize_8_bits(rows.reshape(-1, group))
-    return Groups(integers.reshape(rows.shape), scales.reshape(*rows.shape[:-1], -1))
+    return Groups(integers.reshape(rows.shape), scales.reshape(*rows.shape[:-1], rows.shape[-1] // group))
 
 
 def quantize_4_bits(rows: Array, group: int, rounding: Rounding) -> tuple[Integers, Array]:

@@ -173,7 +173,8 @@ def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor
         blocks = np.frombuffer(part, np.uint8).reshape(-1, block_bytes)
         integers, scales, minima = BLOCKS[kind.name].unpack(blocks)
         found = Groups(integers.astype(np.int8, copy=False), scales, minima)
-        return found.each(lambda array: array.reshape(stop - start, *shape[1:-1], -1))
+        leading = (stop - start, *shape[1:-1])
+        return found.each(lambda array: array.reshape(*leading, array.shape[1] * columns // block))
 
     is_quantized = block > 1 and len(shape) > 1
     return StoredTensor(shape, read_rows, _groups_of(kind.name, read_groups) if is_quantized else None)

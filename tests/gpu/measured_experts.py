@@ -7,7 +7,7 @@ from typing import Any
 from arguments import tensor, weight
 from expert_cases import mlp, mlp_arguments
 from measured_case import Case, case
-from quantized_cases import bytes_of, packed, scales, scales_of
+from quantized_cases import EXPERTS_Q8, bytes_of, groups_of, packed, scales, scales_of
 
 LIVE = {"M": (7, 1, 5)}
 CHOSEN = tensor("M", 3, dtype="i32", low=0, high=4)
@@ -38,6 +38,15 @@ EXPERT_CASES: list[Case] = [
             "pteron.experts_int8.default",
             *(tensor("M", 101), CHOSEN, bytes_of(5 * 67, 101), scales_of(5 * 67), 5),
             kernels=f"q4_pad {kernel}",
+            on=(kind,),
+            live=LIVE,
+        )
+        for kernel, kind in (("q4_thread", "software"), ("q4_matvec", "hardware"))
+    ],
+    *[
+        case(
+            *(EXPERTS_Q8, tensor("M", 3, 72), CHOSEN, *groups_of(5 * 67, 72, 16, minima=True), 5),
+            kernels=kernel,
             on=(kind,),
             live=LIVE,
         )

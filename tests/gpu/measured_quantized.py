@@ -12,7 +12,19 @@ from fused_cases import product as peaks_product
 from int8 import ADD, FULL, LINEAR, bias_of, factors
 from int8_planes import CONV, DEPTHWISE, depthwise, regular
 from measured_case import Case, case
-from quantized_cases import DYNAMIC, EMBEDDING_4BIT, INT8, bytes_of, packed, scales, scales_of, sums
+from quantized_cases import (
+    DYNAMIC,
+    EMBEDDING_4BIT,
+    EMBEDDING_Q8,
+    INT8,
+    LINEAR_Q8,
+    bytes_of,
+    groups_of,
+    packed,
+    scales,
+    scales_of,
+    sums,
+)
 from quantized_cases import LINEAR as LINEAR_Q4
 
 from pteron.reference.products import linear_int8_weights
@@ -29,6 +41,11 @@ def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, c
     weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
     x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
     return case(LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), live={"M": rows})
+
+
+def product_q8(rows: tuple[int, ...], kernels: str, on: str, depth: int, group: int) -> Case:
+    arguments = tensor("M", depth, low=-1, high=1), *groups_of(67, depth, group, minima=True), weight(67)
+    return case(LINEAR_Q8, *arguments, kernels=kernels, on=(on,), live={"M": rows})
 
 
 def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
@@ -102,6 +119,15 @@ QUANTIZED_CASES = [
         *(tensor("S", dtype="i64", low=0, high=10), None),
         kernels="embedding_4bit",
     ),
+    case(
+        *(EMBEDDING_Q8, *groups_of(13, 72, 32, minima=True)),
+        tensor("S", dtype="i64", low=0, high=12),
+        kernels="embedding_q4",
+    ),
+    product_q8((33, 1, 5), "q4_pad q4_thread", "software", 101, 16),
+    product_q8((33, 1, 6), "q4_windows", "software", 104, 32),
+    product_q8((3, 1), "q4_matvec", "hardware", 324, 32),
+    product_q8((67, 33), "q4_tiled", "hardware", 100, 16),
     product_q4((67, 1, 33), "q4_thread", "software"),
     product_q4((67, 1, 6), "q4_windows", "software", 104),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),

@@ -53,6 +53,18 @@ def scales_of(columns: int) -> Any:
     return weight(columns, low=0.001, high=0.01)
 
 
+LINEAR_Q8 = "pteron.linear_q8gsw.default"
+EMBEDDING_Q8 = "pteron.embedding_q8gsw.default"
+EXPERTS_Q8 = "pteron.experts_q8gsw.default"
+
+
+def groups_of(columns: int, depth: int, group: int, *, minima: bool) -> tuple[Any, ...]:
+    """8-bit rows [n, k], scales [groups, n] and perhaps minima, and the group size."""
+    shape = (-(-depth // group), columns)
+    least = weight(*shape, dtype="f32", low=-0.5, high=0.1) if minima else None
+    return bytes_of(columns, depth), weight(*shape, dtype="f32", low=-0.01, high=0.01), least, group
+
+
 AFFINE = "torchao.choose_qparams_affine.default"
 PER_TENSOR = "quantized_decomposed.choose_qparams.tensor"
 PER_TOKEN = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"

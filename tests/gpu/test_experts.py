@@ -10,7 +10,7 @@ import torch
 from arguments import tensor, weight
 from check import check_op, each, floats, refuse_op
 from expert_cases import PLAIN, mlp, mlp_arguments
-from quantized_cases import bytes_of, packed, scales, scales_of
+from quantized_cases import EXPERTS_Q8, bytes_of, groups_of, packed, scales, scales_of
 
 from pteron.families.quantized import tiled_q4
 from pteron.ops import Target
@@ -81,6 +81,9 @@ def test_products(count: int, depth: int, rows: int, k: int, by_pair: bool, targ
     options: dict[str, Any] = {"live": TOKENS, "target": target, "tolerance": 5e-5}
     check_op(FLOAT, x, chosen, weight(every, depth), count, **options)
     check_op(INT8, x, chosen, bytes_of(every, depth), scales_of(every), count, **options)
+    for group, minima in ((32, True), (16, False)):
+        matrices = groups_of(every, depth, group, minima=minima)
+        check_op(EXPERTS_Q8, x, chosen, *matrices, count, **options)
     if depth % 4 == 0:
         matrices = weight(values=packed(every, depth), dtype="u8")
         check_op(Q4, x, chosen, matrices, scales(depth, 32, every), 32, count, **options)
@@ -132,6 +135,7 @@ def test_matrices_in_turn(target: Target) -> None:
     options: dict[str, Any] = {"live": TOKENS, "target": target, "tolerance": 5e-5}
     check_op(FLOAT, x, None, weight(3 * 13, 36), 3, **options)
     check_op(INT8, x, None, bytes_of(3 * 13, 36), scales_of(3 * 13), 3, **options)
+    check_op(EXPERTS_Q8, x, None, *groups_of(3 * 13, 36, 16, minima=True), 3, **options)
     matrices = weight(values=packed(3 * 13, 36), dtype="u8")
     check_op(Q4, x, None, matrices, scales(36, 32, 3 * 13), 32, 3, **options)
 
@@ -188,6 +192,8 @@ def test_groups(count: int, k: int, chosen: tuple[int, int], depth: int, rows: i
         check_op(Q4, x, numbers, matrices, scales(depth, 32, count * rows), 32, count, **options)
     integers = bytes_of(count * rows, depth), scales_of(count * rows)
     check_op(INT8, x, numbers, *integers, count, **options)
+    in_groups = groups_of(count * rows, depth, 32, minima=True)
+    check_op(EXPERTS_Q8, x, numbers, *in_groups, count, **options)
     if k == count:
         check_op(Q4, x, None, matrices, scales(depth, 32, count * rows), 32, count, **options)
 

@@ -12,7 +12,18 @@ from arguments import tensor, weight
 from attention_cases import CACHED, CachedAttention, cached
 from check import check_op, each
 from fused_cases import FUSED, factors, fused
-from quantized_cases import INT8, LINEAR, QCS4W, bytes_of, packed, random_nibbles, scales, scales_of
+from quantized_cases import (
+    INT8,
+    LINEAR,
+    LINEAR_Q8,
+    QCS4W,
+    bytes_of,
+    groups_of,
+    packed,
+    random_nibbles,
+    scales,
+    scales_of,
+)
 
 from pteron import Device
 from pteron.dtypes import DType, Storage
@@ -79,6 +90,19 @@ def test_products_of_bytes(columns: int, depth: int, software: Target, launched:
     check_op(
         INT8, *arguments, oracle=linear_int8_weights, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5
     )
+    assert "q4_windows" in launched
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("minima", [False, True])
+@pytest.mark.parametrize("columns", [1, 5, 203])
+@pytest.mark.parametrize(("depth", "group"), [(64, 32), (20, 16), (80, 16), (576, 32)])
+def test_products_of_groups_of_bytes(
+    columns: int, depth: int, group: int, minima: bool, software: Target, launched: set[str]
+) -> None:
+    arguments = tensor("M", depth, low=-1, high=1), *groups_of(columns, depth, group, minima=minima), None
+    target = small(software, max(8 * 4 * depth, 256))
+    check_op(LINEAR_Q8, *arguments, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5)
     assert "q4_windows" in launched
 
 

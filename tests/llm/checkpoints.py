@@ -54,12 +54,14 @@ class Golden:
     def tensors(self) -> Tensors:
         return {name: values(name, shape) for name, shape in self.shapes.items()}
 
-    def write_folder(self, folder: Path) -> Path:
+    def write_folder(self, folder: Path, kind: str = "F32") -> Path:
+        """A Hugging Face folder; with the values of matrices in a type of GGUF files."""
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.config))
-        save_file(self.tensors(), folder / "model.safetensors", {"format": "pt"})
+        tensors = self.tensors() if kind == "F32" else self.dequantized(kind)
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         write_tokenizer(folder)
         return folder
 
@@ -68,6 +70,16 @@ class Golden:
         from gguf_writer import write_gguf
 
         return write_gguf(self, file, kind)
+
+    def wide(self) -> Golden:
+        """The same with sizes eight times as large, for types with blocks of 256 weights; without logits."""
+        sizes = ("vocab_size", "hidden_size", "intermediate_size", "head_dim")
+        config = self.config | {key: 8 * self.config[key] for key in sizes if self.config.get(key)}
+        shapes = {
+            name: tuple(8 * size if size >= 16 else size for size in shape)
+            for name, shape in self.shapes.items()
+        }
+        return Golden(config, shapes, self.prompt, np.zeros(0))
 
     def dequantized(self, kind: str) -> Tensors:
         """The tensors whose matrices `write_gguf` writes in a quantisation type."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf_blocks import blocks, is_quantized
+from gguf_blocks import blocks, is_quantized, type_of
 from gguf_mamba import converted, with_kinds, write_sizes
 
 from pteron.llm.architectures.experts import chosen_of, count_of
@@ -79,7 +79,7 @@ def architecture_of(config: Config) -> str:
 
 
 def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
-    """Write a golden's checkpoint, with matrices of a quantisation type."""
+    """Write a golden's checkpoint, with matrices of a quantisation type (gguf_blocks.py)."""
     import gguf
 
     config = with_kinds(golden.config)
@@ -92,17 +92,18 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
     _write_metadata(writer, name, config)
     architecture = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
-    wanted = gguf.GGMLQuantizationType[kind]
     stored = golden.tensors()
     if kind != "F32":  # bytes of rows can be stacked, split and permuted as their values can
         shapes = {key: shape for key, shape in golden.shapes.items() if is_quantized(key, shape)}
-        stored |= {key: blocks(key, shape, kind) for key, shape in shapes.items()}
+        in_blocks = {key: shape for key, shape in shapes.items() if type_of(key, kind, shape[-1]) != "F32"}
+        stored |= {key: blocks(key, shape, kind) for key, shape in in_blocks.items()}
     for theirs, array in _converted(stored, name, config, writer):
         ends = (".weight", ".bias")
         renamed = names.get_name(theirs, ends) or names.get_name(theirs.removeprefix("model."), ends)
         renamed = theirs if theirs.startswith("rope_") else renamed
         assert renamed is not None, theirs
         if array.dtype == np.uint8:
+            wanted = gguf.GGMLQuantizationType[type_of(theirs, kind)]
             writer.add_tensor(renamed, np.ascontiguousarray(array), raw_dtype=wanted)
         else:
             writer.add_tensor(renamed, np.ascontiguousarray(array, np.float32))

@@ -22,7 +22,7 @@ from pteron.llm import LLM
 from pteron.llm.adapter_files import read_adapter
 from pteron.llm.adapters import Adapters, linear_layers
 from pteron.llm.batched_model import BatchRow
-from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
+from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, quantize_groups, round_to_nearest
 from pteron.llm.engine import Engine
 from pteron.llm.export import export_llm
 from pteron.llm.request import Request, text_request
@@ -152,13 +152,16 @@ def stored_values(array: npt.NDArray[np.float32], quantize: str) -> npt.NDArray[
     if quantize == "8w":
         integers, scales = quantize_8_bits(array)
         return integers.astype(np.float64) * scales[:, None]
+    if quantize == "8g":
+        groups = quantize_groups(array, 16)
+        return groups.integers.astype(np.float64) * groups.scales.repeat(16, 1)
     integers, scales = quantize_4_bits(array, 16, round_to_nearest)
     return integers.astype(np.float64) * scales.repeat(16, 1)
 
 
 @pytest.mark.parametrize(
     ("quantize", "tolerance"),
-    [("8w", 2e-5), ("4w", 1e-4), pytest.param("8da4w", 0.2, marks=pytest.mark.long)],
+    [("8w", 2e-5), ("8g", 2e-5), ("4w", 1e-4), pytest.param("8da4w", 0.2, marks=pytest.mark.long)],
 )
 def test_quantised_models(quantize: str, tolerance: float, tmp_path: Path) -> None:
     """The last token's logits are those of a float model with the stored weights and the adapter in it. The

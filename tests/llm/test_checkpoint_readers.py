@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from families import write_folder
 
 from pteron.errors import FormatError, UnsupportedError
-from pteron.format.gguf import read_header
-from pteron.format.source import open_bytes
-from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.format.gguf import TensorInfo, read_header
+from pteron.format.source import FileBytes, open_bytes
+from pteron.llm.build.stored_tensor import Groups, StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.huggingface import read_huggingface, weight_files
 from pteron.llm.export.safetensors_file import read_safetensors
@@ -53,6 +54,36 @@ def test_rows_of_a_gguf_tensor(kind: str, tmp_path: Path) -> None:
     expected = data.view(plain[kind]).astype(np.float32) if kind in plain else gguf.dequantize(data, number)
     np.testing.assert_array_equal(matrix.read(), expected)
     np.testing.assert_array_equal(matrix.read_rows(2, 4), expected[2:4])
+    if kind in plain or kind == "BF16":
+        assert matrix.groups is None
+        return
+    assert matrix.groups is not None
+    groups = matrix.groups.read_rows(2, 4)
+    assert groups.integers.dtype == np.int8
+    assert (groups.minima is not None) == matrix.groups.has_minima
+    np.testing.assert_allclose(weights_of(groups, matrix.groups.size), expected[2:4], rtol=2**-23)
+
+
+def weights_of(groups: Groups, size: int) -> npt.NDArray[np.float32]:
+    """Weights in float32, as kernels compute them."""
+    weights = groups.integers.astype(np.float32) * np.repeat(groups.scales, size, -1)
+    return weights if groups.minima is None else weights + np.repeat(groups.minima, size, -1)
+
+
+@pytest.mark.parametrize("kind", ["IQ2_XXS", "IQ3_S", "IQ1_S", "TQ1_0", "TQ2_0"])
+def test_types_without_groups_are_rounded(kind: str) -> None:
+    """To 127 steps of the largest weight of each 32: the error is half a step."""
+    gguf = pytest.importorskip("gguf")
+    number = gguf.GGMLQuantizationType[kind]
+    block, size = gguf.GGML_QUANT_SIZES[number]
+    data = np.random.default_rng(3).integers(0, 100, (3, 2 * size), np.uint8)
+    expected = gguf.dequantize(data, number)
+    info = TensorInfo("matrix", (3, 2 * block), int(number), 0)
+    matrix = read_tensor(gguf, info, FileBytes(memoryview(data.tobytes()), "a.gguf"))
+    assert matrix.groups is not None
+    found = weights_of(matrix.groups.read_rows(0, 3), 32)
+    largest = np.abs(expected.reshape(3, -1, 32)).max(-1).repeat(32, 1)
+    assert (np.abs(found - expected) <= largest * (1 + 1e-5) / 254).all()
 
 
 def write_safetensors(path: Path, header: dict[str, Any], data: bytes) -> Path:

@@ -191,11 +191,11 @@ def test_feedback_needs_the_other_exporter(tmp_path: Path) -> None:
 def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write_folder("qwen3", tmp_path))
     for options, sentence in [
-        (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w, 8w or None"),
+        (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w, 8w, 8g or None"),
         (replace(FLOAT, rounding="upwards"), "rounding must be nearest, extremes, feedback, not 'upwards'"),
         (replace(FLOAT, rounding="feedback"), "rounding 'feedback' needs 4-bit weights"),
         (replace(FLOAT, quantize="8w", rounding="extremes"), "4w or 8da4w.*, not quantize 8w"),
-        (replace(FLOAT, embedding_bits=8), "embedding_bits must be 4 or None, not 8"),
+        (replace(FLOAT, embedding_bits=2), "embedding_bits must be 4, 8 or None, not 2"),
         (replace(FLOAT, max_seq_len=100), "max_seq_len 100 must be"),
         (
             replace(FLOAT, quantize="4w", group_size=64),

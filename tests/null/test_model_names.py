@@ -255,7 +255,8 @@ def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Pat
     assert located == locate_program(gguf)
     assert (located.name, located.kind) == ("my", "program")
     assert located.path.parent == tmp_path / "cache" / "programs"
-    assert [(each["source"], each["quantize"], each["name"]) for each in exports] == [(gguf, "8w", "my")]
+    made = [tuple(each[key] for key in ("source", "quantize", "quantize_floats", "name")) for each in exports]
+    assert made == [(gguf, "auto", "8w", "my")]
     assert json.loads((located.path / program_cache.SOURCE).read_text())["source"] == str(gguf)
     gguf.write_text("GGUF, changed", "utf-8")
     assert locate_model(gguf) != located.path

@@ -49,7 +49,11 @@ def main(options: argparse.Namespace) -> int:
         print(found, flush=True)
     results = {name: record for name, record in read_records(file).items() if name in tasks}
     write_section([results[name] for name in tasks if name in results])
-    errors = [value for record in results.values() for value in record.get("errors", {}).values()]
+    kept = [record.get("errors", {}) for record in results.values()]
+    kept += [
+        record["grouped"] for name, record in results.items() if "grouped" in record and "F16" not in name
+    ]
+    errors = [value for found in kept for value in found.values()]
     return 0 if max(errors, default=0) <= 1e-5 else 1
 
 
@@ -86,12 +90,12 @@ def measure_type(kind: str) -> Record:
     from architecture_goldens import make_golden
     from gguf_blocks import dequantized_values
 
-    record: Record = {"errors": {}, "eight": {}}
+    record: Record = {"errors": {}, "grouped": {}}
     for name in QUANTIZED:
         golden = make_golden(name, prompt(), partial(dequantized_values, kind), **WIDE)
         with TemporaryDirectory() as folder:
             file = golden.write_gguf(Path(folder) / "model.gguf", kind)
-            for key, quantize in (("errors", None), ("eight", "8w")):
+            for key, quantize in (("errors", None), ("grouped", "8g")):
                 record[key][name] = errors_of(file, golden, quantize, {"prefill": PREFILL})["prefill"]
     return record
 
@@ -110,7 +114,8 @@ def errors_of(
     from pteron.llm.build.options import Options
     from pteron.llm.export import read_checkpoint
 
-    options = Options(quantize, embedding_bits=None, max_seq_len=32, max_context_len=64, full_logits=True)
+    bits = 8 if quantize == "8g" else None
+    options = Options(quantize, embedding_bits=bits, max_seq_len=32, max_context_len=64, full_logits=True)
     found = {}
     with TemporaryDirectory() as folder:
         file, started = Path(folder) / "model.pte", time.process_time()

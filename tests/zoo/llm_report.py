@@ -62,10 +62,10 @@ TYPES = """\
 ### Types of GGUF files
 
 Checkpoints whose matrices have a type, beside the dequantised weights in float64. Without quantisation
-(`--quantize none`) every type is exact. `8w`, the default of named models, rounds the weights again, to 8
-bits in rows: the last columns have the largest error of the dense checkpoints, and that of `mixtral`, where
-another choice of experts changes much. Random weights make errors of rounding larger than trained ones; see
-[perplexity](#perplexity) for those.
+(`--quantize none`) every type is exact, and so it is with `8g`, the default of such files
+([bits per weight](export.md#quantised-gguf-files)): the last columns have the largest error of the dense
+checkpoints, and that of `mixtral`. F16 is rounded to 8 bits in groups there. Random weights make errors of
+rounding larger than trained ones; see [perplexity](#perplexity) for those.
 """
 EXPERTS = "mixtral"
 KINDS = ("prefill", "decode", "gguf prefill", "gguf decode")
@@ -119,11 +119,11 @@ def _types(types: Sequence[Record]) -> Iterator[str]:
     yield TYPES
     names = list(types[0]["errors"])
     shown = " | ".join(f"`{name}`" for name in names)
-    yield f"| type | {shown} | `8w`, dense | `8w`, `{EXPERTS}` |"
+    yield f"| type | {shown} | `8g`, dense | `8g`, `{EXPERTS}` |"
     yield f"|---|{'--:|' * (len(names) + 2)}"
     for record in types:
         cells = [f"{record['errors'][name]:.1e}" for name in names]
-        dense = max(error for name, error in record["eight"].items() if name != EXPERTS)
-        cells += [f"{dense:.1e}", f"{record['eight'][EXPERTS]:.1e}"]
+        dense = max(error for name, error in record["grouped"].items() if name != EXPERTS)
+        cells += [f"{dense:.1e}", f"{record['grouped'][EXPERTS]:.1e}"]
         yield f"| {record['name'].removeprefix(TYPES_NAME)} | {' | '.join(cells)} |"
     yield ""

@@ -26,13 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FOLDER", required=True, help="folder for the program and its tokenizer"
     )
     options = Options(llm)
-    weights = "4w: 4-bit weights; 8da4w: with 8-bit activations too; 8w: 8-bit weights; none: float32"
-    options.choice("--quantize", ["4w", "8da4w", "8w", "none"], "4w", weights)
+    weights = (
+        "4w: 4-bit weights; 8da4w: with 8-bit activations too; 8w: 8-bit weights; 8g: 8-bit weights in "
+        "groups, exact for most GGUF types; none: float32; auto: 8g for quantised GGUF files, else 4w"
+    )
+    options.choice("--quantize", ["auto", "4w", "8da4w", "8w", "8g", "none"], "auto", weights)
     options.add("--group-size", "N", "weights that share a scale", positive, 32)
     llm.add_argument(
         "--embedding-bits",
-        choices=["4", "none"],
-        help="bits of the embedding table (default: 4, or none with float32 weights)",
+        choices=["4", "8", "none"],
+        help="bits of the embedding table (default: 4, 8 with 8g, or none with float32 weights)",
     )
     options.choice(
         "--rounding",
@@ -67,7 +70,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.llm.model_names import locate
 
     quantize = None if arguments.quantize == "none" else arguments.quantize
-    embedding = arguments.embedding_bits or ("4" if quantize else "none")
+    embedding = arguments.embedding_bits or ("auto" if quantize else "none")
     with export_progress() as progress:
         located = locate(arguments.source, progress)
         if located.kind == "program":
@@ -77,7 +80,7 @@ def command(arguments: argparse.Namespace) -> int:
             arguments.output,
             quantize=quantize,
             group_size=arguments.group_size,
-            embedding_bits=None if embedding == "none" else int(embedding),
+            embedding_bits=int(embedding) if embedding.isdigit() else None if embedding == "none" else "auto",
             rounding=arguments.rounding,
             max_seq_len=arguments.max_seq_len,
             max_context_len=arguments.max_context_len,

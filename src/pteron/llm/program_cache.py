@@ -24,14 +24,14 @@ SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
 _LABEL_MAX = 80
 _KEY_DIGITS = 12
-_VERSION = 5  # part of the key: a new one lets all programs be built again
+_VERSION = 6  # part of the key: a new one lets all programs be built again
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
     """How a program is built; as in `pteron export llm`."""
 
-    quantize: str | None = "8w"  # 4 bits cost small models too much quality: docs/export.md
+    quantize: str | None = "auto"
     context: int | None = None  # tokens, beyond those of a LongRoPE model's usual program
 
 
@@ -63,6 +63,7 @@ def build(
                 located.path,
                 made,
                 quantize=options.quantize,
+                quantize_floats="8w",  # 4 bits cost small models too much quality: docs/export.md
                 max_context_len=options.context,
                 name=located.name,
                 progress=progress,

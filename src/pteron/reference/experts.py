@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pteron.reference.products import matrix_q4
+from pteron.reference.products import matrix_q4, matrix_q8
 from pteron.reference.table import reference
 
 
@@ -62,3 +62,10 @@ def experts_int8(x: Any, experts: Any, weight: Any, scales: Any, count: int) -> 
 @reference("pteron.experts_q4gsw.default")
 def experts_q4(x: Any, experts: Any, weight: Any, scales: Any, group: int, count: int) -> torch.Tensor:
     return _product(x, experts, matrix_q4(weight, scales, group, x.shape[-1]), count)
+
+
+@reference("pteron.experts_q8gsw.default")
+def experts_q8(
+    x: Any, experts: Any, weight: Any, scales: Any, minima: Any, group: int, count: int
+) -> torch.Tensor:
+    return _product(x, experts, matrix_q8(weight, scales, minima, group), count)

@@ -81,6 +81,23 @@ def linear_int8_weights(x: Any, weights: Any, scales: Any) -> torch.Tensor:
     return (x @ weights.double().T) * scales[: len(weights)]
 
 
+def matrix_q8(weights: Any, scales: Any, minima: Any, group: int) -> torch.Tensor:
+    """The matrix of integers [n, k] with scales and minima [groups, n or more]."""
+    rows = grouped(weights.double(), scales.T[: len(weights)], group)
+    if minima is None:
+        return rows
+    return rows + grouped(torch.ones_like(rows), minima.T[: len(weights)], group)
+
+
+@reference("pteron.linear_q8gsw.default")
+def linear_q8(x: Any, weights: Any, scales: Any, minima: Any, group: int, bias: Any) -> torch.Tensor:
+    def part(rows: slice) -> torch.Tensor:
+        least = None if minima is None else minima[:, rows]
+        return x @ matrix_q8(weights[rows], scales[:, rows], least, group).T
+
+    return _with_bias(_in_parts(weights, part), bias)
+
+
 @reference("et_vk.conv_with_clamp.default")
 def clamped_convolution(*arguments: Any) -> torch.Tensor:
     *convolution, low, high = arguments
@@ -94,6 +111,14 @@ def embedding_q4(weights: Any, scales: Any, group: int, indices: Any, in_linear_
     picked = indices.reshape(-1)
     rows = nibbles(weights[picked], upper_first=not in_linear_order)
     return grouped(rows, scales[picked], group).reshape(*indices.shape, -1)
+
+
+@reference("pteron.embedding_q8gsw.default")
+def embedding_q8(weights: Any, scales: Any, minima: Any, group: int, indices: Any) -> torch.Tensor:
+    picked = indices.reshape(-1)
+    least = None if minima is None else minima[:, picked]
+    rows = matrix_q8(weights[picked], scales[:, picked], least, group)
+    return rows.reshape(*indices.shape, -1)
 
 
 @reference("quantized_decomposed.embedding_4bit.dtype")

@@ -135,9 +135,9 @@ _MOVING = (
     "_to_dim_order_copy "
 )
 _ELEMENTWISE = (
-    " abs add arange clamp constant_pad_nd cos div embedding_4bit embedding_q4gsw eq exp full full_like ge "
-    "gelu gt hardshrink hardswish hardtanh le leaky_relu log10 lt minimum mul ne neg ones ones_like pow relu "
-    "round rsqrt scalar_tensor sigmoid sin sqrt sub tanh zeros zeros_like "
+    " abs add arange clamp constant_pad_nd cos div embedding_4bit embedding_q4gsw embedding_q8gsw eq exp "
+    "full full_like ge gelu gt hardshrink hardswish hardtanh le leaky_relu log10 lt minimum mul ne neg "
+    "ones ones_like pow relu round rsqrt scalar_tensor sigmoid sin sqrt sub tanh zeros zeros_like "
 )
 _ROUNDING = ("quantize_", "choose_qparams", "q8ta_", "_dq8ca_", "requant")
 

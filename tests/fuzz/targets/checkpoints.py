@@ -21,8 +21,12 @@ from pteron.llm.export.llama2c import read_llama2c
 
 def _use(checkpoint: Checkpoint) -> str:
     checkpoint.program(Options(quantize=None, embedding_bits=None))
+    if checkpoint.has_groups:
+        checkpoint.program(Options(quantize="8g", embedding_bits=8))
     for tensor in checkpoint.tensors.values():
         for _ in tensor.blocks():
+            pass
+        for _ in tensor.blocks_of_groups() if tensor.groups else ():
             pass
     return "read"
 

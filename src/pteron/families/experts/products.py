@@ -3,8 +3,8 @@
     out[token, j] = x[token] or x[token, j], times the matrix experts[token, j], or j without experts
 
 All matrices are one weight, one after the other: [count · rows, columns], in floats, in 8 bits with a scale
-per row or in 4 bits with scales of groups, in the layouts of a linear layer with as many rows. The number of
-an expert beyond the last counts as the last.
+per row, or in 4 or 8 bits with scales of groups, in the layouts of a linear layer with as many rows. The
+number of an expert beyond the last counts as the last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from pteron.dtypes import DType
 from pteron.families.linear.product import Product
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.linear_q4 import product, product_per_channel, words_of
+from pteron.families.quantized.grouped_q8 import bytes_of
+from pteron.families.quantized.linear_q4 import product, product_padded, product_per_channel, words_of
 from pteron.families.quantized.packing import Choice, byte_rows
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
@@ -91,6 +92,29 @@ def experts_int8(
     require(weight.shape[1] == x.shape[-1], "weight must have x's columns", weight, x)
     choice = choice_of(x, experts, count, out)
     yield from product_per_channel(x, weight, byte_rows(weight), scales, "words8", out, target, choice)
+
+
+@op(
+    "pteron.experts_q8gsw.default",
+    "x experts? weight scales minima? group_size:int count:int -> out",
+    shape=lambda x, experts, weight, *rest: product_shape(x, experts, weight, rest[-1], weight.shape[-1]),
+)
+def experts_q8gsw(
+    x: Operand,
+    experts: Operand | None,
+    weight: Operand,
+    scales: Operand,
+    minima: Operand | None,
+    group_size: AnyInt,
+    count: AnyInt,
+    out: Operand,
+    *,
+    target: Target,
+) -> Iterator[Dispatch]:
+    """Matrices of int8, with a scale and perhaps a minimum per group of columns."""
+    packed = bytes_of(x, weight, scales, minima, group_size)
+    chosen = replace(packed, columns=out.shape[-1], choice=choice_of(x, experts, count, out))
+    yield from product_padded(x, chosen, Epilogue((out,)), target)
 
 
 @op(

@@ -5,6 +5,7 @@ from pteron.families.quantized import (
     elements_q8,
     embedding_q4,
     fuse,
+    grouped_q8,
     join,
     layers_q8,
     linear_q4,

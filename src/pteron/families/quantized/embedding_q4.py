@@ -1,11 +1,11 @@
-"""Embeddings with 4-bit weights in groups, each group with a scale of its own.
+"""Embeddings with weights of 4 or 8 bits in groups, each group with a scale of its own.
 
 An index that is negative or beyond the last row gives a row of NaNs, as in `aten.embedding`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pteron.families.quantized.packing import packed_words, plain_scales, words_per_group
@@ -41,12 +41,24 @@ def embedding_q4gsw(
     size, words = weight.shape[0], weight.shape[1] // 4
     fits = weight_scales.shape == (size, -(-words // group))
     require(fits, f"scales must be [rows, width / {8 * group}]", weight_scales, weight)
+    declarations = {"HIGH_FIRST": not is_linear_weight, "TABLE_GROUP": group}
+    tables = {"table": packed_words(weight), "table_scales": plain_scales(weight_scales)}
+    yield from pick_rows(indices, size, words, declarations, tables, out)
+
+
+def pick_rows(
+    indices: Operand,
+    size: int,
+    words: int,
+    declarations: Mapping[str, Any],
+    tables: Mapping[str, Any],
+    out: Operand,
+) -> Iterator[Dispatch | Indices]:
+    """The launch for `size` rows of `words` words; `tables` are operands of lib/embedding_row.wgsl."""
     yield Indices(indices, 0, size - 1)
-    sizes = {"TABLE_SIZE": size, "TABLE_WORDS": words, "TABLE_GROUP": group}
     yield Dispatch(
-        kernel("embedding_q4", **sizes, HIGH_FIRST=not is_linear_weight),
-        table=packed_words(weight),
-        table_scales=plain_scales(weight_scales),
+        kernel("embedding_q4", TABLE_SIZE=size, TABLE_WORDS=words, **declarations),
+        **tables,
         indices=indices,
         out=out,
         count=indices.numel * words,

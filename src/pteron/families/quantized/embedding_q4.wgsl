@@ -2,8 +2,8 @@
 //! use embedding_row
 //! loops: 4
 //! extent indices: ceil(count, TABLE_WORDS)
-// out[i, k] = table[indices[i], k], of 4-bit weights (lib/embedding_row.wgsl). One invocation unpacks one word: eight
-// elements.
+// out[i, k] = table[indices[i], k], of 4-bit or 8-bit weights (lib/embedding_row.wgsl). One invocation unpacks one word:
+// eight elements.
 alias R = f32;
 const WORKGROUP = 64u;
 

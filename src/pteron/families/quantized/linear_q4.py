@@ -195,17 +195,29 @@ def product_per_channel(
     target: Target,
     choice: Choice | None = None,
 ) -> Iterator[Dispatch]:
-    """The product with packed weights; rows of x are padded to a multiple of four first."""
+    """The product with packed weights, with a scale per column."""
     columns, depth = weights.shape[0], x.shape[-1]
-    require(depth > 0, "a product needs something to add up", x, weights)
     require(scales.rank == 1 and scales.numel >= columns, f"scales must be {columns}, one per row", scales)
-    padded = -(-depth // 4) * 4
     words = -(-depth // 8)
     # A row has one scale. The group is rounded up to whole blocks of q4_thread.
     group = -(-words // BLOCK_WORDS) * BLOCK_WORDS
     by_row = scales_by_row(scales, columns, 1)
     each = columns // choice.matrices if choice else columns
-    factors = PackedWeights(packed, by_row, each, padded, words, group, library, choice)
+    factors = PackedWeights(packed, by_row, each, padded_depth(x), words, group, library, choice)
+    yield from product_padded(x, factors, Epilogue((out,)), target)
+
+
+def padded_depth(x: Operand) -> int:
+    """Columns of x in whole vec4s."""
+    return -(-x.shape[-1] // 4) * 4
+
+
+def product_padded(
+    x: Operand, packed: PackedWeights, epilogue: Epilogue, target: Target
+) -> Iterator[Dispatch]:
+    """The product, after rows of x are padded to a multiple of four."""
+    depth, padded = x.shape[-1], packed.depth
+    require(depth > 0, "a product needs something to add up", x)
     source: Operand | Scratch = x
     if padded != depth:
         rows = x.numel // depth
@@ -213,7 +225,7 @@ def product_per_channel(
         yield Dispatch(
             kernel("q4_pad"), x=x, out=source, rows=rows, depth=depth, padded=padded, threads=rows * padded
         )
-    yield from product(source, factors, Epilogue((out,)), target)
+    yield from product(source, packed, epilogue, target)
 
 
 def _qcs4w_shape(x: Operand, weight: Operand, scales: Operand) -> Shape:

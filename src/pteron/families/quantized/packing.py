@@ -11,6 +11,9 @@ from pteron.dtypes import Storage
 from pteron.ops import AnyInt, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 
+# Declarations of lib/q4.wgsl for groups with minima.
+MINIMA = {"HAS_MINIMA": True, "minimum": "minima[n * GROUPS + word / GROUP]"}
+
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
@@ -57,6 +60,7 @@ class PackedWeights:
     group: int  # words that share a scale
     library: str = "words"  # the WGSL library that unpacks a word
     choice: Choice | None = None
+    minima: Weight | None = None  # of groups, as scales: a weight is scale · w + minimum
 
     @property
     def words(self) -> int:
@@ -66,7 +70,8 @@ class PackedWeights:
     @property
     def declarations(self) -> dict[str, Any]:
         library = {} if self.library == "words" else {"use_words": self.library}
-        return {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group, **library, **self.matrix}
+        sizes = {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group}
+        return {**sizes, **library, **(MINIMA if self.minima else {}), **self.matrix}
 
     @property
     def matrix(self) -> dict[str, Any]:
@@ -76,7 +81,7 @@ class PackedWeights:
     @property
     def operands(self) -> dict[str, Any]:
         chosen = self.choice.operands if self.choice else {}
-        return {"weights": self.weights, "scales": self.scales, **chosen}
+        return {"weights": self.weights, "scales": self.scales, "minima": self.minima, **chosen}
 
     def fits(self, target: Target) -> bool:
         """Whether the device can bind both buffers."""

@@ -31,6 +31,7 @@ fn main(
           let packed = load_word(n, word);
           let sum = dot(low, unpack(packed, 0u)) + dot(high, unpack(packed, 4u));
           sums[c] += sum * scales[n * GROUPS + word / GROUP];
+          if (HAS_MINIMA) { sums[c] += minimum(n, word) * dot(low + high, vec4(1.0)); }
         }
       }
     }

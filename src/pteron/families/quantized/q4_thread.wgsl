@@ -17,14 +17,16 @@ const NARROW = 8u; // minimum of columns per invocation
 // Columns per invocation.
 fn width(tiles: u32) -> u32 { return clamp(tiles * params.columns / STRIPS, NARROW, WIDE); }
 
-// If groups are multiples of four words, a scale applies to a block; otherwise to each word.
+// If groups are multiples of four words without minima, a scale applies to a block; otherwise to each word.
+const BY_BLOCK = GROUP % 4u == 0u && !HAS_MINIMA;
+
 fn block_scale(n: u32, word: u32) -> f32 {
-  if (GROUP % 4u != 0u) { return 1.0; }
+  if (!BY_BLOCK) { return 1.0; }
   return scales[n * GROUPS + word / GROUP];
 }
 
 fn word_scale(n: u32, word: u32) -> f32 {
-  if (GROUP % 4u == 0u) { return 1.0; }
+  if (BY_BLOCK) { return 1.0; }
   return scales[n * GROUPS + word / GROUP];
 }
 
@@ -35,11 +37,12 @@ fn load_block(n: u32, first: u32) -> Block {
   let d = min(first + 3u, WORDS - 1u);
   let words = array(load_word(n, first), load_word(n, b), load_word(n, c), load_word(n, d));
   let factors = vec4(word_scale(n, first), word_scale(n, b), word_scale(n, c), word_scale(n, d));
+  let least = vec4(minimum(n, first), minimum(n, b), minimum(n, c), minimum(n, d));
   return Block(
-    unpack(words[0], 0u) * factors.x, unpack(words[0], 4u) * factors.x,
-    unpack(words[1], 0u) * factors.y, unpack(words[1], 4u) * factors.y,
-    unpack(words[2], 0u) * factors.z, unpack(words[2], 4u) * factors.z,
-    unpack(words[3], 0u) * factors.w, unpack(words[3], 4u) * factors.w,
+    scaled(unpack(words[0], 0u), factors.x, least.x), scaled(unpack(words[0], 4u), factors.x, least.x),
+    scaled(unpack(words[1], 0u), factors.y, least.y), scaled(unpack(words[1], 4u), factors.y, least.y),
+    scaled(unpack(words[2], 0u), factors.z, least.z), scaled(unpack(words[2], 4u), factors.z, least.z),
+    scaled(unpack(words[3], 0u), factors.w, least.w), scaled(unpack(words[3], 4u), factors.w, least.w),
   );
 }
 

@@ -48,9 +48,11 @@ struct Loads {
   x: array<vec4<f32>, X_LOADS>,
   words: array<Word, W_LOADS>,
   scales: array<f32, W_LOADS>,
+  least: array<f32, W_LOADS>, // minima
 }
 
-// Loads the share of the step that begins at word `base` from global memory. Past the last word, scales are zero.
+// Loads the share of the step that begins at word `base` from global memory. Past the last word, scales
+// and minima are zero.
 fn fetch(rows: Rows, base: u32, local: u32) -> Loads {
   var loads: Loads;
   //! unroll
@@ -65,6 +67,7 @@ fn fetch(rows: Rows, base: u32, local: u32) -> Loads {
     loads.words[i] = load_word(rows.weights[i], inside);
     let scale = scales[rows.weights[i] * GROUPS + inside / GROUP];
     loads.scales[i] = select(0.0, scale, IS_WHOLE || word < WORDS);
+    loads.least[i] = select(0.0, minimum(rows.weights[i], inside), IS_WHOLE || word < WORDS);
   }
   return loads;
 }
@@ -87,8 +90,8 @@ fn store_loads(loads: Loads, local: u32) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
       let n = at / STEP_WORDS;
-      let low = unpack(loads.words[i], 0u) * loads.scales[i];
-      let high = unpack(loads.words[i], 4u) * loads.scales[i];
+      let low = scaled(unpack(loads.words[i], 0u), loads.scales[i], loads.least[i]);
+      let high = scaled(unpack(loads.words[i], 4u), loads.scales[i], loads.least[i]);
       //! unroll
       for (var e = 0u; e < 4u; e++) {
         w_tile[(at % STEP_WORDS * 8u + e) * W_PITCH + n / 4u][n % 4u] = low[e];

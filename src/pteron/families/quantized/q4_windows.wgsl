@@ -16,8 +16,8 @@
 // One invocation computes TILE rows, from first_row on, of ACROSS columns in each of four arrays. Four adjacent
 // invocations have adjacent columns; each loads one of four x, and all read them by subgroup operations.
 //
-// An array holds BLOCKS blocks of four columns: first their words, [block][word][column], then their scales,
-// [block][group][column]. The first column of array a is first_column + a · 4 · BLOCKS.
+// An array holds BLOCKS blocks of four columns: first their words, [block][word][column], then their scales and, if
+// groups have them, their minima, [block][group][column]. The first column of array a is first_column + a · 4 · BLOCKS.
 const WORKGROUP = 8u; // the lanes of a vector, or of two
 const TILE = 4u;
 const WORDS = 8u; // words per column
@@ -27,7 +27,8 @@ const BLOCKS = 1u;
 const ACROSS = 1u; // blocks per array and invocation
 const WIDE = 4u * ACROSS; // columns per invocation: column c is in array c % 4, block c / 4
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
-const ROOM = BLOCKS * (WORDS + GROUPS);
+const PER_GROUP = 1u; // numbers per group: a scale, and perhaps a minimum
+const ROOM = BLOCKS * (WORDS + PER_GROUP * GROUPS);
 
 @group(0) @binding(9) var<uniform> x: array<vec4<f32>, TILE * WORDS * WORD_QUADS>;
 @group(0) @binding(10) var<uniform> weights_a: array<vec4<u32>, ROOM>;
@@ -46,6 +47,11 @@ fn load(array: u32, at: u32, column: u32) -> u32 {
 
 // Four x, each divided by the factor of its weight (see `grown`); this lane loads one of them.
 fn load_quad(at: u32, lane: u32) -> vec4<f32> { return of_four_lanes(x[at][lane] * shrinkage(lane)); }
+
+// The sum of four x that are divided so.
+fn total_of(quad: vec4<f32>) -> f32 {
+  return dot(quad, 1.0 / vec4(shrinkage(0u), shrinkage(1u), shrinkage(2u), shrinkage(3u)));
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -76,7 +82,16 @@ fn main(
     for (var c = 0u; c < WIDE; c++) {
       scale[c] = bitcast<f32>(load(c % 4u, BLOCKS * WORDS + blocks[c / 4u] * GROUPS + word / GROUP, column));
     }
+    var least = array<f32, WIDE>();
+    if (PER_GROUP == 2u) {
+      //! unroll
+      for (var c = 0u; c < WIDE; c++) {
+        let at = BLOCKS * (WORDS + GROUPS) + blocks[c / 4u] * GROUPS + word / GROUP;
+        least[c] = bitcast<f32>(load(c % 4u, at, column));
+      }
+    }
     var part = array<array<f32, WIDE>, TILE>();
+    var totals = array<f32, TILE>(); // of x
     //! unroll
     for (var s = 0u; s < STEP; s++) {
       var first_x = array<vec4<f32>, TILE>();
@@ -86,6 +101,7 @@ fn main(
         let at = WORD_QUADS * (t * WORDS + word + s);
         first_x[t] = load_quad(at, lane);
         if (WORD_QUADS == 2u) { last_x[t] = load_quad(at + 1u, lane); }
+        if (PER_GROUP == 2u) { totals[t] += total_of(first_x[t]) + total_of(last_x[t]); }
       }
       //! unroll
       for (var c = 0u; c < WIDE; c++) {
@@ -102,7 +118,10 @@ fn main(
     //! unroll
     for (var t = 0u; t < TILE; t++) {
       //! unroll
-      for (var c = 0u; c < WIDE; c++) { sums[t][c] += scale[c] * part[t][c]; }
+      for (var c = 0u; c < WIDE; c++) {
+        sums[t][c] += scale[c] * part[t][c];
+        if (PER_GROUP == 2u) { sums[t][c] += least[c] * totals[t]; }
+      }
     }
   }
   //! unroll

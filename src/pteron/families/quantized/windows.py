@@ -51,7 +51,7 @@ def choose(target: Target, x: Operand | Scratch, rows: int, packed: PackedWeight
         return None
     row_bytes = packed.depth * x.storage.itemsize
     tile = next((tile for tile in TILES if tile <= rows and tile * row_bytes <= target.uniform_bytes_max), 0)
-    most = target.uniform_bytes_max // (_QUAD * (_words(packed) + _groups(packed)))
+    most = target.uniform_bytes_max // (_QUAD * (_words(packed) + _per_group(packed) * _groups(packed)))
     if not tile or not most:
         return None
     blocks = -(-packed.columns // 4)
@@ -76,6 +76,7 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
         "STEP": step if _words(packed) % step == 0 == _group(packed) % step else 1,
         "BLOCKS": cut.blocks,
         "ACROSS": across,
+        "PER_GROUP": _per_group(packed),
     }
     declarations["use_nibbles_in_place"] = WORDS[packed.library].in_place
     made = kernel("q4_windows", **declarations, **epilogue.declarations)
@@ -114,10 +115,12 @@ def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
 
 
 def _window(packed: PackedWeights, first: int, blocks: int) -> Weight:
-    """Columns from `first` on: their words, then their scales. Columns past the last are zeros."""
+    """Columns from `first` on: their words, then their scales and minima. Columns past the last are
+    zeros."""
     slices = list(_slices(packed, first, blocks))
-    words, scales = _matrices(packed.weights), _matrices(packed.scales)
-    kinds = (words, "columns of words", _words(packed)), (scales, "columns of scales", _groups(packed))
+    kinds = [(_matrices(packed.weights), "columns of words", _words(packed))]
+    for weight in (packed.scales, packed.minima):
+        kinds += [(_matrices(weight), "columns of scales", _groups(packed))] if weight else []
     return joined(
         [
             replace(
@@ -166,6 +169,11 @@ def _words(packed: PackedWeights) -> int:
 def _group(packed: PackedWeights) -> int:
     """Words that share a scale."""
     return packed.group * 8 // _per_word(packed)
+
+
+def _per_group(packed: PackedWeights) -> int:
+    """Numbers: a scale, and perhaps a minimum."""
+    return 2 if packed.minima else 1
 
 
 def _groups(packed: PackedWeights) -> int:

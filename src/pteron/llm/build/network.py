@@ -29,7 +29,7 @@ from pteron.llm.build.graph import (
     Size,
     Tensor,
 )
-from pteron.llm.build.options import FOUR_BITS, Options
+from pteron.llm.build.options import FOUR_BITS, IN_GROUPS, Options
 from pteron.llm.build.quantize import ROUNDINGS, round_to_nearest
 from pteron.llm.build.stored_tensor import StoredTensor, stacked
 from pteron.llm.build.weights import (
@@ -38,6 +38,7 @@ from pteron.llm.build.weights import (
     float_data,
     matrix_4_bits,
     matrix_8_bits,
+    matrix_groups,
     to_float,
     transposed,
 )
@@ -51,6 +52,7 @@ class Network:
         self.dtype = DType.F16 if options.force_fp16 else DType.F32
         self.unused = dict(weights)  # weights that no node reads yet
         self._weights = dict(weights)
+        self._has_groups = any(tensor.groups for tensor in weights.values())
         self._names: dict[int, str] = {}
         for name, tensor in weights.items():
             self._names.setdefault(id(tensor), name)
@@ -177,10 +179,16 @@ class Network:
         """The rows of a table for the tokens of a call."""
         tensor = self.weight(f"{place}.weight")
         options, sizes = self.options, (1, self.tokens, tensor.shape[1])
-        if options.embedding_bits is None:
+        bits = options.embedding_bits
+        if bits is None or (bits == 8 and self._stays_float(tensor)):
             table = self.float_constant(f"{place}.weight")
             arguments = (table, self.token_ids, -1, False, False)
             return self.graph.call("aten.embedding.default", *arguments, out=sizes, section=INPUTS)
+        if bits == 8:
+            factors = (*self._weights_in_groups(f"{place}.weight", tensor), self.token_ids)
+            return self.graph.call(
+                "pteron.embedding_q8gsw.default", *factors, out=sizes, dtype=self.dtype, section=INPUTS
+            )
         matrix, integers = self._matrix_4_bits(f"{place}.weight", tensor)
         rows, groups = tensor.rows, tensor.shape[1] // options.group_size
         data = matrix.kept(0, rows * groups * self.dtype.itemsize, self._to_float)
@@ -197,14 +205,16 @@ class Network:
         self._require(f"{place}.weight", (rows, columns))
         if self.has(f"{place}.bias"):
             self._require(f"{place}.bias", (rows,))
-        if self.options.quantize in FOUR_BITS:
+        quantize = self._quantization_of(matrix)
+        if quantize in (*FOUR_BITS, IN_GROUPS):
             flat = x if x.sizes == (*leading, columns) else self.view(x, *leading, columns)
-            y = self._linear_4_bits(flat, place, matrix)
+            in_groups = quantize == IN_GROUPS
+            y = (self._linear_in_groups if in_groups else self._linear_4_bits)(flat, place, matrix)
         else:
             flat = x if len(x.sizes) == 2 else self.view(x, leading[-1], columns)
             y = self._linear_by_rows(flat, place, matrix)
         # The exporter keeps views that change nothing, but for 8-bit activations.
-        is_same = not heads and self.options.quantize == "8da4w"
+        is_same = not heads and quantize in ("8da4w", IN_GROUPS)
         return y if is_same or len(x.sizes) == 2 else self.view(y, *leading, *(heads or (rows,)))
 
     def float_linear(self, x: Tensor, place: str, rows: int) -> Tensor:
@@ -223,10 +233,13 @@ class Network:
         rows = matrix.rows // count
         self._require(f"{place}.weight", (count * rows, x.shape[-1]))
         sizes = (*(experts or x).sizes[:2], rows)
-        if self.options.quantize is None:
+        quantize = self._quantization_of(matrix)
+        if quantize is None:
             weights: tuple[Argument, ...] = (self.float_constant(f"{place}.weight"),)
             name = "linear"
-        elif self.options.quantize in FOUR_BITS:
+        elif quantize == IN_GROUPS:
+            name, weights = "q8gsw", self._weights_in_groups(f"{place}.weight", matrix)
+        elif quantize in FOUR_BITS:
             name, weights = "q4gsw", (*self._weights_4_bits(place, matrix)[1:], self.options.group_size)
         else:
             name, weights = "int8", self._weights_8_bits(place, matrix)
@@ -254,12 +267,52 @@ class Network:
         name, rows = f"{place}.weight", matrix.rows
         bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
         sizes = (x.sizes[0], rows)
-        if self.options.quantize is None:
+        if self._quantization_of(matrix) is None:
             weight = self.float_constant(name)
             return self.graph.call("aten.linear.default", x, weight, bias, out=sizes)
         integers, scales = self._weights_8_bits(place, matrix)
         y = self.graph.call("aten._weight_int8pack_mm.default", x, integers, scales, out=sizes)
         return y if bias is None else self.add(y, self.prepacked(bias))
+
+    def _quantization_of(self, matrix: StoredTensor) -> str | None:
+        """The quantisation of a matrix."""
+        quantize = self.options.quantize
+        return None if quantize == IN_GROUPS and self._stays_float(matrix) else quantize
+
+    def _stays_float(self, matrix: StoredTensor) -> bool:
+        """Whether it is one of floats beside others that the file has as integers: such a file stays
+        exact."""
+        return self._has_groups and matrix.groups is None
+
+    def _linear_in_groups(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
+        bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
+        factors = (*self._weights_in_groups(f"{place}.weight", matrix), bias)
+        return self.graph.call("pteron.linear_q8gsw.default", x, *factors, out=(*x.sizes[:-1], matrix.rows))
+
+    def _weights_in_groups(
+        self, name: str, tensor: StoredTensor
+    ) -> tuple[Tensor, Tensor, Tensor | None, int]:
+        """Integers, scales and minima [groups, rows], and the group size. A table that is also the output
+        matrix has them once."""
+        key, groups = self._key(name), tensor.groups
+        size = groups.size if groups else self.options.group_size
+        self._check_group(name, tensor, size)
+
+        def make() -> tuple[Tensor, Tensor, Tensor | None, int]:
+            matrix, place = matrix_groups(tensor, size), key.removesuffix(".weight")
+            data = matrix.integers(tensor.shape[1])
+            integers = self.graph.constant(f"{key}.in_groups", DType.I8, tensor.shape, data)
+            shape = (tensor.shape[1] // size, tensor.rows)
+            kinds = ("group_scales", "group_minima") if groups and groups.has_minima else ("group_scales",)
+            kept = [
+                self.graph.constant(
+                    f"{place}.{kind}", DType.F32, shape, matrix.kept(index, 4 * prod(shape), transposed(1))
+                )
+                for index, kind in enumerate(kinds)
+            ]
+            return integers, kept[0], kept[1] if len(kept) > 1 else None, size
+
+        return self.once(("groups", key), make)
 
     def _weights_8_bits(self, place: str, matrix: StoredTensor) -> tuple[Tensor, Tensor]:
         """Integers and scales of rows."""
@@ -292,11 +345,11 @@ class Network:
         shape = (groups, aligned(rows, 8))
         sums = quantized.kept(1, prod(shape) * 4, transposed(8))
         sums_constant = self.graph.constant(f"{place}.sums", DType.I32, shape, sums)
-        step, zero = self._quantization_of(x)
+        step, zero = self._activation_scales(x)
         weights = (integers, sums_constant, scales, group, bias)
         return self.graph.call("et_vk.linear_dq8ca_q4gsw.default", x, step, zero, *weights, out=sizes)
 
-    def _quantization_of(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _activation_scales(self, x: Tensor) -> tuple[Tensor, ...]:
         """Scale and zero point of each row of activations."""
         block = (1,) * (len(x.sizes) - 1) + (x.shape[-1],)
         return self.graph.call_many(
@@ -308,9 +361,7 @@ class Network:
     def _matrix_4_bits(self, name: str, tensor: StoredTensor) -> tuple[QuantizedMatrix, Tensor]:
         """A quantised matrix and its integers."""
         options, key = self.options, self._key(name)
-        if tensor.shape[1] % options.group_size:
-            shape = " x ".join(map(str, tensor.shape))
-            raise UnsupportedError(f"group_size {options.group_size} does not divide {name} with {shape}")
+        self._check_group(name, tensor, options.group_size)
         rounding = ROUNDINGS.get(options.rounding, round_to_nearest)
         sums = options.quantize == "8da4w"
         matrix = self.once(
@@ -318,6 +369,11 @@ class Network:
         )
         shape_4 = (tensor.rows, aligned(tensor.shape[1], 8) // 2)
         return matrix, self.graph.constant(f"{key}.4_bits", DType.U8, shape_4, matrix.integers(shape_4[1]))
+
+    def _check_group(self, name: str, tensor: StoredTensor, size: int) -> None:
+        if tensor.shape[1] % size:
+            shape = " x ".join(map(str, tensor.shape))
+            raise UnsupportedError(f"group_size {size} does not divide {name} with {shape}")
 
     def _key(self, name: str) -> str:
         """A name for the data of a weight: a table that is also the output matrix is stored once."""

@@ -8,7 +8,9 @@ from pteron.errors import InputError
 from pteron.llm.arguments import integer
 
 FOUR_BITS = ("4w", "8da4w")  # of weights
-QUANTIZATIONS = (*FOUR_BITS, "8w")
+IN_GROUPS = "8g"  # 8-bit weights in groups
+QUANTIZATIONS = (*FOUR_BITS, "8w", IN_GROUPS)
+AUTO = "auto"  # 8g for GGUF files with matrices of quantised types
 # How weights are rounded to 4 bits: to nearest with searched scales (HQQ), to nearest with scales from each
 # group's largest weight, or by GPTQ, which compensates errors in later columns.
 ROUNDINGS = ("nearest", "extremes", "feedback")
@@ -37,8 +39,8 @@ class Options:
 
     @property
     def has_groups(self) -> bool:
-        """Whether some matrix has 4-bit weights in groups."""
-        return self.quantize in FOUR_BITS or self.embedding_bits is not None
+        """Whether some matrix has weights in groups."""
+        return self.quantize in (*FOUR_BITS, IN_GROUPS) or self.embedding_bits is not None
 
     def check(self) -> None:
         """Raise an InputError for values that no program can have."""
@@ -53,8 +55,8 @@ class Options:
             )
         for name in ("group_size", "max_seq_len", "max_context_len"):
             integer(name, getattr(self, name))
-        if self.embedding_bits not in (None, 4):
-            raise InputError(f"embedding_bits must be 4 or None, not {self.embedding_bits}")
+        if self.embedding_bits not in (None, 4, 8):
+            raise InputError(f"embedding_bits must be 4, 8 or None, not {self.embedding_bits}")
         if not 1 < self.max_seq_len < self.max_context_len:
             raise InputError(
                 f"max_seq_len {self.max_seq_len} must be at least 2 and less than max_context_len "
@@ -67,3 +69,5 @@ class Options:
             )
         if self.has_groups and self.group_size < 2:
             raise InputError(f"group_size must be at least 2, not {self.group_size}; 32 is usual")
+        if (self.quantize == IN_GROUPS or self.embedding_bits == 8) and self.group_size % 8:
+            raise InputError(f"group_size of 8-bit weights must be a multiple of 8, not {self.group_size}")

@@ -1,7 +1,7 @@
 """Float32 matrices enter, in blocks of rows; integers and scales leave, as ExecuTorch's exporter makes them.
 
-Eight bits: a scale per row. Four bits: integers from -8 to 7, a scale per group of columns in a row, two
-integers per byte (the even column in the low half).
+Eight bits: a scale per row, or per group of columns in a row. Four bits: integers from -8 to 7, a scale per
+group of columns, two integers per byte (the even column in the low half).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pteron.llm.build.stored_tensor import Array
+from pteron.llm.build.stored_tensor import Array, Groups
 
 LOWEST, HIGHEST, INT8_MAX = -8, 7, 127
 _ITERATIONS = 20
@@ -33,6 +33,12 @@ def quantize_8_bits(rows: Array) -> tuple[Integers, Array]:
     scaled = rows / scales[:, None]
     np.rint(scaled, out=scaled)
     return scaled.astype(np.int8), scales
+
+
+def quantize_groups(rows: Array, group: int) -> Groups:
+    """8-bit integers in groups of columns."""
+    integers, scales = quantize_8_bits(rows.reshape(-1, group))
+    return Groups(integers.reshape(rows.shape), scales.reshape(*rows.shape[:-1], rows.shape[-1] // group))
 
 
 def quantize_4_bits(rows: Array, group: int, rounding: Rounding) -> tuple[Integers, Array]:

@@ -21,8 +21,9 @@ from pteron.llm.build.quantize import (
     pack_4_bits,
     quantize_4_bits,
     quantize_8_bits,
+    quantize_groups,
 )
-from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.llm.build.stored_tensor import Groups, StoredTensor
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 _F16_MAX = np.float32(np.finfo(np.float16).max)
@@ -42,18 +43,18 @@ def to_float(values: AnyArray, dtype: DType) -> AnyArray:
 
 
 class QuantizedMatrix:
-    """`quantize` turns a block of rows into integers, as the file has them, and arrays to keep, one row of
+    """`blocks` yields blocks of all rows: integers, as the program has them, and arrays to keep, one row of
     each per row of the matrix."""
 
     def __init__(
-        self, tensor: StoredTensor, quantize: Callable[[Array], tuple[AnyArray, tuple[AnyArray, ...]]]
+        self, rows: int, blocks: Callable[[], Iterator[tuple[AnyArray, tuple[AnyArray, ...]]]]
     ) -> None:
-        self.tensor, self._quantize = tensor, quantize
+        self.rows, self._blocks = rows, blocks
         self._kept: list[tuple[AnyArray, ...]] = []
         self._readers = 0  # data that need what is kept
 
     def integers(self, row_bytes: int) -> StreamedData:
-        return StreamedData(self.tensor.rows * row_bytes, self._integers)
+        return StreamedData(self.rows * row_bytes, self._integers)
 
     def kept(self, index: int, size: int, finish: Callable[[AnyArray], AnyArray]) -> StreamedData:
         """One of the kept arrays, after a last change of its layout."""
@@ -73,8 +74,7 @@ class QuantizedMatrix:
 
     def _integers(self) -> Iterator[AnyArray]:
         kept = []
-        for block in self.tensor.blocks():
-            integers, arrays = self._quantize(block)
+        for integers, arrays in self._blocks():
             kept.append(arrays)
             yield integers
         self._kept = kept
@@ -83,23 +83,40 @@ class QuantizedMatrix:
 def matrix_8_bits(tensor: StoredTensor) -> QuantizedMatrix:
     """Keeps scales [rows]."""
 
-    def quantize(rows: Array) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        integers, scales = quantize_8_bits(rows)
-        return integers, (scales,)
+    def blocks() -> Iterator[tuple[AnyArray, tuple[AnyArray, ...]]]:
+        for rows in tensor.blocks():
+            integers, scales = quantize_8_bits(rows)
+            yield integers, (scales,)
 
-    return QuantizedMatrix(tensor, quantize)
+    return QuantizedMatrix(tensor.rows, blocks)
+
+
+def matrix_groups(tensor: StoredTensor, group: int) -> QuantizedMatrix:
+    """Keeps scales [rows, groups], and minima of the same shape if the file has them. A tensor of floats is
+    rounded in groups of `group` columns."""
+
+    def blocks() -> Iterator[tuple[AnyArray, tuple[AnyArray, ...]]]:
+        for each in tensor.blocks_of_groups() if tensor.groups else _rounded(tensor, group):
+            yield each.integers, (each.scales,) if each.minima is None else (each.scales, each.minima)
+
+    return QuantizedMatrix(tensor.rows, blocks)
+
+
+def _rounded(tensor: StoredTensor, group: int) -> Iterator[Groups]:
+    return (quantize_groups(rows, group) for rows in tensor.blocks())
 
 
 def matrix_4_bits(tensor: StoredTensor, group: int, rounding: Rounding, *, sums: bool) -> QuantizedMatrix:
     """Keeps scales [rows, groups], and with `sums` each group's sum of integers."""
     columns = aligned(tensor.shape[1], 8)
 
-    def quantize(rows: Array) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        integers, scales = quantize_4_bits(rows, group, rounding)
-        kept = (scales, group_sums(integers, group)) if sums else (scales,)
-        return pack_4_bits(integers, columns), kept
+    def blocks() -> Iterator[tuple[AnyArray, tuple[AnyArray, ...]]]:
+        for rows in tensor.blocks():
+            integers, scales = quantize_4_bits(rows, group, rounding)
+            kept = (scales, group_sums(integers, group)) if sums else (scales,)
+            yield pack_4_bits(integers, columns), kept
 
-    return QuantizedMatrix(tensor, quantize)
+    return QuantizedMatrix(tensor.rows, blocks)
 
 
 def transposed(to: int) -> Callable[[AnyArray], AnyArray]:

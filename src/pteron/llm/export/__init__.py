@@ -15,13 +15,14 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.extras import check_installed
 from pteron.folders import writing_to
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
-from pteron.llm.build.options import FOUR_BITS, Options
+from pteron.llm.build.options import AUTO, FOUR_BITS, IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.cost import BUILDING, LOADING, READING, check_memory, report_stages
@@ -69,9 +70,10 @@ def export_llm(
     source: str | os.PathLike[str],
     out_dir: str | os.PathLike[str],
     *,
-    quantize: str | None = "4w",
+    quantize: str | None = AUTO,
+    quantize_floats: str | None = "4w",
     group_size: int = 32,
-    embedding_bits: int | None = 4,
+    embedding_bits: int | str | None = AUTO,
     rounding: str = "nearest",
     max_seq_len: int | None = None,
     max_context_len: int | None = None,
@@ -83,8 +85,11 @@ def export_llm(
 ) -> Path:
     """Export a checkpoint into `out_dir` and return that folder.
 
-    `quantize` is "4w" (4-bit weights), "8da4w" (also 8-bit activations), "8w" (8-bit weights) or None
-    (float32). 4-bit weights have a scale per `group_size` columns, 8-bit weights a scale per row. `rounding`
+    `quantize` is "4w" (4-bit weights), "8da4w" (also 8-bit activations), "8w" (8-bit weights), "8g" (8-bit
+    weights in groups, which has most quantised GGUF types exactly), None (float32) or "auto": "8g" for GGUF
+    files with quantised matrices, `quantize_floats` for other checkpoints. "4w" and "8g" have a scale per
+    `group_size` columns or the file's groups, "8w" has one per row. `embedding_bits` is 4, 8 (in groups),
+    None (float32) or "auto": 8 with "8g", otherwise 4. `rounding`
     to 4 bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
     fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
     tokens of one call (default: 128), `max_context_len` of a conversation. By default, conversations have at
@@ -94,11 +99,16 @@ def export_llm(
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
+    if quantize == AUTO:
+        is_exact = checkpoint.has_groups and exporter == "pteron" and rounding == "nearest"
+        quantize = IN_GROUPS if is_exact else quantize_floats
+    if embedding_bits == AUTO:
+        embedding_bits = 8 if quantize == IN_GROUPS else 4
     context = max_context_len or min(checkpoint.context_length, CONTEXT)
     options = Options(
         quantize=quantize,
         group_size=group_size,
-        embedding_bits=embedding_bits,
+        embedding_bits=cast(int | None, embedding_bits),
         rounding=rounding,
         max_seq_len=min(CALL, context - 1) if max_seq_len is None else max_seq_len,
         max_context_len=context,
@@ -145,6 +155,8 @@ def export_checkpoint(
             'rounding "feedback" runs the model in PyTorch, which only ExecuTorch\'s exporter here does: add '
             '--exporter executorch (exporter="executorch")'
         )
+    if exporter == "executorch" and (options.quantize == IN_GROUPS or options.embedding_bits == 8):
+        raise UnsupportedError(f'ExecuTorch has no 8-bit weights in groups ("{IN_GROUPS}"): choose 4w or 8w')
     with writing_to(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
         # Not in the system's temporary folder, which may be too small for the weights.

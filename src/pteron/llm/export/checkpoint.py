@@ -17,7 +17,7 @@ from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import Config, Names, place_tensors
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
-from pteron.llm.build.options import Options
+from pteron.llm.build.options import IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram, build_program
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.model_files import as_format_error
@@ -58,6 +58,11 @@ class Checkpoint:
         # A tied output matrix is the same object as the table.
         return sum(prod(tensor.shape) for tensor in {id(t): t for t in self.tensors.values()}.values())
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether matrices are integers in groups in the file."""
+        return any(tensor.groups for tensor in self.tensors.values())
+
     def program(self, options: Options) -> BuiltProgram:
         """The program of the checkpoint; its weights are read when it is written. Raises for options that do
         not fit the checkpoint, and if the checkpoint lacks a weight or has one that its family does not
@@ -73,7 +78,8 @@ class Checkpoint:
 
     def _check(self, options: Options) -> None:
         options.check()
-        group = options.group_size if options.has_groups else 1
+        has_own = options.quantize == IN_GROUPS and self.has_groups
+        group = options.group_size if options.has_groups and not has_own else 1
         # Norms of heads, learned positions and short convolutions stay floats.
         shapes = {
             name: tensor.shape

@@ -6,6 +6,7 @@ some rows at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isclose, log, prod
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from pteron.format.gguf import TensorInfo, read_header
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.llm.architectures import find_family
 from pteron.llm.architectures.names import Config
-from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.llm.build.quantize import quantize_groups
+from pteron.llm.build.stored_tensor import Array, GroupedRows, Groups, StoredTensor
 from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
+from pteron.llm.export.gguf_blocks import BLOCKS
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 
+OTHERS_GROUP = 32  # columns, of types that are not in BLOCKS
 # Divisors of the rotary frequencies.
 ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -162,7 +166,25 @@ def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor
         part = contents(view[start * row_bytes : stop * row_bytes])
         return _dequantized(library, part, kind).reshape(-1, *shape[1:])
 
-    return StoredTensor(shape, read_rows)
+    def read_groups(start: int, stop: int) -> Groups:
+        part = contents(view[start * row_bytes : stop * row_bytes])
+        if kind.name not in BLOCKS:
+            return quantize_groups(read_rows(start, stop), OTHERS_GROUP)
+        blocks = np.frombuffer(part, np.uint8).reshape(-1, block_bytes)
+        integers, scales, minima = BLOCKS[kind.name].unpack(blocks)
+        found = Groups(integers.astype(np.int8, copy=False), scales, minima)
+        leading = (stop - start, *shape[1:-1])
+        return found.each(lambda array: array.reshape(*leading, array.shape[1] * columns // block))
+
+    is_quantized = block > 1 and len(shape) > 1
+    return StoredTensor(shape, read_rows, _groups_of(kind.name, read_groups) if is_quantized else None)
+
+
+def _groups_of(kind: str, read_rows: Callable[[int, int], Groups]) -> GroupedRows:
+    """The groups of a quantised type; types without integers in groups are rounded to such."""
+    if kind not in BLOCKS:
+        return GroupedRows(OTHERS_GROUP, False, read_rows)
+    return GroupedRows(BLOCKS[kind].group, BLOCKS[kind].has_minima, read_rows)
 
 
 def _dequantized(library: Any, data: memoryview, kind: Any) -> Array:

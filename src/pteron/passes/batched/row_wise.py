@@ -66,6 +66,7 @@ def layer_norm(builder: BatchedGraphBuilder, node: Node) -> None:
 
 
 @rule("aten.linear.default", "et_vk.linear_q4gsw.default", "et_vk.linear_q8ta_q8csw.default")
+@rule("pteron.linear_q8gsw.default")
 @rule("et_vk.linear_dq8ca_q4gsw.default", "aten.mm.default", "aten._weight_int8pack_mm.default")
 def linear(builder: BatchedGraphBuilder, node: Node) -> None:
     """x, quantisation parameters of its rows, and weights shared by all rows."""
@@ -100,6 +101,7 @@ def lora(builder: BatchedGraphBuilder, node: Node) -> None:
 
 @rule("pteron.route.default", "pteron.combine.default")
 @rule("pteron.experts_linear.default", "pteron.experts_int8.default", "pteron.experts_q4gsw.default")
+@rule("pteron.experts_q8gsw.default")
 def experts(builder: BatchedGraphBuilder, node: Node) -> None:
     """x, and what was chosen for each token."""
     x, *rest, _ = node.args
@@ -123,6 +125,7 @@ def qparams(builder: BatchedGraphBuilder, node: Node) -> None:
 _INDICES = {
     "aten.embedding.default": 1,
     "et_vk.embedding_q4gsw.default": 3,
+    "pteron.embedding_q8gsw.default": 4,
     "quantized_decomposed.embedding_4bit.dtype": 5,
 }
 

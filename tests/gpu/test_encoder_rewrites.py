@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from small_graphs import Array, Drawing, operators, run_graph
 
+from pteron.dtypes import DType
 from pteron.families.linear import product
 from pteron.gpu import Device
 from pteron.graph import Graph, Tensor
@@ -67,18 +68,41 @@ class Encoder(Drawing):
         v: Tensor,
         steps: Any,
         change: Callable[[Encoder, Tensor], Tensor] = lambda _, scores: scores,
+        guard: str | None = None,
     ) -> tuple[Tensor, Tensor]:
         """(weights, result): of [batch, heads, steps, width] to [batch, steps, heads · width]."""
         scores = self.product(self.merged(q), self.merged(self.permuted(k, 0, 1, 3, 2)))
         apart = self.viewed(scores, BATCH, HEADS, steps, steps, shape=(BATCH, HEADS, STEPS, STEPS))
         changed = change(self, apart)
         weights = self.made("aten._softmax.default", changed, -1, False, shape=changed.shape_max)
+        weights = self.guarded(changed, weights, guard) if guard else weights
         merged = self.viewed(weights, BATCH * HEADS, steps, steps, shape=(BATCH * HEADS, STEPS, STEPS))
         values = self.product(merged, self.merged(v))
         shape = (BATCH, HEADS, STEPS, WIDTH)
         by_steps = self.permuted(self.viewed(values, BATCH, HEADS, steps, WIDTH, shape=shape), 0, 2, 1, 3)
         row = HEADS * WIDTH
         return weights, self.viewed(by_steps, BATCH, steps, row, shape=(BATCH, STEPS, row))
+
+    def guarded(self, scores: Tensor, weights: Tensor, by: str) -> Tensor:
+        """Weights of zeros for queries whose scores are all -inf, as PyTorch's exporters write it."""
+        rows = (*scores.shape_max[:3], 1)
+
+        def truths(name: str, *arguments: Any, shape: tuple[int, ...]) -> Tensor:
+            out = self.tensor(*shape, dtype=DType.BOOL)
+            self.node(name, *arguments, out)
+            return out
+
+        if by == "amax":
+            greatest = self.made("aten.amax.default", scores, [-1], True, shape=rows)
+            nothing = truths("aten.eq.Scalar", greatest, -math.inf, shape=rows)
+        else:
+            hidden = truths("aten.eq.Scalar", scores, -math.inf, shape=scores.shape_max)
+            seen = truths("aten.logical_not.default", hidden, shape=scores.shape_max)
+            some = truths("aten.any.dim", seen, -1, True, shape=rows)
+            nothing = truths("aten.logical_not.default", some, shape=rows)
+        like = weights, 0, None, None, None, False, None
+        zeros = self.made("aten.full_like.default", *like, shape=weights.shape_max)
+        return self.made("aten.where.self", nothing, zeros, weights, shape=weights.shape_max)
 
 
 def from_one(change: Callable[[Encoder, Tensor], Tensor], factor: float = 1.0, outputs: int = 1) -> Graph:
@@ -146,6 +170,27 @@ def test_attention_is_one_call(masked: str, by: str, device: Device, target: Tar
         ((result,),) = run_graph(graph, ["attention"], [inputs], device, target)
         want = expected(parts, scale, 0.0 if mask is None else mask)
         np.testing.assert_allclose(result, want, atol=2e-6)
+
+
+@pytest.mark.parametrize("guard", ["amax", "any"])
+@pytest.mark.parametrize("steps", [STEPS, 3])
+def test_queries_that_see_nothing(guard: str, steps: int, device: Device, target: Target) -> None:
+    """Their results are zeros, in tiles and in splits of the context."""
+    graph = Encoder()
+    inputs = [graph.input(BATCH, STEPS, HEADS * WIDTH) for _ in range(3)]
+    mask, live = graph.input(BATCH, 1, 1, STEPS), graph.size(inputs[0], 1)
+    q, k, v = (graph.heads(x, live) for x in inputs)
+    _, result = graph.attention(q, k, v, live, lambda graph, scores: graph.plus(scores, mask), guard)
+    made = graph.ending(result)
+    assert not {"aten.where.self", "aten.amax.default", "aten.any.dim"} & {*operators(made)}
+    parts = [floats(BATCH, steps, HEADS, WIDTH) for _ in range(3)]
+    hidden = np.zeros((BATCH, 1, 1, steps), np.float32)
+    hidden[0] = -np.inf
+    hidden[1, ..., 0] = -np.inf
+    given = [*(x.reshape(BATCH, steps, -1) for x in parts), hidden]
+    ((found,),) = run_graph(made, ["attention"], [given], device, target)
+    want = expected([x[1:] for x in parts], 1.0, hidden[1:])
+    np.testing.assert_allclose(found, np.concatenate([0 * want, want]), atol=2e-6)
 
 
 def test_weights_that_are_read_elsewhere_are_computed(device: Device, target: Target) -> None:

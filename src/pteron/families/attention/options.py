@@ -22,6 +22,7 @@ class Options:
     softcap: float | None = None
     sinks: Operand | None = None  # [heads]
     slopes: Operand | None = None  # [heads]: ALiBi
+    is_safe: bool = False  # a query that sees no key has a result of zeros rather than of NaNs
 
     def __post_init__(self) -> None:
         if self.window is not None:
@@ -34,7 +35,7 @@ class Options:
 
     @property
     def are_plain(self) -> bool:
-        return all(each is None for each in (self.window, self.softcap, self.sinks, self.slopes))
+        return self == Options(self.scale)
 
     def check(self, heads: int, *operands: Operand) -> None:
         """Check the options of attention with this number of query heads."""
@@ -72,7 +73,9 @@ class Options:
 
     def ending(self) -> dict[str, Any]:
         """For kernels that divide by the sum of the softmax."""
-        return {} if self.sinks is None else {"with_sink": "total + exp(f32(sinks[head]) - most)"}
+        if self.sinks is not None:
+            return {"with_sink": "total + exp(f32(sinks[head]) - most)"}
+        return {"with_sink": "select(total, 1.0, total == 0.0)"} if self.is_safe else {}
 
 
 PLAIN = Options()

@@ -4,6 +4,7 @@ selections of a tensor become strides."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,14 +81,14 @@ def _shape(*arguments: Any) -> Shape:
 
 @op(
     _NAME,
-    "q q_steps:list k k_steps:list v v_steps:list mask? scale:float steps_first:int -> out",
+    "q q_steps:list k k_steps:list v v_steps:list mask? scale:float is_safe:bool steps_first:int -> out",
     shape=_shape,
 )
 def attention_of_views(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """q, k and v with the steps that lead to [batch, heads, steps, width]: (name, number of arguments,
     arguments) each. The result is [batch · heads, steps, width] or, in the last `steps_first` dims,
     [batch, steps, heads, width]."""
-    *sources, mask, scale, steps_first, out = arguments
+    *sources, mask, scale, is_safe, steps_first, out = arguments
     seen = []
     for x, steps in zip(sources[::2], sources[1::2], strict=True):
         *copies, last = _heads(x, steps)
@@ -105,7 +106,7 @@ def attention_of_views(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     made = Strided.of(out.reshaped(shape))
     if not steps_first:
         made = Strided.of(out.reshaped((batch, heads, steps, v.shape[3]))).permuted(_SWAP)
-    attention = Attention(q, k, v, made, k.shape[1], mask, Options(float(scale)))
+    attention = Attention(q, k, v, made, k.shape[1], mask, Options(float(scale), is_safe=is_safe))
     yield from attention.dispatches(target)
 
 
@@ -117,11 +118,44 @@ def attention(flow: Flow) -> Iterator[Replacement]:
     """A softmax of scores between two products of batches of matrices."""
     for product in flow.of(_BMM):
         weights, views = flow.behind_views(product.inputs[0])
-        softmax = flow.maker(weights, "aten._softmax.default")
-        if softmax is None or softmax.inputs[1] not in (-1, len(shape_of(weights) or ()) - 1):
+        guards = _guards(flow, weights)
+        softmax = flow.maker(guards[-1].inputs[2] if guards else weights, "aten._softmax.default")
+        if softmax is None or softmax.inputs[1] not in (-1, _rank(softmax.outputs[0]) - 1):
             continue
-        if found := _scores(flow, softmax.inputs[0]):
-            yield from _replacement(flow, product, (*views, softmax, *found.calls), found)
+        found = _scores(flow, softmax.inputs[0])
+        if found and (not guards or guards[0].inputs[0] is softmax.inputs[0]):
+            calls = (*views, *guards, softmax, *found.calls)
+            yield from _replacement(flow, product, calls, replace(found, is_safe=bool(guards)))
+
+
+def _guards(flow: Flow, weights: Value) -> tuple[Call, ...]:
+    """The calls that make the weights of a query zeros if all its scores are -inf, from a test of the scores
+    on; none if weights are those of the softmax."""
+    choice = flow.maker(weights, "aten.where.self")
+    zeros = flow.maker(choice.inputs[1], "aten.full_like.default") if choice else None
+    if choice is None or zeros is None or zeros.inputs[1] != 0:
+        return ()
+    last = flow.maker(choice.inputs[0], "aten.logical_not.default")
+    if last is None:  # the greatest score is -inf
+        test = flow.maker(choice.inputs[0], "aten.eq.Scalar")
+        greatest = flow.maker(test.inputs[0], "aten.amax.default") if test else None
+        if test is None or greatest is None or not _is_of_rows(greatest, test):
+            return ()
+        return greatest, test, zeros, choice
+    some = flow.maker(last.inputs[0], "aten.any.dim")  # none is not -inf
+    seen = flow.maker(some.inputs[0], "aten.logical_not.default") if some else None
+    test = flow.maker(seen.inputs[0], "aten.eq.Scalar") if seen else None
+    if some is None or seen is None or test is None or not _is_of_rows(some, test):
+        return ()
+    return test, seen, some, last, zeros, choice
+
+
+def _is_of_rows(reduction: Call, test: Call) -> bool:
+    """Whether a reduction is over the last dim, which it keeps, and a test is for -inf."""
+    _, dims, keeps, *_ = reduction.inputs
+    last = _rank(reduction.inputs[0]) - 1
+    is_last = dims in (-1, last) or items_of(dims) in ((-1,), (last,))
+    return is_last and keeps is True and test.inputs[1] == -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +167,7 @@ class _Scores:
     scale: float = 1.0
     mask: Tensor | None = None
     rank: int = 4  # of the scores that the mask is added to
+    is_safe: bool = False  # queries that see no key have weights of zero
 
 
 def _scores(flow: Flow, value: Value) -> _Scores | None:
@@ -193,7 +228,7 @@ def _replacement(flow: Flow, product: Call, calls: tuple[Call, ...], found: _Sco
     arguments = [item for each in (q, k, v) for item in (each.tensor, ValueList(-1, each.steps))]
     last, tail = _permuted_result(flow, product, (batch, heads, steps, v.shape[3]))
     steps_first = 0 if last is product else _rank(last.outputs[0])
-    ending = mask, found.scale * q.scale * k.scale, steps_first
+    ending = mask, found.scale * q.scale * k.scale, found.is_safe, steps_first
     new = Call(last.node, OPERATORS[_NAME], (*arguments, *ending), last.outputs)
     yield Replacement((*calls, product, *tail), new)
 

@@ -221,7 +221,8 @@ class Product:
         if self.depth % tile.step == 0:
             declarations["IS_WHOLE"] = True
         tiles = self.batch * tile.count(self.rows, self.columns)
-        return _Way("matmul_tiled", declarations, -(-self.depth // parts), unit=tile.step, groups=tiles)
+        span = -(-self.depth // (parts * tile.step)) * tile.step
+        return _Way("matmul_tiled", declarations, span, unit=tile.step, groups=tiles)
 
 
 def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:

@@ -31,7 +31,8 @@ kernel = Kernels(__name__)
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to this many steps, splits of the context are faster than tiles of queries
-WORKGROUPS_BUSY = 256  # enough to keep a large device busy
+WORKGROUPS_BUSY = 256  # enough to keep a large device busy, if the longest start first
+WORKGROUPS_EVEN = 768  # the same where all take equally long
 SPLIT_LEAST = 128  # minimum of keys in a split
 WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads over a CPU's cores
 
@@ -354,7 +355,8 @@ class Attention:
         few = math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2
         if few and tiles.rows > 32 and self._fits(tiles.halved(), target):
             tiles = tiles.halved()
-        splits = WORKGROUPS_BUSY // math.prod(self._tiled(tiles))
+        busy = WORKGROUPS_BUSY if self.causal else WORKGROUPS_EVEN
+        splits = busy // math.prod(self._tiled(tiles))
         if splits > 1:
             floats = self._count * (self._value_width + 4)
             splits = min(

@@ -85,8 +85,8 @@ def test_products(count: int, depth: int, rows: int, k: int, by_pair: bool, targ
         matrices = groups_of(every, depth, group, minima=minima)
         check_op(EXPERTS_Q8, x, chosen, *matrices, count, **options)
     if depth % 4 == 0:
-        matrices = weight(values=packed(every, depth), dtype="u8")
-        check_op(Q4, x, chosen, matrices, scales(depth, 32, every), 32, count, **options)
+        nibbles = weight(values=packed(every, depth), dtype="u8")
+        check_op(Q4, x, chosen, nibbles, scales(depth, 32, every), 32, count, **options)
 
 
 @pytest.mark.parametrize("depth", [32, 324, 2048])

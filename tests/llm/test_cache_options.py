@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ pytest.importorskip("tokenizers")
 # Relative to the largest logit. f16 rounds keys and values to 11 bits, 5e-4 of each element.
 TOLERANCE = {None: 1e-5, "f32": 1e-5, "f16": 2e-3}
 CACHES: list[Any] = [None, "f32", "f16"]
+Cache: TypeAlias = Literal["f32", "f16"]
 NAMES = ["tiny_llama_q4", "tiny_llama_fp32", "tiny_qwen3_fp32", "tiny_llama_q4_static"]
 BUILT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=24)
 TOKENS = np.random.default_rng(7).integers(3, 500, 47).tolist()
@@ -54,7 +55,7 @@ def run(model: LanguageModel, prompt: int = 31) -> list[npt.NDArray[np.float32]]
 
 
 @pytest.fixture
-def small_cache(device: Device) -> str:
+def small_cache(device: Device) -> Cache:
     """The smallest cache that the adapter offers: llvmpipe has no 16-bit floats on ARM."""
     return "f16" if device.target.shader_f16 else "f32"
 
@@ -75,7 +76,7 @@ def test_logits_of_pytorch(name: str, cache: str | None) -> None:
 
 @pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("cache", CACHES)
-def test_a_shorter_context_up_to_its_end(cache: str | None, small_cache: str) -> None:
+def test_a_shorter_context_up_to_its_end(cache: str | None, small_cache: Cache) -> None:
     with opened(TINY) as whole:
         expected, bytes_whole = run(whole), whole.sequence_bytes
     with opened(TINY, 47, cache) as model:
@@ -107,7 +108,7 @@ def test_batched_rows(cache: str) -> None:
         batched.close()
 
 
-def test_text_of_several_sequences(device: Device, small_cache: str) -> None:
+def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:
     with LLM(TINY, ByteTokenizer(), device=device, context=50, cache=small_cache, sequences=3) as llm:
         options: dict[str, Any] = {"max_new_tokens": 8, "stop_ids": ()}
         prompts = [TOKENS[:20], TOKENS[5:30], TOKENS[:28]]
@@ -117,7 +118,7 @@ def test_text_of_several_sequences(device: Device, small_cache: str) -> None:
         assert [[piece.token for piece in each.pieces] for each in batch] == alone
 
 
-def test_saved_sequences(device: Device, small_cache: str, tmp_path: Path) -> None:
+def test_saved_sequences(device: Device, small_cache: Cache, tmp_path: Path) -> None:
     def load(**options: Any) -> LLM:
         return LLM(TINY, ByteTokenizer(), device=device, **options)
 
@@ -223,7 +224,7 @@ def test_the_longest_context(tmp_path: Path) -> None:
     assert longest("llama", None) == 24
 
 
-def test_exported_folders(small_cache: str, tmp_path: Path) -> None:
+def test_exported_folders(small_cache: Cache, tmp_path: Path) -> None:
     folder = Golden.load("llama").write_folder(tmp_path / "from")
     plain: dict[str, Any] = {"quantize": None, "embedding_bits": None, "max_seq_len": 16}
     export_llm(folder, tmp_path / "to", **plain)
@@ -268,7 +269,7 @@ def test_longrope_models_by_name_have_a_program_for_longer_contexts(
     assert len([*(tmp_path / "cache" / "programs").iterdir()]) == 2  # of 32 and of 64 tokens
 
 
-def test_caches_grow_to_the_contexts_of_a_benchmark(small_cache: str, tmp_path: Path) -> None:
+def test_caches_grow_to_the_contexts_of_a_benchmark(small_cache: Cache, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(Golden.load("llama").write_folder(tmp_path))
     checkpoint.program(replace(BUILT, longest_context=100)).write(tmp_path / "model.pte")
     pace = Pace(runs=1, seconds=0.01, warmup=1, tokens=2)

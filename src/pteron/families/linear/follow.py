@@ -3,7 +3,7 @@ one tensor at once. Views between them do not matter: they keep the order of ele
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pteron.graph import Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
@@ -48,11 +48,16 @@ def dense_several(flow: Flow) -> Iterator[Replacement]:
             alike.setdefault((source.id, *shapes, *types), []).append(layer)
     for layers in alike.values():
         if 1 < len(layers) <= _MANY:
-            lists = [ValueList(-1, tuple(layer.inputs[place] for layer in layers)) for place in (1, 2)]
-            biases = lists[1] if layers[0].inputs[2] is not None else None
+            weights, biases = (ValueList(-1, _tensors(layers, place)) for place in (1, 2))
             outputs = tuple(layer.outputs[0] for layer in layers)
-            inputs = layers[0].inputs[0], lists[0], biases
+            inputs = layers[0].inputs[0], weights, biases if biases.items else None
             yield Replacement(tuple(layers), Call(layers[-1].node, OPERATORS[_SEVERAL], inputs, outputs))
+
+
+def _tensors(layers: Sequence[Call], place: int) -> tuple[Tensor, ...]:
+    """The argument at `place` of every layer, where there is one."""
+    values = (layer.inputs[place] for layer in layers)
+    return tuple(value for value in values if isinstance(value, Tensor))
 
 
 def _is_constant(flow: Flow, value: Value) -> bool:

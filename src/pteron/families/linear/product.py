@@ -122,7 +122,7 @@ class Product:
         parts, steps = split(-(-self.depth // unit), max(1, way.span_max // unit))
         span = steps * unit
         pitch = self.out.shape[-1]
-        bias_strides = (0, 1)
+        bias_strides: Shape = (0, 1)
         if isinstance(self.bias, Operand):
             bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch))
         ending = {} if self.bias else {"added": "0.0"}

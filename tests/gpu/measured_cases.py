@@ -127,6 +127,12 @@ CASES = [
     product((5, 1), "linear_thread matmul_merge", "software", DEEP + 1),
     product((3, 1, 2), "matvec", "hardware", LONG),
     product((67, 33), "matmul_tiled", "hardware"),
+    case(
+        *("aten.linear.default", tensor("S", 1009), weight(12, 1009), weight(12)),
+        kernels="matmul_tiled matmul_merge_quads",
+        live={"S": (67, 33)},
+        on=("hardware",),
+    ),
     case("aten.bmm.default", tensor(3, "S", 5), tensor(3, 5, 13), kernels=""),
     product((5, 1), "matmul_thread matmul_merge", "software", DEEP),
     case("test.advance", *WORDS, kernels="advance", oracle=added, dtype="i32"),

@@ -39,9 +39,12 @@ def test_calls(table: str, part: int) -> None:
     compiled = pteron.compile(Calls(calls), (inputs,))
     expected, found = Calls(calls)(inputs), compiled(inputs)
     differences = {}
+    has_f16 = compiled.program.device.target.shader_f16
     for name in calls:
+        # Without 16-bit floats, halves are computed and kept in 32 bits.
+        tolerance = 2e-3 if name == "to_half" and not has_f16 else 1e-4
         try:
-            torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(found[name], expected[name], rtol=tolerance, atol=tolerance)
         except AssertionError as error:
             differences[name] = str(error)
     assert not differences

@@ -19,7 +19,7 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 from llm_fixtures import TINY
 
-from pteron import InputError, PteronError
+from pteron import Device, InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
 from pteron.llm.load_arguments import OTHER_NAMES
 from pteron.llm.request import GenerateOptions, SamplingOptions, chat_request, text_request
@@ -398,5 +398,9 @@ def test_examples_of_the_docs(page: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert examples.count("llm") >= 8
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": page}
+    if not Device.open().target.shader_f16:
+        examples = examples.replace('cache="f16"', 'cache="f32"').replace(
+            "sequence_bytes / 3", "sequence_bytes"
+        )
     exec(re.sub(r"\b[23]0\b", "6", examples), names)
     names["llm"].close()

@@ -118,7 +118,7 @@ assert "torch" not in sys.modules
     assert argument == "arithmetic of f16 needs PyTorch: pip install 'pteron[host]'"
     assert "pip install 'pteron[export]'" in compiled
     assert compared == "a float64 reference needs the Python package 'torch': pip install 'pteron[host]'"
-    assert (route, rewrites) == ("route=hardware True 5", "rewrites True 0")
+    assert (route, rewrites) == ("route=hardware True 5", "rewrites True 4")
     for line, (name, operators) in zip(loaded, names.items(), strict=True):
         assert f"{name}.pte" in line
         assert "pteron[host]" in line

@@ -218,9 +218,11 @@ def _replacement(flow: Flow, product: Call, calls: tuple[Call, ...], found: _Sco
     q, k, v = (_by_heads(flow, value) for value in matrices)
     (batch, heads, steps, width), (*_, keys) = q.shape, k.shape
     shapes = [(batch, heads, steps, width), (batch, heads, width, keys), (batch, heads, keys, v.shape[3])]
-    types = {dtype_of(value) for value in (*matrices, *product.outputs)}
-    mask, is_float = found.mask, isinstance(types.copy().pop(), DType)
-    if [q.shape, k.shape, v.shape] != shapes or len(types) != 1 or not is_float or v.scale != 1:
+    mask, dtype = found.mask, dtype_of(product.outputs[0])
+    is_float = isinstance(dtype, DType) and dtype.is_float
+    if [q.shape, k.shape, v.shape] != shapes or not is_float or v.scale != 1:
+        return
+    if any(dtype_of(value) is not dtype for value in matrices):
         return
     if mask is not None and not _fits(mask, (batch, heads, steps, keys), found.rank):
         return
@@ -245,13 +247,14 @@ class _Source:
 
 def _by_heads(flow: Flow, value: Value) -> _Source:
     """Where a batch of matrices comes from, with batches and heads apart if a view has merged them."""
-    steps: tuple[Any, ...] = ()
-    _, views = flow.behind_views(value)
-    apart = [view.inputs[0] for view in views if len(shape_of(view.inputs[0]) or ()) == 4]
-    value = apart[0] if apart else value
-    shape = shape_of(value) or ()
-    if len(shape) == 3:
-        steps, shape = ("unsqueeze", 1, 0), (1, *shape)
+    steps: tuple[Any, ...] = ("unsqueeze", 1, 0)
+    merged = shape_of(value) or ()
+    shape = (1, *merged)
+    for view in flow.behind_views(value)[1]:
+        apart = shape_of(view.inputs[0]) or ()
+        if len(apart) == 4 and (apart[0] * apart[1], *apart[2:]) == merged:
+            value, steps, shape = view.inputs[0], (), apart
+            break
     scale = 1.0
     while (before := _step(flow, value)) and flow.is_fixed(before.tensor):
         value, steps, scale = before.tensor, (*before.steps, *steps), scale * before.scale

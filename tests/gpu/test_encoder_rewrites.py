@@ -215,9 +215,8 @@ def test_rows_that_are_not_aligned_are_copied(is_permuted: bool, device: Device,
         part = graph.made("aten.slice_copy.Tensor", x, 2, first, first + 12, 1, shape=(wide, steps, 12))
         parts.append(graph.permuted(graph.viewed(part, wide, steps, 2, 6), 0, 2, 1, 3))
     q, k, v = parts
-    scores = graph.product(
-        graph.viewed(q, 2, steps, 6), graph.viewed(graph.permuted(k, 0, 1, 3, 2), 2, 6, steps)
-    )
+    squeezed = graph.made("aten.squeeze_copy.dims", q, [0], shape=(2, steps, 6))
+    scores = graph.product(squeezed, graph.viewed(graph.permuted(k, 0, 1, 3, 2), 2, 6, steps))
     weights = graph.made("aten._softmax.default", scores, 2, False, shape=(2, steps, steps))
     out = graph.product(weights, graph.viewed(v, 2, steps, 6))
     made = graph.ending(graph.permuted(out, 1, 0, 2) if is_permuted else out)

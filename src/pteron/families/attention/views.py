@@ -288,6 +288,15 @@ def _sliced(x: Value, dim: Value, start: Value, end: Value, step: Value) -> tupl
     return ("slice", 3, axis(dim, _rank(x)), start, end) if is_plain else None  # type: ignore[arg-type]
 
 
+def _squeezed(x: Value, dims: Value) -> tuple[Any, ...]:
+    """As selections: the maximum shape says which dims are squeezed."""
+    shape = shape_of(x) or ()
+    dropped = {axis(dim, len(shape)) for dim in items_of(dims)}  # type: ignore[arg-type]
+    return tuple(
+        part for dim in sorted(dropped, reverse=True) if shape[dim] == 1 for part in ("select", 2, dim, 0)
+    )
+
+
 # By operator: the steps that it takes, as the arguments of `attention_of_views` have them.
 _STEPS: dict[str, Callable[..., tuple[Any, ...] | None]] = {
     _VIEW: lambda x, sizes: ("view", len(items_of(sizes)), *items_of(sizes)),
@@ -295,6 +304,7 @@ _STEPS: dict[str, Callable[..., tuple[Any, ...] | None]] = {
     "aten.select_copy.int": _selected,
     "aten.slice_copy.Tensor": _sliced,
     "aten.unsqueeze_copy.default": lambda x, dim: ("unsqueeze", 1, axis(dim, _rank(x) + 1)),
+    "aten.squeeze_copy.dims": _squeezed,
     "aten.clone.default": lambda x, *_: (),
     "aten.expand_copy.default": lambda x, sizes, *_: () if shape_of(x) == tuple(items_of(sizes)) else None,
 }

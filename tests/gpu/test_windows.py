@@ -32,7 +32,7 @@ from pteron.families.attention import windows as attention
 from pteron.families.quantized import windows
 from pteron.families.quantized.linear_q4 import words_of
 from pteron.graph import Constant, Tensor
-from pteron.ops import Operand, Target, UniformSlice
+from pteron.ops import Operand, OperandSlice, Target
 from pteron.ops.dispatch import elements
 from pteron.ops.operand import Slot, plain_weight
 from pteron.plan import collect
@@ -243,7 +243,7 @@ def test_positions_past_the_context_are_not_read(software: Target, launched: set
 def test_a_window_has_what_follows_its_first_element() -> None:
     tensor = Tensor(0, DType.F32, (8, 16))
     operand = Operand(tensor, (5, 16), Storage.F32, Slot(0))
-    window = UniformSlice(operand, 32)
+    window = OperandSlice(operand, 32)
     assert elements(window) == 48
     assert window.start == 128
 

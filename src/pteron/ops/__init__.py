@@ -3,7 +3,7 @@
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Dispatch, Indices
 from pteron.ops.live import AnyInt, LiveInt, bucket
-from pteron.ops.operand import Operand, Scratch, UniformSlice, Weight
+from pteron.ops.operand import Operand, OperandSlice, Scratch, Weight
 from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, same_shape
 from pteron.ops.requirement import RequirementError, require
 from pteron.ops.target import Target
@@ -17,11 +17,11 @@ __all__ = [
     "Kind",
     "LiveInt",
     "Operand",
+    "OperandSlice",
     "Operator",
     "RequirementError",
     "Scratch",
     "Target",
-    "UniformSlice",
     "Weight",
     "bucket",
     "define",

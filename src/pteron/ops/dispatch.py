@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.ops.live import AnyInt
-from pteron.ops.operand import Operand, Scratch, UniformSlice, Weight
+from pteron.ops.operand import Operand, OperandSlice, Scratch, Weight
 from pteron.wgsl import Kernel
 
-Bound: TypeAlias = Operand | Weight | Scratch | UniformSlice
+Bound: TypeAlias = Operand | Weight | Scratch | OperandSlice
 Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 
 def elements(bound: Bound) -> int:
     """The number of scalars of a binding."""
-    if isinstance(bound, UniformSlice):
+    if isinstance(bound, OperandSlice):
         return bound.of.numel - bound.first
     return bound.numel if isinstance(bound, Operand) else bound.count
 
@@ -49,7 +49,7 @@ class Dispatch:
         bindings: dict[str, Bound] = {}
         parameters: dict[str, Parameter] = {}
         for name, value in arguments.items():
-            if isinstance(value, (Operand, Weight, Scratch, UniformSlice)):
+            if isinstance(value, (Operand, Weight, Scratch, OperandSlice)):
                 bindings[name] = value
             elif value is not None:
                 parameters[name] = value

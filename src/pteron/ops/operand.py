@@ -133,7 +133,7 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UniformSlice:
+class OperandSlice:
     """A tensor from element `first` on: a kernel that binds it sees no element before."""
 
     of: Operand

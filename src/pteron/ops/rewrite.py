@@ -32,7 +32,7 @@ from typing import TypeAlias, TypeVar
 from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Bound, Dispatch, elements
-from pteron.ops.operand import BufferRef, Operand, Scratch, UniformSlice
+from pteron.ops.operand import BufferRef, Operand, OperandSlice, Scratch
 
 _COPY = "aten.clone.default"
 _VIEWS = ("aten.view_copy.default", _COPY)
@@ -126,7 +126,7 @@ def orders(call: Call) -> Iterator[tuple[Value, ...]]:
 
 def memory_of(bound: Bound) -> BufferRef | Scratch:
     """The buffer of a binding; two scratch buffers are never equal."""
-    bound = bound.of if isinstance(bound, UniformSlice) else bound
+    bound = bound.of if isinstance(bound, OperandSlice) else bound
     return bound.buffer if isinstance(bound, Operand) else bound
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pteron.dtypes import DType, Storage
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops.operand import Operand, UniformSlice, contiguous_strides
+from pteron.ops.operand import Operand, OperandSlice, contiguous_strides
 
 ALIGNMENT = 256  # bytes: a binding may begin at any multiple of this, on every device
 
@@ -41,11 +41,6 @@ class Strided:
     @property
     def storage(self) -> Storage:
         return self.source.storage
-
-    @property
-    def bound(self) -> Operand | UniformSlice:
-        """What a kernel binds that starts at its first element, which must be aligned."""
-        return UniformSlice(self.source, self.first) if self.first else self.source
 
     def is_bindable(self, unit: int) -> bool:
         """Whether a kernel can bind it and read its rows, `unit` elements at a time."""
@@ -91,6 +86,16 @@ class Strided:
             strides.append(step)
             size, step = size // length, step * length
         return replace(self, shape=shape, strides=tuple(reversed(strides)))
+
+
+def source_of(x: Operand | Strided) -> Operand:
+    """The tensor whose memory it is."""
+    return x.source if isinstance(x, Strided) else x
+
+
+def bound_of(x: Operand | Strided) -> Operand | OperandSlice:
+    """What a kernel binds, from the first element on, which must be aligned."""
+    return OperandSlice(x.source, x.first) if isinstance(x, Strided) and x.first else source_of(x)
 
 
 def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:

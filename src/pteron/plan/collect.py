@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from pteron.graph import Node, Shape
-from pteron.ops import Dispatch, Operand, RequirementError, Scratch, Target, UniformSlice
+from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
 from pteron.ops.dispatch import Bound, Parameter, elements
 from pteron.ops.live import LiveInt, Trace
 from pteron.ops.operand import BufferRef
@@ -164,7 +164,7 @@ def _binds(dispatch: Dispatch, memory: BufferRef | Scratch) -> bool:
 
 
 def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
-    windows = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, UniformSlice))
+    windows = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, OperandSlice))
     return tuple((name, window.start) for name, window in windows if window.start)
 
 

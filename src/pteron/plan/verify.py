@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.errors import GraphError
 from pteron.graph.values import numel
-from pteron.ops import Call, Dispatch, Operand, RequirementError, Target, UniformSlice, Weight
+from pteron.ops import Call, Dispatch, Operand, OperandSlice, RequirementError, Target, Weight
 from pteron.ops.dispatch import Bound, elements
 from pteron.passes import Placement
 from pteron.wgsl import Binding, Module
@@ -84,7 +84,7 @@ def check_memory(where: str, calls: Iterable[Call], placement: Placement, target
 
 
 def _described(bound: Bound) -> str:
-    if isinstance(bound, UniformSlice):
+    if isinstance(bound, OperandSlice):
         return f"{bound.of} from element {bound.first} on"
     if isinstance(bound, Operand):
         return str(bound)

@@ -20,10 +20,10 @@ from pteron.families.attention.layouts import SCRATCH_BYTES, TILES, Decode, Tile
 from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, UniformSlice, bucket, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.shapes import broadcast_strides
-from pteron.ops.strided import Strided
+from pteron.ops.strided import Strided, bound_of, source_of
 from pteron.wgsl import Kernel, Kernels, compose
 
 kernel = Kernels(__name__)
@@ -58,10 +58,10 @@ class Attention:
         if self.places is None:
             self._check()
             if self._sizes(self.k.shape)[1] == 0:
-                return iter([fill(_memory(self.out), 0)])  # a sum of nothing
+                return iter([fill(source_of(self.out), 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
-        q, k, v, out = (_memory(each) for each in (self.q, self.k, self.v, self.out))
+        q, k, v, out = (source_of(each) for each in (self.q, self.k, self.v, self.out))
         is_plain = (
             (q, k, v, out) == (self.q, self.k, self.v, self.out)
             and self.mask is self.places is None
@@ -141,7 +141,7 @@ class Attention:
             **self._valued(),
             **arguments,
             parts=parts,
-            out=None if parts else _bound(self.out),
+            out=None if parts else bound_of(self.out),
             sinks=None if parts else self.options.sinks,
             out_strides=self._sizes(self.out.strides),
             first_query=first_query,
@@ -266,8 +266,8 @@ class Attention:
     def _scored(self) -> dict[str, Any]:
         """Bindings and strides of queries, keys and mask."""
         return {
-            "q": _bound(self.q),
-            "k": _bound(self.k),
+            "q": bound_of(self.q),
+            "k": bound_of(self.k),
             "mask": self.mask if self.options.slopes is None else self.options.slopes,
             "scale": self._scale,
             "q_strides": self._sizes(self.q.strides),
@@ -277,12 +277,12 @@ class Attention:
 
     def _valued(self) -> dict[str, Any]:
         """Binding and strides of values."""
-        return {"v": _bound(self.v), "v_strides": self._sizes(self.v.strides)}
+        return {"v": bound_of(self.v), "v_strides": self._sizes(self.v.strides)}
 
     def _result(self) -> dict[str, Any]:
         """Binding and strides of the output."""
         strides = self._sizes(self.out.strides)
-        return {"out": _bound(self.out), "out_strides": strides, "sinks": self.options.sinks}
+        return {"out": bound_of(self.out), "out_strides": strides, "sinks": self.options.sinks}
 
     def _mask_strides(self) -> Shape:
         if self.options.slopes is not None:
@@ -393,18 +393,10 @@ class Attention:
         require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
         grouped = self._key_heads > 0 and self._heads % self._key_heads == 0
         require(grouped, "query heads must be a multiple of key heads", q, k)
-        self.options.check(self._heads, _memory(q))
+        self.options.check(self._heads, source_of(q))
         if self.mask is not None:
             kind = self.mask.dtype
             require(kind.is_float or kind is DType.BOOL, "mask must hold floats or booleans", self.mask)
             wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
             fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
             require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)
-
-
-def _memory(operand: Operand | Strided) -> Operand:
-    return operand.source if isinstance(operand, Strided) else operand
-
-
-def _bound(operand: Operand | Strided) -> Operand | UniformSlice:
-    return operand.bound if isinstance(operand, Strided) else operand

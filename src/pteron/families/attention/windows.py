@@ -9,7 +9,7 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, UniformSlice, bucket
+from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Scratch, Target, bucket
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -88,7 +88,7 @@ def attend(
         wanted = [first + place * live for place in range(len(ARRAYS))]
         starts = [min(key, capacity - span) for key in wanted]
         caches: dict[str, Any] = {
-            f"{name}_{array}": UniformSlice(cache, key * key_heads * width)
+            f"{name}_{array}": OperandSlice(cache, key * key_heads * width)
             for name, cache in (("k", k), ("v", v))
             for array, key in zip(ARRAYS, starts, strict=True)
         }
@@ -96,7 +96,7 @@ def attend(
         for first_step in (*range(0, steps - tile, tile), steps - tile):
             yield Dispatch(
                 made,
-                q=UniformSlice(q, first_step * heads * width),
+                q=OperandSlice(q, first_step * heads * width),
                 **caches,
                 **common,
                 split=split,

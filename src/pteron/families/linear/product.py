@@ -48,7 +48,7 @@ _PARTIAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _KernelChoice:
     """A kernel, and the grid of one part: workgroups, invocations, or rows of a row kernel."""
 
     name: str
@@ -117,9 +117,9 @@ class Product:
 
     def _launches(self, target: Target) -> Iterator[Dispatch]:
         """By the kernel that suits the shape and the device, in parts where the product is deep or small."""
-        way = self._way(target)
-        unit = way.unit
-        parts, steps = split(-(-self.depth // unit), max(1, way.span_max // unit))
+        choice = self._choose_kernel(target)
+        unit = choice.unit
+        parts, steps = split(-(-self.depth // unit), max(1, choice.span_max // unit))
         span = steps * unit
         pitch = self.out.shape[-1]
         bias_strides: Shape = (0, 1)
@@ -148,21 +148,21 @@ class Product:
             "a": self.a,
             "b": self.b,
             "b_scales": self.b_scales,
-            **way.grid(target, parts),
+            **choice.grid(target, parts),
         }
         place: dict[str, Any] = {"first": self.first, "pitch": pitch}
         ends: dict[str, Any] = {"bias": self.bias, "addend": self.addend, "out": self.out}
         ends |= zip(("out_b", "out_c"), self.others, strict=False)
-        is_tiled = way.name == "matmul_tiled"
+        is_tiled = choice.name == "matmul_tiled"
         store = self._store(is_tiled)
         if parts == 1:
-            whole = kernel(way.name, **way.declarations, **ending, **store)
+            whole = kernel(choice.name, **choice.declarations, **ending, **store)
             yield Dispatch(whole, **ends, **factors, **parameters, **place)
             return
         sums = Scratch(parts * self._count)
         by_quads = is_tiled and self.columns % 4 == 0
         partial = _PARTIAL | ({"use_store_one": "store_quads"} if by_quads else {})
-        part = kernel(way.name, **way.declarations, **partial)
+        part = kernel(choice.name, **choice.declarations, **partial)
         yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
         by_quads = by_quads and parts <= PARTS_MAX
         merge = kernel("matmul_merge_quads" if by_quads else "matmul_merge", PARTS=parts)
@@ -187,8 +187,8 @@ class Product:
         absent = {} if len(widths) == 3 else {"store_third": "return;"}
         return {"use_store_one": library, **named, **absent}
 
-    def _way(self, target: Target) -> _Way:
-        """How to compute it."""
+    def _choose_kernel(self, target: Target) -> _KernelChoice:
+        """The kernel that suits the shape and the device."""
         declarations = dict(self.b_layout)
         if self.a_by_columns:
             declarations["load_a"] = "f32(a[k * params.rows + m])"
@@ -198,17 +198,17 @@ class Product:
             layout = row_layout(target, self._count, self.depth)
             declarations |= layout
             span_max = MATVEC_WALK_MAX * int(layout["LANES"])
-            return _Way("matvec", declarations, span_max, rows=self._count)
+            return _KernelChoice("matvec", declarations, span_max, rows=self._count)
         tile = min(8, max(self.rows, 1))
         strips = self.batch * -(-self.rows // tile) * -(-self.columns // 8)
         declarations["TILE"] = tile
         is_along_k = self.b_row == 1 and self.b_column == self.depth and self.depth % 4 == 0
         if target.is_cpu and is_along_k and not self.a_by_columns and not self.b_layout:
             declarations["IS_WHOLE"] = True
-            return _Way("linear_thread", declarations, WALK_MAX, unit=4, threads=strips)
-        return _Way("matmul_thread", declarations, WALK_MAX, threads=strips)
+            return _KernelChoice("linear_thread", declarations, WALK_MAX, unit=4, threads=strips)
+        return _KernelChoice("matmul_thread", declarations, WALK_MAX, threads=strips)
 
-    def _tiled(self, target: Target, declarations: dict[str, Any]) -> _Way:
+    def _tiled(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
         tile, parts = choose(TILES, target, self.rows, self.columns, self.depth, 1, batch=self.batch)
         is_along = self.b_row == 1
         b_strides = (1, self.depth) if is_along else (self.columns, 1)
@@ -222,7 +222,7 @@ class Product:
             declarations["IS_WHOLE"] = True
         tiles = self.batch * tile.count(self.rows, self.columns)
         span = -(-self.depth // (parts * tile.step)) * tile.step
-        return _Way("matmul_tiled", declarations, span, unit=tile.step, groups=tiles)
+        return _KernelChoice("matmul_tiled", declarations, span, unit=tile.step, groups=tiles)
 
 
 def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pteron.dtypes import Storage
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import PackedWeights
-from pteron.ops import Dispatch, Operand, Scratch, Target, UniformSlice, Weight
+from pteron.ops import Dispatch, Operand, OperandSlice, Scratch, Target, Weight
 from pteron.ops.operand import joined
 from pteron.wgsl import Kernels
 
@@ -88,7 +88,7 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
         for first_row in cut.starts:
             yield Dispatch(
                 made,
-                x=UniformSlice(x, first_row * packed.depth),
+                x=OperandSlice(x, first_row * packed.depth),
                 **windows,
                 **epilogue.operands,
                 rows=epilogue.count // columns,

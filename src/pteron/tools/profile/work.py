@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from pteron.graph import Constant, Graph, Shape, SymInt, Tensor, Value
 from pteron.graph.values import numel, tensors
-from pteron.ops import Call, Operand, Scratch, Target, UniformSlice, Weight
+from pteron.ops import Call, Operand, OperandSlice, Scratch, Target, Weight
 from pteron.ops.dispatch import Bound, elements
 from pteron.ops.operand import BufferRef, State
 from pteron.ops.rewrite import memory_of
@@ -99,7 +99,7 @@ def _bytes(launch: Collected, limits: AccessLimits) -> _Bytes:
 
 def _weights(bound: Bound) -> Iterator[Weight]:
     """The weights of a binding: several may share a buffer."""
-    if isinstance(bound, UniformSlice):
+    if isinstance(bound, OperandSlice):
         bound = bound.of
     weight = bound.buffer if isinstance(bound, Operand) else bound
     if isinstance(weight, Weight):

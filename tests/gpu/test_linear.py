@@ -82,6 +82,19 @@ def test_mm_of_live_matrices(target: Target) -> None:
     check_op(MM, tensor(5, "T"), tensor("T", "S"), target=target)
 
 
+def test_sums_of_nothing(target: Target) -> None:
+    """No kernel reads a matrix without elements."""
+    check_op(LINEAR, tensor(9, 0), weight(8, 0), weight(8), target=target)
+    check_op(ADDMM, tensor(8), tensor(9, 0), tensor(0, 8), 1, 1, target=target)
+    check_op(BMM, tensor(3, 9, 0), tensor(3, 0, 8), target=target)
+
+
+def test_more_tiles_than_workgroups_along_an_axis(device: Device) -> None:
+    few = replace(device.target, is_cpu=False, workgroups_max=7)
+    check_op(LINEAR, tensor(130, 20), weight(260, 20), weight(260), target=few)
+    check_op(BMM, tensor(40, 9, 8), tensor(40, 8, 12), target=few)
+
+
 @floats
 def test_bmm(dtype: str, target: Target) -> None:
     check_op(BMM, tensor("S", 5, 7), tensor("S", 7, 3), dtype=dtype, target=target)

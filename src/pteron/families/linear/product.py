@@ -192,7 +192,7 @@ class Product:
         declarations = dict(self.b_layout)
         if self.a_by_columns:
             declarations["load_a"] = "f32(a[k * params.rows + m])"
-        if not target.is_cpu and self.rows > ROWS_FEW:
+        if not target.is_cpu and self.rows > ROWS_FEW and self.depth:  # tiles load their first step at once
             return self._tiled(target, declarations)
         if not target.is_cpu and self.b_row == 1:
             layout = row_layout(target, self._count, self.depth)

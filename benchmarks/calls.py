@@ -23,6 +23,7 @@ from pteron.dtypes import DType
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, PassTimer
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
+from pteron.gpu.wgpu_native import LIBRARY
 from pteron.graph import Graph, Node, Tensor
 from pteron.passes import prepare
 from pteron.runtime.loaded_method import LoadedMethod
@@ -94,7 +95,7 @@ def use(value: str) -> str:
     """Select the encoder by PTERON_NATIVE; return its name."""
     os.environ[NATIVE_VARIABLE] = value
     encoder.cache_clear()
-    return encoder().description
+    return encoder(LIBRARY).description
 
 
 def dispatch_seconds(device: Device, method: Method, elements: int) -> float:

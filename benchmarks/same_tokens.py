@@ -22,6 +22,7 @@ import numpy as np
 
 import pteron
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
+from pteron.gpu.wgpu_native import LIBRARY
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel, Logits
 from pteron.llm.sampling import Sampler, Sampling
@@ -131,7 +132,9 @@ def main() -> int:
         given = [first.tokens["greedy", index] for index in range(len(prompts))] if first else None
         with environment(WAYS[name]):
             said = say(arguments.program, prompts, arguments.tokens, given)
-            print(f"{name} ({encoder().description}): {time.perf_counter() - started:.1f} s", flush=True)
+            print(
+                f"{name} ({encoder(LIBRARY).description}): {time.perf_counter() - started:.1f} s", flush=True
+            )
         status |= first is not None and not compare(said, first)
         first = first or said
     return status

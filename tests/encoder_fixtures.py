@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
+from pteron.gpu.wgpu_native import LIBRARY
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,7 +32,7 @@ def encoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Commands are encoded one way, then the other."""
     value = str(request.getfixturevalue("library")) if request.param == "native" else "0"
     encode_by(monkeypatch, value)
-    assert encoder().description.startswith(request.param)
+    assert encoder(LIBRARY).description.startswith(request.param)
     yield request.param
     encoder.cache_clear()
 

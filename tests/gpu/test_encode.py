@@ -19,6 +19,7 @@ from pteron.cli import main
 from pteron.gpu import Command, Copy, PassTimer, Replay, record, submit, submit_early
 from pteron.gpu import encode as encode_module
 from pteron.gpu.encode import encoder
+from pteron.gpu.wgpu_native import LIBRARY
 
 ADD_ONE = """
 @group(0) @binding(0) var<storage, read_write> sum: array<f32>;
@@ -176,7 +177,7 @@ def test_python_where_the_package_has_no_library(monkeypatch: pytest.MonkeyPatch
     for path, reason in ((missing, "no library for this platform"), (damaged, "damaged.so cannot be loaded")):
         monkeypatch.setattr(encode_module, "PACKAGED", path)
         encoder.cache_clear()
-        assert encoder().description == f"Python ({reason})"
+        assert encoder(LIBRARY).description == f"Python ({reason})"
 
 
 @pytest.mark.usefixtures("_chosen_anew")
@@ -184,7 +185,7 @@ def test_the_packaged_library_is_used(monkeypatch: pytest.MonkeyPatch, library: 
     monkeypatch.setattr(encode_module, "PACKAGED", library)
     for value in ("", "1"):
         encode_by(monkeypatch, value)
-        assert encoder().description == f"native ({library.name})"
+        assert encoder(LIBRARY).description == f"native ({library.name})"
 
 
 @pytest.mark.usefixtures("_chosen_anew")
@@ -193,13 +194,13 @@ def test_a_requested_library_that_cannot_be_used_is_an_error(
 ) -> None:
     encode_by(monkeypatch, str(tmp_path / "missing.so"))
     with pytest.raises(pteron.DeviceError, match="PTERON_NATIVE="):
-        encoder()
+        encoder(LIBRARY)
     source, other = tmp_path / "other.c", tmp_path / "other.so"
     source.write_text("unsigned pteron_encode_version(void) { return 99; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(other), str(source)], check=True)
     encode_by(monkeypatch, str(other))
     with pytest.raises(pteron.DeviceError, match="has version 99, expected"):
-        encoder()
+        encoder(LIBRARY)
 
 
 def test_info_says_which(encoding: str, capsys: pytest.CaptureFixture[str]) -> None:

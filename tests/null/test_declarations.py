@@ -14,7 +14,7 @@ import pytest
 from pteron.gpu import declarations
 
 HEADER = (files("wgpu") / "resources" / "combined_header.h").read_text("utf-8")
-OPENING = "from pteron.gpu.native import ffi; print(type(ffi).__name__, ffi.sizeof('WGPULimits'))"
+OPENING = "from pteron.gpu.wgpu_native import ffi; print(type(ffi).__name__, ffi.sizeof('WGPULimits'))"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Copy
-from pteron.gpu.native import ERRORS, wgpu, write_buffer
+from pteron.gpu.library import BufferUsage
 from pteron.gpu.open_device import OpenDevice
 from pteron.gpu.readback import Readback, wait_for_all
 from pteron.gpu.submit import Commands, clear, submit
@@ -40,13 +40,13 @@ class Buffers(OpenDevice):
     def create_buffer(self, size: int, label: str, *, uniform: bool = False) -> Buffer:
         """A zero-filled buffer of at least `size` bytes, a multiple of 16."""
         size = self.check_size(size, label, uniform=uniform)
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        usage = BufferUsage.STORAGE | BufferUsage.COPY_DST | BufferUsage.COPY_SRC
         if uniform or self.adapter.is_cpu:  # software adapters: kernels read tensors as uniform arrays
-            usage |= wgpu.BufferUsage.UNIFORM
+            usage |= BufferUsage.UNIFORM
         device = self.handle
         try:
             buffer = device.create_buffer(label=label, size=size, usage=usage)
-        except ERRORS as error:
+        except self.library.errors as error:
             action = f"allocating {size:,} bytes for {label} on {self.adapter}"
             raise self.translate_error(action, error) from error
         self._buffers.add(buffer)
@@ -86,7 +86,9 @@ class Buffers(OpenDevice):
             self.check_open()
         if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
             try:
-                write_buffer(self._queue, buffer, offset, data, size)  # hot path: parameters and inputs
+                self.library.write_buffer(
+                    self._queue, buffer, offset, data, size
+                )  # hot path: parameters and inputs
             except DeviceLost as error:
                 raise self.mark_lost(f"writing to {buffer.label!r}") from error
         else:
@@ -115,7 +117,7 @@ class Buffers(OpenDevice):
         for index, (_, available) in enumerate(self._staging):
             if size <= available <= 4 * size:
                 return Readback(self, *self._staging.pop(index))
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST
         with self.translate_errors(f"allocating {size:,} bytes to read back"):
             return Readback(self, self.handle.create_buffer(label="readback", size=size, usage=usage), size)
 

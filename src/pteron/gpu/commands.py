@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pteron.gpu.native import address, ffi, wgpu
+from pteron.gpu.library import FFI, address
 
 BoundLaunch: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _LAUNCH = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
@@ -29,7 +29,7 @@ class Replay:
     def buffers(self) -> list[Any]:
         """The buffers that the launches are bound to."""
         if self._buffers is None:
-            self._buffers = [each for each in self.kept if isinstance(each, wgpu.GPUBuffer)]
+            self._buffers = [each for each in self.kept if hasattr(each, "_map_state")]
         return self._buffers
 
     @property
@@ -40,7 +40,7 @@ class Replay:
                 _LAUNCH.pack(address(pipeline), address(group), x, y, z)
                 for pipeline, group, x, y, z in self.launches
             )
-            self._packed = ffi.from_buffer(b"".join(packed))
+            self._packed = FFI.from_buffer(b"".join(packed))
             self._address = address(self._packed)
         return self._address
 

@@ -11,7 +11,6 @@ from typing import Any
 from pteron.gpu.adapters import AdapterInfo, choose
 from pteron.gpu.buffers import Buffer, Buffers
 from pteron.gpu.fork import check_not_forked, new_lock
-from pteron.gpu.native import compile_shader
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight
 from pteron.wgsl import Module
@@ -44,24 +43,25 @@ class Device(Buffers):
         self.uploads: dict[Weight, Upload] = {}  # by content: programs share them
 
     @classmethod
-    def open(cls, device: Device | str | None = None) -> Device:
-        """`device` itself if it is a Device; otherwise the shared device of the adapter it names."""
-        opened = cls.begin(device)
+    def open(cls, device: Device | str | None = None, *, webgpu: str | None = None) -> Device:
+        """`device` itself if it is a Device; otherwise the shared device of the adapter it names, in the
+        library that `webgpu` names: "auto", "wgpu" or "dawn"."""
+        opened = cls.begin(device, webgpu=webgpu)
         opened.check_open()
         return opened
 
     @classmethod
-    def begin(cls, device: Device | str | None = None) -> Device:
+    def begin(cls, device: Device | str | None = None, *, webgpu: str | None = None) -> Device:
         """`open` without waiting: an error is raised at the first use."""
         if isinstance(device, Device):
             return device
-        return cls._of(choose(device))
+        return cls._of(choose(device, webgpu))
 
     @classmethod
     def _of(cls, adapter: AdapterInfo) -> Device:
         """The shared device of an adapter; a new one if the last is closed or lost."""
         check_not_forked()
-        key = f"{adapter.index} {adapter.backend} {adapter.name}"
+        key = f"{adapter.library.name} {adapter.index} {adapter.backend} {adapter.name}"
         with cls._opening:
             if key not in cls._shared or not cls._shared[key].is_usable:
                 cls._shared[key] = cls(adapter)
@@ -94,9 +94,7 @@ class Device(Buffers):
 
     def _compile(self, module: Module) -> Any:
         with self.translate_errors(f"compiling kernel {module.kernel}"):
-            shader = compile_shader(
-                self.handle, module.kernel.name, module.source, bounds_checks=module.bounds_checks
-            )
+            shader = self.library.compile_shader(self.handle, module)
             return self.handle.create_compute_pipeline(
                 label=module.kernel.name,
                 layout="auto",

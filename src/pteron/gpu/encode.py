@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pteron.errors import DeviceError
-from pteron.gpu.commands import BoundLaunch, Command, Copy, Replay
-from pteron.gpu.native import Report, address, ffi, lib
+from pteron.gpu.commands import Command, Copy, Replay
+from pteron.gpu.library import Library, Report, address
 
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
@@ -37,12 +37,11 @@ _FUNCTIONS = (
     "wgpuCommandEncoderCopyBufferToBuffer",
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
-    "wgpuQueueSubmitForIndex",
+    "{submit}",
     "wgpuCommandBufferRelease",
 )
 _RECORD = "WGPUCommandBuffer (*)(void *, WGPUDevice, char *, size_t)"  # pteron_record
 _SUBMIT = "uint64_t (*)(void *, WGPUDevice, WGPUQueue, char *, size_t, uint32_t *)"  # pteron_submit
-_COMMAND_BUFFERS = ffi.typeof("WGPUCommandBuffer[]")
 
 # A command, and the descriptor (or NULL) of the pass that a replay opens if none is open.
 Operation: TypeAlias = tuple[Command, Any]
@@ -52,8 +51,9 @@ class PythonEncoder:
     """Makes command buffers by calling wgpu for every launch. wgpu reports errors to the current `Report`;
     after an error the command buffer is invalid and must not be submitted."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, library: Library, reason: str) -> None:
         self.description = f"Python ({reason})"
+        self._library = library
 
     def pack(self, operations: Sequence[Operation]) -> Any:
         """Convert operations to the form that `record` and `submit` take; valid while the operations live."""
@@ -61,65 +61,33 @@ class PythonEncoder:
 
     def record(self, device: Any, packed: Any) -> Any:
         """A command buffer. Consecutive replays share a compute pass."""
-        encoder = begin_encoder(device)
+        library = self._library
+        encoder = library.begin_encoder(device)
         compute: Any = None
         for command, descriptor in packed:
             if isinstance(command, Replay):
                 if compute is None:
-                    compute = begin_pass(encoder, descriptor)
-                encode_launches(compute, command.launches)
+                    compute = library.begin_pass(encoder, descriptor)
+                library.encode_launches(compute, command.launches)
             else:
                 if compute is not None:  # a copy cannot be inside a pass
-                    lib.wgpuComputePassEncoderEnd(compute)
+                    library.lib.wgpuComputePassEncoderEnd(compute)
                     compute = None
-                _copy(encoder, command)
+                _copy(library, encoder, command)
         if compute is not None:
-            lib.wgpuComputePassEncoderEnd(compute)
-        return finish(encoder)
+            library.lib.wgpuComputePassEncoderEnd(compute)
+        return library.finish(encoder)
 
     def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
         """Record and submit. Returns the submission's number. Nothing is submitted if the report has an
         error."""
         recorded = self.record(device, packed)
-        return 0 if report.message else submit_recorded(queue, recorded)
+        return 0 if report.message else self._library.submit(queue, recorded)
 
 
-def begin_encoder(device: Any) -> Any:
-    """A wgpu command encoder."""
-    return ffi.gc(lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL), lib.wgpuCommandEncoderRelease)
-
-
-def begin_pass(encoder: Any, descriptor: Any) -> Any:
-    """A compute pass of a command encoder."""
-    begun = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
-    return ffi.gc(begun, lib.wgpuComputePassEncoderRelease)
-
-
-def finish(encoder: Any) -> Any:
-    """The command buffer of a command encoder."""
-    return ffi.gc(lib.wgpuCommandEncoderFinish(encoder, ffi.NULL), lib.wgpuCommandBufferRelease)
-
-
-def submit_recorded(queue: Any, command_buffer: Any) -> int:
-    """Submit a valid command buffer; the submission's number."""
-    return int(lib.wgpuQueueSubmitForIndex(queue, 1, ffi.new(_COMMAND_BUFFERS, [command_buffer])))
-
-
-def encode_launches(compute: Any, launches: Sequence[BoundLaunch]) -> None:
-    """Encode launches into a compute pass."""
-    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-    set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-    null = ffi.NULL
-    for pipeline, group, x, y, z in launches:
-        set_pipeline(compute, pipeline)
-        set_bind_group(compute, 0, group, 0, null)
-        dispatch(compute, x, y, z)
-
-
-def _copy(encoder: Any, copy: Copy) -> None:
+def _copy(library: Library, encoder: Any, copy: Copy) -> None:
     source, target = copy.source._internal, copy.target._internal
-    lib.wgpuCommandEncoderCopyBufferToBuffer(
+    library.lib.wgpuCommandEncoderCopyBufferToBuffer(
         encoder, source, copy.source_offset, target, copy.target_offset, copy.whole_words
     )
 
@@ -127,26 +95,32 @@ def _copy(encoder: Any, copy: Copy) -> None:
 class NativeEncoder:
     """The same in one call of the C library."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, library: Library, path: Path) -> None:
         self.description = f"native ({path.name})"
-        library = ctypes.CDLL(str(path))
-        version = library.pteron_encode_version()
+        encoding = ctypes.CDLL(str(path))
+        version = encoding.pteron_encode_version()
         if version != _VERSION:
             raise OSError(f"{path} has version {version}, expected {_VERSION}")
-        self._library = library  # keeps it loaded; calls go through cffi, which costs less than ctypes
-        self._record = ffi.cast(_RECORD, _address(library.pteron_record))
-        self._submit = ffi.cast(_SUBMIT, _address(library.pteron_submit))
-        self._functions = ffi.new("void *[]", [ffi.addressof(lib, name) for name in _FUNCTIONS])
+        self._encoding = encoding  # keeps it loaded; calls go through cffi, which costs less than ctypes
+        self._library = library
+        ffi, lib = library.ffi, library.lib
+        self._record = ffi.cast(_RECORD, _address(encoding.pteron_record))
+        self._submit = ffi.cast(_SUBMIT, _address(encoding.pteron_submit))
+        names = [name.format(submit=library.submit_function) for name in _FUNCTIONS]
+        self._functions = ffi.new("void *[]", [ffi.addressof(lib, name) for name in names])
 
     def pack(self, operations: Sequence[Operation]) -> Any:
         packed = [_pack(command, descriptor) for command, descriptor in operations]
         return b"".join(packed), len(packed)
 
     def record(self, device: Any, packed: Any) -> Any:
-        return ffi.gc(self._record(self._functions, device, *packed), lib.wgpuCommandBufferRelease)
+        recorded = self._record(self._functions, device, *packed)
+        return self._library.ffi.gc(recorded, self._library.lib.wgpuCommandBufferRelease)
 
     def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
-        return int(self._submit(self._functions, device, queue, *packed, report.failed))
+        if self._library.has_submission_index:
+            return int(self._submit(self._functions, device, queue, *packed, report.failed))
+        return self._library.submit(queue, self.record(device, packed))
 
 
 def _address(function: Any) -> int:
@@ -169,17 +143,17 @@ CommandEncoder: TypeAlias = PythonEncoder | NativeEncoder
 
 
 @cache
-def encoder() -> CommandEncoder:
-    """The encoder of this process."""
+def encoder(library: Library) -> CommandEncoder:
+    """The encoder for a library in this process."""
     wanted = os.environ.get(NATIVE_VARIABLE, "")
     if wanted == "0":
-        return PythonEncoder(f"{NATIVE_VARIABLE}=0")
+        return PythonEncoder(library, f"{NATIVE_VARIABLE}=0")
     path = Path(wanted).absolute() if wanted not in ("", "1") else PACKAGED
     try:
-        return NativeEncoder(path)
+        return NativeEncoder(library, path)
     except (OSError, AttributeError) as error:  # missing, for another machine, or another library
         if wanted:
             raise DeviceError(f"{NATIVE_VARIABLE}={wanted}: {error}") from error
         return PythonEncoder(
-            f"{path.name} cannot be loaded" if path.exists() else "no library for this platform"
+            library, f"{path.name} cannot be loaded" if path.exists() else "no library for this platform"
         )

@@ -13,12 +13,11 @@ from pteron.errors import DeviceError, DeviceLost
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Command, Copy
 from pteron.gpu.fork import check_not_forked, in_child, new_lock, when_forked
-from pteron.gpu.native import ERRORS, UNMAPPED, device_error, ffi, lib
+from pteron.gpu.library import UNMAPPED
 
 _SPIN_SECONDS = 200e-6  # poll this long before sleeping: a blocking wait returns about 40 µs late
 _STAGING_MAX = 8  # free staging buffers that are kept
 _EXIT_SECONDS = 10.0  # at exit, the longest wait for a device's lock
-_INDEX = ffi.typeof("WGPUSubmissionIndex *")
 
 
 class OpenDevice:
@@ -26,6 +25,7 @@ class OpenDevice:
 
     def __init__(self, adapter: AdapterInfo) -> None:
         self.adapter = adapter
+        self.library = adapter.library
         self.lock = new_lock()  # one call at a time: calls share wgpu's objects
         thread = ThreadPoolExecutor(1, "pteron-device")
         self._requested = thread.submit(_request, adapter)
@@ -93,12 +93,12 @@ class OpenDevice:
         """A block of wgpu calls. An error in it becomes a DeviceError that says what the device was doing."""
         try:
             yield
-        except ERRORS as error:
+        except self.library.errors as error:
             raise self.translate_error(action, error) from error
 
     def translate_error(self, action: str, error: BaseException) -> DeviceError:
         """The DeviceError for an error of wgpu. The hot path calls this: entering a block takes longer."""
-        translated = device_error(action, str(error))
+        translated = self.library.error(action, str(error))
         return self.mark_lost(action) if isinstance(translated, DeviceLost) else translated
 
     def mark_lost(self, action: str) -> DeviceLost:
@@ -135,8 +135,7 @@ class OpenDevice:
         """Run wgpu's callbacks; with `wait`, after all submitted work or one submission is done."""
         if not self.is_open:
             self.check_open()
-        index = ffi.NULL if submission is None else ffi.new(_INDEX, submission)
-        lib.wgpuDevicePoll(self._device._internal, wait, index)
+        self.library.poll(self._device._internal, self._queue, wait, submission)
 
     def recycle(self, staging: Any, size: int) -> None:
         """Keep an unmapped staging buffer for the next readback."""
@@ -158,9 +157,9 @@ class OpenDevice:
 def _request(adapter: AdapterInfo) -> tuple[Any, Any]:
     """The wgpu device of an adapter, and the raw handle of its queue."""
     try:
-        device = adapter.handle.request_device_sync(required_features=adapter.used_features)
-    except ERRORS as error:
-        raise device_error(f"opening {adapter}", str(error)) from error
+        device = adapter.library.request_device(adapter)
+    except adapter.library.errors as error:
+        raise adapter.library.error(f"opening {adapter}", str(error)) from error
     return device, device.queue._internal
 
 

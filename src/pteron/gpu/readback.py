@@ -5,13 +5,14 @@ Raw calls map it: wgpu's own `map` uses a polling thread and takes about 190 µs
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import count
 from time import perf_counter
 from typing import Any
 from weakref import ref
 
 from pteron.errors import DeviceError
-from pteron.gpu.native import PENDING, UNMAPPED, address, ffi, lib
+from pteron.gpu.library import FFI, PENDING, UNMAPPED, Library, address
 from pteron.gpu.open_device import OpenDevice
 
 _tickets = count(1)
@@ -22,12 +23,6 @@ _pending: dict[int, tuple[Any, ref[Readback]]] = {}
 _PENDING_MAX = 16  # above this, abandoned requests are dropped
 _MAP_ALIGNMENT = 8  # bytes: where a mapped range may begin
 _interrupts: list[BaseException] = []
-_CALLBACK_INFO = ffi.typeof("WGPUBufferMapCallbackInfo *")
-_POINTER = ffi.typeof("void *")
-_MODE = lib.WGPUCallbackMode_AllowProcessEvents
-_CALLBACK = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
-_DONE_CALLBACK = "void(WGPUQueueWorkDoneStatus, WGPUStringView, void *, void *)"
-_DONE_CALLBACK_INFO = ffi.typeof("WGPUQueueWorkDoneCallbackInfo *")
 
 
 def _on_interrupted(_kind: object, error: BaseException, trace: Any) -> None:
@@ -41,14 +36,24 @@ def _finish(status: int, ticket: Any) -> None:
     _finished[address(ticket)] = int(status)
 
 
-@ffi.callback(_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]  # cffi has no types
-def _on_mapped(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
+def _on_finished(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
     _finish(status, ticket)
 
 
-@ffi.callback(_DONE_CALLBACK, onerror=_on_interrupted)  # type: ignore[untyped-decorator]
-def _on_done(status: int, _message: Any, ticket: Any, _unused: Any) -> None:
-    _finish(status, ticket)
+@cache
+def _callback(library: Library, status: str) -> Any:
+    """The callback of a kind of request, which has its own type of status."""
+    kind = f"void({status}, WGPUStringView, void *, void *)"
+    return library.ffi.callback(kind, _on_finished, onerror=_on_interrupted)
+
+
+def _callback_info(library: Library, request: str, status: str, ticket: int) -> Any:
+    """What a request takes, so that `_finished` has the ticket's status when it is done."""
+    info = library.ffi.new(f"WGPU{request}CallbackInfo *")
+    info.mode = library.lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = _callback(library, status)
+    info.userdata1 = library.ffi.cast("void *", ticket)
+    return info[0]
 
 
 def wait_for_all(device: OpenDevice, spin_seconds: float) -> None:
@@ -56,11 +61,8 @@ def wait_for_all(device: OpenDevice, spin_seconds: float) -> None:
     late, then sleep."""
     if spin_seconds:
         ticket = next(_tickets)
-        info = ffi.new(_DONE_CALLBACK_INFO)
-        info.mode = _MODE
-        info.callback = _on_done
-        info.userdata1 = ffi.cast(_POINTER, ticket)
-        lib.wgpuQueueOnSubmittedWorkDone(device.queue, info[0])
+        info = _callback_info(device.library, "QueueWorkDone", "WGPUQueueWorkDoneStatus", ticket)
+        device.library.lib.wgpuQueueOnSubmittedWorkDone(device.queue, info)
         _spin(device, ticket, spin_seconds)
         if ticket not in _finished:
             device.poll(wait=True)
@@ -97,11 +99,10 @@ class Readback:
             _forget_abandoned()
         self._ticket = next(_tickets)
         _pending[self._ticket] = self.staging, ref(self)
-        info = ffi.new(_CALLBACK_INFO)
-        info.mode = _MODE
-        info.callback = _on_mapped
-        info.userdata1 = ffi.cast(_POINTER, self._ticket)
-        lib.wgpuBufferMapAsync(self.staging._internal, lib.WGPUMapMode_Read, 0, self._size, info[0])
+        library = self._device.library
+        info = _callback_info(library, "BufferMap", "WGPUMapAsyncStatus", self._ticket)
+        read = library.lib.WGPUMapMode_Read
+        library.lib.wgpuBufferMapAsync(self.staging._internal, read, 0, self._size, info)
 
     def is_ready(self) -> bool:
         """Whether the results are available, without waiting."""
@@ -117,7 +118,7 @@ class Readback:
             self._wait(submission)
         with self._device.lock:
             whole = self._range(0, self._size)
-            return bytes(ffi.buffer(whole, self._size)[offset : offset + size])
+            return bytes(FFI.buffer(whole, self._size)[offset : offset + size])
 
     def fill(self, array: Any, offset: int) -> None:
         """Copy whole words from `offset` on into a contiguous array; waits for them."""
@@ -126,13 +127,13 @@ class Readback:
         if not self._is_mapped:
             self._wait(None)
         with self._device.lock:
-            ffi.memmove(array, self._range(offset, -(-array.nbytes // 4) * 4), array.nbytes)
+            FFI.memmove(array, self._range(offset, -(-array.nbytes // 4) * 4), array.nbytes)
 
     def release(self) -> None:
         """Return the staging buffer to its device, unless a map request is pending."""
         with self._device.lock:
             if self._is_mapped:
-                lib.wgpuBufferUnmap(self.staging._internal)
+                self._device.library.lib.wgpuBufferUnmap(self.staging._internal)
                 self._is_mapped = False
                 self.staging._map_state = UNMAPPED
             if self.staging._map_state == UNMAPPED:
@@ -145,7 +146,7 @@ class Readback:
             self._device.check_open()
         if offset % _MAP_ALIGNMENT or size % 4 or not 0 <= offset <= offset + size <= self._size:
             raise DeviceError(f"cannot read bytes {offset:,} to {offset + size:,} of {self._size:,}")
-        return lib.wgpuBufferGetConstMappedRange(self.staging._internal, offset, size)
+        return self._device.library.lib.wgpuBufferGetConstMappedRange(self.staging._internal, offset, size)
 
     def _wait(self, submission: int | None) -> None:
         if not self._ticket:
@@ -160,7 +161,7 @@ class Readback:
             raise
         _pending.pop(self._ticket, None)
         status, self._ticket = _finished.pop(self._ticket), 0
-        if status != lib.WGPUMapAsyncStatus_Success:
+        if status != self._device.library.lib.WGPUMapAsyncStatus_Success:
             raise DeviceError(f"results could not be read back from {self._device.name}")
         self._is_mapped = True
         if _interrupts:

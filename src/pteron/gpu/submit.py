@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from pteron.errors import DeviceLost
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.encode import CommandEncoder, Operation, begin_encoder, encoder, finish, submit_recorded
-from pteron.gpu.native import Report, checked, ffi, lib
+from pteron.gpu.encode import CommandEncoder, Operation, encoder
+from pteron.gpu.library import Report
 from pteron.gpu.open_device import OpenDevice
 
 _RECORDING = "recording commands"
@@ -33,9 +33,9 @@ class Commands:
 
     def __init__(self, device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> None:
         self._device = device
-        self._operations = list(_operations(commands, timer))
+        self._operations = list(_operations(commands, timer, device.library.ffi.NULL))
         self._commands = [command for command, _ in self._operations]
-        self._report = Report(_RECORDING)
+        self._report = device.library.report(_RECORDING)
         self._encoder: CommandEncoder | None = None
         self._packed: Any = None
         self._recorded: Any = None  # the command buffer of the next submission
@@ -65,14 +65,14 @@ class Commands:
         handle, queue = device.handle._internal, device.queue
         recorded, self._recorded = self._recorded, None
         if recorded is not None:
-            return submit_recorded(queue, recorded)
+            return device.library.submit(queue, recorded)
         current = self._choose()
         report = self._report
         number: int = _checked(device, report, current.submit, handle, queue, self._packed, report)
         return number
 
     def _choose(self) -> CommandEncoder:
-        current = encoder()
+        current = encoder(self._device.library)
         if current is not self._encoder:
             self._encoder, self._packed = current, current.pack(self._operations)
         return current
@@ -108,20 +108,21 @@ def submit_written(device: OpenDevice, write: Callable[[Any], None], uses: Itera
     check."""
 
     def encode() -> Any:
-        encoder = begin_encoder(device.handle._internal)
+        encoder = device.library.begin_encoder(device.handle._internal)
         write(encoder)
-        return finish(encoder)
+        return device.library.finish(encoder)
 
     with device.lock:
         device.check_buffers(uses)
-        return submit_recorded(device.queue, _checked(device, Report(_RECORDING), encode))
+        report = device.library.report(_RECORDING)
+        return device.library.submit(device.queue, _checked(device, report, encode))
 
 
 def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
     """Fill a part of a buffer, in whole words, with zeros before any command that is submitted later."""
 
     def write(encoder: Any) -> None:
-        lib.wgpuCommandEncoderClearBuffer(encoder, buffer._internal, start, size)
+        device.library.lib.wgpuCommandEncoderClearBuffer(encoder, buffer._internal, start, size)
 
     submit_written(device, write, [Copy(buffer, buffer, 0)])
 
@@ -129,19 +130,19 @@ def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
 def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *arguments: object) -> Any:
     """Make raw wgpu calls and return their result; raises an error that they report."""
     try:
-        return checked(report, call, *arguments)
+        return device.library.checked(report, call, *arguments)
     except DeviceLost as error:
         raise device.mark_lost(report.name) from error
 
 
-def _operations(commands: Iterable[Command], timer: Timer | None) -> Iterator[Operation]:
+def _operations(commands: Iterable[Command], timer: Timer | None, null: Any) -> Iterator[Operation]:
     """The commands without empty ones, each with the descriptor of the pass it opens."""
     is_open = False
     for command in commands:
         if isinstance(command, Replay):
             if command.launches:
-                yield command, timer.next_pass() if timer and not is_open else ffi.NULL
+                yield command, timer.next_pass() if timer and not is_open else null
                 is_open = True
         elif command.size:
-            yield command, ffi.NULL
+            yield command, null
             is_open = False

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from pteron.errors import DeviceError
 from pteron.gpu.commands import BoundLaunch, Replay
 from pteron.gpu.device import Device
-from pteron.gpu.encode import begin_pass, encode_launches
-from pteron.gpu.native import ffi, lib, wgpu
+from pteron.gpu.library import BufferUsage
 from pteron.gpu.submit import submit_written
 
 STAMPS_MAX = 4096  # of one query set, by WebGPU
@@ -29,11 +28,11 @@ class _Stamps:
             raise DeviceError(f"{device.adapter} offers no timestamps")
         self._device = device
         self._count = count
-        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        usage = BufferUsage.QUERY_RESOLVE | BufferUsage.COPY_SRC
         with device.translate_errors(f"preparing to take {count} timestamps"):
             self.queries = device.handle.create_query_set(type="timestamp", count=count)
             self._resolved = device.handle.create_buffer(label="times", size=8 * count, usage=usage)
-        self._nanoseconds = float(lib.wgpuQueueGetTimestampPeriod(device.handle.queue._internal))
+        self._nanoseconds = device.library.timestamp_nanoseconds(device.queue)
 
     def pass_descriptor(self, begin: int, end: int) -> tuple[Any, Any]:
         """The descriptor of a pass with timestamps at its start and end, and what it points to: keep both
@@ -43,6 +42,7 @@ class _Stamps:
             "beginningOfPassWriteIndex": begin,
             "endOfPassWriteIndex": end,
         }
+        ffi = self._device.library.ffi
         timestamps = ffi.new("WGPUPassTimestampWrites *", writes)
         return ffi.new("WGPUComputePassDescriptor *", {"timestampWrites": timestamps}), timestamps
 
@@ -51,7 +51,7 @@ class _Stamps:
 
         def resolve(encoder: Any) -> None:
             stamps, resolved = self.queries._internal, self._resolved._internal
-            lib.wgpuCommandEncoderResolveQuerySet(encoder, stamps, 0, count, resolved, 0)
+            self._device.library.lib.wgpuCommandEncoderResolveQuerySet(encoder, stamps, 0, count, resolved, 0)
 
         submit_written(self._device, resolve)
         ticks = np.frombuffer(self._device.read(self._resolved, 8 * count), np.uint64)
@@ -64,6 +64,7 @@ class PassTimer:
 
     def __init__(self, device: Device, passes: int) -> None:
         self._stamps = _Stamps(device, 2 * passes)
+        self._null = device.library.ffi.NULL
         self._count = 0
         self._descriptors: list[Any] = []  # of the passes so far
         self._passes = passes
@@ -71,7 +72,7 @@ class PassTimer:
     def next_pass(self) -> Any:
         """The descriptor of the next pass, or NULL: passes beyond the timer's size are not timed."""
         if self._count == self._passes:
-            return ffi.NULL
+            return self._null
         descriptor, timestamps = self._stamps.pass_descriptor(2 * self._count, 2 * self._count + 1)
         self._descriptors.append((descriptor, timestamps))  # cffi does not keep what a descriptor points to
         self._count += 1
@@ -128,17 +129,22 @@ class LaunchTimer:
         return list(map(float, stamps[1::2] - stamps[::2]))
 
     def _stamp_inside(self, stretches: Sequence[Sequence[BoundLaunch]], encoder: Any) -> None:
-        opened = begin_pass(encoder, ffi.NULL)
+        library = self._device.library
+        opened, stamp = (
+            library.begin_pass(encoder, library.ffi.NULL),
+            library.lib.wgpuComputePassEncoderWriteTimestamp,
+        )
         queries = self._stamps.queries._internal
-        lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, 0)
+        stamp(opened, queries, 0)
         for index, launches in enumerate(stretches):
-            encode_launches(opened, launches)
-            lib.wgpuComputePassEncoderWriteTimestamp(opened, queries, index + 1)
-        lib.wgpuComputePassEncoderEnd(opened)
+            library.encode_launches(opened, launches)
+            stamp(opened, queries, index + 1)
+        library.lib.wgpuComputePassEncoderEnd(opened)
 
     def _stamp_passes(self, stretches: Sequence[Sequence[BoundLaunch]], encoder: Any) -> None:
+        library = self._device.library
         for index, launches in enumerate(stretches):
             descriptor, _timestamps = self._stamps.pass_descriptor(2 * index, 2 * index + 1)
-            opened = begin_pass(encoder, descriptor)
-            encode_launches(opened, launches)
-            lib.wgpuComputePassEncoderEnd(opened)
+            opened = library.begin_pass(encoder, descriptor)
+            library.encode_launches(opened, launches)
+            library.lib.wgpuComputePassEncoderEnd(opened)

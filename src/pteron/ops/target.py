@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 
+MATRIX = "f16 f32 16x16x16"  # the product that kernels use
+EMULATED = "emulated"  # the same product without matrix cores, for tests
 DIGITS = (2, 3)  # that activations can be split into, the quickest first
 
 
@@ -27,7 +29,17 @@ class Target:
     uniform_alignment: int = 256  # bytes: a uniform array starts at a multiple of this
     broadcasts: bool = False  # on CPUs: whether lanes of any subgroup can read one another's values
     loop_max: int = 0  # iterations of all its loops after which an invocation ends; 0: no such limit
+    matrices: tuple[str, ...] = ()  # products that subgroups can compute: "f16 f32 16x16x16" has f32 sums
+    products: str = "f32"  # precision of products by matrices: f32, as others have it, or f16
     digits: int = 3  # of 8 bits, for x in 4-bit products: 3 keep 22 bits of a chunk's largest, 2 keep 14
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matrices", tuple(self.matrices))  # from JSON it comes as a list
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether kernels may multiply f16 matrices with f32 sums, in subgroups of 32."""
+        return EMULATED in self.matrices or (MATRIX in self.matrices and self.subgroup_size == 32)
 
     def storage(self, dtype: DType) -> Storage:
         """The storage type of elements of this type in its buffers."""
@@ -47,6 +59,7 @@ class Target:
             (f"{self.workgroups_max} workgroups an axis", True, self.workgroups_max <= device.workgroups_max),
             ("values passed among lanes", self.broadcasts, device.broadcasts),
             (uniforms, self.broadcasts, has_uniforms),
+            ("products of f16 matrices", MATRIX in self.matrices, device.has_matrices),
             ("loops without a limit", device.loop_max, 0 < self.loop_max <= device.loop_max),
         )
         missing = [what for what, is_used, is_there in limits if is_used and not is_there]

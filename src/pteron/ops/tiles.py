@@ -1,4 +1,5 @@
-"""Products by tiles (wgsl/lib/tile_lanes.wgsl): the shapes of tiles, and the choice of one for a product.
+"""Products by tiles: the shapes of tiles of floats (wgsl/lib/tile_lanes.wgsl) or of matrices
+(wgsl/lib/matrix_tile.wgsl), and the choice of one for a product.
 
 Rates were measured on an H200 inside a model's layers, after other kernels: fetching instructions is most of
 a tile's `start`."""
@@ -6,11 +7,11 @@ a tile's `start`."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from pteron.ops.target import Target
+from pteron.ops.target import EMULATED, Target
 
 # Measured on an H200, as are the rates of tiles.
 PROCESSORS = 132
@@ -22,19 +23,58 @@ PART_DEPTH_MIN = 64
 PART_DEPTH_MAX = 1 << 15  # of one sum: bounds its error, and loops where an adapter ends long ones
 
 
+class TimedTile:
+    """What a workgroup computes at once, and how long that takes."""
+
+    rate: float  # TFLOP/s with many tiles per processor
+    idle: float  # tiles that a processor could compute in the time that it waits per turn
+    together: int  # tiles that a processor runs at once
+    start: float  # microseconds of overhead
+
+    __slots__ = ()
+
+    @property
+    def height(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        raise NotImplementedError
+
+    def count(self, rows: int, columns: int, matrices: int = 0) -> int:
+        """Tiles of one part; the maximum of them if rows are grouped by their matrices."""
+        bands = rows // self.height + matrices if matrices else -(-rows // self.height)
+        return bands * -(-columns // self.width)
+
+    def microseconds(
+        self, rows: int, columns: int, depth: int, parts: int, is_gated: bool, batch: int = 1
+    ) -> float:
+        """Estimated time of a batch of products whose k is split into parts, with their merge."""
+        per_processor = -(-batch * parts * self.count(rows, columns) // PROCESSORS)
+        tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
+        turns = per_processor / self.together
+        if turns <= 3:  # later turns begin at different times: one computes while another waits
+            turns = math.ceil(turns)
+        time = self.start + (per_processor + self.idle * turns) * tile
+        if parts == 1:
+            return time
+        merged_bytes = 4 * batch * rows * columns * (parts + (0.5 if is_gated else 1))
+        return time + MERGE_START + merged_bytes / MERGE_RATE
+
+
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """What a workgroup computes at once: `down` by `across` invocations, `tall` by `wide` outputs each."""
+class Tile(TimedTile):
+    """`down` by `across` invocations, `tall` by `wide` outputs each."""
 
     tall: int  # a multiple of four
     wide: int  # 4 or 8
     down: int
     across: int
     step: int = 16  # values of k that are in workgroup memory at a time
-    rate: float = 1.0  # TFLOP/s with many tiles per processor
-    idle: float = 0.0  # tiles that a processor could compute in the time that it waits per turn
-    together: int = 1  # tiles that a processor runs at once
-    start: float = 0.0  # microseconds of overhead
+    rate: float = 1.0
+    idle: float = 0.0
+    together: int = 1
+    start: float = 0.0
     is_int8: bool = False  # int8 in two buffers, with an offset per column for zero points; or floats
 
     @property
@@ -65,30 +105,98 @@ class Tile:
             "STEP": self.step,
         }
 
-    def count(self, rows: int, columns: int, matrices: int = 0) -> int:
-        """Tiles of one part; the maximum of them if rows are grouped by their matrices."""
-        bands = rows // self.height + matrices if matrices else -(-rows // self.height)
-        return bands * -(-columns // self.width)
 
-    def microseconds(
-        self, rows: int, columns: int, depth: int, parts: int, is_gated: bool, batch: int = 1
-    ) -> float:
-        """Estimated time of a batch of products whose k is split into parts, with their merge."""
-        per_processor = -(-batch * parts * self.count(rows, columns) // PROCESSORS)
-        tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
-        turns = per_processor / self.together
-        if turns <= 3:  # later turns begin at different times: one computes while another waits
-            turns = math.ceil(turns)
-        time = self.start + (per_processor + self.idle * turns) * tile
-        if parts == 1:
-            return time
-        merged_bytes = 4 * batch * rows * columns * (parts + (0.5 if is_gated else 1))
-        return time + MERGE_START + merged_bytes / MERGE_RATE
+@dataclass(frozen=True, slots=True)
+class MatrixTile(TimedTile):
+    """`down` by `across` subgroups, `tall` by `wide` matrices of 16 by 16 sums each."""
+
+    tall: int
+    wide: int
+    down: int
+    across: int
+    step: int  # values of k that are in workgroup memory at a time, a multiple of 16
+    rates: tuple[float, float, float]  # with one, two and three products of halves for each product
+    idle: float
+    together: int
+    start: float
+    planes: tuple[int, int] = (2, 2)  # halves of a number of x, and of the other factor
+    is_along: bool = True  # whether the other factor is stored along k
+    bytes_of_half: int = 2  # 4 if matrix cores are emulated
+
+    @property
+    def rate(self) -> float:
+        return self.rates[sum(self.planes) - 2]
+
+    @property
+    def height(self) -> int:
+        return 16 * self.tall * self.down
+
+    @property
+    def width(self) -> int:
+        return 16 * self.wide * self.across
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """Factors; at the end, the sums of one row of matrices of every subgroup. And a few words."""
+        halves = self.planes[0] * self.height * self._pitch + self.planes[1] * self._plane
+        return self.bytes_of_half * max(halves, 512 * self.down * self.across * self.wide) + 16
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        """The constants of lib/matrix_tile.wgsl and lib/matrix_cores.wgsl."""
+        return {
+            "TALL": self.tall,
+            "WIDE": self.wide,
+            "DOWN": self.down,
+            "ACROSS": self.across,
+            "STEP": self.step,
+            "X_PLANES": self.planes[0],
+            "W_PLANES": self.planes[1],
+            "W_PLANE": self._plane,
+            "IS_ALONG": self.is_along,
+            "K_PITCH": self._pitch,
+            "N_PITCH": self.width + 8,
+            "MEMORY_BYTES": 2 * (self.workgroup_bytes - 16) // self.bytes_of_half,
+            **({"use_matrix_cores": "matrix_emulated"} if self.bytes_of_half == 4 else {}),
+        }
+
+    @property
+    def _pitch(self) -> int:
+        return self.step + 8
+
+    @property
+    def _plane(self) -> int:
+        """Halves of a plane of the other factor."""
+        return self.width * self._pitch if self.is_along else self.step * (self.width + 8)
+
+
+# Chosen and measured on an H200 (docs/notes/matrix-cores.md).
+MATRIX_TILES = (
+    MatrixTile(1, 1, 1, 4, 64, (70.0, 50.0, 40.0), 1.0, 4, 4.0),
+    MatrixTile(2, 2, 1, 4, 64, (120.0, 80.0, 57.0), 1.0, 3, 5.0),
+    MatrixTile(2, 2, 2, 2, 64, (150.0, 100.0, 75.0), 0.6, 3, 5.0),
+    MatrixTile(4, 4, 2, 2, 32, (250.0, 150.0, 110.0), 0.3, 2, 6.0),
+)
+MATRIX_ROWS_MIN = 16  # with fewer rows, other kernels are faster
+
+
+def matrix_tiles(target: Target, planes: tuple[int, int], *, is_along: bool = True) -> tuple[MatrixTile, ...]:
+    """The tiles for factors in so many halves."""
+    if not target.has_matrices:
+        return ()
+    bytes_of_half = 4 if EMULATED in target.matrices else 2
+    made = (
+        replace(tile, planes=planes, is_along=is_along, bytes_of_half=bytes_of_half) for tile in MATRIX_TILES
+    )
+    return tuple(tile for tile in made if tile.workgroup_bytes <= target.workgroup_bytes_max)
+
+
+AnyTile = TypeVar("AnyTile", Tile, MatrixTile)
 
 
 @cache
 def choose(
-    tiles: tuple[Tile, ...],
+    tiles: tuple[AnyTile, ...],
     target: Target,
     rows: int,
     columns: int,
@@ -96,7 +204,7 @@ def choose(
     group: int,
     is_gated: bool = False,
     batch: int = 1,
-) -> tuple[Tile, int]:
+) -> tuple[AnyTile, int]:
     """(tile, parts of k) with the least estimated time, without tiles that are half empty. `group` is the
     number of k that share a scale."""
     least = -(-depth // PART_DEPTH_MAX) or 1
@@ -105,7 +213,7 @@ def choose(
         (tile, parts)
         for tile in tiles
         if tile.workgroup_bytes <= target.workgroup_bytes_max and tile.height < 2 * max(rows, 8)
-        if not tile.is_int8 or group % tile.step == 0
+        if not getattr(tile, "is_int8", False) or group % tile.step == 0
         for parts in (least << doublings for doublings in range(PARTS_MAX.bit_length()))
         if parts == least or (parts <= most and batch * parts * tile.count(rows, columns) <= TILES_MAX)
     ]

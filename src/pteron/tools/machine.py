@@ -10,7 +10,7 @@ from importlib import metadata
 import pteron
 from pteron.extras import has_torch
 from pteron.gpu import adapters
-from pteron.gpu.adapters import ADAPTER_VARIABLE, choose
+from pteron.gpu.adapters import ADAPTER_VARIABLE, LIBRARY_VARIABLE, AdapterInfo, choose, with_matrices
 from pteron.gpu.encode import encoder
 from pteron.tools.text import Line, columns, human_bytes
 
@@ -42,6 +42,7 @@ class MachineReport:
 
     version: str
     wgpu: str
+    library: str  # of the chosen adapter, and why
     adapters: tuple[AdapterReport, ...]
     chosen: int
     reason: str
@@ -51,13 +52,13 @@ class MachineReport:
 
 def examine(adapter: str | None = None) -> MachineReport:
     """This machine, with the adapter that `load(device=adapter)` uses."""
-    chosen = choose(adapter)
     found = adapters()
-    wanted = adapter or os.environ.get(ADAPTER_VARIABLE) or ""
-    numbered = wanted.isdigit() and int(wanted) < len(found)
+    used = choose(adapter)
+    chosen = found.index(choose(adapter, "wgpu"))
     return MachineReport(
         version=pteron.__version__,
         wgpu=metadata.version("wgpu"),
+        library=_library(used, found[chosen]),
         adapters=tuple(
             AdapterReport(
                 index,
@@ -67,11 +68,19 @@ def examine(adapter: str | None = None) -> MachineReport:
             )
             for index, info in enumerate(found)
         ),
-        chosen=int(wanted) if numbered else found.index(chosen),
+        chosen=chosen,
         reason=_reason(adapter, len(found)),
-        encoder=encoder().description,
+        encoder=encoder(used.library).description,
         torch=metadata.version("torch") if has_torch() else None,
     )
+
+
+def _library(used: AdapterInfo, listed: AdapterInfo) -> str:
+    """The library of an adapter, its version, and why it is used."""
+    name = f"{used.library.name} ({used.library.distribution} {metadata.version(used.library.distribution)})"
+    if variable := os.environ.get(LIBRARY_VARIABLE):
+        return f"{name}, requested by {LIBRARY_VARIABLE}={variable}"
+    return f"{name}: {with_matrices(listed)[1]}"
 
 
 def _reason(adapter: str | None, count: int) -> str:
@@ -94,7 +103,8 @@ def machine_lines(report: MachineReport) -> Iterator[str]:
     needed = "others need PyTorch: pip install 'pteron[host]'"
     rest = f"others in PyTorch {report.torch}" if report.torch else needed
     operators = f"common ones in NumPy, {rest}"
-    yield from columns([["commands", f"encoded by {report.encoder}"], ["host operators", operators]])
+    rows = [["WebGPU", report.library], ["commands", f"encoded by {report.encoder}"]]
+    yield from columns([*rows, ["host operators", operators]])
 
 
 def _rows(adapter: AdapterReport) -> list[list[str]]:

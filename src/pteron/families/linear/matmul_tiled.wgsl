@@ -1,15 +1,10 @@
 //! use matmul
 //! use tile_lanes
-//! use quads_a
-//! use quads_b
+//! use matmul_loads
 //! loops: ceil(span, STEP) + TALL
-// A matrix product (lib/matmul.wgsl) by tiles (lib/tile_lanes.wgsl), which are numbered along the columns, then along the
-// rows, then by slice, in a grid that may be folded. Every step passes STEP k of a and of b through workgroup memory,
-// both with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the next step
-// is loaded from global memory into registers.
-const STEP = 16u; // k per step; the span of a part is a multiple of it
-const A_LOADS = (HEIGHT * STEP / 4u + WORKGROUP - 1u) / WORKGROUP; // vec4s per invocation and step
-const B_LOADS = (WIDTH * STEP / 4u + WORKGROUP - 1u) / WORKGROUP;
+// A matrix product (lib/matmul.wgsl) by tiles (lib/tile_lanes.wgsl, lib/matmul_loads.wgsl). Every step passes STEP k of a
+// and of b through workgroup memory, both with k outermost, so that an invocation reads its rows and columns as vec4s;
+// meanwhile its share of the next step is loaded from global memory into registers.
 
 // One vec4 of padding per k avoids bank conflicts between stores of several k.
 const A_PITCH = HEIGHT / 4u + 1u;
@@ -17,40 +12,6 @@ const B_PITCH = WIDTH / 4u + 1u;
 
 var<workgroup> a_tile: array<vec4<f32>, STEP * A_PITCH>;
 var<workgroup> b_tile: array<vec4<f32>, STEP * B_PITCH>;
-
-struct Tile {
-  m: u32, // first row
-  n: u32, // first column
-  z: u32,
-}
-
-// The (lane, k) in a tile of `size` lanes, rows or columns, of the quad that is loaded as number `at`.
-fn quad_at(at: u32, size: u32, is_along: bool) -> vec2<u32> {
-  if (is_along) { return vec2(at / (STEP / 4u), at % (STEP / 4u) * 4u); }
-  return vec2(at % (size / 4u) * 4u, at / (size / 4u));
-}
-
-// The vec4s that an invocation loads for a step.
-struct Loads {
-  a: array<vec4<f32>, A_LOADS>,
-  b: array<vec4<f32>, B_LOADS>,
-}
-
-// Loads the share of the step that begins at `k` from global memory.
-fn fetch(tile: Tile, k: u32, local: u32) -> Loads {
-  var loads: Loads;
-  //! unroll
-  for (var i = 0u; i < A_LOADS; i++) {
-    let at = quad_at(local + i * WORKGROUP, HEIGHT, A_ALONG);
-    loads.a[i] = quad_of_a(tile.z, tile.m + at.x, k + at.y);
-  }
-  //! unroll
-  for (var i = 0u; i < B_LOADS; i++) {
-    let at = quad_at(local + i * WORKGROUP, WIDTH, B_ALONG);
-    loads.b[i] = quad_of_b(tile.z, k + at.y, tile.n + at.x);
-  }
-  return loads;
-}
 
 // Stores the share in workgroup memory.
 fn store_loads(loads: Loads, local: u32) {
@@ -82,14 +43,10 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let index = group.x + group.y * groups.x;
-  let across = (params.columns + WIDTH - 1u) / WIDTH;
-  let down = (params.rows + HEIGHT - 1u) / HEIGHT;
-  let slice = index / across / down;
-  if (slice >= params.batch * params.parts) { return; }
-  let tile = Tile(index / across % down * HEIGHT, index % across * WIDTH, batch_of(slice));
+  let tile = tile_of(group, groups);
+  if (tile.slice >= params.batch * params.parts) { return; }
   let position = position_of(local);
-  let first = part_of(slice) * params.span;
+  let first = part_of(tile.slice) * params.span;
   let steps = step_count(min(params.span, params.depth - first));
   var loads = fetch(tile, first, local);
   store_loads(loads, local);
@@ -135,9 +92,7 @@ fn main(
       }
     }
     let n = tile.n + position.x * 4u;
-    store_quad(slice, m, n, quad);
-    if (WIDE == 8u) { store_quad(slice, m, n + ACROSS * 4u, quad_second); }
+    store_quad(tile.slice, m, n, quad);
+    if (WIDE == 8u) { store_quad(tile.slice, m, n + ACROSS * 4u, quad_second); }
   }
 }
-
-fn step_count(depth: u32) -> u32 { return (depth + STEP - 1u) / STEP; }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pteron.dtypes import Storage
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.elementwise.unary import GELU
 from pteron.families.layout.views import view_shape
@@ -15,7 +16,7 @@ from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, r
 from pteron.ops.operand import joined
 from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
-from pteron.ops.tiles import PARTS_MAX, Tile, choose
+from pteron.ops.tiles import MATRIX_ROWS_MIN, PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -153,7 +154,7 @@ class Product:
         place: dict[str, Any] = {"first": self.first, "pitch": pitch}
         ends: dict[str, Any] = {"bias": self.bias, "addend": self.addend, "out": self.out}
         ends |= zip(("out_b", "out_c"), self.others, strict=False)
-        is_tiled = choice.name == "matmul_tiled"
+        is_tiled = choice.name in ("matmul_tiled", "matmul_matrix")
         store = self._store(is_tiled)
         if parts == 1:
             whole = kernel(choice.name, **choice.declarations, **ending, **store)
@@ -209,8 +210,17 @@ class Product:
         return _KernelChoice("matmul_thread", declarations, WALK_MAX, threads=strips)
 
     def _tiled(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
-        tile, parts = choose(TILES, target, self.rows, self.columns, self.depth, 1, batch=self.batch)
         is_along = self.b_row == 1
+        tile: Tile | MatrixTile
+        sizes = self.rows, self.columns, self.depth
+        matrices = () if declarations else self._matrix_tiles(target)
+        if matrices:
+            name = "matmul_matrix"
+            tile, parts = choose(matrices, target, *sizes, 1, batch=self.batch)
+            declarations |= matrix_declarations(self.a, self.b)
+        else:
+            name = "matmul_tiled"
+            tile, parts = choose(TILES, target, *sizes, 1, batch=self.batch)
         b_strides = (1, self.depth) if is_along else (self.columns, 1)
         b_length = self.depth if is_along else self.columns
         declarations |= tile.declarations | {"A_ALONG": not self.a_by_columns, "B_ALONG": is_along}
@@ -222,7 +232,29 @@ class Product:
             declarations["IS_WHOLE"] = True
         tiles = self.batch * tile.count(self.rows, self.columns)
         span = -(-self.depth // (parts * tile.step)) * tile.step
-        return _KernelChoice("matmul_tiled", declarations, span, unit=tile.step, groups=tiles)
+        return _KernelChoice(name, declarations, span, unit=tile.step, groups=tiles)
+
+    def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
+        """Tiles for matrix cores, if the device has them and the product is large enough."""
+        if self.rows < MATRIX_ROWS_MIN:
+            return ()
+        return matrix_tiles(target, planes_of(target, self.a, self.b), is_along=self.b_row == 1)
+
+
+def planes_of(target: Target, *factors: Operand | Weight) -> tuple[int, int]:
+    """In how many halves each factor is multiplied: f16 is one half, and so is f32 if the user accepts it."""
+    x, other = (1 if each.storage is Storage.F16 or target.products == "f16" else 2 for each in factors)
+    return x, other
+
+
+def matrix_declarations(x: Operand, other: Operand | Weight) -> dict[str, Any]:
+    """Declarations of lib/matrix_tile.wgsl for these factors."""
+    is_weight = isinstance(other, Weight) or isinstance(other.buffer, Weight)
+    is_exact = x.storage is Storage.F16 and other.storage is Storage.F16
+    return {
+        "IS_CHECKED": not is_exact,
+        "SCALE": "1024.0" if is_weight and other.storage is Storage.F32 else "1.0",
+    }
 
 
 def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:

@@ -18,7 +18,7 @@ _ROWS = {"rms_norm_registers": "row_normed", "quantize_rows": "row_int8"}
 _NO_STORE = {"put_quad": "return;", "store_gated_pair": "return;"}
 # Names of queries, keys and values in the product that computes them, and in the rotation.
 _QKV = {"out": "q", "out_b": "k", "out_c": "v"}
-_QUAD_KERNELS = ("q4_tiled", "q4_int8", "q4_rows")  # kernels that store quads of columns
+_QUAD_KERNELS = ("q4_tiled", "q4_matrix", "q4_int8", "q4_rows")  # kernels that store quads of columns
 _ROPE_PARAMETERS = ("steps", "rotary", "start", "cache_start", "out_stride", "angle_strides")
 _OUTPUT_DECLARATIONS = ("OTHERS", "WIDTH_B", "store_other")  # declarations of products with several outputs
 

@@ -2,7 +2,7 @@
 //! use q4_result
 //! use one_matrix
 //! use words
-//! use tile
+//! use tile_rows
 //! use offsets
 //! loops: STEPS
 //! extent x: 2 * rows * WORDS

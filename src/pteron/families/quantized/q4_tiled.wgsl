@@ -1,21 +1,11 @@
 //! use q4
-//! use tile
+//! use tile_rows
+//! use q4_loads
 //! loops: STEPS + TALL
 // A product with 4-bit or 8-bit weights (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words; PART is a multiple of
 // STEP_WORDS. Every step passes STEP columns k of x and of the unpacked, scaled weights through workgroup memory, both
 // with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the next step is
 // loaded from global memory into registers.
-const STEP = 16u; // k per step, a multiple of eight
-const STEP_WORDS = STEP / 8u;
-const STEP_QUADS = STEP / 4u;
-const STEPS = PART / STEP_WORDS; // a constant: compilers optimise loops better if the count is known
-const IS_WHOLE = PARTS * PART == WORDS; // no part extends past the end of a row
-
-// Loads per step: vec4s of x (four k of a row) and words of weights (eight k of a column).
-const X_COUNT = HEIGHT * STEP / 4u;
-const W_COUNT = WIDTH * STEP / 8u;
-const X_LOADS = (X_COUNT + WORKGROUP - 1u) / WORKGROUP;
-const W_LOADS = (W_COUNT + WORKGROUP - 1u) / WORKGROUP;
 
 // One vec4 of padding per k avoids bank conflicts between stores of several k.
 const X_PITCH = HEIGHT / 4u + 1u;
@@ -23,54 +13,6 @@ const W_PITCH = WIDTH / 4u + 1u;
 
 var<workgroup> x_tile: array<vec4<f32>, STEP * X_PITCH>;
 var<workgroup> w_tile: array<vec4<f32>, STEP * W_PITCH>;
-
-// The rows of x and of weights that an invocation loads.
-struct Rows {
-  x: array<u32, X_LOADS>,
-  weights: array<u32, W_LOADS>,
-}
-
-fn rows_of(tile: Tile, local: u32) -> Rows {
-  var rows: Rows;
-  //! unroll
-  for (var i = 0u; i < X_LOADS; i++) {
-    rows.x[i] = row_at(min(tile.m + (local + i * WORKGROUP) / STEP_QUADS, tile.end - 1u));
-  }
-  //! unroll
-  for (var i = 0u; i < W_LOADS; i++) {
-    rows.weights[i] = weights_row(tile, (local + i * WORKGROUP) / STEP_WORDS);
-  }
-  return rows;
-}
-
-// The data that an invocation loads for a step.
-struct Loads {
-  x: array<vec4<f32>, X_LOADS>,
-  words: array<Word, W_LOADS>,
-  scales: array<f32, W_LOADS>,
-  least: array<f32, W_LOADS>, // minima
-}
-
-// Loads the share of the step that begins at word `base` from global memory. Past the last word, scales
-// and minima are zero.
-fn fetch(rows: Rows, base: u32, local: u32) -> Loads {
-  var loads: Loads;
-  //! unroll
-  for (var i = 0u; i < X_LOADS; i++) {
-    let quad = 2u * base + (local + i * WORKGROUP) % STEP_QUADS;
-    loads.x[i] = load(rows.x[i], select(min(quad, 2u * WORDS - 1u), quad, IS_WHOLE));
-  }
-  //! unroll
-  for (var i = 0u; i < W_LOADS; i++) {
-    let word = base + (local + i * WORKGROUP) % STEP_WORDS;
-    let inside = select(min(word, WORDS - 1u), word, IS_WHOLE);
-    loads.words[i] = load_word(rows.weights[i], inside);
-    let scale = scales[rows.weights[i] * GROUPS + inside / GROUP];
-    loads.scales[i] = select(0.0, scale, IS_WHOLE || word < WORDS);
-    loads.least[i] = select(0.0, minimum(rows.weights[i], inside), IS_WHOLE || word < WORDS);
-  }
-  return loads;
-}
 
 // Unpacks the share and stores it in workgroup memory.
 fn store_loads(loads: Loads, local: u32) {

@@ -15,7 +15,7 @@ from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
 from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
-from pteron.ops.tiles import Tile, choose
+from pteron.ops.tiles import MATRIX_ROWS_MIN, MatrixTile, Tile, choose, matrix_tiles
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -62,10 +62,16 @@ def product(
     rows = epilogue.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
     choice, matrices = packed.choice, packed.choice.matrices if packed.choice else 0
-    strip = tiles.choose_strip(target, rows, packed) if int8 is None and choice is None else None
-    tile: tiles.Strip | Tile
+    is_float = int8 is None and choice is None
+    matrices_fit = matrix_tiles(target, _planes(x, target)) if is_float and rows >= MATRIX_ROWS_MIN else ()
+    strip = tiles.choose_strip(target, rows, packed) if is_float and not matrices_fit else None
+    tile: tiles.Strip | Tile | MatrixTile
     filled = rows
-    if strip:
+    if matrices_fit:
+        name = "q4_matrix"
+        tile, parts = choose(matrices_fit, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
+        unit = tile.step // 8
+    elif strip:
         name, (tile, parts) = "q4_rows", strip
         unit = tile.step_words  # that stay in one part
     else:
@@ -80,6 +86,8 @@ def product(
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
     declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
+    if matrices_fit:
+        declarations["use_tile_lanes"] = "matrix_tile"
     factors: dict[str, Any] = {"x": x, **packed.operands}
     if int8 and is_packed:
         if int8.words is None:
@@ -97,9 +105,18 @@ def product(
     finish |= {"OTHERS": columns // 2, "IS_GATED": True} if is_gated else {"IS_GATED": False}
     bound = [*factors.values(), *epilogue.operands.values()]
     can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= target.buffers_max
-    count = tile.count(rows, columns, matrices) if isinstance(tile, Tile) else tile.count(rows, columns)
+    count = (
+        tile.count(rows, columns) if isinstance(tile, tiles.Strip) else tile.count(rows, columns, matrices)
+    )
     factors["groups"] = folded(target, parts * count)
     yield from launch(name, declarations, finish, factors, epilogue, can_bind=can_bind)
+
+
+def _planes(x: Operand | Scratch, target: Target) -> tuple[int, int]:
+    """In how many halves x and weights are multiplied by matrices."""
+    if target.products == "f16":
+        return 1, 1
+    return 1 if x.storage is Storage.F16 else 2, 2
 
 
 def are_groups_large(target: Target, rows: int, choice: Choice) -> bool:

@@ -10,6 +10,7 @@ const WORKGROUP = DOWN * ACROSS;
 const HEIGHT = DOWN * TALL;
 const WIDTH = ACROSS * WIDE;
 const QUADS_TALL = TALL / 4u;
+const IS_HALVED = WIDE == 8u; // an invocation has columns in both halves of a tile
 
 // The first quad (column, row) of an invocation.
 fn position_of(local: u32) -> vec2<u32> {

@@ -1,0 +1,19 @@
+//! use matrix_cores
+//! extent x: 512
+//! extent out: 256
+// A product of two 16 × 16 matrices, of which x has the second after the first. Four subgroups compute the same.
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(local_invocation_index) local: u32) {
+  begin_matrices(local);
+  put_halves(local / 4u * K_PITCH + local % 4u * 4u, x[local]);
+  workgroupBarrier();
+  var sums: Sums;
+  sums = multiplied(left_at(0u), right_at(16u * K_PITCH), sums);
+  workgroupBarrier();
+  put_sums(local / 32u * 256u, sums);
+  workgroupBarrier();
+  if (local < 64u) { out[local] = sums_at(local / 16u * 256u + 4u * local); }
+}

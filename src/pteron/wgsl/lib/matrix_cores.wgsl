@@ -1,0 +1,44 @@
+// Products of 16 × 16 matrices by subgroups of 32 invocations: f16 factors, f32 sums. Factors are in workgroup memory,
+// rows of K_PITCH halves along k for every row of the left factor and every column of the right one. Or, for the right
+// one, rows of N_PITCH halves along its columns for every k.
+// lib/matrix_emulated.wgsl replaces it on devices without matrix cores.
+alias Half = f16;
+alias Left = subgroup_matrix_left<Half, 16, 16>;
+alias Right = subgroup_matrix_right<Half, 16, 16>;
+alias Sums = subgroup_matrix_result<f32, 16, 16>;
+const K_PITCH = 40u; // a multiple of eight
+const N_PITCH = 136u; // a multiple of eight
+const MEMORY_BYTES = 8192u;
+
+var<workgroup> memory: buffer<MEMORY_BYTES>;
+
+fn begin_matrices(local: u32) { }
+
+// Stores four numbers as halves, from half `at` of the memory on, a multiple of four.
+fn put_halves(at: u32, value: vec4<f32>) {
+  bufferView<array<vec2<u32>>>(&memory, 0u)[at / 4u] = bitcast<vec2<u32>>(vec4<Half>(value));
+}
+
+fn left_at(at: u32) -> Left {
+  return subgroupMatrixLoad<Left, row_major>(bufferView<array<Half>>(&memory, 0u), at, K_PITCH);
+}
+
+fn right_at(at: u32) -> Right {
+  return subgroupMatrixLoad<Right, col_major>(bufferView<array<Half>>(&memory, 0u), at, K_PITCH);
+}
+
+fn right_across_at(at: u32) -> Right {
+  return subgroupMatrixLoad<Right, row_major>(bufferView<array<Half>>(&memory, 0u), at, N_PITCH);
+}
+
+fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
+  return subgroupMatrixMultiplyAccumulate(left, right, sums);
+}
+
+// Stores sums as 16 × 16 floats, from float `at` of the memory on.
+fn put_sums(at: u32, sums: Sums) {
+  subgroupMatrixStore<row_major>(bufferView<array<f32>>(&memory, 0u), at, sums, 16u);
+}
+
+// Four of those floats.
+fn sums_at(at: u32) -> vec4<f32> { return bufferView<array<vec4<f32>>>(&memory, 0u)[at / 4u]; }

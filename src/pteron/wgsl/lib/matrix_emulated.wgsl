@@ -1,0 +1,53 @@
+// lib/matrix_cores.wgsl without matrix cores: a factor is its place in memory (the right one with its strides along k and
+// along its columns), and an invocation has eight of the 256 sums of its subgroup, which is 32 adjacent invocations.
+// Slow; for tests.
+alias Left = u32;
+alias Right = vec3<u32>;
+alias Sums = array<f32, 8>;
+const K_PITCH = 40u;
+const N_PITCH = 136u;
+const MEMORY_BYTES = 8192u;
+
+var<workgroup> memory: array<f32, MEMORY_BYTES / 2u>; // a float for each half
+var<private> lane: u32;
+var<private> length: u32; // of a row: 16, which compilers do not know, so that they do not unroll loops
+
+fn begin_matrices(local: u32) {
+  lane = local % 32u;
+  length = 16u + local / 1024u;
+}
+
+// A number rounded to a half.
+fn half_of(value: f32) -> f32 {
+  let exponent = bitcast<u32>(value) >> 23u & 255u;
+  let unit = bitcast<f32>((max(exponent, 113u) - 10u) << 23u); // below 2^-14 halves are multiples of 2^-24
+  return round(value / unit) * unit;
+}
+
+fn put_halves(at: u32, value: vec4<f32>) {
+  for (var i = 0u; i < 4u; i++) { memory[at + i] = half_of(value[i]); }
+}
+
+fn left_at(at: u32) -> Left { return at; }
+fn right_at(at: u32) -> Right { return vec3(at, 1u, K_PITCH); }
+fn right_across_at(at: u32) -> Right { return vec3(at, N_PITCH, 1u); }
+
+fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
+  var made = sums;
+  for (var i = 0u; i < length / 2u; i++) {
+    let row = left + (lane * 8u + i) / 16u * K_PITCH;
+    let column = right.x + (lane * 8u + i) % 16u * right.z;
+    for (var k = 0u; k < length; k++) {
+      made[i] = fma(memory[row + k], memory[column + k * right.y], made[i]);
+    }
+  }
+  return made;
+}
+
+fn put_sums(at: u32, sums: Sums) {
+  for (var i = 0u; i < 8u; i++) { memory[at + lane * 8u + i] = sums[i]; }
+}
+
+fn sums_at(at: u32) -> vec4<f32> {
+  return vec4(memory[at], memory[at + 1u], memory[at + 2u], memory[at + 3u]);
+}

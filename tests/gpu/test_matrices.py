@@ -1,0 +1,140 @@
+"""Products by matrices, with emulated matrix cores: the walk over tiles, numbers in halves, the epilogues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from arguments import tensor, weight
+from check import check_op
+from fused_cases import check as check_fused
+from test_quantized_tiles import check_floats
+
+from pteron.families.linear import product
+from pteron.families.quantized import tiled_q4
+from pteron.gpu import Device, matrix_check
+from pteron.ops import Target
+from pteron.ops.target import EMULATED
+from pteron.ops.tiles import MatrixTile, matrix_tiles
+from pteron.wgsl import Kernel
+
+LINEAR, MM, BMM = (f"aten.{name}.default" for name in ("linear", "mm", "bmm"))
+# Those of MATRIX_TILES that fit a software adapter's workgroup memory as floats, with smaller steps.
+TILES = (
+    MatrixTile(1, 1, 1, 4, 32, (1.0,) * 3, 0.0, 1, 0.0),
+    MatrixTile(2, 2, 1, 2, 16, (1.0,) * 3, 0.0, 1, 0.0),
+    MatrixTile(2, 1, 2, 2, 32, (1.0,) * 3, 0.0, 1, 0.0),
+)
+
+
+@pytest.fixture
+def emulating(device: Device) -> Target:
+    return replace(device.target, is_cpu=False, matrices=(EMULATED,))
+
+
+def choose_tile(monkeypatch: pytest.MonkeyPatch, tile: MatrixTile, parts: int) -> None:
+    """Let products by matrices have this tile and so many parts of k."""
+
+    def made(target: Target, planes: tuple[int, int], *, is_along: bool = True) -> tuple[MatrixTile, ...]:
+        return (replace(tile, planes=planes, is_along=is_along, bytes_of_half=4),)
+
+    for module in (product, tiled_q4):
+        monkeypatch.setattr(module, "matrix_tiles", made)
+        monkeypatch.setattr(module, "choose", lambda tiles, *_, **__: (tiles[0], parts))
+
+
+def test_the_test_kernel(device: Device) -> None:
+    left, right = matrix_check.FACTORS
+    found = matrix_check._product(
+        device, Kernel("pteron.gpu", "matrix_check", use_matrix_cores="matrix_emulated")
+    )
+    assert np.array_equal(found, left @ right.T)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
+@pytest.mark.parametrize(("parts", "sizes"), [(1, (67, 132, 96)), (3, (19, 131, 68)), (2, (133, 68, 53))])
+def test_every_tile(
+    tile: MatrixTile,
+    parts: int,
+    sizes: tuple[int, int, int],
+    emulating: Target,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The right factor along k and along its columns; sums of one part and of several."""
+    choose_tile(monkeypatch, tile, parts)
+    rows, columns, depth = sizes
+    a, b = tensor(rows, depth, low=-1, high=1), weight(columns, depth, low=-1, high=1)
+    check_op(LINEAR, a, b, weight(columns), target=emulating)
+    check_op(MM, a, tensor(depth, columns, low=-1, high=1), target=emulating)
+    check_op(
+        BMM,
+        tensor(3, rows, depth, low=-1, high=1),
+        tensor(3, depth, columns, low=-1, high=1),
+        target=emulating,
+    )
+
+
+def test_live_rows(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose_tile(monkeypatch, TILES[0], 1)
+    live = {"M": (67, 1, 33, 16, 17, 4)}
+    x, w = tensor("M", 31, low=-1, high=1), weight(67, 31, low=-1, high=1)
+    check_op(LINEAR, x, w, weight(67), live=live, target=emulating)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1e3, 7e4, 1e30])
+def test_numbers_that_halves_do_not_hold(
+    size: float, emulating: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles of too large or too small numbers are computed from floats."""
+    choose_tile(monkeypatch, TILES[0], 1)
+    error = {"tolerance": 1e-5, "atol": 1e-5 * size}
+    x, w = tensor(19, 33, low=-size, high=size), weight(67, 33, low=-1, high=1)
+    check_op(LINEAR, x, w, None, target=emulating, **error)
+    x, w = tensor(19, 33, low=-1, high=1), weight(67, 33, low=-size, high=size)
+    check_op(LINEAR, x, w, None, target=emulating, **error)
+
+
+def test_products_of_halves(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With products="f16", both factors are rounded to halves."""
+    choose_tile(monkeypatch, TILES[0], 1)
+    rough = replace(emulating, products="f16")
+    x, w = tensor(19, 64, low=-1, high=1), weight(67, 64, low=-1, high=1)
+    check_op(LINEAR, x, w, None, target=rough, tolerance=5e-3)
+    with pytest.raises(AssertionError):
+        check_op(LINEAR, x, w, None, target=rough, tolerance=1e-4)
+
+
+def test_tiles_fit_workgroup_memory() -> None:
+    least = Target(is_cpu=False, subgroup_size=32, matrices=("f16 f32 16x16x16",), workgroup_bytes_max=32768)
+    assert matrix_tiles(least, (2, 2))
+    assert all(tile.workgroup_bytes <= 32768 for tile in matrix_tiles(least, (2, 2)))
+    assert all(
+        tile.workgroup_bytes <= 49152
+        for tile in matrix_tiles(replace(least, workgroup_bytes_max=1 << 20), (2, 2))
+    )
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
+@pytest.mark.parametrize(("parts", "columns"), [(1, 67), (2, 68)])
+def test_weights_of_4_bits(
+    tile: MatrixTile, parts: int, columns: int, emulating: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grid that is folded, and live rows."""
+    choose_tile(monkeypatch, tile, parts)
+    folded = replace(emulating, workgroups_max=9)
+    check_floats((tile.height + 1, 16), columns, 192, 64, folded)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
+def test_gates(tile: MatrixTile, emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose_tile(monkeypatch, tile, 1)
+    columns = tile.width // 2 + 4
+    live = {"M": (tile.height + 1, 17)}
+    check_fused(emulating, 96, columns, columns, gated=True, biases=True, live=live)
+
+
+def test_large_numbers_and_4_bits(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose_tile(monkeypatch, TILES[0], 2)
+    monkeypatch.setattr("test_quantized_tiles.tensor", lambda *shape, **_: tensor(*shape, low=-7e4, high=7e4))
+    check_floats((19, 16), 68, 192, 64, emulating, tolerance=1e-5, atol=1.0)

@@ -1,7 +1,8 @@
 """Dawn, through the package wgpudawn: the library whose kernels can use matrix cores.
 
-Dawn chooses bounds checks per device, not per kernel. Its devices are opened without them, so they only run
-kernels that state the extents of all their bindings, which planning proves for every launch.
+Dawn has bounds checks per device, not per kernel. Its devices are opened without them. Kernels that do not
+state the extents of all their bindings, which planning proves for every launch, have checks in their text.
+Kernels of files that are not trusted are refused.
 """
 
 from __future__ import annotations
@@ -131,13 +132,14 @@ class Dawn(Library):
         )
 
     def compile_shader(self, device: Any, module: Module) -> Any:
-        if module.bounds_checks:
+        if not module.is_trusted:
             raise DeviceError(
-                f"kernel {module.kernel.name} needs bounds checks, which Dawn has for whole devices only: "
-                "state the extents of its bindings, or run it with PTERON_WEBGPU=wgpu"
+                f"kernel {module.kernel.name} comes from a file that is not trusted, and Dawn's devices are "
+                "opened without bounds checks: open the device with webgpu='wgpu'"
             )
         is_matrix = "subgroup_matrix" in module.source
-        code = f"{_HEAD}{module.source}" if is_matrix else module.portable_source
+        code = module.clamped_source if module.bounds_checks else module.portable_source
+        code = f"{_HEAD}{module.source}" if is_matrix else code
         return device.create_shader_module(label=module.kernel.name, code=code)
 
     def report(self, name: str) -> Report:

@@ -79,12 +79,23 @@ class Module:
     bounds_checks: bool  # False if it states the extents of all its bindings
     constants: Mapping[str, int] = field(default_factory=dict)  # those that are whole numbers
     statements: Statements = field(default_factory=Statements)
+    is_trusted: bool = True  # False if it comes from a file that is not trusted
 
     @property
     def portable_source(self) -> str:
         """The source as browsers take it."""
         is_enabled = _SUBGROUP.search(_without_comments(self.source)) is not None
         return f"enable subgroups;\n{self.source}" if is_enabled else self.source
+
+    @property
+    def clamped_source(self) -> str:
+        """`portable_source` where no index into a storage buffer exceeds its length, for compilers without
+        bounds checks. Only for kernels that do not try to get around it."""
+        text = self.portable_source
+        for binding in self.bindings:
+            if binding.access != "uniform":
+                text = _clamp(text, binding.name)
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,22 @@ def _replace(kernel: Kernel, text: str, replaced: Mapping[str, str]) -> str:
         if name not in found:
             raise ValueError(f"kernel {kernel.name} declares no alias, const or fn named {name!r}")
     return text
+
+
+def _clamp(text: str, name: str) -> str:
+    """The text with every index of an array limited to the array's length."""
+    parts, done = list[str](), 0
+    for found in re.finditer(rf"(?<![\w.]){name}\[", text):
+        if found.start() < done:
+            continue  # inside an index that is done
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"[": 1, "]": -1}.get(text[end], 0)
+            end += 1
+        index = _clamp(text[found.end() : end - 1], name)
+        parts.append(f"{text[done : found.end()]}min(u32({index}), arrayLength(&{name}) - 1u)]")
+        done = end
+    return "".join(parts) + text[done:]
 
 
 def _drop_unused_bindings(text: str) -> str:

@@ -1,4 +1,5 @@
 //! use q4
+//! use matrix_tile
 //! use tile
 //! use q4_loads
 //! loops: STEPS + TALL * (1 + STRIP_LOADS) + HEIGHT * WIDTH // (4 * WORKGROUP) * (1 + PART)

@@ -86,8 +86,6 @@ def product(
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
     declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
-    if matrices_fit:
-        declarations["use_tile_lanes"] = "matrix_tile"
     factors: dict[str, Any] = {"x": x, **packed.operands}
     if int8 and is_packed:
         if int8.words is None:

@@ -159,6 +159,7 @@ def _read_module(entry: Json, trusted: bool) -> Module:
         params_size=entry["params_size"],
         workgroup=(x, y, z),
         bounds_checks=not trusted or entry["bounds_checks"],
+        is_trusted=trusted,
     )
 
 

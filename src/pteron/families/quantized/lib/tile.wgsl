@@ -1,6 +1,5 @@
 //! use rows_in_order
-//! use tile_lanes
-// Products by tiles (lib/tile_lanes.wgsl) of one part. Tiles are numbered along the columns, then by bands of rows, then
+// Products by tiles (lib/tile_lanes.wgsl, or lib/matrix_tile.wgsl) of one part. Tiles are numbered along the columns, then by bands of rows, then
 // by part, in a grid that may be folded.
 //
 // If gated, the first half of the columns are gates and the second half, OTHERS columns, values. Half of a tile's

@@ -1,3 +1,4 @@
+//! use tile_lanes
 //! use tile
 // Stores the outputs of tiles (lib/tile.wgsl) whose invocations have TALL rows of one quad of columns or two
 // (lib/tile_lanes.wgsl). If gated, an invocation has a gate and its value: in its two quads, or in the halves of its

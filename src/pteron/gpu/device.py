@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pteron.gpu.adapters import AdapterInfo, choose
+from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.buffers import Buffer, Buffers
+from pteron.gpu.choose import choose
 from pteron.gpu.fork import check_not_forked, new_lock
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight

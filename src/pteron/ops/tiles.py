@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from pteron.ops.target import EMULATED, Target
 
@@ -119,13 +119,10 @@ class MatrixTile(TimedTile):
     idle: float
     together: int
     start: float
+    rate: float = 0.0  # that of `planes`
     planes: tuple[int, int] = (2, 2)  # halves of a number of x, and of the other factor
     is_along: bool = True  # whether the other factor is stored along k
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
-
-    @property
-    def rate(self) -> float:
-        return self.rates[sum(self.planes) - 2]
 
     @property
     def height(self) -> int:
@@ -137,9 +134,9 @@ class MatrixTile(TimedTile):
 
     @property
     def workgroup_bytes(self) -> int:
-        """Factors; at the end, the sums of one row of matrices of every subgroup. And a few words."""
+        """Factors, and at the end the sums of one row of matrices of every subgroup. Then four words."""
         halves = self.planes[0] * self.height * self._pitch + self.planes[1] * self._plane
-        return self.bytes_of_half * max(halves, 512 * self.down * self.across * self.wide) + 16
+        return self.bytes_of_half * (max(halves, 512 * self.down * self.across * self.wide) + 8)
 
     @property
     def declarations(self) -> dict[str, Any]:
@@ -156,7 +153,7 @@ class MatrixTile(TimedTile):
             "IS_ALONG": self.is_along,
             "K_PITCH": self._pitch,
             "N_PITCH": self.width + 8,
-            "MEMORY_BYTES": 2 * (self.workgroup_bytes - 16) // self.bytes_of_half,
+            "MEMORY_BYTES": 2 * self.workgroup_bytes // self.bytes_of_half,
             **({"use_matrix_cores": "matrix_emulated"} if self.bytes_of_half == 4 else {}),
         }
 
@@ -185,18 +182,14 @@ def matrix_tiles(target: Target, planes: tuple[int, int], *, is_along: bool = Tr
     if not target.has_matrices:
         return ()
     bytes_of_half = 4 if EMULATED in target.matrices else 2
-    made = (
-        replace(tile, planes=planes, is_along=is_along, bytes_of_half=bytes_of_half) for tile in MATRIX_TILES
-    )
+    given: dict[str, Any] = {"planes": planes, "is_along": is_along, "bytes_of_half": bytes_of_half}
+    made = (replace(tile, rate=tile.rates[sum(planes) - 2], **given) for tile in MATRIX_TILES)
     return tuple(tile for tile in made if tile.workgroup_bytes <= target.workgroup_bytes_max)
-
-
-AnyTile = TypeVar("AnyTile", Tile, MatrixTile)
 
 
 @cache
 def choose(
-    tiles: tuple[AnyTile, ...],
+    tiles: tuple[Tile | MatrixTile, ...],
     target: Target,
     rows: int,
     columns: int,
@@ -204,7 +197,7 @@ def choose(
     group: int,
     is_gated: bool = False,
     batch: int = 1,
-) -> tuple[AnyTile, int]:
+) -> tuple[Tile | MatrixTile, int]:
     """(tile, parts of k) with the least estimated time, without tiles that are half empty. `group` is the
     number of k that share a scale."""
     least = -(-depth // PART_DEPTH_MAX) or 1
@@ -213,7 +206,7 @@ def choose(
         (tile, parts)
         for tile in tiles
         if tile.workgroup_bytes <= target.workgroup_bytes_max and tile.height < 2 * max(rows, 8)
-        if not getattr(tile, "is_int8", False) or group % tile.step == 0
+        if isinstance(tile, MatrixTile) or not tile.is_int8 or group % tile.step == 0
         for parts in (least << doublings for doublings in range(PARTS_MAX.bit_length()))
         if parts == least or (parts <= most and batch * parts * tile.count(rows, columns) <= TILES_MAX)
     ]

@@ -20,7 +20,18 @@ from pteron.ops import Target
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # changes at every boot; Linux only
 _DRIVERS = ("/etc/vulkan/icd.d", "/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d")
-_VARIABLES = ("PTERON_ADAPTER", "VK_", "WGPU", "XDG_", "DISPLAY", "LD_", "MESA_", "CUDA_", "NVIDIA_")
+_VARIABLES = (
+    "PTERON_ADAPTER",
+    "PTERON_WEBGPU",
+    "VK_",
+    "WGPU",
+    "XDG_",
+    "DISPLAY",
+    "LD_",
+    "MESA_",
+    "CUDA_",
+    "NVIDIA_",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,7 @@ def find_adapter(adapter: str | None = None) -> LocalAdapter:
         with suppress(OSError, ValueError, TypeError):
             target, name = json.loads(path.read_text("utf-8"))
             return LocalAdapter(Target(**target), str(name))
-    from pteron.gpu.adapters import choose  # imports wgpu, which a cached result does not need
+    from pteron.gpu.choose import choose  # imports wgpu, which a cached result does not need
 
     try:
         found = choose(adapter)

@@ -10,7 +10,8 @@ from importlib import metadata
 import pteron
 from pteron.extras import has_torch
 from pteron.gpu import adapters
-from pteron.gpu.adapters import ADAPTER_VARIABLE, LIBRARY_VARIABLE, AdapterInfo, choose, with_matrices
+from pteron.gpu.adapters import AdapterInfo
+from pteron.gpu.choose import ADAPTER_VARIABLE, LIBRARY_VARIABLE, choose, with_matrices
 from pteron.gpu.encode import encoder
 from pteron.tools.text import Line, columns, human_bytes
 

@@ -64,15 +64,15 @@ fn main(
   workgroupBarrier();
   //! spread
   var sums: array<Sums, MATRICES_OF_SUMS>;
+  //! spread
+  var rights: array<Right, WIDE>;
+  //! spread
+  var rights_low: array<Right, WIDE>;
   for (var step = 0u; step < steps; step++) {
     // The last step is loaded twice, so that all iterations are alike.
     loads = fetch(tile, first + min(step + 1u, steps - 1u) * STEP, local);
     //! unroll
     for (var k = 0u; k < STEP; k += 16u) {
-      //! spread
-      var rights: array<Right, WIDE>;
-      //! spread
-      var rights_low: array<Right, WIDE>;
       //! unroll
       for (var n = 0u; n < WIDE; n++) {
         rights[n] = right_of(subgroup, 0u, k, n);
@@ -99,14 +99,7 @@ fn main(
     seen = store_loads(loads, local, seen);
     workgroupBarrier();
   }
-  if (!is_in_range(seen)) {
-    for (var i = local; i < HEIGHT * WIDTH / 4u; i += WORKGROUP) {
-      let m = tile.m + i / (WIDTH / 4u);
-      let n = tile.n + i % (WIDTH / 4u) * 4u;
-      if (m < params.rows) { store_quad(tile.slice, m, n, float_sums(tile, m, n, first, first + depth)); }
-    }
-    return;
-  }
+  let is_exact = is_in_range(seen);
   for (var m = 0u; m < TALL; m++) {
     //! unroll
     for (var i = 0u; i < MATRICES_OF_SUMS; i++) {
@@ -116,8 +109,14 @@ fn main(
     for (var i = 0u; i < STRIP_LOADS; i++) {
       let at = strip_quad(local, i);
       let row = tile.m + strip_row(at, m);
-      if (row < params.rows) { store_quad(tile.slice, row, tile.n + strip_column(at), strip_sums(at)); }
+      if (is_exact && row < params.rows) { store_quad(tile.slice, row, tile.n + strip_column(at), strip_sums(at)); }
     }
     workgroupBarrier();
+  }
+  if (is_exact) { return; }
+  for (var i = local; i < HEIGHT * WIDTH / 4u; i += WORKGROUP) {
+    let m = tile.m + i / (WIDTH / 4u);
+    let n = tile.n + i % (WIDTH / 4u) * 4u;
+    if (m < params.rows) { store_quad(tile.slice, m, n, float_sums(tile, m, n, first, first + depth)); }
   }
 }

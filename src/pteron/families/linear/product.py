@@ -211,16 +211,13 @@ class Product:
 
     def _tiled(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
         is_along = self.b_row == 1
-        tile: Tile | MatrixTile
-        sizes = self.rows, self.columns, self.depth
         matrices = () if declarations else self._matrix_tiles(target)
-        if matrices:
+        sizes = self.rows, self.columns, self.depth
+        tile, parts = choose((*TILES, *matrices), target, *sizes, 1, batch=self.batch)
+        name = "matmul_tiled"
+        if isinstance(tile, MatrixTile):
             name = "matmul_matrix"
-            tile, parts = choose(matrices, target, *sizes, 1, batch=self.batch)
             declarations |= matrix_declarations(self.a, self.b)
-        else:
-            name = "matmul_tiled"
-            tile, parts = choose(TILES, target, *sizes, 1, batch=self.batch)
         b_strides = (1, self.depth) if is_along else (self.columns, 1)
         b_length = self.depth if is_along else self.columns
         declarations |= tile.declarations | {"A_ALONG": not self.a_by_columns, "B_ALONG": is_along}

@@ -83,15 +83,15 @@ fn main(
   workgroupBarrier();
   //! spread
   var sums: array<Sums, MATRICES_OF_SUMS>;
+  //! spread
+  var rights: array<Right, WIDE>;
+  //! spread
+  var rights_low: array<Right, WIDE>;
   for (var step = 0u; step < STEPS; step++) {
     // The last step is loaded twice, so that all iterations are alike.
     loads = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
     //! unroll
     for (var k = 0u; k < STEP; k += 16u) {
-      //! spread
-      var rights: array<Right, WIDE>;
-      //! spread
-      var rights_low: array<Right, WIDE>;
       //! unroll
       for (var n = 0u; n < WIDE; n++) {
         rights[n] = right_of(subgroup, 0u, k, n);
@@ -118,18 +118,7 @@ fn main(
     seen = store_loads(loads, local, seen);
     workgroupBarrier();
   }
-  if (!is_in_range(seen)) {
-    for (var i = local; i < HEIGHT * WIDTH / 4u; i += WORKGROUP) {
-      let place = tile.m + i / (WIDTH / 4u);
-      let column = i % (WIDTH / 4u) * 4u;
-      if (place < tile.end && (!IS_GATED || column < GATES_WIDTH)) {
-        var values: vec4<f32>;
-        if (IS_GATED) { values = float_sums(tile, place, column + GATES_WIDTH); }
-        store_columns(tile, place, column, float_sums(tile, place, column), values);
-      }
-    }
-    return;
-  }
+  let is_exact = is_in_range(seen);
   for (var m = 0u; m < TALL; m++) {
     //! unroll
     for (var i = 0u; i < MATRICES_OF_SUMS; i++) {
@@ -140,7 +129,7 @@ fn main(
       let at = strip_quad(local, i);
       let place = tile.m + strip_row(at, m);
       let column = strip_column(at);
-      if (place < tile.end && (!IS_GATED || column < GATES_WIDTH)) {
+      if (is_exact && place < tile.end && (!IS_GATED || column < GATES_WIDTH)) {
         var values: vec4<f32>;
         if (IS_GATED) { // a value is in the same place of the subgroup that is half a tile further on
           values = strip_sums(StripQuad(at.subgroup + SUBGROUPS / 2u, at.row, at.quad));
@@ -149,5 +138,15 @@ fn main(
       }
     }
     workgroupBarrier();
+  }
+  if (is_exact) { return; }
+  for (var i = local; i < HEIGHT * WIDTH / 4u; i += WORKGROUP) {
+    let place = tile.m + i / (WIDTH / 4u);
+    let column = i % (WIDTH / 4u) * 4u;
+    if (place < tile.end && (!IS_GATED || column < GATES_WIDTH)) {
+      var values: vec4<f32>;
+      if (IS_GATED) { values = float_sums(tile, place, column + GATES_WIDTH); }
+      store_columns(tile, place, column, float_sums(tile, place, column), values);
+    }
   }
 }

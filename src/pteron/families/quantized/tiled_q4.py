@@ -63,23 +63,21 @@ def product(
     is_packed = int8 is not None and int8.is_packed(packed)
     choice, matrices = packed.choice, packed.choice.matrices if packed.choice else 0
     is_float = int8 is None and choice is None
-    matrices_fit = matrix_tiles(target, _planes(x, target)) if is_float and rows >= MATRIX_ROWS_MIN else ()
-    strip = tiles.choose_strip(target, rows, packed) if is_float and not matrices_fit else None
+    by_matrices = matrix_tiles(target, _planes(x, target)) if is_float and rows >= MATRIX_ROWS_MIN else ()
+    strip = tiles.choose_strip(target, rows, packed) if is_float and not by_matrices else None
     tile: tiles.Strip | Tile | MatrixTile
     filled = rows
-    if matrices_fit:
-        name = "q4_matrix"
-        tile, parts = choose(matrices_fit, target, rows, columns, 8 * words, 8 * packed.group, is_gated)
-        unit = tile.step // 8
-    elif strip:
+    if strip:
         name, (tile, parts) = "q4_rows", strip
         unit = tile.step_words  # that stay in one part
     else:
-        choices: tuple[Tile, ...]
-        name, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", FLOAT_TILES)
+        choices: tuple[Tile | MatrixTile, ...]
+        name, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", (*FLOAT_TILES, *by_matrices))
         if choice:  # of each matrix, half a tile is empty
             choices, filled = (GROUPED_TILE,), rows + matrices * GROUPED_TILE.height // 2
         tile, parts = choose(choices, target, filled, columns, 8 * words, 8 * packed.group, is_gated)
+        if isinstance(tile, MatrixTile):
+            name = "q4_matrix"
         if choice and is_gated:
             parts = 1  # the gates of all matrices come before all values
         unit = packed.group if is_packed else tile.step // 8

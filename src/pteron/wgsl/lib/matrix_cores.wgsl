@@ -2,6 +2,8 @@
 // rows of K_PITCH halves along k for every row of the left factor and every column of the right one. Or, for the right
 // one, rows of N_PITCH halves along its columns for every k.
 // lib/matrix_emulated.wgsl replaces it on devices without matrix cores.
+//
+// A kernel must declare no other variables in workgroup memory: Dawn gives them the same addresses.
 alias Half = f16;
 alias Left = subgroup_matrix_left<Half, 16, 16>;
 alias Right = subgroup_matrix_right<Half, 16, 16>;
@@ -18,6 +20,10 @@ fn begin_matrices(local: u32) { }
 fn put_halves(at: u32, value: vec4<f32>) {
   bufferView<array<vec2<u32>>>(&memory, 0u)[at / 4u] = bitcast<vec2<u32>>(vec4<Half>(value));
 }
+
+// Four words at the end of the memory, for any use.
+fn put_word(at: u32, value: u32) { bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - 4u + at] = value; }
+fn word_at(at: u32) -> u32 { return bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - 4u + at]; }
 
 fn left_at(at: u32) -> Left {
   return subgroupMatrixLoad<Left, row_major>(bufferView<array<Half>>(&memory, 0u), at, K_PITCH);

@@ -28,6 +28,9 @@ fn put_halves(at: u32, value: vec4<f32>) {
   for (var i = 0u; i < 4u; i++) { memory[at + i] = half_of(value[i]); }
 }
 
+fn put_word(at: u32, value: u32) { memory[MEMORY_BYTES / 2u - 4u + at] = f32(value); }
+fn word_at(at: u32) -> u32 { return u32(memory[MEMORY_BYTES / 2u - 4u + at]); }
+
 fn left_at(at: u32) -> Left { return at; }
 fn right_at(at: u32) -> Right { return vec3(at, 1u, K_PITCH); }
 fn right_across_at(at: u32) -> Right { return vec3(at, N_PITCH, 1u); }

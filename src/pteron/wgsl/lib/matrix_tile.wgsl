@@ -35,14 +35,6 @@ struct Seen {
   w: vec4<f32>,
 }
 
-struct Range {
-  is_beyond: u32, // whether a factor is too large
-  x: u32, // 1: some factor is not zero; 2: some is large enough
-  w: u32,
-}
-
-var<workgroup> range_of_tile: Range;
-
 fn put_split(at: u32, plane: u32, planes: u32, value: vec4<f32>) {
   if (planes == 1u) {
     put_halves(at, value);
@@ -80,25 +72,26 @@ fn right_of(subgroup: u32, plane: u32, k: u32, n: u32) -> Right {
 
 fn begin_tile(local: u32) {
   begin_matrices(local);
-  if (local == 0u) { range_of_tile = Range(0u, 0u, 0u); }
+  if (local < 3u) { put_word(local, 0u); }
 }
 
 fn largest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
-// Whether halves hold the factors that the workgroup has seen.
+// Whether halves hold the factors that the workgroup has seen: word 0 is 1 if one is too large; words 1 and 2, for x and
+// for weights, are 1 if one is not zero and 2 if one is large enough.
 fn is_in_range(seen: Seen) -> bool {
   if (!IS_CHECKED) { return true; }
   let x = largest(seen.x);
   let w = largest(seen.w);
   // Invocations may store at once: they store the same value.
-  if (!(x < LARGEST && w < LARGEST)) { range_of_tile.is_beyond = 1u; }
-  if (x > 0.0) { range_of_tile.x = 1u; }
-  if (w > 0.0) { range_of_tile.w = 1u; }
+  if (!(x < LARGEST && w < LARGEST)) { put_word(0u, 1u); }
+  if (x > 0.0) { put_word(1u, 1u); }
+  if (w > 0.0) { put_word(2u, 1u); }
   workgroupBarrier();
-  if (x >= SMALLEST) { range_of_tile.x = 2u; }
-  if (w >= SMALLEST) { range_of_tile.w = 2u; }
-  let found = workgroupUniformLoad(&range_of_tile);
-  return found.is_beyond == 0u && found.x != 1u && found.w != 1u;
+  if (x >= SMALLEST) { put_word(1u, 2u); }
+  if (w >= SMALLEST) { put_word(2u, 2u); }
+  workgroupBarrier();
+  return word_at(0u) == 0u && word_at(1u) != 1u && word_at(2u) != 1u;
 }
 
 // Where an invocation reads quad `i` of a strip of all subgroups: a strip has the sums of 16 rows of each.

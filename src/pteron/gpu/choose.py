@@ -1,0 +1,114 @@
+"""The choice of an adapter, and of the WebGPU library that it is used through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from importlib import metadata
+
+from pteron import __version__
+from pteron.errors import DeviceError
+from pteron.folders import cache_folder, replace_file
+from pteron.gpu.adapters import AdapterInfo, adapters
+from pteron.gpu.library import Library
+from pteron.gpu.matrix_check import check
+
+ADAPTER_VARIABLE = "PTERON_ADAPTER"
+LIBRARY_VARIABLE = "PTERON_WEBGPU"
+LIBRARIES = ("auto", "wgpu", "dawn")
+DAWN_VERSION = "0.32.0.4"
+_SOFTWARE_HINT = (
+    "no GPU adapter was found; install a Vulkan driver, or for a software adapter: "
+    "Debian/Ubuntu `apt install mesa-vulkan-drivers`, Fedora `dnf install mesa-vulkan-drivers`"
+)
+
+
+def choose(wanted: str | None = None, webgpu: str | None = None) -> AdapterInfo:
+    """The adapter with the number `wanted`, or with `wanted` in its name or kind; by default the most capable
+    one. Without `wanted`, the environment variable PTERON_ADAPTER is used.
+
+    `webgpu` names the library, by default as PTERON_WEBGPU does: "wgpu", "dawn", or "auto", which takes Dawn
+    for GPUs whose matrix cores it can use.
+    """
+    wanted = wanted or os.environ.get(ADAPTER_VARIABLE) or None
+    webgpu = webgpu or os.environ.get(LIBRARY_VARIABLE) or LIBRARIES[0]
+    if webgpu not in LIBRARIES:
+        raise DeviceError(f"no WebGPU library is named {webgpu!r}; there are {', '.join(LIBRARIES)}")
+    if webgpu == "dawn":
+        return _find(wanted, adapters(dawn()))
+    found = _find(wanted, adapters())
+    return found if webgpu == "wgpu" else with_matrices(found)[0]
+
+
+def dawn() -> Library:
+    """Dawn; a DeviceError if its package is not installed, or is another version."""
+    try:
+        version = metadata.version("wgpudawn")
+    except metadata.PackageNotFoundError:
+        raise DeviceError("wgpudawn is not installed: pip install 'pteron[matrix]'") from None
+    if version != DAWN_VERSION:
+        raise DeviceError(
+            f"wgpudawn {version} is installed, not {DAWN_VERSION}: pip install 'pteron[matrix]'"
+        )
+    try:
+        from pteron.gpu.dawn import LIBRARY
+    except (ImportError, OSError) as error:
+        raise DeviceError(f"wgpudawn {version} cannot be imported: {error}") from error
+    return LIBRARY
+
+
+def with_matrices(adapter: AdapterInfo) -> tuple[AdapterInfo, str]:
+    """The adapter as Dawn has it, if Dawn can use its matrix cores; otherwise the adapter itself. Also the
+    reason."""
+    if adapter.is_cpu:
+        return adapter, "software adapters have no matrix cores"
+    try:
+        library = dawn()
+        same = _counterpart(adapter, library)
+        if same is None:
+            return adapter, "Dawn does not list this adapter"
+        if not same.target.has_matrices:
+            return adapter, "the adapter offers no products of f16 matrices with f32 sums"
+        check_matrices(same)
+    except DeviceError as error:
+        return adapter, str(error)
+    return same, "its matrix cores are used"
+
+
+def _counterpart(adapter: AdapterInfo, library: Library) -> AdapterInfo | None:
+    """The same adapter in another library. Libraries list equal adapters in the driver's order."""
+
+    def alike(found: Sequence[AdapterInfo]) -> list[AdapterInfo]:
+        return [each for each in found if (each.name, each.backend) == (adapter.name, adapter.backend)]
+
+    before = [each.index for each in alike(adapters(adapter.library))].index(adapter.index)
+    others = alike(adapters(library))
+    return replace(others[before], index=adapter.index) if before < len(others) else None
+
+
+def check_matrices(adapter: AdapterInfo) -> None:
+    """Raise a DeviceError if the adapter computes wrong products of matrices. The test runs once for each
+    version of the driver and of the library."""
+    key = f"{adapter.name}\n{adapter.driver}\n{DAWN_VERSION}\n{__version__}"
+    passed = cache_folder() / "matrices" / sha256(key.encode()).hexdigest()[:16]
+    if not passed.exists():
+        check(adapter)
+        with suppress(OSError):
+            replace_file(passed, key.encode())
+
+
+def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
+    if not found:
+        raise DeviceError(_SOFTWARE_HINT)
+    if wanted is None:
+        return found[0]
+    if wanted.isdigit() and int(wanted) < len(found):
+        return found[int(wanted)]
+    for adapter in found:
+        if wanted.lower() in f"{adapter.name} {adapter.kind} {adapter.backend}".lower():
+            return adapter
+    listed = "; ".join(f"{index}: {adapter}" for index, adapter in enumerate(found))
+    raise DeviceError(f"no adapter matches {wanted!r}; this machine has {listed}")

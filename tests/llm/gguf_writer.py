@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gguf_blocks import blocks, is_quantized, type_of
+from gguf_experts import split_keys_and_values, write_experts
 from gguf_mamba import converted, with_kinds, write_sizes
-
-from pteron.llm.architectures.experts import chosen_of, count_of
 
 Array = npt.NDArray[Any]  # float32, or bytes of blocks
 Config = dict[str, Any]
@@ -22,14 +21,20 @@ Config = dict[str, Any]
 ARCHITECTURES = {
     "bamba": "granitehybrid",
     "cohere": "command-r",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "ernie4_5_moe": "ernie4_5-moe",
     "falcon_h1": "falcon-h1",
     "gemma3_text": "gemma3",
     "glm": "chatglm",
+    "glm4_moe": "glm4moe",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granitemoehybrid": "granitehybrid",
     "hunyuan_v1_dense": "hunyuan-dense",
     "lfm2_moe": "lfm2moe",
+    "llama4_text": "llama4",
+    "ministral3": "mistral3",
     "mixtral": "llama",
     "olmo3": "olmo2",
     "phi": "phi2",
@@ -47,7 +52,7 @@ ALIASES = {
     "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }
 # Rotary pairs become neighbours.
-PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "olmo", "smollm3")
+PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen3next")
 FLOATS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
@@ -66,7 +71,7 @@ FLOATS = {
 NOT_IN_GGUF = {
     *("falcon_rw", "gemma2_scale", "gpt2_options", "gptj", "llama_dynamic", "llama_yarn_mscale", "ministral"),
     *("mistral", "mistral_window", "opt", "opt_350m", "phi_norms", "qwen2_moe", "qwen2_window"),
-    *("deepseek_v2", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "llama4"),
+    "deepseek_v3",  # its mscale and mscale_all_dim differ
     *("falcon_h1_norm_first", "granitehybrid_rope", "mamba2_options"),
     *("falcon_h1", "falcon_h1_norm"),  # its multipliers are in other tensors: test_mamba_models.py
 }
@@ -117,10 +122,12 @@ def write_gguf(golden: Any, file: Path, kind: str = "F32") -> Path:
 def _write_metadata(writer: Any, name: str, config: Config) -> None:
     heads = config.get("num_attention_heads", 0)
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    head_dim = config.get("qk_rope_head_dim") or head_dim
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config.get("max_position_embeddings", 2048))
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config.get("intermediate_size") or 4 * config["hidden_size"])
+    width = config.get("intermediate_size_mlp") or config.get("intermediate_size")
+    writer.add_feed_forward_length(width or 4 * config["hidden_size"])
     writer.add_head_count(heads)
     kinds = config.get("layer_types") or ()
     is_hybrid = bool({"conv", "linear_attention"} & set(kinds)) and "linear_num_key_heads" not in config
@@ -128,7 +135,7 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
     writer.add_head_count_kv(
         [_kv_heads(config) * each for each in attends] if is_hybrid else _kv_heads(config)
     )
-    if config.get("head_dim"):
+    if config.get("head_dim") and "kv_lora_rank" not in config:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     for key, theirs in FLOATS.items():
@@ -145,10 +152,6 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
         writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
         writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
         writer.add_full_attention_interval(1 + config["layer_types"].index("full_attention"))
-    if "num_dense_layers" in config:
-        writer.add_leading_dense_block_count(config["num_dense_layers"])
-    if "routed_scaling_factor" in config:
-        writer.add_expert_weights_scale(config["routed_scaling_factor"])
     if name == "mpt":
         writer.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
     if "use_parallel_residual" in config:
@@ -157,9 +160,7 @@ def _write_metadata(writer: Any, name: str, config: Config) -> None:
         writer.add_sliding_window(config["sliding_window"])
         if name in ("olmo2", "exaone4"):
             writer.add_sliding_window_pattern([each == "sliding_attention" for each in config["layer_types"]])
-    if count_of(config):
-        writer.add_expert_count(count_of(config))
-        writer.add_expert_used_count(chosen_of(config))
+    write_experts(writer, config)
     write_sizes(writer, config)
     _write_rope(writer, head_dim, config)
     writer.add_tokenizer_model("gpt2")
@@ -186,6 +187,9 @@ def _write_rope(writer: Any, head_dim: int, config: Config) -> None:
     if kind in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
         writer.add_rope_scaling_factor(rope["factor"])
+    if "llama_4_scaling_beta" in rope:
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
     if kind in ("yarn", "longrope"):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if kind == "longrope":
@@ -212,8 +216,11 @@ def _converted(
     for stem, group in _numbered(tensors).items():
         yield stem, np.stack([tensors.pop(each) for each in group])
     for key, array in (each for pair in tensors.items() for each in converted(*pair, config)):
-        if experts := _fused_experts(key, array):
+        if experts := _fused_experts(key, array, name):
             yield from experts.items()
+            continue
+        if key.endswith("kv_b_proj.weight") and "merged_kv_b" not in config:
+            yield from split_keys_and_values(key, array, config)
             continue
         if name in PERMUTED and re.search(r"[qk]_proj\.(weight|bias)$", key):
             count = heads if "q_proj" in key else kv_heads
@@ -233,8 +240,9 @@ def _converted(
             array = _separated(array, heads, kv_heads)
         elif key.endswith("conv.weight"):
             array = array[:, 0]
-        elif key.endswith(".expert_bias"):
-            key += ".bias"
+        elif key.endswith((".expert_bias", ".e_score_correction_bias")):
+            key = key.replace("correction_bias", "correction").removesuffix(".bias") + ".bias"
+            array = array.reshape(-1)
         yield key.removeprefix("transformer.") if name == "bloom" else key, array
 
 
@@ -283,11 +291,11 @@ def _numbered(tensors: dict[str, Array]) -> dict[str, list[str]]:
     return found
 
 
-def _fused_experts(key: str, array: Array) -> dict[str, Array]:
-    """Gate, up and down of tensors that hold the experts of Granite ([experts, rows, columns], gate above up)
-    or gpt-oss ([experts, columns, rows], gate and up in turn)."""
+def _fused_experts(key: str, array: Array, name: str) -> dict[str, Array]:
+    """Gate, up and down of tensors that hold the experts of Granite ([experts, rows, columns], gate above
+    up), Llama 4 ([experts, columns, rows], gate before up) or gpt-oss (the same, gate and up in turn)."""
     matched = re.match(
-        r"model\.layers\.(\d+)\..*(input_linear|experts\.gate_up_proj|experts\.down_proj)", key
+        r"model\.layers\.(\d+)\..*(input_linear|(?<=\.)experts\.gate_up_proj|(?<=\.)experts\.down_proj)", key
     )
     if matched is None:
         return {}
@@ -298,7 +306,7 @@ def _fused_experts(key: str, array: Array) -> dict[str, Array]:
         array = array.swapaxes(1, 2) if kind == "weight" else array
         if matched[2].endswith("down_proj"):
             return {f"{stem}_down_exps.{kind}": array}
-        gate, up = array[:, ::2], array[:, 1::2]
+        gate, up = np.split(array, 2, axis=1) if name == "llama4" else (array[:, ::2], array[:, 1::2])
     return {f"{stem}_gate_exps.{kind}": gate, f"{stem}_up_exps.{kind}": up}
 
 

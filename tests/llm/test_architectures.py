@@ -24,7 +24,7 @@ from pteron.llm.architectures.parts import Decoder, RmsNorm
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
 from pteron.llm.build.stored_tensor import StoredTensor
-from pteron.llm.export import export_llm, read_checkpoint
+from pteron.llm.export import export_llm, gguf_file, read_checkpoint
 from pteron.llm.export.gguf_file import read_rope
 from pteron.runtime import Program
 
@@ -64,7 +64,7 @@ def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["falcon_40b", "gemma3", "gpt_neox", "llama_biases", "mixtral", "phi3", "qwen3"]
+    "name", ["falcon_40b", "gemma3", "glm4_moe", "gpt_neox", "llama_biases", "mixtral", "phi3", "qwen3"]
 )
 def test_types_of_gguf_files_are_read_exactly(name: str, tmp_path: Path) -> None:
     """`scripts/models --llm` compares logits of such files, and of types with longer blocks."""
@@ -76,6 +76,36 @@ def test_types_of_gguf_files_are_read_exactly(name: str, tmp_path: Path) -> None
         for place in found.tensors.keys() & expected.tensors.keys():
             close = (found.tensors[place].read(), expected.tensors[place].read())
             np.testing.assert_allclose(*close, 1e-6, err_msg=place)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v2_lite", "deepseek_v3_same_mscale"])
+def test_older_files_have_keys_and_values_in_one_matrix(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    golden = Golden.load(name)
+    golden.config["merged_kv_b"] = True
+    merged = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf"))
+    with loaded(merged, FLOAT, tmp_path) as program:
+        assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("deepseek2.expert_gating_func", 3, "scoring_func is 'function 3'; only 'softmax' is supported"),
+        ("llama4.attention.sliding_window", 0, "Llama 4 without attention in chunks"),
+    ],
+)
+def test_settings_of_gguf_files_that_no_part_computes(
+    key: str, value: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gguf")
+    golden = Golden.load("llama4" if key.startswith("llama4") else "deepseek_v2")
+    file = golden.write_gguf(tmp_path / "model.gguf")
+    header = gguf_file.read_header(file)
+    changed = replace(header, fields=header.fields | {key: value})
+    monkeypatch.setattr(gguf_file, "read_header", lambda _: changed)
+    with pytest.raises(UnsupportedError, match=message):
+        read_checkpoint(file)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +245,8 @@ def test_memory_stays_small(tmp_path: Path) -> None:
     [
         ("gemma3", "gemma3", "language_model.model."),
         ("gemma3", "gemma3", "model.language_model."),
+        ("llama4", "llama4", "language_model.model."),
+        ("ministral3", "mistral3", "model.language_model."),
         ("qwen3_5", "qwen3_5", "model.language_model."),
     ],
 )
@@ -226,9 +258,13 @@ def test_the_text_model_of_a_multimodal_checkpoint(
     tied = text.config["tie_word_embeddings"]
     config = {"model_type": model_type, "text_config": text.config, "tie_word_embeddings": tied}
     replace(text, config=config).write_folder(tmp_path)
-    stored = {prefix + name.removeprefix("model."): array for name, array in text.tensors().items()}
-    others = {"gemma3": "vision_tower.patch_embedding.weight", "qwen3_5": "model.visual.patch_embed.weight"}
-    stored[others[name]] = np.zeros((2, 3), np.float32)
+    outer = prefix.removesuffix("model.") if prefix.endswith(".model.") else ""
+    stored = {
+        prefix + name.removeprefix("model.") if name.startswith("model.") else outer + name: array
+        for name, array in text.tensors().items()
+    }
+    others = {"llama4": "vision_model.class_embedding", "qwen3_5": "model.visual.patch_embed.weight"}
+    stored[others.get(name, "vision_tower.patch_embedding.weight")] = np.zeros((2, 3), np.float32)
     safetensors_numpy.save_file(stored, tmp_path / "model.safetensors")
     found = read_checkpoint(tmp_path).program(FLOAT).graph
     expected = read_checkpoint(text.write_folder(tmp_path / "text")).program(FLOAT).graph
@@ -321,7 +357,7 @@ def test_a_short_context_shortens_calls(tmp_path: Path) -> None:
         assert (llm.model.context, llm.model.steps_max) == (48, 47)
 
 
-@pytest.mark.parametrize("name", ["cohere2", "gpt2", "olmo3", "phi3"])
+@pytest.mark.parametrize("name", ["cohere2", "gpt2", "ministral3", "olmo3", "phi3"])
 def test_batches_draw_the_same_tokens(name: str, tmp_path: Path) -> None:
     golden = Golden.load(name)
     source = golden.write_folder(tmp_path / "source")

@@ -20,7 +20,7 @@ NAMES = sorted(ARCHITECTURES)
 # Tensors that llama.cpp's converters may write and that are refused here as unknown tensors: layers that
 # predict further tokens, parameters of activations, learned positions where ALiBi is the usual choice, and
 # matrices of models that embed texts.
-REFUSED = {"glm4": "nextn", "lfm2": "dense_2", "mpt": r"ffn|position_embd"}
+REFUSED = {"glm4": "nextn", "glm4moe": "nextn", "lfm2": "dense_2", "mpt": r"ffn|position_embd"}
 
 
 def stems(tensors: Iterable[Any]) -> set[str]:
@@ -55,9 +55,8 @@ def test_keys_are_those_of_the_package() -> None:
     assert {LONG_FACTORS, SHORT_FACTORS, ROPE_FACTORS} <= weights
 
 
-@pytest.mark.parametrize("name", ["deepseek2", "ernie4_5-moe", "glm4moe", "llama4"])
+@pytest.mark.parametrize("name", ["gptj", "mamba", "mistral4"])
 def test_architectures_without_a_table_are_refused_by_name(name: str) -> None:
-    """Their Hugging Face checkpoints are supported, under other names."""
     assert name in gguf.MODEL_ARCH_NAMES.values()
     with pytest.raises(UnsupportedError, match=f"architecture '{name}'; known are apertus, arcee"):
         find_family("model.gguf", name, gguf=True)

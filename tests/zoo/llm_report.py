@@ -32,7 +32,7 @@ TITLES = {
     "Llama 1 to 3, SmolLM2": ("llama",),
     "Llama 4": ("llama4_text",),
     "Mamba-2": ("mamba2",),
-    "Mistral, Ministral": ("mistral", "ministral"),
+    "Mistral, Ministral": ("mistral", "ministral", "ministral3"),
     "Mixtral": ("mixtral",),
     "MPT": ("mpt",),
     "Nemotron": ("nemotron",),

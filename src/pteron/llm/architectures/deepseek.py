@@ -15,9 +15,18 @@ import numpy as np
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import EXPERTS, Experts, Router, chosen_of, count_of, gated
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import HUGGING_FACE, Config
+from pteron.llm.architectures.experts import (
+    EXPERTS,
+    GGUF_EXPERTS,
+    Experts,
+    Router,
+    chosen_of,
+    count_of,
+    flattened,
+    gated,
+)
+from pteron.llm.architectures.family import Family, require_settings
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config
 from pteron.llm.architectures.parts import Decoder, GatedMlp, Part, RmsNorm
 from pteron.llm.architectures.rotary import Rotary, rotary_of
 from pteron.llm.build.graph import Tensor
@@ -99,6 +108,9 @@ def _magnitude(config: Config) -> float:
 
 
 def deepseek_v2(config: Config) -> Decoder:
+    if config.get("scoring_func") == "sigmoid":  # a GGUF file of V3, which has the architecture of V2
+        return deepseek_v3(config)
+    require_settings(config, scoring_func="softmax")
     if config.get("norm_topk_prob"):
         raise UnsupportedError("DeepSeek V2 with normalised weights of experts (norm_topk_prob)")
     method = config.get("topk_method", "greedy")
@@ -138,6 +150,26 @@ def _after_dense(config: Config, router: Router) -> Callable[[int], Part | None]
     act, first = config.get("hidden_act", "silu"), int(config.get("first_k_dense_replace") or 0)
     experts = Experts(router, gated(act), GatedMlp(act) if config.get("n_shared_experts") else None)
     return lambda layer: experts if layer >= first else None
+
+
+def _from_gguf(config: Config) -> Config:
+    """Older files, with keys and values in one matrix, have the sizes of heads under the usual keys."""
+    rotated = int(config["rope.dimension_count"])
+    whole = int(config.get("attention.key_length_mla") or config["head_dim"])
+    rope = config["rope_parameters"] | {"partial_rotary_factor": 1.0}
+    if rope.get("mscale_all_dim"):  # llama.cpp's converter multiplies it by 0.1, and takes mscale as equal
+        of_all = rope["mscale_all_dim"] / 0.1
+        rope |= {"mscale": of_all, "mscale_all_dim": of_all}
+    grouped = int(config.get("n_group") or 1) > 1
+    return {
+        "norm_topk_prob": False,
+        **config,
+        "qk_nope_head_dim": whole - rotated,
+        "qk_rope_head_dim": rotated,
+        "v_head_dim": config.get("attention.value_length_mla") or config["attention.value_length"],
+        "rope_parameters": rope,
+        "topk_method": "group_limited_greedy" if grouped else "greedy",
+    }
 
 
 def _in_halves(config: Config, rows: Array) -> Array:
@@ -188,7 +220,20 @@ NAMES = {
     "model.layers.{}.self_attn.kv_a_layernorm": "layers.{}.attention.kv_a_norm",
     "model.layers.{}.self_attn.kv_b_proj": _heads_rows,
 }
+GGUF_NAMES = {
+    **GGUF,
+    **GGUF_EXPERTS,
+    "blk.{}.attn_q": _query_rows,
+    "blk.{}.attn_q_a": "layers.{}.attention.q_a",
+    "blk.{}.attn_q_a_norm": "layers.{}.attention.q_a_norm",
+    "blk.{}.attn_q_b": _query_rows,
+    "blk.{}.attn_kv_a_mqa": _latent_rows,
+    "blk.{}.attn_kv_a_norm": "layers.{}.attention.kv_a_norm",
+    "blk.{}.attn_kv_b": _heads_rows,  # in older files
+    "blk.{}.attn_k_b": flattened("layers.{}.attention.k_b"),
+    "blk.{}.attn_v_b": flattened("layers.{}.attention.v_b"),
+}
 FAMILIES = {
-    "deepseek_v2": Family(deepseek_v2, NAMES),
+    "deepseek_v2": Family(deepseek_v2, NAMES, GGUF_NAMES, architecture="deepseek2", from_gguf=_from_gguf),
     "deepseek_v3": Family(deepseek_v3, NAMES),
 }

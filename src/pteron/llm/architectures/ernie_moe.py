@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import EXPERTS, Experts, Router, chosen_of, count_of, gated
+from pteron.llm.architectures.experts import (
+    EXPERTS,
+    GGUF_EXPERTS,
+    Experts,
+    Router,
+    chosen_of,
+    count_of,
+    gated,
+)
 from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.llama import GGUF_INTERLEAVED
 from pteron.llm.architectures.names import HUGGING_FACE, Config, halves
 from pteron.llm.architectures.parts import Decoder, GatedMlp, Part
 
@@ -24,10 +33,27 @@ def decoder(config: Config) -> Decoder:
     return llama.decoder(config, feed=feed)
 
 
+def _from_gguf(config: Config) -> Config:
+    return config | {
+        "moe_layer_start_index": config.get("first_k_dense_replace", 0),
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": config.get("interleave_moe_layer_step") or 1,
+        "moe_num_shared_experts": config.get("n_shared_experts", 0),
+    }
+
+
 NAMES = {
     **HUGGING_FACE,
     **EXPERTS,
     "model.layers.{}.self_attn.q_proj": halves("layers.{}.attention.wq", "num_attention_heads"),
     "model.layers.{}.self_attn.k_proj": halves("layers.{}.attention.wk", "num_key_value_heads"),
 }
-FAMILIES = {"ernie4_5_moe": Family(decoder, NAMES)}
+FAMILIES = {
+    "ernie4_5_moe": Family(
+        decoder,
+        NAMES,
+        {**GGUF_INTERLEAVED, **GGUF_EXPERTS},
+        architecture="ernie4_5-moe",
+        from_gguf=_from_gguf,
+    ),
+}

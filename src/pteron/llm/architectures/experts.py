@@ -126,6 +126,7 @@ GGUF_EXPERTS: Names = {
     "blk.{}.ffn_gate_inp": f"{_FEED}.router",
     **{f"blk.{{}}.ffn_{kind}_exps": flattened(f"{_FEED}.experts.{ours}") for kind, ours in _KINDS.items()},
     **{f"blk.{{}}.ffn_{kind}_shexp": f"{_FEED}.shared.{ours}" for kind, ours in _KINDS.items()},
+    "blk.{}.exp_probs_b": f"{_FEED}.correction",
     # Stored as a vector.
     "blk.{}.ffn_gate_inp_shexp": lambda _, tensor: {
         f"{_FEED}.shared_gate": tensor.rearranged(lambda row: row.reshape(1, -1))

@@ -23,6 +23,8 @@ class Family:
     defaults: Config = field(default_factory=dict)  # of the text model in a multimodal configuration
     context: int = 2048  # tokens, if the configuration states no number
     architecture: str | None = None  # the `general.architecture` of GGUF files; None: the family's name
+    # A GGUF file's configuration in Hugging Face's terms, where one key does not say what another does.
+    from_gguf: Callable[[Config], Config] = lambda config: config
 
     def normalized(self, config: Config) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""

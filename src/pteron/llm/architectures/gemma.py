@@ -9,7 +9,7 @@ from math import sqrt
 
 from pteron.llm.architectures import llama
 from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, plus_one
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, of_text_model, plus_one
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
 from pteron.llm.architectures.rotary import rotary_of_kind
 
@@ -91,14 +91,7 @@ NAMES_2: Names = {
     "model.layers.{}.pre_feedforward_layernorm": plus_one("layers.{}.ffn_norm"),
     "model.layers.{}.post_feedforward_layernorm": plus_one("layers.{}.ffn_result_norm"),
 }
-# Those of text models, newer and older ones of multimodal models: adapters may have any of them.
-NAMES_3: Names = {
-    **NAMES_2,
-    **{name.replace("model.", "model.language_model.", 1): rule for name, rule in NAMES_2.items()},
-    **{f"language_model.{name}": rule for name, rule in NAMES_2.items()},
-    "*vision_tower.*": None,
-    "*multi_modal_projector.*": None,
-}
+NAMES_3 = of_text_model(NAMES_2)
 # Norms' weights in GGUF files include the 1.
 GGUF_2: Names = {
     **GGUF,

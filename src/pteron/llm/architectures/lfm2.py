@@ -67,7 +67,6 @@ GGUF_NAMES: Names = {
     "blk.{}.shortconv.in_proj": split(_projections),
     "blk.{}.shortconv.conv": taps("layers.{}.attention.conv"),
     "blk.{}.shortconv.out_proj": "layers.{}.attention.wo",
-    "blk.{}.exp_probs_b": f"{_FEED}.correction",
 }
 _KEYS = {"rms_norm_eps": "norm_eps", "first_k_dense_replace": "num_dense_layers"}
 FAMILIES = {

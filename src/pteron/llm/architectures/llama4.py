@@ -12,9 +12,18 @@ import numpy as np
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import Experts, Router, chosen_of, count_of, flattened, gated
+from pteron.llm.architectures.experts import (
+    GGUF_EXPERTS,
+    Experts,
+    Router,
+    chosen_of,
+    count_of,
+    flattened,
+    gated,
+)
 from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import HUGGING_FACE, Config, Names, halves
+from pteron.llm.architectures.llama import GGUF_INTERLEAVED
+from pteron.llm.architectures.names import HUGGING_FACE, Config, Names, halves, of_text_model
 from pteron.llm.architectures.parts import Attention, Decoder, GatedMlp, Part
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
@@ -75,6 +84,17 @@ def decoder(config: Config) -> Decoder:
     return llama.decoder(config, attend, feed=feed)
 
 
+def _from_gguf(config: Config) -> Config:
+    """Files do not state what these models have in common; the one of 128 experts has no norms of heads."""
+    if config.get("sliding_window") == 0:
+        raise UnsupportedError("Llama 4 without attention in chunks (attention.sliding_window is 0)")
+    return config | {
+        "attention_chunk_size": 8192,
+        "attn_temperature_tuning": True,
+        "use_qk_norm": count_of(config) != 128,
+    }
+
+
 def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
     """[experts, columns, rows of gate, then of up]."""
     half = tensor.shape[2] // 2
@@ -101,4 +121,8 @@ NAMES: Names = {
         for kind, ours in _KINDS.items()
     },
 }
-FAMILIES = {"llama4_text": Family(decoder, NAMES)}
+GGUF_NAMES: Names = {**GGUF_INTERLEAVED, **GGUF_EXPERTS}
+FAMILIES = {
+    "llama4": Family(decoder, of_text_model(NAMES), GGUF_NAMES, from_gguf=_from_gguf),
+    "llama4_text": Family(decoder, NAMES),
+}

@@ -213,6 +213,17 @@ def without_first(place: str, count: int) -> Rule:
     return lambda _, tensor: {place: tensor.sliced(count, tensor.rows)}
 
 
+def of_text_model(names: Names) -> Names:
+    """Names of a text model, and those that it has in newer and older multimodal checkpoints."""
+    return {
+        **names,
+        **{name.replace("model.", "model.language_model.", 1): rule for name, rule in names.items()},
+        **{f"language_model.{name}": rule for name, rule in names.items()},
+        "*vision_*": None,
+        "*multi_modal_projector.*": None,
+    }
+
+
 def with_optional_prefix(prefix: str, names: Names) -> Names:
     """Names with and without a prefix: some checkpoints are of the model without its output matrix."""
     return {**names, **{prefix + name: rule for name, rule in names.items()}}

@@ -135,6 +135,8 @@ class Attention:
     has_sinks: bool = False  # weights `<place>.sinks.weight` [heads]
     slopes: tuple[float, ...] = ()  # ALiBi
     clip: float | None = None  # of queries, keys and values
+    # (b, n): queries are multiplied with 1 + b · log(1 + ⌊position / n⌋)
+    temperature: tuple[float, int] | None = None
     output_gate: bool = False  # the result is multiplied with sigmoid(`<place>.wg` x)
 
     def __call__(self, net: Network, x: Tensor, place: str) -> Tensor:
@@ -145,6 +147,8 @@ class Attention:
         if self.rotary:
             queries, keys = self.rotary(net, queries, keys)
         queries, keys = self._normed(net, self.rotated_norm, queries, keys, place)
+        if self.temperature:
+            queries = net.multiply(queries, self._temperatures(net))
         attended = self._attend(net, queries, keys, values, place)
         if self.output_gate:
             gate = net.linear(x, f"{place}.wg", self.heads, self.head_dim)
@@ -156,6 +160,18 @@ class Attention:
             return self._clipped(net, net.linear(x, f"{place}.w{kind}", heads, self.head_dim))
         normed = self.projection_norm(net, net.linear(x, f"{place}.w{kind}"), f"{place}.{kind}_norm_fn")
         return self._clipped(net, net.view(normed, *x.sizes[:2], heads, self.head_dim))
+
+    def _temperatures(self, net: Network) -> Tensor:
+        """The factors of the queries of a call, [1, tokens, 1, 1]."""
+        assert self.temperature is not None
+        beta, length = self.temperature
+
+        def make() -> Tensor:
+            factors = 1 + beta * np.log1p(np.arange(net.longest) // length)
+            table = net.prepacked(net.computed(factors[:, None].astype(np.float32)))
+            return net.view(rows_at_positions(net, table), 1, net.tokens, 1, 1)
+
+        return net.once(("temperatures", self.temperature), make)
 
     def _clipped(self, net: Network, x: Tensor) -> Tensor:
         return x if self.clip is None else net.unary("aten.clamp.default", x, -self.clip, self.clip)

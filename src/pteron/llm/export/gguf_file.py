@@ -25,6 +25,7 @@ from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
 from pteron.llm.export.gguf_blocks import BLOCKS
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 
+GATING_FUNCTIONS = {1: "softmax", 2: "sigmoid"}  # of experts
 OTHERS_GROUP = 32  # columns, of types that are not in BLOCKS
 # Divisors of the rotary frequencies.
 ROPE_FACTORS = "rope_freqs.weight"
@@ -34,6 +35,7 @@ KEYS = {
     "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
+    "attention.kv_lora_rank": "kv_lora_rank",
     "attention.layer_norm_epsilon": "layer_norm_eps",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.clamp_kqv": "clip_qkv",
@@ -43,6 +45,9 @@ KEYS = {
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
     "expert_count": "num_experts",
+    "expert_group_count": "n_group",
+    "expert_group_used_count": "topk_group",
+    "expert_shared_count": "n_shared_experts",
     "expert_used_count": "num_experts_per_tok",
     "expert_weights_norm": "norm_topk_prob",
     "expert_weights_scale": "routed_scaling_factor",
@@ -63,7 +68,7 @@ def read_gguf(path: Path) -> Checkpoint:
     architecture = fields.get("general.architecture")
     family = find_family(path.name, architecture, gguf=True)
     with as_config_error(path.name):
-        config = read_config(fields, str(architecture), tensors)
+        config = family.from_gguf(read_config(fields, str(architecture), tensors))
         vocabulary = read_vocabulary(fields, path.name)
     checkpoint = assemble(path.stem, config, family, tensors, family.gguf, vocabulary)
     checkpoint.licence = fields.get("general.license")
@@ -82,6 +87,8 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     if isinstance(of_layers := config["num_key_value_heads"], list):
         config |= _kinds_of_layers(of_layers, config.get("intermediate_size"))
     head_dim = config.setdefault("head_dim", int(config["hidden_size"]) // max(heads, 1))
+    if gating := values.get("expert_gating_func"):
+        config["scoring_func"] = GATING_FUNCTIONS.get(gating, f"function {gating}")
     pattern = values.get("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         config["layer_types"] = ["sliding_attention" if each else "full_attention" for each in pattern]
@@ -123,6 +130,8 @@ def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> Confi
     }
     if "original_context_length" in scaling:
         rope["original_max_position_embeddings"] = scaling["original_context_length"]
+    if "yarn_log_multiplier" in scaling:
+        rope |= {"mscale": 1.0, "mscale_all_dim": scaling["yarn_log_multiplier"]}
     if ROPE_FACTORS in tensors:
         rope |= {"rope_type": "factors", "factors": tensors[ROPE_FACTORS].read().tolist()}
     if LONG_FACTORS in tensors and SHORT_FACTORS in tensors:

@@ -338,7 +338,7 @@ class TestBatches:
         ("dtype", "`pteron export llm --quantize` chooses the type of weights, cache= that of the KV cache"),
         ("temperature", "an option of each request"),
         ("contxt", "did you mean context=?"),
-        ("zzz", "known are adapters, cache, cache_bytes, context, data, device, digits, path, sequences, "),
+        ("zzz", "known are adapters, cache, cache_bytes, context, data, device, digits, model, path, "),
     ],
 )
 def test_arguments_of_other_libraries(name: str, sentence: str) -> None:
@@ -346,6 +346,17 @@ def test_arguments_of_other_libraries(name: str, sentence: str) -> None:
         LLM("stories15m", **{name: 1})  # type: ignore[arg-type]
     assert str(raised.value).startswith(f"unknown argument {name!r}: ")
     assert sentence in str(raised.value)
+
+
+def test_the_model_has_two_names() -> None:
+    with LLM(model="stories15m") as llm:
+        assert llm.model.context == 256
+    with pytest.raises(InputError, match="LLM takes a model, such as"):
+        LLM()
+    with pytest.raises(InputError, match="once: `model` is another name of the first argument"):
+        LLM("stories15m", model="stories15m")
+    with pytest.raises(InputError, match="unknown argument 'model_path': the model is the first argument"):
+        LLM(model_path="stories15m")  # type: ignore[arg-type]
 
 
 def test_no_own_argument_is_in_the_table_of_others() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hub_server import Hub, serve_hub
 
 from pteron.cli import main
-from pteron.errors import InputError, PteronError
+from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.llm.hub.cache import HubModel, cached_models, find_cached, repository_folder
 from pteron.llm.hub.download import Download, download
 from pteron.llm.local_models import local_models, remove_model
@@ -21,7 +21,8 @@ from pteron.llm.model_names import locate, locate_model, locate_program
 
 hub_library = pytest.importorskip("huggingface_hub")
 GGUF = b"GGUF" + bytes(range(256)) * 4000
-CHECKPOINT = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "tokenizer.json": b'{"a": 1}'}
+CONFIG, NEW = b'{"model_type": "llama"}', b'{"model_type": "llama", "new": 1}'
+CHECKPOINT = {"config.json": CONFIG, "model.safetensors": b"weights" * 1000, "tokenizer.json": b'{"a": 1}'}
 MODELS = {
     "me/gguf": {"it-Q4_K_M.gguf": GGUF, "it-Q8_0.gguf": GGUF + b"8", "README.md": b"read me"},
     "me/llama": {**CHECKPOINT, "README.md": b"read me", "onnx/model.onnx": b"x"},
@@ -48,10 +49,27 @@ def test_a_checkpoint(hub: Hub) -> None:
     located = locate("me/llama")
     assert (located.kind, located.name) == ("checkpoint", "me/llama")
     assert {file.name: file.read_bytes() for file in located.path.iterdir()} == CHECKPOINT
-    assert [file for file, _ in hub.downloads][-1] == "config.json"
+    named = [path.rpartition("/")[2] for method, path, _ in hub.requests if method == "HEAD"]
+    assert named[-1] == "config.json"  # an incomplete folder is no model
     hub.requests.clear()
     assert locate("me/llama") == located
     assert hub.requests == []  # from the cache, without the hub
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (b'{"model_type": "llama", "quantization_config": {"quant_method": "awq"}}', "quantised by AWQ"),
+        (b'{"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}', "quantised by FP8"),
+        (b'{"model_type": "bert"}', "model type 'bert'; known are"),
+    ],
+)
+def test_checkpoints_that_cannot_be_read_are_not_downloaded(hub: Hub, config: bytes, message: str) -> None:
+    hub.models = {"me/other": {**CHECKPOINT, "config.json": config}}
+    with pytest.raises(UnsupportedError, match=f"me/other: .*{message}"):
+        locate("me/other")
+    assert [file for file, _ in hub.downloads] == ["config.json"]
+    assert find_cached(HubModel.parse("me/other")) is None
 
 
 def test_a_gguf_file(hub: Hub) -> None:
@@ -104,13 +122,13 @@ def test_other_bytes_are_refused(hub: Hub) -> None:
 def test_a_new_version(hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     old = locate("me/llama").path
     hub.commit = "beef" + "0" * 36
-    monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": b'{"new": 1}'})
+    monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": NEW})
     hub.requests.clear()
     assert locate("me/llama").path == old
     assert main(["pull", "me/llama", "--no-build"]) == 0
     new = Path(capsys.readouterr().out.strip())
     assert new.name == hub.commit
-    assert (new / "config.json").read_bytes() == b'{"new": 1}'
+    assert (new / "config.json").read_bytes() == NEW
     assert [file for file, _ in hub.downloads] == ["config.json"]  # the other files are the same
     assert locate("me/llama").path == new
 
@@ -171,11 +189,11 @@ def test_a_revision_is_removed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Non
     old = locate("me/llama").path
     program, shared = locate_model("me/llama"), locate_model("me/gguf")
     hub.commit = second
-    monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": b'{"new": 1}'})
+    monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": NEW})
     new, new_program = locate(f"me/llama@{second}").path, locate_model(f"me/llama@{second}")
     assert locate_model(f"me/gguf@{second}") == shared
     assert str(HubModel("me/llama", second)) in [model.name for model in local_models()]
-    assert remove_model(f"me/llama@{second}") > len(b'{"new": 1}')
+    assert remove_model(f"me/llama@{second}") > len(NEW)
     assert (new.exists(), new_program.exists(), old.exists(), program.exists()) == (False, False, True, True)
     assert locate("me/llama").path == old
     remove_model(f"me/gguf@{second}")

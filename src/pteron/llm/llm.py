@@ -39,7 +39,7 @@ class LLM(TextModel):
     `path` is one of these: a program (.pte) or the folder that `pteron export llm` made, a Hugging Face
     checkpoint's folder, a GGUF file, a built-in model ("smollm2", "stories15m"), or a model of a hub as
     "owner/name", "owner/name:Q4_K_M" or "owner/name@revision". What is not a program is built into one at its
-    first use.
+    first use. `model` is another name of this argument.
 
     `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's folder.
     `device` is the GPU, by part of its name. `digits=2` decodes models with 4-bit weights a little faster and

@@ -34,7 +34,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("draft_model", "speculative_config", "speculative_model"), _SPECULATE),
     **dict.fromkeys(("temperature", "top_p", "top_k", "seed", "max_tokens", "max_new_tokens"), _REQUEST),
     **dict.fromkeys(("n_batch", "max_num_batched_tokens"), _CHUNK),
-    **dict.fromkeys(("model", "model_path"), "the model is the first argument"),
+    **dict.fromkeys(("model_path", "name", "filename"), "the model is the first argument"),
 }
 
 

@@ -42,9 +42,10 @@ class TextModel:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
         *,
+        model: str | os.PathLike[str] | None = None,
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
         digits: int | None = None,
@@ -58,7 +59,11 @@ class TextModel:
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
         options = CacheOptions(context, cache, limited=self._is_limited)
-        path = locate_model(path, context=None if options.limited else options.context)
+        given = path if model is None else model
+        if given is None or (path is not None and model is not None):
+            twice = "" if given is None else ", once: `model` is another name of the first argument"
+            raise InputError(f'{type(self).__name__} takes a model, such as "smollm2" or a path{twice}')
+        path = locate_model(given, context=None if options.limited else options.context)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.tokenizer = (

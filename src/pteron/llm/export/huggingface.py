@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.source import read_file
-from pteron.llm.architectures import find_family
+from pteron.llm.architectures import Family, find_family
 from pteron.llm.architectures.names import Config
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
@@ -26,8 +26,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     config = read_json(folder / "config.json")
     if not config:
         raise FormatError(f"{folder} has no config.json: not a Hugging Face checkpoint")
-    _check_unquantized(folder.name, config)
-    family = find_family(folder.name, config.get("model_type"))
+    family = check_config(folder.name, config)
     files = weight_files(folder)
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
     with as_named_error(folder.name):
@@ -40,6 +39,12 @@ def read_huggingface(folder: Path) -> Checkpoint:
         if NOTICES.fullmatch(file.name)
     }
     return checkpoint
+
+
+def check_config(name: str, config: Config) -> Family:
+    """The family of a checkpoint. Raises for one that cannot be read, by its configuration alone."""
+    _check_unquantized(name, config)
+    return find_family(name, config.get("model_type"))
 
 
 def _check_unquantized(name: str, config: Config) -> None:

@@ -29,7 +29,8 @@ from pteron.llm.hub.cache import (
     write_listing,
 )
 from pteron.llm.hub.files import Selection, select_files
-from pteron.llm.model_kinds import recognise, shorten
+from pteron.llm.model_files import read_json
+from pteron.llm.model_kinds import CONFIG, recognise, shorten
 
 Report = Callable[[str], None]
 
@@ -77,6 +78,8 @@ def _download_files(model: HubModel, selection: Selection, sizes: dict[str, int]
     """Download files and return the folder that they are in."""
     from huggingface_hub import hf_hub_download
 
+    if selection.files[-1] == CONFIG:
+        _check_config(model)
     meter = _Meter(str(model), sum(sizes[file] for file in selection.files), progress)
     for file in selection.files:
         _download_blob(model, file, meter)
@@ -86,9 +89,20 @@ def _download_files(model: HubModel, selection: Selection, sizes: dict[str, int]
     return path.parents[file.count("/")]
 
 
-def _download_blob(model: HubModel, file: str, meter: _Meter) -> None:
-    """Download the content of a file to its place in the cache. A partial download is continued: the hub's
-    library deletes it at an interrupt."""
+def _check_config(model: HubModel) -> None:
+    """Raise for a checkpoint that cannot be read, before its weights are downloaded. Only the content of its
+    configuration enters the cache: with the file's name, the folder would be a model."""
+    from pteron.llm.export.huggingface import check_config  # here: models in the cache start faster
+
+    content = _download_blob(model, CONFIG, _Meter(str(model), 0, lambda line: None))
+    if content is not None:
+        check_config(str(model), read_json(content))
+
+
+def _download_blob(model: HubModel, file: str, meter: _Meter) -> Path | None:
+    """Download the content of a file to its place in the cache, and return that; None if the hub states no
+    place, or for very large files. A partial download is continued: the hub's library deletes it at an
+    interrupt."""
     from filelock import FileLock
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.file_download import http_get
@@ -97,10 +111,10 @@ def _download_blob(model: HubModel, file: str, meter: _Meter) -> None:
     url = hf_hub_url(model.repository, file, revision=model.revision)
     remote = get_hf_file_metadata(url)
     if not remote.etag or not _ETAG.fullmatch(remote.etag) or (remote.size or 0) > _HTTP_BYTES_MAX:
-        return
+        return None
     blob = repository_folder(model.repository) / "blobs" / remote.etag
     if blob.exists():
-        return
+        return blob
     headers = build_hf_headers()
     if urlsplit(remote.location).netloc != urlsplit(url).netloc:
         headers.pop("authorization", None)  # the token is for the hub, not for its storage
@@ -110,7 +124,7 @@ def _download_blob(model: HubModel, file: str, meter: _Meter) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock):
         if blob.exists():  # another process was faster
-            return
+            return blob
         meter.start()
         with partial.open("ab") as opened:
             begun = opened.tell()
@@ -125,6 +139,7 @@ def _download_blob(model: HubModel, file: str, meter: _Meter) -> None:
             )
         _check_content(partial, remote.etag, f"{file} of {model}")
         partial.replace(blob)
+    return blob
 
 
 def _check_content(file: Path, etag: str, what: str) -> None:

@@ -112,7 +112,7 @@ def _download_blob(model: HubModel, file: str, meter: _Meter) -> Path | None:
     remote = get_hf_file_metadata(url)
     if not remote.etag or not _ETAG.fullmatch(remote.etag) or (remote.size or 0) > _HTTP_BYTES_MAX:
         return None
-    blob = repository_folder(model.repository) / "blobs" / remote.etag
+    blob: Path = repository_folder(model.repository) / "blobs" / remote.etag
     if blob.exists():
         return blob
     headers = build_hf_headers()

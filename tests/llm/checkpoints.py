@@ -99,6 +99,28 @@ def values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     return np.asarray(1.2 * random * shape[-1] ** -0.5, np.float32)
 
 
+def write_mxfp4(golden: Golden, folder: Path) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """A folder of gpt-oss whose experts are random numbers in MXFP4; its tensors, and the same as floats."""
+    from safetensors.numpy import save_file
+
+    random = np.random.default_rng(3)
+    blocks, plain = golden.tensors(), golden.tensors()
+    kinds = [0.0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    kinds += [-number for number in kinds]
+    for name in [name for name in plain if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        count, columns, rows = plain[name].shape
+        numbers = random.integers(0, 16, (count, rows, columns // 32, 32))
+        powers = random.integers(120, 126, (count, rows, columns // 32))
+        values = np.array(kinds)[numbers] * 2.0 ** (powers[..., None] - 127)
+        plain[name] = np.ascontiguousarray(values.reshape(count, rows, columns).swapaxes(1, 2), np.float32)
+        del blocks[name]
+        packed = numbers[..., ::2] | numbers[..., 1::2] << 4
+        blocks[f"{name}_blocks"] = packed.astype(np.uint8)  # type: ignore[assignment]
+        blocks[f"{name}_scales"] = powers.astype(np.uint8)  # type: ignore[assignment]
+    save_file(blocks, golden.write_folder(folder) / "model.safetensors", {"format": "pt"})
+    return folder, blocks, plain
+
+
 @contextmanager
 def loaded(checkpoint: Checkpoint, options: Options, folder: Path) -> Iterator[Program]:
     checkpoint.program(options).write(folder / "model.pte")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import Golden, loaded, logits
+from checkpoints import Golden, loaded, logits, write_mxfp4
 from test_architectures import CHUNKS, FLOAT, assert_close
 from test_batched import LENGTHS, alone, begin, end, poison
 
@@ -79,26 +79,10 @@ def test_mxfp4(tmp_path: Path) -> None:
     """Experts in blocks of 4-bit numbers are read as what they mean."""
     from safetensors.numpy import save_file
 
-    golden, random = Golden.load("gpt_oss"), np.random.default_rng(3)
-    blocks, plain = golden.tensors(), golden.tensors()
-    kinds = [0.0, 0.5, 1, 1.5, 2, 3, 4, 6]
-    kinds += [-number for number in kinds]
-    for name in [name for name in plain if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
-        count, columns, rows = plain[name].shape
-        numbers = random.integers(0, 16, (count, rows, columns // 32, 32))
-        powers = random.integers(120, 130, (count, rows, columns // 32))
-        values = np.array(kinds)[numbers] * 2.0 ** (powers[..., None] - 127)
-        plain[name] = values.reshape(count, rows, columns).swapaxes(1, 2).astype(np.float32)
-        del blocks[name]
-        packed = numbers[..., ::2] | numbers[..., 1::2] << 4
-        blocks[f"{name}_blocks"] = packed.astype(np.uint8)
-        blocks[f"{name}_scales"] = powers.astype(np.uint8)
-    read = []
-    for kind, tensors in (("plain", plain), ("blocks", blocks)):
-        folder = golden.write_folder(tmp_path / kind)
-        tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-        read.append(read_checkpoint(folder))
+    golden = Golden.load("gpt_oss")
+    folder, blocks, plain = write_mxfp4(golden, tmp_path / "blocks")
+    save_file(plain, golden.write_folder(tmp_path / "plain") / "model.safetensors", {"format": "pt"})
+    read = [read_checkpoint(tmp_path / "plain"), read_checkpoint(folder)]
     assert {*read[0].tensors} == {*read[1].tensors}
     for place, tensor in read[0].tensors.items():
         np.testing.assert_array_equal(np.concatenate([*read[1].tensors[place].blocks()]), tensor.read())

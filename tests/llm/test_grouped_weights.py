@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from checkpoints import Golden, loaded, logits
+from checkpoints import Golden, loaded, logits, write_mxfp4
 
 import pteron
 from pteron.errors import InputError, UnsupportedError
@@ -32,7 +32,7 @@ CHUNKS = [[16, 16, 8], [1, 1, 7, 16, 7, 8]]
 NAMES = ["llama", "qwen3", "gemma2", "phi3", "gpt_neox", "mixtral"]
 SHORT = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4"]  # types with blocks of 32
 LONG = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]  # of 256
-MIXED = "Q4_K+Q6_K+F32"
+MIXED, WITH_FLOATS = "Q4_K+Q6_K", "Q4_K+Q6_K+F16"
 FACTORS = {"linear_q8gsw": 1, "embedding_q8gsw": 0, "experts_q8gsw": 2}  # where their weights begin
 
 
@@ -142,11 +142,33 @@ def test_a_shared_table_is_stored_once(tmp_path: Path) -> None:
     assert [key.rpartition(".")[2] for key in tables] == ["in_groups", "group_scales", "group_minima"]
 
 
-def test_floats_beside_blocks_stay_floats(tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(Golden.load("llama").wide().write_gguf(tmp_path / "model.gguf", MIXED))
+def rounding_bound(weights: npt.NDArray[np.float32], group: int) -> npt.NDArray[np.float32]:
+    """The largest error of each weight: half a step, where a group's largest weight is 127 steps."""
+    largest = np.abs(weights.reshape(len(weights), -1, group)).max(-1).repeat(group, 1)
+    return np.asarray(largest * (1 + 1e-5) / 254)
+
+
+def test_floats_beside_blocks_are_rounded(tmp_path: Path) -> None:
+    golden = Golden.load("llama").wide()
+    checkpoint = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf", WITH_FLOATS))
+    found = matrices(checkpoint.program(GROUPS))
+    assert len(found) == 7 * len(checkpoint.decoder.layers) + 1
+    for key, matrix in found.items():
+        wanted = checkpoint.tensors[key.removesuffix(".in_groups")].read()
+        error = np.abs(matrix - wanted)
+        if ".wo." in key:
+            assert error.max() > 1e-4
+            assert (error <= rounding_bound(wanted, 32)).all()
+        else:
+            np.testing.assert_allclose(matrix, wanted, 2**-23)
+
+
+def test_floats_without_whole_groups_stay_floats(tmp_path: Path) -> None:
+    """Beside integers: 12 columns of each head, in a file of blocks of 32."""
+    checkpoint = read_checkpoint(Golden.load("gemma").write_gguf(tmp_path / "model.gguf", "Q8_0"))
     names = [node.name for node in checkpoint.program(GROUPS).graph.nodes]
     layers = len(checkpoint.decoder.layers)
-    assert names.count("aten.linear.default") == layers  # attention.wo
+    assert names.count("aten.linear.default") == layers  # attention.wo of 48 columns
     assert names.count("pteron.linear_q8gsw.default") == 6 * layers + 1
 
 
@@ -159,8 +181,7 @@ def test_floats_are_rounded(kind: str, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(source)
     for key, matrix in matrices(checkpoint.program(replace(GROUPS, group_size=16))).items():
         wanted = checkpoint.tensors[key.removesuffix(".in_groups")].read()
-        largest = np.abs(wanted.reshape(len(wanted), -1, 16)).max(-1).repeat(16, 1)
-        assert (np.abs(matrix - wanted) <= largest * (1 + 1e-5) / 254).all()
+        assert (np.abs(matrix - wanted) <= rounding_bound(wanted, 16)).all()
     with loaded(checkpoint, GROUPS, tmp_path) as program:
         found = logits(program, golden.prompt, CHUNKS[1])
     assert np.abs(found - golden.logits).max() <= 0.1 * np.abs(golden.logits).max()
@@ -211,6 +232,20 @@ def test_defaults(
     export_llm(source, tmp_path / "made", max_seq_len=16, max_context_len=64, **options)
     manifest = json.loads((tmp_path / "made" / "pteron.json").read_text())
     assert (manifest["quantize"], manifest["embedding_bits"]) == expected
+
+
+def test_mxfp4_of_folders(tmp_path: Path) -> None:
+    """The experts of gpt-oss are exact, all other matrices are rounded."""
+    source = write_mxfp4(Golden.load("gpt_oss"), tmp_path / "source")[0]
+    checkpoint = read_checkpoint(source)
+    for key, matrix in matrices(checkpoint.program(GROUPS)).items():
+        wanted = checkpoint.tensors[key.removesuffix(".in_groups")].read()
+        if ".experts." in key:
+            np.testing.assert_array_equal(matrix, wanted)
+        else:
+            assert (np.abs(matrix - wanted) <= rounding_bound(wanted, 32)).all()
+    export_llm(source, tmp_path / "made", max_seq_len=16, max_context_len=64)
+    assert json.loads((tmp_path / "made" / "pteron.json").read_text())["quantize"] == "8g"
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
     }
 
 
+def _gate_and_up_rows(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
+    """The same as [experts, rows, columns]."""
+    return {
+        f"{_FEED}.experts.w1.weight": tensor.flattened(lambda matrix: matrix[::2]),
+        f"{_FEED}.experts.w3.weight": tensor.flattened(lambda matrix: matrix[1::2]),
+    }
+
+
 def _biases(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
     return {
         f"{_FEED}.experts.w1.bias": tensor.rearranged(lambda biases: biases[:, ::2]),
@@ -59,8 +67,10 @@ NAMES: Names = {
     "model.layers.{}.self_attn.sinks": "layers.{}.attention.sinks.weight",
     "model.layers.{}.mlp.router": f"{_FEED}.router",
     "model.layers.{}.mlp.experts.gate_up_proj": _gate_and_up,
+    "model.layers.{}.mlp.experts.gate_up_proj_blocks": _gate_and_up_rows,  # in MXFP4
     "model.layers.{}.mlp.experts.gate_up_proj_bias": _biases,
     "model.layers.{}.mlp.experts.down_proj": flattened(f"{_FEED}.experts.w2.weight", lambda down: down.T),
+    "model.layers.{}.mlp.experts.down_proj_blocks": flattened(f"{_FEED}.experts.w2.weight"),
     "model.layers.{}.mlp.experts.down_proj_bias": f"{_FEED}.experts.w2.bias",
 }
 GGUF_NAMES: Names = {

@@ -280,9 +280,10 @@ class Network:
         return None if quantize == IN_GROUPS and self._stays_float(matrix) else quantize
 
     def _stays_float(self, matrix: StoredTensor) -> bool:
-        """Whether it is one of floats beside others that the file has as integers: such a file stays
-        exact."""
-        return self._has_groups and matrix.groups is None
+        """Whether it is one of floats that has no groups of the usual size, beside others that the file has
+        as integers: such a file needs no other size."""
+        is_uneven = bool(matrix.shape[1] % self.options.group_size)
+        return self._has_groups and matrix.groups is None and is_uneven
 
     def _linear_in_groups(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
         bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None

@@ -10,7 +10,7 @@ from pteron.llm.arguments import integer
 FOUR_BITS = ("4w", "8da4w")  # of weights
 IN_GROUPS = "8g"  # 8-bit weights in groups
 QUANTIZATIONS = (*FOUR_BITS, "8w", IN_GROUPS)
-AUTO = "auto"  # 8g for GGUF files with matrices of quantised types
+AUTO = "auto"  # 8g for checkpoints with matrices of integers in groups
 # How weights are rounded to 4 bits: to nearest with searched scales (HQQ), to nearest with scales from each
 # group's largest weight, or by GPTQ, which compensates errors in later columns.
 ROUNDINGS = ("nearest", "extremes", "feedback")

@@ -1,7 +1,8 @@
 """MXFP4 tensors of gpt-oss: blocks of 32 numbers of 4 bits with a common power of two.
 
 `<name>_blocks` [matrices, rows, blocks, 16 bytes] and `<name>_scales` [matrices, rows, blocks] enter;
-`<name>` [matrices, columns, rows] leaves, in the layout of unquantised checkpoints.
+`<name>_blocks` [matrices, rows, columns] leaves, also as integers in groups. Unquantised checkpoints have
+`<name>` [matrices, columns, rows] instead.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from pteron.errors import UnsupportedError
-from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.llm.build.stored_tensor import Array, GroupedRows, Groups, StoredTensor
 from pteron.llm.export.safetensors_file import BytesTensor
 
-_POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_NUMBERS = np.array([*_POSITIVE, *(-number for number in _POSITIVE)], np.float32)
-_BLOCK_BYTES, _BIAS = 16, 127
+_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+_BLOCK_BYTES, _BIAS = 16, 127 + 1  # numbers are doubled
 
 
 def with_mxfp4(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -27,8 +27,8 @@ def with_mxfp4(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
         if not name.endswith("_blocks") or not isinstance(scales, BytesTensor):
             continue
         if blocks.shape == (*scales.shape, _BLOCK_BYTES) and len(scales.shape) == 3:
-            del found[name], found[f"{name.removesuffix('_blocks')}_scales"]
-            found[name.removesuffix("_blocks")] = _matrices(blocks, scales)
+            del found[f"{name.removesuffix('_blocks')}_scales"]
+            found[name] = _matrices(blocks, scales)
     for name, tensor in found.items():
         if isinstance(tensor, BytesTensor):
             raise UnsupportedError(f"tensor {name} has element type U8, which is known only of MXFP4 tensors")
@@ -37,12 +37,16 @@ def with_mxfp4(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
 
 def _matrices(blocks: StoredTensor, scales: StoredTensor) -> StoredTensor:
     count, rows, groups = scales.shape
+    shape = (count, rows, 2 * _BLOCK_BYTES * groups)
+
+    def read_groups(start: int, stop: int) -> Groups:
+        packed = blocks.read_rows(start, stop).astype(np.uint8)
+        integers = np.stack([_DOUBLED[packed & 15], _DOUBLED[packed >> 4]], -1)
+        powers = scales.read_rows(start, stop).astype(np.int32) - _BIAS
+        return Groups(integers.reshape(-1, *shape[1:]), np.ldexp(np.float32(1), powers))
 
     def read_rows(start: int, stop: int) -> Array:
-        packed = blocks.read_rows(start, stop).astype(np.uint8)
-        numbers = np.stack([_NUMBERS[packed & 15], _NUMBERS[packed >> 4]], -1)
-        powers = scales.read_rows(start, stop).astype(np.int32) - _BIAS
-        values = np.ldexp(numbers, powers[..., None, None])
-        return np.asarray(values.reshape(stop - start, rows, -1).swapaxes(1, 2), np.float32)
+        found = read_groups(start, stop)
+        return found.integers * np.repeat(found.scales, 2 * _BLOCK_BYTES, -1)
 
-    return StoredTensor((count, 2 * _BLOCK_BYTES * groups, rows), read_rows)
+    return StoredTensor(shape, read_rows, GroupedRows(2 * _BLOCK_BYTES, False, read_groups))

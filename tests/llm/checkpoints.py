@@ -115,8 +115,8 @@ def write_mxfp4(golden: Golden, folder: Path) -> tuple[Path, dict[str, Any], dic
         plain[name] = np.ascontiguousarray(values.reshape(count, rows, columns).swapaxes(1, 2), np.float32)
         del blocks[name]
         packed = numbers[..., ::2] | numbers[..., 1::2] << 4
-        blocks[f"{name}_blocks"] = packed.astype(np.uint8)  # type: ignore[assignment]
-        blocks[f"{name}_scales"] = powers.astype(np.uint8)  # type: ignore[assignment]
+        blocks[f"{name}_blocks"] = packed.astype(np.uint8)
+        blocks[f"{name}_scales"] = powers.astype(np.uint8)
     save_file(blocks, golden.write_folder(folder) / "model.safetensors", {"format": "pt"})
     return folder, blocks, plain
 

@@ -87,10 +87,10 @@ def export_llm(
 
     `quantize` is "4w" (4-bit weights), "8da4w" (also 8-bit activations), "8w" (8-bit weights), "8g" (8-bit
     weights in groups, which has most quantised GGUF types exactly), None (float32) or "auto": "8g" for GGUF
-    files with quantised matrices and for MXFP4 of gpt-oss, `quantize_floats` for other checkpoints. "4w" and "8g" have a scale per
-    `group_size` columns or the file's groups, "8w" has one per row. `embedding_bits` is 4, 8 (in groups),
-    None (float32) or "auto": 8 with "8g", otherwise 4. `rounding`
-    to 4 bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
+    files with quantised matrices and for MXFP4 of gpt-oss, `quantize_floats` for other checkpoints.
+    "4w" and "8g" have a scale per `group_size` columns or the file's groups, "8w" has one per row.
+    `embedding_bits` is 4, 8 (in groups), None (float32) or "auto": 8 with "8g", otherwise 4. `rounding` to 4
+    bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
     fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
     tokens of one call (default: 128), `max_context_len` of a conversation. By default, conversations have at
     most 4096 tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the

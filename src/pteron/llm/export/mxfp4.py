@@ -47,6 +47,6 @@ def _matrices(blocks: StoredTensor, scales: StoredTensor) -> StoredTensor:
 
     def read_rows(start: int, stop: int) -> Array:
         found = read_groups(start, stop)
-        return found.integers * np.repeat(found.scales, 2 * _BLOCK_BYTES, -1)
+        return found.integers.astype(np.float32) * np.repeat(found.scales, 2 * _BLOCK_BYTES, -1)
 
     return StoredTensor(shape, read_rows, GroupedRows(2 * _BLOCK_BYTES, False, read_groups))

@@ -35,10 +35,12 @@ ARCHITECTURES = {
     "lfm2_moe": "lfm2moe",
     "llama4_text": "llama4",
     "ministral3": "mistral3",
+    "mistral": "llama",
     "mixtral": "llama",
     "olmo3": "olmo2",
     "phi": "phi2",
     "qwen2_moe": "qwen2moe",
+    "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
     "qwen3_moe": "qwen3moe",
     "qwen3_next": "qwen3next",
@@ -53,7 +55,7 @@ ALIASES = {
 }
 # Rotary pairs become neighbours.
 PERMUTED = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "olmo", "smollm3")
-PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen3next")
+PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe", "qwen3next")
 FLOATS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
@@ -70,7 +72,7 @@ FLOATS = {
 # families that are not read here.
 NOT_IN_GGUF = {
     *("falcon_rw", "gemma2_scale", "gpt2_options", "gptj", "llama_dynamic", "llama_yarn_mscale", "ministral"),
-    *("mistral", "mistral_window", "opt", "opt_350m", "phi_norms", "qwen2_moe", "qwen2_window"),
+    *("mistral_window", "opt", "opt_350m", "phi_norms", "qwen2_moe", "qwen2_window"),
     "deepseek_v3",  # its mscale and mscale_all_dim differ
     *("falcon_h1_norm_first", "granitehybrid_rope", "mamba2_options"),
     *("falcon_h1", "falcon_h1_norm"),  # its multipliers are in other tensors: test_mamba_models.py
@@ -266,7 +268,7 @@ def _delta_net(key: str, array: Array, name: str, config: Config) -> Iterator[tu
         yield f"blk.{block}.attn_qkv.weight", np.concatenate(parts[:3])
         yield f"blk.{block}.attn_gate.weight", parts[3]
         return
-    if name == "qwen35" and not key.endswith("norm.weight"):
+    if name in ("qwen35", "qwen35moe") and not key.endswith("norm.weight"):
         array = array.T if "out_proj" in key else array
         heads = array[start:].reshape(keys, values // keys, -1, *array.shape[1:]).swapaxes(0, 1)
         array = np.concatenate([array[:start], heads.reshape(-1, *array.shape[1:])])

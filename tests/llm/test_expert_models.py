@@ -13,6 +13,8 @@ from test_batched import LENGTHS, alone, begin, end, poison
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.llm import LanguageModel
+from pteron.llm.architectures.experts import GGUF_EXPERTS
+from pteron.llm.architectures.names import place_tensors
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
@@ -110,3 +112,13 @@ def test_the_number_of_experts_is_checked(tmp_path: Path) -> None:
             FormatError, match=r"of \d experts|router\.weight is .* the configuration requires"
         ):
             read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+
+
+def test_gate_and_up_in_one_tensor_of_a_gguf_file() -> None:
+    """Of each expert: the rows of the gate, then those of up."""
+    both = np.arange(2 * 6 * 4, dtype=np.float32).reshape(2, 6, 4)
+    stored = {"blk.1.ffn_gate_up_exps.weight": StoredTensor.of(both)}
+    placed = place_tensors(stored, GGUF_EXPERTS, {})
+    for kind, rows in (("w1", both[:, :3]), ("w3", both[:, 3:])):
+        found = placed[f"layers.1.feed_forward.experts.{kind}.weight"].read()
+        np.testing.assert_array_equal(found, rows.reshape(6, 4))

@@ -35,7 +35,7 @@ TITLES = {
     "Mistral, Ministral": ("mistral", "ministral", "ministral3"),
     "Mixtral": ("mixtral",),
     "MPT": ("mpt",),
-    "Nemotron": ("nemotron",),
+    "Nemotron, Nemotron-H": ("nemotron", "nemotron_h"),
     "OLMo 1, 2, 3; OLMoE": ("olmo", "olmo2", "olmo3", "olmoe"),
     "OPT": ("opt",),
     "Phi-1 to Phi-4": ("phi", "phi3"),
@@ -56,6 +56,8 @@ after a prompt of 5 (decode). Windows have 8 tokens.
 - checkpoints: variants with other settings; the errors are those of the worst.
 - error: the largest difference of logits, divided by the largest logit. From a Hugging Face folder, and from
   a GGUF file in llama.cpp's layout, if it has the family.
+- "in float32" is the error of `transformers` in float32, where ours is above 1e-5; up to three times that is
+  right.
 - build: processor seconds of the slowest, from the checkpoint to the program.
 """
 TYPES = """\
@@ -111,7 +113,9 @@ def _row(title: str, members: Sequence[Record]) -> str:
     seconds = [record["build_s"] for record in members if "build_s" in record]
     cells.append(f"{max(seconds):.2f} s" if seconds else "")
     refused = dict.fromkeys(record["refused"] for record in members if record["refused"])
-    cells.append("; ".join(f"**refused**: {reason[:200]}" for reason in refused))
+    notes = [f"**refused**: {reason[:200]}" for reason in refused]
+    notes += [f"`{one['name']}` in float32: {one['eager']:.1e}" for one in members if "eager" in one]
+    cells.append("; ".join(notes))
     return f"| {' | '.join(cells)} |"
 
 

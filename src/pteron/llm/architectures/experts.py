@@ -125,6 +125,7 @@ EXPERTS: Names = {
 GGUF_EXPERTS: Names = {
     "blk.{}.ffn_gate_inp": f"{_FEED}.router",
     **{f"blk.{{}}.ffn_{kind}_exps": flattened(f"{_FEED}.experts.{ours}") for kind, ours in _KINDS.items()},
+    "blk.{}.ffn_gate_up_exps": halved(f"{_FEED}.experts.w1", f"{_FEED}.experts.w3"),  # in some newer files
     **{f"blk.{{}}.ffn_{kind}_shexp": f"{_FEED}.shared.{ours}" for kind, ours in _KINDS.items()},
     "blk.{}.exp_probs_b": f"{_FEED}.correction",
     # Stored as a vector.

@@ -156,7 +156,6 @@ def _key_rows(config: Config) -> int:
 GGUF_NAMES: Names = {
     **GGUF,
     **GGUF_EXPERTS,
-    "blk.{}.ffn_gate_up_exps": halved(f"{_FEED}.experts.w1", f"{_FEED}.experts.w3"),
     "blk.{}.attn_q": _query_and_gate,
     "blk.{}.post_attention_norm": "layers.{}.ffn_norm",
     "blk.{}.ssm_in": _split_qkvz,  # in older files

@@ -19,6 +19,7 @@ from gguf_writer import NOT_IN_GGUF
 
 import pteron
 from pteron.errors import FormatError, UnsupportedError
+from pteron.format.gguf import read_header
 from pteron.llm.architectures import FAMILIES
 from pteron.llm.architectures.parts import Decoder, RmsNorm
 from pteron.llm.build.options import Options
@@ -101,7 +102,7 @@ def test_settings_of_gguf_files_that_no_part_computes(
     pytest.importorskip("gguf")
     golden = Golden.load("llama4" if key.startswith("llama4") else "deepseek_v2")
     file = golden.write_gguf(tmp_path / "model.gguf")
-    header = gguf_file.read_header(file)
+    header = read_header(file)
     changed = replace(header, fields=header.fields | {key: value})
     monkeypatch.setattr(gguf_file, "read_header", lambda _: changed)
     with pytest.raises(UnsupportedError, match=message):

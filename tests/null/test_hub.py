@@ -69,7 +69,9 @@ def test_checkpoints_that_cannot_be_read_are_not_downloaded(hub: Hub, config: by
     with pytest.raises(UnsupportedError, match=f"me/other: .*{message}"):
         locate("me/other")
     assert [file for file, _ in hub.downloads] == ["config.json"]
-    assert find_cached(HubModel.parse("me/other")) is None
+    model = HubModel.parse("me/other")
+    assert model is not None
+    assert find_cached(model) is None
 
 
 def test_a_gguf_file(hub: Hub) -> None:

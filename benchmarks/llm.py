@@ -1,14 +1,15 @@
 """Speed of a language model: prefill and decode, on this machine's GPU.
 
-    python benchmarks/llm.py PROGRAM.pte [--prefill 128 512] [--decode 64 512] [--tokens 200] [--torch]
-                             [--save FILE]
+    python benchmarks/llm.py PROGRAM.pte [OTHER.pte ...] [--prefill 128 512] [--decode 64 512]
+                             [--tokens 200] [--torch] [--save FILE]
     python benchmarks/llm.py MODEL --text [--decode 100 430] [--tokens 200] [--rounds 5] [--save FILE]
 
 Prints load time and GPU bytes, prefill and decode tokens per second at several lengths, what the floor (of
 floors.py, where the GPU's rates are known) would allow and how much of that is reached, GPU and host time per
 step, dispatches per step; with --save the figures go to a file; with --torch how far the logits are from a
 float64 PyTorch reference, and how fast PyTorch is on the same graph; with --profile a step by kernel. Times
-are taken after a second of continuous load: an idle GPU runs at a fraction of its clock. With --text, MODEL
+are taken after a second of continuous load: an idle GPU runs at a fraction of its clock. Other programs are
+measured after the first, then the first again, and their times are compared with it. With --text, MODEL
 (a program, a folder or a name) generates through `LLM.generate`: time to the first token and tokens per
 second after it, greedy, drawn (temperature 0.8, top_p 0.9) and constrained by a grammar. This part uses the
 public API only, so it also measures other versions of Pteron: PYTHONPATH=OTHER/src, in turns with this one.
@@ -40,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("program")
+    parser.add_argument("programs", nargs="+", metavar="program")
     parser.add_argument("--prefill", type=int, nargs="*", default=[1, 16, 128, 512])
     parser.add_argument(
         "--decode", type=int, nargs="*", default=[16, 512], help="context lengths to decode from"
@@ -54,33 +55,54 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of --text; the median counts")
     parser.add_argument("--save", help="a file to add the figures to")
     arguments = parser.parse_args()
+    first, *others = arguments.programs
+    if others and (arguments.save or arguments.text):
+        parser.error("--save and --text take one program")
     if arguments.text:
-        measured = measure_text(arguments.program, arguments.decode, arguments.tokens, arguments.rounds)
-        if arguments.save:
-            figures.add(arguments.save, *measured)
-        return
-
-    started = time.perf_counter()
-    program = pteron.load(arguments.program, digits=arguments.digits)
-    read = time.perf_counter()
-    model = LanguageModel(program)
-    loaded = time.perf_counter()
-    print(f"{program.file.name} on {model.device.adapter}")
-    sizes = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in model.method.gpu_bytes.items())
-    print(f"open {read - started:.2f} s, upload and compile {loaded - read:.2f} s; GPU memory: {sizes}")
-
-    stream = np.random.default_rng(0).integers(3, model.vocabulary, model.context or 64).tolist()
-    prefill = [n for n in arguments.prefill if n <= min(model.steps_max, model.context or n)]
-    decode = [n for n in arguments.decode if n + 8 < (model.context or 0)]
-    warm_up(model, stream, arguments.warm)
-    measured = [measure_prefill(model, stream, length) for length in prefill]
-    measured += [measure_decode(model, stream, length, arguments.tokens) for length in decode]
+        adapter, measured = measure_text(first, arguments.decode, arguments.tokens, arguments.rounds)
+    else:
+        adapter, measured = measure(first, arguments)
     if arguments.save:
-        figures.add(arguments.save, str(model.device.adapter), measured)
-    for length in arguments.profile:
-        profile(model, length)
-    if arguments.torch:
-        compare_with_torch(model, stream, prefill, decode)
+        figures.add(arguments.save, adapter, measured)
+    if others:
+        compare(first, measured, others, arguments)
+
+
+def compare(first: str, measured: list[Figure], others: list[str], arguments: argparse.Namespace) -> None:
+    """Measure other programs, and the first again: how far the machine alone changes its times."""
+    rates, lines = {figure.name: figure.value for figure in measured}, []
+    for path in (*others, first):
+        _, found = measure(path, arguments)
+        lines += [
+            f"{path}: {figure.name}: {rates[figure.name] / figure.value:.2f} times the time of {first}"
+            for figure in found
+            if figure.name in rates
+        ]
+    print(*lines, sep="\n")
+
+
+def measure(path: str, arguments: argparse.Namespace) -> tuple[str, list[Figure]]:
+    """The adapter, and figures of a program's prefill and decode."""
+    started = time.perf_counter()
+    with pteron.load(path, digits=arguments.digits) as program:
+        read = time.perf_counter()
+        model = LanguageModel(program)
+        loaded = time.perf_counter()
+        print(f"{program.file.name} on {model.device.adapter}")
+        sizes = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in model.method.gpu_bytes.items())
+        print(f"open {read - started:.2f} s, upload and compile {loaded - read:.2f} s; GPU memory: {sizes}")
+
+        stream = np.random.default_rng(0).integers(3, model.vocabulary, model.context or 64).tolist()
+        prefill = [n for n in arguments.prefill if n <= min(model.steps_max, model.context or n)]
+        decode = [n for n in arguments.decode if n + 8 < (model.context or 0)]
+        warm_up(model, stream, arguments.warm)
+        measured = [measure_prefill(model, stream, length) for length in prefill]
+        measured += [measure_decode(model, stream, length, arguments.tokens) for length in decode]
+        for length in arguments.profile:
+            profile(model, length)
+        if arguments.torch:
+            compare_with_torch(model, stream, prefill, decode)
+        return str(model.device.adapter), measured
 
 
 def measure_text(path: str, contexts: list[int], tokens: int, rounds: int) -> tuple[str, list[Figure]]:

@@ -32,7 +32,27 @@ and compares with the figures of the same adapter in `benchmarks/baseline`. It f
 more than noise: by more than 5 % (20 % where the host decides) and by more than three times the spread of
 either run. `--keep` makes the new figures the baseline. Every script's `--save FILE` adds its figures to a
 file; `figures.py BEFORE.json AFTER.json` compares two files. `floors.py` knows the rates of some GPUs; rows
-then show the floor and how much of it is reached."""
+then show the floor and how much of it is reached.
+
+## Further measurements
+
+Their tables are in the pages that they belong to.
+
+A mixture of experts beside the dense program with as many active weights
+([experts](../docs/notes/experts.md)). The programs are made on the spot, in 5 to 20 seconds each. The last
+lines are the ratios of times; the first program is measured again at the end, so its own ratio is the noise
+of the run:
+
+    python benchmarks/llama_program.py llama1b_q4.pte
+    python benchmarks/llama_program.py experts1b_q4.pte --experts 64 --chosen 8
+    python benchmarks/llm.py llama1b_q4.pte experts1b_q4.pte --prefill 128 512 --decode 100 430
+
+Speculative decoding ([language models](../docs/language-models.md#speculative-decoding)): the time of a
+verification by rows, and gains with synthetic proposals; then a code edit, a summary and a story. A model can
+be a folder, a GGUF file or a program beside its tokenizer; none of them needs a network:
+
+    python benchmarks/speculative.py --program llama1b_q4.pte --tokens 192
+    python benchmarks/speculative.py --model smollm2"""
 
 
 def page(folder: Path = HERE / "results") -> str:

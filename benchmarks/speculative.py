@@ -1,13 +1,14 @@
 """Speculative decoding beside plain decoding: the time of a verification, and tokens per second.
 
     python benchmarks/speculative.py --program PROGRAM.pte [--tokens 256] [--context 128]
-    python benchmarks/speculative.py --model smollm2 [--draft MODEL] [--tokens 256]
+    python benchmarks/speculative.py --model MODEL [--draft MODEL] [--tokens 256]
 
 With --program, which may have random weights: the time of a verification of 2, 4, 8 and 16 rows beside that
 of plain steps; then whole generations whose proposals are right with a given probability, because they are
-made from the output of plain decoding. With --model, prompts whose answers repeat them (a code edit, a
-summary in quotations) and one whose answer does not (a story), by prompt lookup or with --draft. "same" says
-whether all tokens are those of plain decoding.
+made from the output of plain decoding. With --model (a name, a folder, or a program beside its tokenizer),
+prompts whose answers repeat them (a code edit, a summary) and one whose answer does not (a story), by prompt
+lookup or with --draft; each to the end of the answer. "same" says whether all tokens are those of plain
+decoding.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +34,7 @@ CODE = '''def total(prices, tax):
     result = 0
     for price in prices:
         result += price
-    return result * (1 + tax)
+    retrun result * (1 + tax)
 
 
 def average(prices):
@@ -48,8 +50,9 @@ ARTICLE = (
     "about forty thousand visitors climb its 212 steps every year."
 )
 PROMPTS = {
-    "code edit": f"Repeat this code, but rename `prices` to `amounts`:\n\n```python\n{CODE}```",
-    "summary": f"Quote the two most important sentences of this text, then repeat it:\n\n{ARTICLE}",
+    "code edit": f"This code has a typo: `retrun`. Write the whole code again with the typo corrected:\n\n"
+    f"```python\n{CODE}```",
+    "summary": f"Summarize this text in three sentences:\n\n{ARTICLE}",
     "story": "Write a story about a fox and a clock.",
 }
 
@@ -113,7 +116,7 @@ def measure_program(program: str, count: int, context: int) -> None:
     with LLM(path, Ids(1 << 20), speculate="lookup") as llm:
         print(f"{path.name}: {llm.program.device.adapter}, prompt of {context} tokens, {count} new ones")
         prompt = np.random.default_rng(context).integers(0, llm.model.vocabulary, context).tolist()
-        plain, tokens = decode(llm, prompt, count, speculate=False)
+        plain, tokens = decode(llm, prompt, count, stop_ids=(), speculate=False)
         print(f"plain: {1e3 / plain:.3f} ms a token, {plain:.1f} tokens/s\n")
         print("rows  ms/verification  in plain steps")
         for rows in ROWS:
@@ -123,7 +126,7 @@ def measure_program(program: str, count: int, context: int) -> None:
         lookup, speculation_module.Lookup = speculation_module.Lookup, Synthetic  # type: ignore[misc]
         Synthetic.right = tokens
         for Synthetic.rate in RATES:
-            rate, found = decode(llm, prompt, count)
+            rate, found = decode(llm, prompt, count, stop_ids=())
             print(f"{Synthetic.rate:5.0%}  {row_of(llm, rate, plain, found == tokens)}")
         speculation_module.Lookup = lookup  # type: ignore[misc]
 
@@ -155,14 +158,13 @@ def time_verification(llm: LLM, prompt: list[int], proposal: list[int]) -> float
     return float(np.median(found[3:]))
 
 
-def decode(llm: LLM, prompt: list[int], count: int, **options: bool) -> tuple[float, list[int]]:
+def decode(llm: LLM, prompt: list[int], count: int, **options: Any) -> tuple[float, list[int]]:
     """Tokens per second after the first, the best of some rounds, and the tokens. The first round compiles,
     and measures what pays."""
     best, tokens = 0.0, list[int]()
     for _ in range(1 + ROUNDS):
         llm.reset()
-        pieces = llm.generate(prompt, max_new_tokens=count, stop_ids=(), **options)  # type: ignore[arg-type]
-        tokens = [piece.token for piece in pieces]
+        tokens = [piece.token for piece in llm.generate(prompt, max_new_tokens=count, **options)]
         best = max(best, llm.statistics.decode_rate)
     return best, tokens[:count]
 
@@ -178,12 +180,13 @@ def row_of(llm: LLM, rate: float, plain: float, is_same: bool) -> str:
 def measure_text(model: str, draft: str | None, count: int) -> None:
     with LLM(model, speculate=draft or "lookup") as llm:
         print(f"{model}, {draft or 'prompt lookup'}: {llm.program.device.adapter}")
-        print("prompt     plain tokens/s  proposed  accepted  tokens/s  ratio  same")
+        print("prompt     tokens  plain tokens/s  proposed  accepted  tokens/s  ratio  same")
         for name, text in PROMPTS.items():
             prompt = list(llm.encode_chat([{"role": "user", "content": text}]))
             plain, expected = decode(llm, prompt, count, speculate=False)
             rate, found = decode(llm, prompt, count)
-            print(f"{name:9}  {plain:14.1f}  {row_of(llm, rate, plain, found == expected)}")
+            same = found == expected
+            print(f"{name:9}  {len(expected):6}  {plain:14.1f}  {row_of(llm, rate, plain, same)}", flush=True)
 
 
 if __name__ == "__main__":

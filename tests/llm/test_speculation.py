@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -362,6 +363,19 @@ def test_eight_bit_programs(device: Device, tmp_path: Path) -> None:
         assert np.abs(verified(model, prompt[24:30]) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.usefixtures("speculating")
+def test_plans_are_made_at_load(device: Device) -> None:
+    """No verification waits for a plan and its kernels."""
+    Oracle.right = [7] * COUNT
+    with LLM(TINY, ByteTokenizer(), device=device, speculate="lookup") as llm:
+        assert llm.speculator is not None
+        counters = llm.speculator.verifier._session.counters
+        assert counters.plans == len(ROWS)
+        generated(llm)
+        assert counters.calls > 0
+        assert counters.plans == len(ROWS)
+
+
 # Proposals and when they pay -----------------------------------------------------------------------
 
 
@@ -376,11 +390,11 @@ def test_lookup_proposes_what_followed_the_last_match() -> None:
 class _Model:
     """What a Speculator needs of a model."""
 
-    vocabulary, pace = 512, Pace()
+    vocabulary, context, pace = 512, 64, Pace()
 
 
 def speculation_of(monkeypatch: pytest.MonkeyPatch, costs: dict[int, float]) -> Speculation:
-    monkeypatch.setattr(speculation_module, "Verifier", lambda _: None)
+    monkeypatch.setattr(speculation_module, "Verifier", Mock())
     speculator = Speculator(_Model())  # type: ignore[arg-type]
     speculator._pace = Pace(seconds=1.0)
     speculator.seconds = costs

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,30 @@ def test_speed_in_the_readme_is_measured() -> None:
     )
     assert len(figures) > 12
     assert not [figure for figure in figures if figure not in measured]
+
+
+# Programs ----------------------------------------------------------------------------------------
+
+
+def test_experts_of_a_token_are_as_large_as_the_dense_mlp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large weights are the same in all layers, routers are not."""
+    made = script("llama_program", monkeypatch)
+    monkeypatch.setattr(made, "LARGE", 8 * 128 * 4 + 1)  # bytes of a router, and one more
+    sizes = {"width": 128, "hidden": 256}
+    dense, mixed = made.patterned(2, 64, **sizes), made.patterned(2, 64, experts=8, chosen=2, **sizes)
+    for name in ("w1", "w2", "w3"):
+        whole, all_experts = (
+            prod(checkpoint.tensors[f"layers.1.feed_forward.{place}.weight"].shape)
+            for checkpoint, place in ((dense, name), (mixed, f"experts.{name}"))
+        )
+        assert all_experts * 2 // 8 == whole
+    program = mixed.program(made.Options("4w", 64, rounding="extremes"))
+    data = made.read_once(program.named_data)
+    place = "layers.{}.feed_forward.experts.w1.weight.4_bits"
+    assert data[place.format(0)].read() == program.named_data[place.format(0)].read()
+    assert data[place.format(1)].read() == data[place.format(0)].read()
+    router = "layers.{}.feed_forward.router.weight"
+    assert data[router.format(1)].read() != data[router.format(0)].read()
 
 
 # Figures -----------------------------------------------------------------------------------------

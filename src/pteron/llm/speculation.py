@@ -131,6 +131,8 @@ class Speculator:
 
     def __init__(self, model: LanguageModel, draft: SequencePool | None = None) -> None:
         self.verifier = Verifier(model)
+        if model.context:
+            self.verifier.compile(model.context)
         self.proposed = self.accepted = 0  # tokens
         self.seconds: dict[int, float] = {}  # of a verification with its proposal, by rows: a moving average
         self._vocabulary = model.vocabulary
@@ -159,7 +161,7 @@ class Speculator:
             return None
 
     def note_seconds(self, rows: int, seconds: float) -> None:
-        """Note the time of a verification. The first of its size compiles kernels and is left out."""
+        """Note the time of a verification. The first of its size may plan and compile and is left out."""
         if rows in self._compiled:
             known = self.seconds.get(rows, seconds)
             self.seconds[rows] = known + 0.2 * (seconds - known)

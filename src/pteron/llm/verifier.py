@@ -19,8 +19,10 @@ from pteron.passes import prepare
 from pteron.passes.batched import consecutive_rows
 from pteron.plan import Compiled
 from pteron.runtime.session import Counters, OutputCommands, Session
+from pteron.runtime.staging import Input
 
 ROWS = (2, 4, 8, ROWS_MAX)  # numbers of rows that have a plan; fewer tokens are padded
+CONTEXT = 256  # tokens, of the plans that `compile` makes; those of other contexts have nearly all kernels
 
 
 class Verifier:
@@ -44,17 +46,20 @@ class Verifier:
         self._session = Session(compiled.executable, self._device, Counters(), compiled)
         self._states: WeakKeyDictionary[LanguageModel, BorrowedStates] = WeakKeyDictionary()
 
+    def compile(self, context: int) -> None:
+        """Make the plans of all numbers of rows and compile their kernels, for a model of this context: at
+        load, so that no request waits for it."""
+        with self._device.lock:
+            for rows in ROWS:
+                self._session.find_recording(_inputs([0] * rows, rows, min(CONTEXT, context) - rows))
+
     def submit(self, sequence: LanguageModel, tokens: list[int], then: OutputCommands) -> int:
         """Submit tokens from the sequence's position on, then the commands that `then` makes from their
         logits. Returns the submission's number. The caller holds the device lock."""
-        count, position = len(tokens), sequence.position
-        rows = self.rows_for(count)
-        ids, places = np.zeros((1, rows), np.int32), np.full((rows, 2), -1, np.int32)
-        ids[0, :count] = tokens
-        places[:count] = [(position + row, 0) for row in range(count)]
+        inputs = _inputs(tokens, self.rows_for(len(tokens)), sequence.position)
         self._session.counters.calls += 1
         with sequence.writing(tokens):
-            return self._session.submit((ids, places, position + count), self._states_of(sequence), then)
+            return self._session.submit(inputs, self._states_of(sequence), then)
 
     @staticmethod
     def rows_for(count: int) -> int:
@@ -77,3 +82,12 @@ class Verifier:
             states = BorrowedStates(self._session.executable, lender, self._caches)
             self._states[sequence] = states
         return states
+
+
+def _inputs(tokens: list[int], rows: int, position: int) -> tuple[Input, ...]:
+    """The inputs of tokens from a position on, padded to a number of rows."""
+    count = len(tokens)
+    ids, places = np.zeros((1, rows), np.int32), np.full((rows, 2), -1, np.int32)
+    ids[0, :count] = tokens
+    places[:count] = [(position + row, 0) for row in range(count)]
+    return ids, places, position + count

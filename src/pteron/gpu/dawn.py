@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +27,6 @@ from pteron.gpu.fork import check_not_forked, when_forked
 from pteron.gpu.library import Library, Report
 
 if TYPE_CHECKING:
-    from pteron.gpu.adapters import AdapterInfo
     from pteron.wgsl import Module
 
 logging.getLogger("wgpudawn").setLevel(logging.CRITICAL)
@@ -116,11 +115,11 @@ class Dawn(Library):
         found = extras.get_adapter_properties(handle).get("subgroup_matrix_configs", [])
         return tuple(map(matrix_name, found))
 
-    def request_device(self, adapter: AdapterInfo) -> Any:
+    def request_device(self, adapter: Any, features: list[str], limits: Mapping[str, int]) -> Any:
         return extras.request_device_sync(
-            self._unused(adapter.handle),
-            required_features=adapter.used_features,
-            required_limits={name: adapter.limits[name] for name in _LIMITS},
+            self._unused(adapter),
+            required_features=features,
+            required_limits={name: limits[name] for name in _LIMITS},
             enable_toggles=_DEVICE_TOGGLES,
         )
 

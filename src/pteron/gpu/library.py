@@ -8,7 +8,7 @@ of the library: handles and structures of one cannot be passed to the other. Whe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,6 @@ import cffi
 from pteron.errors import DeviceError, DeviceLost, OutOfMemory
 
 if TYPE_CHECKING:
-    from pteron.gpu.adapters import AdapterInfo
     from pteron.wgsl import Module
 
 
@@ -82,8 +81,8 @@ class Library(ABC):
         """The products of matrices that subgroups of the adapter can compute, as Target.matrices has them."""
 
     @abstractmethod
-    def request_device(self, adapter: AdapterInfo) -> Any:
-        """The package's device of an adapter."""
+    def request_device(self, adapter: Any, features: list[str], limits: Mapping[str, int]) -> Any:
+        """The package's device of one of its adapters, with some of its features and its limits."""
 
     @abstractmethod
     def compile_shader(self, device: Any, module: Module) -> Any:

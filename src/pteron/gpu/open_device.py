@@ -157,7 +157,7 @@ class OpenDevice:
 def _request(adapter: AdapterInfo) -> tuple[Any, Any]:
     """The wgpu device of an adapter, and the raw handle of its queue."""
     try:
-        device = adapter.library.request_device(adapter)
+        device = adapter.library.request_device(adapter.handle, adapter.used_features, adapter.limits)
     except adapter.library.errors as error:
         raise adapter.library.error(f"opening {adapter}", str(error)) from error
     return device, device.queue._internal

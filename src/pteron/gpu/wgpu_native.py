@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 # Mesa's device-select layer prints warnings without a desktop session, and is not needed.
@@ -25,7 +25,6 @@ with declared():
     from wgpu.backends.wgpu_native._helpers import ErrorSlot
 
 if TYPE_CHECKING:
-    from pteron.gpu.adapters import AdapterInfo
     from pteron.wgsl import Module
 
 # Errors are raised as exceptions; the log would only repeat them.
@@ -103,8 +102,8 @@ class WgpuNative(Library):
     def matrices(self, handle: Any) -> tuple[str, ...]:
         return ()  # it lists them and cannot enable them: docs/notes/matrix-cores.md
 
-    def request_device(self, adapter: AdapterInfo) -> Any:
-        return adapter.handle.request_device_sync(required_features=adapter.used_features)
+    def request_device(self, adapter: Any, features: list[str], limits: Mapping[str, int]) -> Any:
+        return adapter.request_device_sync(required_features=features)  # with all of its limits
 
     def compile_shader(self, device: Any, module: Module) -> Any:
         """Without wgpu's guard against endless loops: it keeps drivers from unrolling loops."""

@@ -178,7 +178,7 @@ MATRIX_ROWS_MIN = 16  # with fewer rows, other kernels are faster
 
 
 def matrix_tiles(target: Target, planes: tuple[int, int], *, is_along: bool = True) -> tuple[MatrixTile, ...]:
-    """The tiles for factors in so many halves."""
+    """The tiles for numbers in one half or two: of x, and of the other factor."""
     if not target.has_matrices:
         return ()
     bytes_of_half = 4 if EMULATED in target.matrices else 2

@@ -7,6 +7,15 @@
 // is a multiple of STEP_WORDS. Every step passes STEP k of x and of the unpacked, scaled weights through workgroup memory
 // as halves; meanwhile an invocation's share of the next step is loaded from global memory into registers.
 
+// Unpacks a word and stores it; the largest magnitudes of its weights.
+fn store_word(column: u32, k: u32, word: Word, scale: f32, least: f32) -> vec4<f32> {
+  let low = scaled(unpack(word, 0u), scale, least);
+  let high = scaled(unpack(word, 4u), scale, least);
+  put_right(column, k, low);
+  put_right(column, k + 4u, high);
+  return max(abs(low), abs(high));
+}
+
 // Unpacks the share and stores it in workgroup memory; the largest factors so far.
 fn store_loads(loads: Loads, local: u32, before: Seen) -> Seen {
   var seen = before;
@@ -22,12 +31,9 @@ fn store_loads(loads: Loads, local: u32, before: Seen) -> Seen {
   for (var i = 0u; i < W_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
-      //! unroll
-      for (var e = 0u; e < 8u; e += 4u) {
-        let value = scaled(unpack(loads.words[i], e), loads.scales[i] * SCALE, loads.least[i] * SCALE);
-        put_right(at / STEP_WORDS, at % STEP_WORDS * 8u + e, value);
-        seen.w = max(seen.w, abs(value));
-      }
+      let scale = loads.scales[i] * SCALE;
+      let least = loads.least[i] * SCALE;
+      seen.w = max(seen.w, store_word(at / STEP_WORDS, at % STEP_WORDS * 8u, loads.words[i], scale, least));
     }
   }
   return seen;

@@ -26,6 +26,11 @@ INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below
 # Float kernels round x to int8 steps, less the zero point: integers from -255 to 255.
 QUANTIZED = {"activation": "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"}
 SCALED = {"finish": "sum * f32(x_scales[m])"}  # multiplies the sums by the scale of x
+# For matrices, 4-bit weights without minima are unpacked as halves.
+_NIBBLES = {
+    "store_word": "put_nibbles(W_START + column * K_PITCH + k, W_PLANE, W_PLANES, word, scale); "
+    "return vec4(8.0 * abs(scale));"
+}
 # A part of a deep product writes only its sums.
 _PARTIAL = {"result": "sum", "added": "0.0"}
 _PARTIAL_QUADS = {"result": "sum", "added": "vec4(0.0)", "use_q4_result": "q4_quads"}
@@ -84,6 +89,8 @@ def product(
     part = max(1, -(-words // (unit * parts))) * unit
     parts = -(-words // part)
     declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
+    if name == "q4_matrix" and packed.library == "words" and packed.minima is None:
+        declarations |= _NIBBLES
     factors: dict[str, Any] = {"x": x, **packed.operands}
     if int8 and is_packed:
         if int8.words is None:

@@ -21,6 +21,26 @@ fn put_halves(at: u32, value: vec4<f32>) {
   bufferView<array<vec2<u32>>>(&memory, 0u)[at / 4u] = bitcast<vec2<u32>>(vec4<Half>(value));
 }
 
+// Stores eight 4-bit weights of a word, which are stored there plus 8, times a scale. Two of them in the lowest bits of
+// halves of 1024 are these numbers plus 1024. With two planes, the high part of the scale has eight bits, so that
+// products with it are exact; those with the rest of the scale go to the second plane.
+fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
+  let high = bitcast<f32>(bitcast<u32>(scale) & 0xffff0000u);
+  let first = Half(select(high, scale, planes == 1u));
+  let second = Half(scale - high);
+  var made: vec4<u32>;
+  var rest: vec4<u32>;
+  //! unroll
+  for (var i = 0u; i < 4u; i++) {
+    let bits = word >> (8u * i);
+    let pair = bitcast<vec2<Half>>((bits & 0xfu) | ((bits << 12u) & 0xf0000u) | 0x64006400u) - 1032.0;
+    made[i] = bitcast<u32>(pair * first);
+    rest[i] = bitcast<u32>(pair * second);
+  }
+  bufferView<array<vec4<u32>>>(&memory, 0u)[at / 8u] = made;
+  if (planes == 2u) { bufferView<array<vec4<u32>>>(&memory, 0u)[(at + plane) / 8u] = rest; }
+}
+
 // Four words at the end of the memory, for any use.
 fn put_word(at: u32, value: u32) { bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - 4u + at] = value; }
 fn word_at(at: u32) -> u32 { return bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - 4u + at]; }

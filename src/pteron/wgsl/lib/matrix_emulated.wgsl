@@ -28,6 +28,17 @@ fn put_halves(at: u32, value: vec4<f32>) {
   for (var i = 0u; i < 4u; i++) { memory[at + i] = half_of(value[i]); }
 }
 
+fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
+  let high = bitcast<f32>(bitcast<u32>(scale) & 0xffff0000u);
+  let first = half_of(select(high, scale, planes == 1u));
+  let second = half_of(scale - high);
+  for (var i = 0u; i < length / 2u; i++) {
+    let weight = f32(word >> (4u * i) & 15u) - 8.0;
+    memory[at + i] = half_of(weight * first);
+    if (planes == 2u) { memory[at + plane + i] = half_of(weight * second); }
+  }
+}
+
 fn put_word(at: u32, value: u32) { memory[MEMORY_BYTES / 2u - 4u + at] = f32(value); }
 fn word_at(at: u32) -> u32 { return u32(memory[MEMORY_BYTES / 2u - 4u + at]); }
 

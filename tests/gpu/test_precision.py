@@ -17,7 +17,7 @@ from pteron.cli.llm_arguments import add_llm_arguments
 from pteron.errors import InputError
 from pteron.llm import LanguageModel
 from pteron.ops import Target
-from pteron.runtime.loaded_method import DIGITS_VARIABLE, chosen_digits
+from pteron.runtime.loaded_method import DIGITS_VARIABLE, PRODUCTS_VARIABLE, Precision
 
 pytestmark = pytest.mark.kernels
 
@@ -35,7 +35,7 @@ def logits_and_planes(device: Device, digits: int | None) -> tuple[np.ndarray[An
         plan, _ = model.delegate.recorded((np.array([[7]], np.int64), np.array([4], np.int64)))
         products = [launch.module.kernel for launch in plan.launches]
         planes = {dict(kernel.declarations)["PLANES"] for kernel in products if kernel.name == "q4_digits"}
-        assert model.delegate.executable.target.digits == program.digits
+        assert model.delegate.executable.target.digits == program.precision.digits
         return logits, planes
 
 
@@ -61,16 +61,24 @@ def test_two_digits_are_less_exact_and_three_the_default(by_subgroups: Device) -
 
 
 def test_the_variable_holds_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_digits(None) == 3
+    assert Precision.chosen() == Precision(3, "f32")
     monkeypatch.setenv(DIGITS_VARIABLE, "2")
-    assert pteron.load(MODEL).digits == 2
-    assert pteron.load(MODEL, digits=3).digits == 3
+    assert pteron.load(MODEL).precision.digits == 2
+    assert pteron.load(MODEL, digits=3).precision.digits == 3
 
 
 @each("wrong", [0, 1, 4, -2, True])
 def test_others_are_refused(wrong: int) -> None:
-    with pytest.raises(InputError, match=f"digits={wrong}: activations are split into 2 or 3 digits"):
+    with pytest.raises(InputError, match=f"digits={wrong}: digits can be 2 or 3"):
         pteron.load(MODEL, digits=wrong)
+
+
+def test_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "f16")
+    assert pteron.load(MODEL).precision.products == "f16"
+    assert pteron.load(MODEL, products="f32").precision.products == "f32"
+    with pytest.raises(InputError, match="products='bf16': products can be f32 or f16"):
+        pteron.load(MODEL, products="bf16")
 
 
 def test_a_variable_of_other_digits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

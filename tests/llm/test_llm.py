@@ -49,7 +49,7 @@ class TestTinyModel:
 
     def test_digits_are_the_programs(self) -> None:
         with LLM(TINY, ByteTokenizer(), digits=2) as quick:
-            assert quick.program.digits == 2
+            assert quick.program.precision.digits == 2
 
     def test_lengths_and_reasons(self, llm: LLM) -> None:
         assert len(tokens_of(llm.generate("hello", max_new_tokens=9, stop_ids=()))) == 9

@@ -46,7 +46,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
     add_cache(options)
-    add_digits(options)
+    add_precision(options)
     add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
     options.device()
@@ -68,7 +68,7 @@ def add_cache_type(options: Options) -> None:
     options.parser.add_argument("--cache", choices=("f32", "f16"), help=help)
 
 
-def add_digits(options: Options) -> None:
+def add_precision(options: Options) -> None:
     options.add(
         "--digits",
         "N",
@@ -76,6 +76,8 @@ def add_digits(options: Options) -> None:
         "(default: $PTERON_DIGITS, or 3)",
         int,
     )
+    help = "how matrix cores multiply f32 numbers; f16: faster, exact to 3 decimals (default: $PTERON_PRODUCTS, or f32)"
+    options.parser.add_argument("--products", choices=("f32", "f16"), help=help)
 
 
 def add_speculate(options: Options) -> None:
@@ -106,7 +108,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     from pteron.llm import LLM
 
     located = find_model(given_model(arguments), arguments.context)
-    names = ("data", "digits", "context", "cache", "speculate")
+    names = ("data", "digits", "products", "context", "cache", "speculate")
     settings = {"device": arguments.device, **{name: getattr(arguments, name) for name in names}}
     adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):

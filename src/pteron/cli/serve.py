@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pteron.cli.arguments import Options, add_examples, number, positive
-from pteron.cli.llm_arguments import add_cache, add_digits, add_model_files, add_speculate
+from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, add_speculate
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--log", "FILE", "append the log, as JSON lines, to FILE (default: standard error)")
     options.flag("--log-prompts", "log prompts and answers too")
     options.flag("--quiet", "no log")
-    add_digits(options)
+    add_precision(options)
     add_speculate(options)
     options.device()
     add_examples(
@@ -180,6 +180,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             data=arguments.data,
             device=arguments.device,
             digits=arguments.digits,
+            products=arguments.products,
             adapters=dict(arguments.lora),
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
@@ -244,6 +245,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         data=tuple(arguments.data),
         device=arguments.device,
         digits=arguments.digits,
+        products=arguments.products,
         context=arguments.context,
         cache=arguments.cache,
         speculate=arguments.speculate and _whole_path(arguments.speculate),

@@ -49,6 +49,7 @@ class TextModel:
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
         digits: int | None = None,
+        products: str | None = None,
         sequences: int | None = None,
         cache_bytes: int | None = None,
         context: int | None = None,
@@ -72,7 +73,7 @@ class TextModel:
         self.sampling = _recommended(folder)
         self.pooling = read_pooling(folder)
         adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
-        self.program = load(file, data, device, digits=digits, adapt=adapt)
+        self.program = load(file, data, device, digits=digits, products=products, adapt=adapt)
         self.model = LanguageModel(self.program, context=options.length(self.program.file))
         self.model.adapters = tuple(adapters or ())
         self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))

@@ -9,6 +9,7 @@ from pteron.errors import DeviceError
 
 MATRIX = "f16 f32 16x16x16"  # the product that kernels use
 EMULATED = "emulated"  # the same product without matrix cores, for tests
+PRODUCTS = ("f32", "f16")  # precision of products by matrices
 DIGITS = (2, 3)  # that activations can be split into, the quickest first
 
 

@@ -115,11 +115,11 @@ class MatrixTile(TimedTile):
     down: int
     across: int
     step: int  # values of k that are in workgroup memory at a time, a multiple of 16
-    rates: tuple[float, float, float]  # with one, two and three products of halves for each product
+    products: int  # of halves, for each product: 1, or 3 if both factors are in two halves
+    rate: float
     idle: float
     together: int
     start: float
-    rate: float = 0.0  # that of `planes`
     planes: tuple[int, int] = (2, 2)  # halves of a number of x, and of the other factor
     is_along: bool = True  # whether the other factor is stored along k
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
@@ -167,24 +167,26 @@ class MatrixTile(TimedTile):
         return self.width * self._pitch if self.is_along else self.step * (self.width + 8)
 
 
-# Chosen and measured on an H200 (docs/notes/matrix-cores.md).
-MATRIX_TILES = (
-    MatrixTile(1, 1, 1, 4, 64, (70.0, 50.0, 40.0), 1.0, 4, 4.0),
-    MatrixTile(2, 2, 1, 4, 64, (120.0, 80.0, 57.0), 1.0, 3, 5.0),
-    MatrixTile(2, 2, 2, 2, 64, (150.0, 100.0, 75.0), 0.6, 3, 5.0),
-    MatrixTile(4, 4, 2, 2, 32, (250.0, 150.0, 110.0), 0.3, 2, 6.0),
-)
-MATRIX_ROWS_MIN = 16  # with fewer rows, other kernels are faster
-
-
-def matrix_tiles(target: Target, planes: tuple[int, int], *, is_along: bool = True) -> tuple[MatrixTile, ...]:
-    """The tiles for numbers in one half or two: of x, and of the other factor."""
+def matrix_tiles(
+    tiles: tuple[MatrixTile, ...], target: Target, planes: tuple[int, int], *, is_along: bool = True
+) -> tuple[MatrixTile, ...]:
+    """Those of the tiles that a device can use for numbers in one half or two: of x, and of the other
+    factor."""
     if not target.has_matrices:
         return ()
+    products = 1 if planes == (1, 1) else 3
     bytes_of_half = 4 if EMULATED in target.matrices else 2
-    given: dict[str, Any] = {"planes": planes, "is_along": is_along, "bytes_of_half": bytes_of_half}
-    made = (replace(tile, rate=tile.rates[sum(planes) - 2], **given) for tile in MATRIX_TILES)
-    return tuple(tile for tile in made if tile.workgroup_bytes <= target.workgroup_bytes_max)
+    made = (
+        replace(tile, planes=planes, is_along=is_along, bytes_of_half=bytes_of_half)
+        for tile in tiles
+        if tile.products == products
+    )
+    return tuple(
+        tile
+        for tile in made
+        if tile.workgroup_bytes <= target.workgroup_bytes_max
+        and 32 * tile.down * tile.across <= target.invocations_max
+    )
 
 
 @cache

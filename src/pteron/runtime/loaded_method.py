@@ -3,22 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from pteron.errors import InputError
 from pteron.format.records import MethodRecord
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.host.operator import HostOperator
-from pteron.ops.target import DIGITS, Target
+from pteron.ops.target import DIGITS, PRODUCTS, Target
 from pteron.passes import Prepared
 from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
 
-DIGITS_VARIABLE = "PTERON_DIGITS"
+DIGITS_VARIABLE, PRODUCTS_VARIABLE = "PTERON_DIGITS", "PTERON_PRODUCTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How exactly products are computed: the number of int8 digits of an activation in products with 4-bit
+    weights, and whether matrix cores multiply f32 numbers as exactly as f32, or as f16."""
+
+    digits: int = Target().digits
+    products: str = Target().products
+
+    @classmethod
+    def chosen(cls, digits: int | None = None, products: str | None = None) -> Precision:
+        """What the arguments say, or else PTERON_DIGITS and PTERON_PRODUCTS, or the defaults, which are as
+        exact as f32."""
+        default = cls()
+        splits = {str(count): count for count in DIGITS}
+        kinds = {kind: kind for kind in PRODUCTS}
+        return cls(
+            _choose("digits", digits, DIGITS_VARIABLE, splits, default.digits),
+            _choose("products", products, PRODUCTS_VARIABLE, kinds, default.products),
+        )
+
+    def of(self, target: Target) -> Target:
+        """The target with this precision."""
+        return replace(target, digits=self.digits, products=self.products)
+
+
+def _choose(name: str, wanted: object, variable: str, allowed: Mapping[str, Any], default: Any) -> Any:
+    named = os.environ.get(variable, "").strip()
+    if wanted is None and not named:
+        return default
+    choice = named if wanted is None else str(wanted)
+    if choice not in allowed:
+        source = f"{variable}={named!r}" if wanted is None else f"{name}={wanted!r}"
+        raise InputError(f"{source}: {name} can be {' or '.join(allowed)}")
+    return allowed[choice]
 
 
 class NotCopyable:
@@ -41,7 +77,7 @@ class LoadedMethod:
         graphs: Sequence[Prepared],
         operators: Sequence[HostOperator],
         device: Device | None,
-        digits: int = Target().digits,
+        precision: Precision | None = None,
         *,
         check_integers: bool = False,
     ) -> None:
@@ -58,7 +94,7 @@ class LoadedMethod:
         try:
             for prepared in graphs:
                 assert device is not None
-                compiled = Compiled(prepared, replace(device.target, digits=digits))
+                compiled = Compiled(prepared, precision.of(device.target) if precision else device.target)
                 self._compiled.append(compiled)
                 self.sessions.append(Session(compiled.executable, device, self.counters, compiled))
         except BaseException:
@@ -76,17 +112,3 @@ class LoadedMethod:
         """Free the GPU memory that the sequences share."""
         for session in self.sessions:
             session.close()
-
-
-def chosen_digits(wanted: int | None) -> int:
-    """How many int8 digits represent an activation in products with 4-bit weights: `wanted`, or
-    PTERON_DIGITS, or the default, which is as exact as f32."""
-    named = os.environ.get(DIGITS_VARIABLE, "").strip()
-    if wanted is None and not named:
-        return Target().digits
-    allowed = {str(digits): digits for digits in DIGITS}
-    choice = named if wanted is None else str(wanted)
-    if choice not in allowed:
-        source = f"{DIGITS_VARIABLE}={named!r}" if wanted is None else f"digits={wanted!r}"
-        raise InputError(f"{source}: activations are split into {' or '.join(allowed)} digits")
-    return allowed[choice]

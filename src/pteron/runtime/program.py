@@ -25,7 +25,7 @@ from pteron.host.lookup import find_operator
 from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
-from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, chosen_digits
+from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, Precision
 from pteron.runtime.method import Method
 from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.sequence import Sequence
@@ -41,6 +41,7 @@ def load(
     device: Device | str | None = None,
     *,
     digits: int | None = None,
+    products: str | None = None,
     check_integers: bool = False,
     adapt: Adapt | None = None,
 ) -> Program:
@@ -52,7 +53,8 @@ def load(
 
     `digits` sets the precision of products with 4-bit weights on a GPU when there are only a few rows, as in
     decoding. 3 is as exact as f32, and the default unless PTERON_DIGITS is set. 2 is faster; its error is
-    2e-5 to 8e-5 of the products' size.
+    2e-5 to 8e-5 of the products' size. `products="f16"` rounds f32 numbers to f16 where matrix cores multiply
+    them, which is faster; the default is "f32", or what PTERON_PRODUCTS says.
 
     The GPU computes integers with 32 bits, PyTorch with 64: on the GPU, sums, differences and products wrap.
     With `check_integers`, a call whose integers may exceed 32 bits raises a DtypeError that names the node.
@@ -64,7 +66,7 @@ def load(
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
-        precision = chosen_digits(digits)
+        precision = Precision.chosen(digits, products)
         weights = load_weights(data)
         return Program(file, weights, device, bundle, precision, check_integers=check_integers, adapt=adapt)
 
@@ -81,14 +83,14 @@ class Program(NotCopyable):
         weights: Mapping[str, memoryview],
         device: Device | str | None,
         bundle: BundledFile | None = None,
-        digits: int = Target().digits,
+        precision: Precision | None = None,
         *,
         check_integers: bool = False,
         adapt: Adapt | None = None,
     ) -> None:
         self.file = file
         self.bundle = bundle
-        self.digits = digits
+        self.precision = precision or Precision()
         self._check_integers = check_integers
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
@@ -178,7 +180,7 @@ class Program(NotCopyable):
                     device = Device.begin()  # it opens during planning
                 record, operators = self._records[name], self._operators[name]
                 self._loaded[name] = LoadedMethod(
-                    self.file.name, record, graphs, operators, device, self.digits,
+                    self.file.name, record, graphs, operators, device, self.precision,
                     check_integers=self._check_integers,
                 )  # fmt: skip
                 self._device = device

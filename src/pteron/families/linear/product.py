@@ -16,7 +16,7 @@ from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, r
 from pteron.ops.operand import joined
 from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
-from pteron.ops.tiles import MATRIX_ROWS_MIN, PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles
+from pteron.ops.tiles import PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -35,6 +35,19 @@ TILES = (
     Tile(8, 8, 8, 16, 16, 50.2, 0.62, 3, 2.7),
     Tile(8, 8, 16, 16, 16, 40.5, 0.02, 2, 3.6),
 )
+
+# For matrix cores; measured likewise (docs/notes/matrix-cores.md).
+MATRIX_TILES = (
+    MatrixTile(2, 2, 1, 4, 64, 1, 162.0, 1.13, 2, 2.4),
+    MatrixTile(2, 2, 2, 2, 64, 1, 255.0, 2.1, 2, 2.6),
+    MatrixTile(4, 2, 2, 2, 32, 1, 187.0, 1.27, 3, 2.2),
+    MatrixTile(2, 2, 4, 4, 64, 1, 243.0, 0.0, 1, 5.1),
+    MatrixTile(2, 2, 1, 4, 64, 3, 36.0, 0.0, 1, 3.4),
+    MatrixTile(1, 2, 4, 2, 64, 3, 62.0, 0.0, 1, 4.6),
+    MatrixTile(2, 2, 2, 4, 32, 3, 66.0, 0.0, 1, 4.3),
+    MatrixTile(2, 4, 4, 2, 32, 3, 112.0, 0.0, 1, 6.4),
+)
+MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
 
 ACTIVATIONS = {"gelu": GELU["none"], "gelu_tanh": GELU["tanh"], "relu": "at_least(x, 0.0)"}
 
@@ -235,7 +248,7 @@ class Product:
         """Tiles for matrix cores, if the device has them and the product is large enough."""
         if self.rows < MATRIX_ROWS_MIN:
             return ()
-        return matrix_tiles(target, planes_of(target, self.a, self.b), is_along=self.b_row == 1)
+        return matrix_tiles(MATRIX_TILES, target, planes_of(target, self.a, self.b), is_along=self.b_row == 1)
 
 
 def planes_of(target: Target, *factors: Operand | Weight) -> tuple[int, int]:

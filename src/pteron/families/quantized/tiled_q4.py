@@ -15,7 +15,7 @@ from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
 from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
-from pteron.ops.tiles import MATRIX_ROWS_MIN, MatrixTile, Tile, choose, matrix_tiles
+from pteron.ops.tiles import MatrixTile, Tile, choose, matrix_tiles
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -68,7 +68,7 @@ def product(
     is_packed = int8 is not None and int8.is_packed(packed)
     choice, matrices = packed.choice, packed.choice.matrices if packed.choice else 0
     is_float = int8 is None and choice is None
-    by_matrices = matrix_tiles(target, _planes(x, target)) if is_float and rows >= MATRIX_ROWS_MIN else ()
+    by_matrices = _matrix_tiles(x, rows, target) if is_float else ()
     strip = tiles.choose_strip(target, rows, packed) if is_float and not by_matrices else None
     tile: tiles.Strip | Tile | MatrixTile
     filled = rows
@@ -115,11 +115,11 @@ def product(
     yield from launch(name, declarations, finish, factors, epilogue, can_bind=can_bind)
 
 
-def _planes(x: Operand | Scratch, target: Target) -> tuple[int, int]:
-    """In how many halves x and weights are multiplied by matrices."""
-    if target.products == "f16":
-        return 1, 1
-    return 1 if x.storage is Storage.F16 else 2, 2
+def _matrix_tiles(x: Operand | Scratch, rows: int, target: Target) -> tuple[MatrixTile, ...]:
+    """Tiles for matrix cores: x in one half if it is f16, weights in two, unless the user accepts f16."""
+    planes = (1, 1) if target.products == "f16" else (1 if x.storage is Storage.F16 else 2, 2)
+    found = matrix_tiles(tiles.MATRIX_TILES, target, planes)
+    return found if found and rows >= tiles.MATRIX_ROWS_MIN[found[0].products] else ()
 
 
 def are_groups_large(target: Target, rows: int, choice: Choice) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Target
-from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX, Tile
+from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX, MatrixTile, Tile
 
 FLOAT_TILES = (
     Tile(4, 4, 2, 32, 16, 24.7, 3.82, 4, 6.8),
@@ -32,6 +32,18 @@ INT8_TILES = (
     Tile(16, 4, 8, 16, 32, 106.3, 0.38, 2, 13.2, True),
 )
 
+
+# For matrix cores, measured in the layers of Llama-3.2-1B on an H200 (docs/notes/matrix-cores.md).
+MATRIX_TILES = (
+    MatrixTile(1, 1, 1, 4, 64, 1, 90.0, 2.36, 4, 2.7),
+    MatrixTile(1, 2, 2, 4, 64, 1, 102.0, 0.33, 2, 3.7),
+    MatrixTile(2, 2, 2, 2, 64, 1, 323.0, 3.14, 2, 4.2),
+    MatrixTile(2, 2, 4, 4, 64, 1, 195.0, 0.0, 1, 4.7),
+    MatrixTile(1, 2, 2, 4, 64, 3, 51.0, 0.0, 1, 3.6),
+    MatrixTile(1, 2, 4, 2, 64, 3, 62.0, 0.0, 1, 4.5),
+    MatrixTile(2, 4, 4, 2, 32, 3, 94.0, 0.0, 1, 6.0),
+)
+MATRIX_ROWS_MIN = {1: 16, 3: 17}  # by products of halves; with fewer rows, strips are faster
 
 LANES = 8  # of a subgroup: they share a quad of columns and add up their sums
 STRIP_WORKGROUPS = 256  # k is split into parts to reach this number: two per processor of an H200

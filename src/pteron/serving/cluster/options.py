@@ -32,6 +32,7 @@ class Options:
     data: tuple[str, ...] = ()
     device: str | None = None
     digits: int | None = None
+    products: str | None = None
     speculate: str | None = None
     adapters: Mapping[str, str] = field(default_factory=dict)  # paths by name, the same on every machine
     sequences: int = SEQUENCES_MAX

@@ -33,6 +33,7 @@ class Replica:
             data=options.data,
             device=options.device or adapter,
             digits=options.digits,
+            products=options.products,
             adapters=options.adapters,
             sequences=options.sequences,
             cache_bytes=options.cache_bytes,

@@ -127,7 +127,7 @@ class _Comparer:
     @property
     def target(self) -> Target:
         """The target of plain calls of the program."""
-        return replace(self.device.target, digits=self.program.digits)
+        return self.program.precision.of(self.device.target)
 
     @property
     def rewrites(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ class _Comparer:
         device, target = self.device, self.target
         if self.reference.kind == "adapter":
             device = Device.open(self.reference.value)
-            target = replace(device.target, digits=self.program.digits)
+            target = self.program.precision.of(device.target)
         else:
             target = replace(target, is_cpu=ROUTES[self.reference.value])
         return partial(rerun_step, device=device, target=target, rewrites=self.rewrites)
@@ -157,7 +157,11 @@ class _Comparer:
             "method": self.name,
             "reference": str(self.reference),
             "rewrites": list(rewrites),
-            "target": {"is_cpu": self.target.is_cpu, "digits": self.target.digits},
+            "target": {
+                "is_cpu": self.target.is_cpu,
+                "digits": self.target.digits,
+                "products": self.target.products,
+            },
             "adapter": {"name": str(self.device.adapter), "driver": self.device.adapter.driver},
         }
 

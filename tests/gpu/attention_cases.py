@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arguments import Symbol, tensor, weight
+from int8_caches import floats_of, stored
 
 from pteron.reference.attention import attention, rope, rope_hf, rope_interleaved, sdpa_with_cache
 from pteron.reference.elementwise import rms_norm
@@ -28,8 +29,8 @@ class CachedAttention:
         self.caches: list[Any] = []
 
     def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
-        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
-        return sdpa_with_cache(q, k, v, *self.caches, *rest)
+        self.caches = self.caches or [floats_of(k_cache), floats_of(v_cache)]
+        return sdpa_with_cache(q, stored(k, k_cache), stored(v, v_cache), *self.caches, *rest)
 
 
 class OptionedAttention:
@@ -41,8 +42,9 @@ class OptionedAttention:
 
     def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
         given = (k_cache, v_cache)
-        self.caches = self.caches or [cache if cache is None else cache.nan_to_num() for cache in given]
-        return attention(q, k, v, *self.caches, *rest)
+        floats = (floats_of(cache) for cache in given)
+        self.caches = self.caches or [cache if cache is None else cache.nan_to_num() for cache in floats]
+        return attention(q, stored(k, k_cache), stored(v, v_cache), *self.caches, *rest)
 
 
 def cached(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from arguments import tensor, weight
+from int8_caches import floats_of, stored
 
 from pteron.reference.attention import attend_steps_first, rope, rope_hf
 
@@ -30,7 +31,8 @@ class RowAttention:
     ) -> Any:
         scale, *changes, width = options
         given = (k_cache, v_cache) if v is not None else (k_cache,)
-        self.caches = self.caches or [cache.clone() for cache in given]
+        self.caches = self.caches or [floats_of(cache) for cache in given]
+        k, v = stored(k, k_cache), stored(v, v_cache)
         results = []
         for row, (position, slot) in enumerate(places.tolist()):
             if slot >= 0:

@@ -10,6 +10,7 @@ import pytest
 from arguments import Symbol, tensor, weight
 from attention_cases import OPTIONED, OptionedAttention
 from check import check_op, each, refuse_op
+from int8_caches import int8_cache
 from row_cases import ATTEND, PLACES, RowAttention
 
 from pteron import Device
@@ -43,6 +44,11 @@ class Case:
     columns: int = 0  # of the keys, which are the values
 
     @property
+    def tolerance(self) -> float:
+        """The rounding of f16 is not modelled, that of int8 is."""
+        return 5e-3 if self.cache == "f16" else 2e-5
+
+    @property
     def options(self) -> tuple[Any, ...]:
         sinks = weight(self.heads, low=-2, high=4) if self.sinks else None
         slopes = weight(self.heads, low=0, high=0.5) if self.slopes else None
@@ -66,7 +72,7 @@ class Case:
                 values[:] = NAN
             else:
                 values[:, ~filled] = NAN
-            return weight(values=values, dtype=self.cache)
+            return int8_cache(values) if self.cache == "int8" else weight(values=values, dtype=self.cache)
 
         return cache(self.width), None if self.columns else cache(self.value_width or self.width)
 
@@ -74,7 +80,7 @@ class Case:
         return *self.new("S"), *self.caches(1, filled), Symbol("p"), *self.options
 
     def check(self, target: Target, live: Any = DECODE, filled: Any = None, **options: Any) -> None:
-        options = {"tolerance": 5e-3 if self.cache else 2e-5, **options}
+        options = {"tolerance": self.tolerance, **options}
         oracle = OptionedAttention()
         check_op(OPTIONED, *self.arguments(filled), oracle=oracle, live=live, target=target, **options)
 
@@ -94,6 +100,10 @@ OPTIONS = {
     "columns of keys": {"columns": 12, "sinks": True},
     "f16": {"cache": "f16"},
     "f16 with all": {"cache": "f16", "window": 6, "softcap": 20.0, "sinks": True, "slopes": True},
+    "int8": {"cache": "int8"},
+    "int8 with all": {"cache": "int8", "window": 6, "softcap": 20.0, "sinks": True, "slopes": True},
+    "int8, wide values": {"cache": "int8", "width": 36, "value_width": 68},
+    "int8, columns of keys": {"cache": "int8", "width": 72, "columns": 40},
 }
 HEADS = [(4, 2), (3, 3), (5, 1)]
 
@@ -119,6 +129,12 @@ def test_prefill_and_decode(options: dict[str, Any], heads: tuple[int, int], any
 @pytest.mark.parametrize("head_width", [6, 64, 80, 96, 112, 128, 256])
 def test_widths(head_width: int, anywhere: Target) -> None:
     Case(4, 1, head_width, window=6, softcap=30.0, sinks=True).check(anywhere)
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("head_width", [4, 20, 64, 80, 128, 256])
+def test_widths_of_int8_caches(head_width: int, anywhere: Target) -> None:
+    Case(4, 1, head_width, window=6, sinks=True, cache="int8").check(anywhere)
 
 
 @pytest.mark.long(every=2)
@@ -147,7 +163,8 @@ def test_chunks_around_the_edge(
 
 
 @pytest.mark.parametrize(
-    "options", [OPTIONS[name] for name in ("all", "wide values", "columns of keys", "f16")]
+    "options",
+    [OPTIONS[name] for name in ("all", "wide values", "columns of keys", "f16", "int8, wide values")],
 )
 def test_chunks(options: dict[str, Any], anywhere: Target) -> None:
     Case(capacity=150, **options).check(anywhere, CHUNKS)
@@ -242,9 +259,8 @@ def test_rows(options: dict[str, Any], heads: tuple[int, int], anywhere: Target)
     filled = np.ones(case.capacity, bool)
     places = tensor(values=PLACES, dtype="i32")
     given = (*case.new(len(PLACES)), *case.caches(7, filled), places, Symbol("c"), *case.options)
-    tolerance = 5e-3 if case.cache else 2e-5
     live = {"c": (23, 23)}
-    check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=tolerance)
+    check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=case.tolerance)
 
 
 def test_rows_far_apart(anywhere: Target) -> None:
@@ -293,6 +309,9 @@ def test_refusals() -> None:
         caches=(keys, None),
     )
     refuse("one element type", caches=(keys, weight(1, 23, 2, 8, dtype="f16")))
+    refuse("one element type", caches=(keys, weight(1, 23, 2, 3, dtype="i32")))
+    words = [weight(1, 23, 2, 4, dtype="i32") for _ in range(2)]
+    refuse("differ in their second dim only", caches=words)
     refuse("differ in their second dim only", new=(q, k, tensor(1, 3, 2, 4)))
     refuse("one shape", new=(q, k, tensor(1, 3, 1, 8)), caches=(keys, weight(1, 23, 1, 8)))
     refuse("one shape", caches=(keys, weight(1, 22, 2, 8)))

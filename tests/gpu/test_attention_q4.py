@@ -147,6 +147,29 @@ def test_normed_heads_merge_all_the_same(
     assert "rope_norm" in {kernel.name for kernel in launched}
 
 
+@pytest.mark.long(every=4)
+@pytest.mark.parametrize("form", FORMS)
+@shapes
+def test_int8_caches(form: str, heads: int, key_heads: int, head_width: int, few: Target) -> None:
+    key_heads = heads if form == "pairs" else key_heads
+    check(few, block(form, heads, key_heads, head_width, int8_caches=True), tolerance=5e-3)
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("head_norms", [False, True])
+def test_int8_caches_by_their_parts(head_norms: bool, target: Target) -> None:
+    residual = tensor(2, "S", 13)
+    options = {"head_norms": head_norms, "output": 13, "residual": residual, "int8_caches": True}
+    check(target, block("halves", 4, 2, batch=2, **options), tolerance=5e-3)
+
+
+def test_int8_caches_take_one_more_kernel(few: Target, launched: list[Kernel]) -> None:
+    arguments = block("halves", output=13, residual=tensor(1, "S", 13), int8_caches=True)
+    live = {"S": (1,), "p": tuple(range(CAPACITY))}
+    check(few, arguments, live=live, plans=1, tolerance=5e-3)
+    assert {kernel.name for kernel in launched} == {"q4_digits", "write_int8", "attention_decode"}
+
+
 def test_a_mask(few: Target, launched: list[Kernel]) -> None:
     live = {"S": (5, 1, 1), "p": (0, 5, 6), "C": (5, 6, 7)}
     check(few, block("halves", mask=tensor("S", "C"), causal=False, output=13), live=live)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
 from check import check_op, each, each_float, floats, refuse_op
+from int8_caches import int8_cache
 from row_cases import (
     ANGLES,
     ATTEND,
@@ -95,6 +96,26 @@ def test_attention_of_turned_rows(form: str, columns: int, dtype: str, anywhere:
         dtype=dtype,
         target=anywhere,
         tolerance=HALF.get(dtype, 2e-5),
+    )
+
+
+@pytest.mark.parametrize("form", ["neighbours", "halves"])
+def test_turned_rows_in_int8_caches(form: str, anywhere: Target) -> None:
+    columns = 20 if form == "neighbours" else 36
+    angles = tensor(len(PLACES), 2 * columns, low=-1, high=1)
+    shape = (7, 23, 2, 40)
+    both = [int8_cache(np.random.default_rng(seed).uniform(-3, 3, shape)) for seed in range(2)]
+    rest = (*both, tensor(values=PLACES, dtype="i32"), Symbol("c"), None, *NO_OPTIONS)
+    check_op(
+        TURNED,
+        *heads_of(len(PLACES), 4, 2, 40),
+        angles,
+        form,
+        *rest,
+        oracle=TurnedAttention(),
+        live={"c": (23, 23)},
+        target=anywhere,
+        tolerance=5e-3,  # turned keys may be rounded to a neighbouring code
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from arguments import Symbol, tensor, weight
 from attention_cases import CAPACITY, DECODE, NO_OPTIONS, TurnedAttention
 from check import check_op, each, each_float, floats, refuse_op
+from int8_caches import empty_caches
 from small_graphs import run
 
 from pteron.gpu import Device
@@ -110,6 +111,16 @@ def test_caches_and_tables_of_another_type(target: Target) -> None:
     caches = (weight(1, CAPACITY, 2, 8, dtype="f16"), weight(1, CAPACITY, 2, 8, dtype="f16"))
     rest = (Symbol("p"), None, True, None, *NO_OPTIONS, *NO_NORMS)
     case = (q, k, v, form, *tables, Symbol("t"), None, *caches, *rest)
+    check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target, tolerance=5e-3)
+
+
+@each("norms", [NO_NORMS, (weight(40), 1e-6, weight(40), 0.5)])
+@each("form", FORMS)
+def test_int8_caches(form: str, norms: tuple[Any, ...], target: Target) -> None:
+    """Turned keys may be rounded to a neighbouring code."""
+    given = arguments(form, 4, 4 if form == "pairs" else 2, 40, 2, norms)
+    caches = empty_caches(2, CAPACITY, given[1].shape[2], 40)
+    case = (*given[:8], *caches, *given[10:])
     check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target, tolerance=5e-3)
 
 

@@ -64,8 +64,8 @@ def add_cache(options: Options) -> None:
 
 
 def add_cache_type(options: Options) -> None:
-    help = "elements of the KV cache; f16 halves its memory (default: the program's)"
-    options.parser.add_argument("--cache", choices=("f32", "f16"), help=help)
+    help = "elements of the KV cache: f16 halves its memory, int8 takes 28 %% of f32 (default: the program's)"
+    options.parser.add_argument("--cache", choices=("f32", "f16", "int8"), help=help)
 
 
 def add_digits(options: Options) -> None:

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.families.attention.caches import PREPACK, find_caches, prepacked
+from pteron.families.attention.int8 import head_width, words_of
 from pteron.format.records import ProgramFile
 from pteron.gpu import SLOT_ALIGNMENT, Device
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value
@@ -23,7 +24,7 @@ from pteron.graph.values import numel, tensors
 from pteron.llm.arguments import integer
 from pteron.llm.build.options import LONGEST
 
-CacheType = Literal["f32", "f16"]
+CacheType = Literal["f32", "f16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class CacheOptions:
             if self.context < 1:
                 raise InputError(f"context must be at least 1, not {self.context}")
         if self.cache is not None and self.cache not in get_args(CacheType):
-            raise InputError(f"cache must be {' or '.join(get_args(CacheType))}, not {self.cache!r}")
+            *others, last = get_args(CacheType)
+            raise InputError(f"cache must be {', '.join(others)} or {last}, not {self.cache!r}")
 
     def length(self, file: ProgramFile) -> int:
         """The context of a program with these options; 0 if it does not state one."""
@@ -76,9 +78,9 @@ class CacheOptions:
                     f"{graph.name}, {node}: uses {cache.tensor} not as a KV cache by rows, so neither the "
                     "context nor the type of the cache can be chosen at load"
                 )
-            dtype = cache.tensor.dtype if self.cache is None else DType(self.cache)
-            _, rows, *row = cache.tensor.shape_max
-            rows = _aligned(rows if length == stated else length, prod(row) * dtype.itemsize)
+            dtype, row = self._row(graph, cache.tensor)
+            rows = cache.tensor.shape_max[1] if length == stated else length
+            rows = _aligned(rows, prod(row) * dtype.itemsize)
             changes[id] = _Change((1, rows, *row), dtype, True)
         if changes and _constant(file, LONGEST):
             for table in _tables(graph):
@@ -88,6 +90,18 @@ class CacheOptions:
             if result.id in changes:
                 changes[source.id] = changes[result.id]
         return _changed(graph, changes) if changes else graph
+
+    def _row(self, graph: Graph, cache: Tensor) -> tuple[DType, Shape]:
+        """The element type and the shape of a row in a cache, with the chosen type."""
+        heads, width = cache.shape_max[2], head_width(cache)
+        if self.cache != "int8":
+            return cache.dtype if self.cache is None else DType(self.cache), (heads, width)
+        if width % 4:
+            raise UnsupportedError(
+                f"{graph.name}, {cache}: heads of {width} elements, but cache int8 takes multiples of 4; "
+                "use f16 or f32"
+            )
+        return DType.I32, (heads, words_of(width))
 
 
 @dataclass(frozen=True, slots=True)

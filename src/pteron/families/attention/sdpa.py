@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pteron.families.attention.int8 import head_width, is_int8, write_int8
 from pteron.families.attention.kernels import Attention
 from pteron.families.attention.options import Options
 from pteron.families.create.fill import fill
@@ -34,6 +35,17 @@ class KVCache(NamedTuple):
         same = self.keys.shape == self.values.shape
         require(same, "both caches must have one shape", self.keys, self.values)
         _check_place(key, self.keys, self.start)
+
+    def landing(self, key: Operand) -> KVCache:
+        """Where a kernel that computes keys and values writes them: to the caches or, if these have 8 bits,
+        to scratch memory in the shape of `key`, which `pack` reads."""
+        return KVCache(key.scratch(), key.scratch(), 0) if is_int8(self.keys) else self
+
+    def pack(self, landed: KVCache) -> Iterator[Dispatch]:
+        """Write keys and values that are elsewhere to the caches."""
+        for x, cache in ((landed.keys, self.keys), (landed.values, self.values)):
+            if x is not cache:
+                yield write_cache(x, cache, self.start)
 
     def attention(
         self, query: Operand, mask: Operand | None, is_causal: bool, options: Options, out: Operand
@@ -59,7 +71,7 @@ def _check_place(value: Operand, cache: Operand, start: AnyInt) -> None:
     """A cache must have room for `value` from `start` on."""
     _require_rank(value, cache)
     steps, capacity = value.shape[1], cache.shape[1]
-    same = value.shape[:1] + value.shape[2:] == cache.shape[:1] + cache.shape[2:]
+    same = (value.shape[0], *value.shape[2:]) == (cache.shape[0], cache.shape[2], head_width(cache))
     require(same, "value and cache must differ in their second dim only", value, cache)
     inside = start >= 0 and start + steps <= capacity
     positions = f"positions {start} to {start + steps}"
@@ -69,6 +81,8 @@ def _check_place(value: Operand, cache: Operand, start: AnyInt) -> None:
 def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
     """Write `value` into the cache's rows from `start` on."""
     _check_place(value, cache, start)
+    if is_int8(cache):
+        return write_int8(value, cache, start)
     offset = start * cache.strides[1]
     return copy_strided(value, cache, value.shape, value.strides, cache.strides, out_offset=offset)
 
@@ -116,7 +130,7 @@ def attention(
     keys, values, start, *options, value_width, out = arguments
     _check_steps(query, key, *(() if value is None else (value,)))
     is_whole = value is not None and values is not None and value_width is None
-    is_part = value is values is None and keys.rank == 4 and 0 < value_width <= keys.shape[3]
+    is_part = value is values is None and keys.rank == 4 and 0 < value_width <= head_width(keys)
     require(is_whole or is_part, "there are values with a cache, or a width of values in the keys", key, keys)
     same = values is None or keys.dtype is values.dtype
     require(same, "both caches must have one element type", keys, values or keys)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pteron.families.attention.int8 import head_width, is_int8, write_int8
 from pteron.families.attention.kernels import Attention
 from pteron.families.attention.layouts import context_bucket
 from pteron.families.attention.options import Options
@@ -41,7 +42,7 @@ class RowCaches(NamedTuple):
         capacity, values = self.keys.shape[1], self.keys if self.values is None else self.values
         require(1 <= context <= capacity, f"{context} keys, the caches hold {capacity}", self.keys)
         keys = min(context_bucket(context), capacity)
-        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or values.shape[3]
+        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or head_width(values)
         options = options.within(capacity)
         options.check(heads, rows)
         q = replace(rows, shape=(count, 1, heads, rows.shape[-1]))
@@ -52,9 +53,9 @@ class RowCaches(NamedTuple):
 
     def check_keys(self, key: Operand, value: Operand | None) -> None:
         self._check(key)
-        fits = key.shape[-2:] == self.keys.shape[2:] and (value is None) == (self.values is None)
+        fits = key.shape[-2] == self.keys.shape[2] and (value is None) == (self.values is None)
         if value is not None and self.values is not None:
-            fits = fits and value.shape == (*key.shape[:-1], self.values.shape[3])
+            fits = fits and value.shape == (*key.shape[:-1], head_width(self.values))
         require(fits, "keys and values have the heads of their caches", key, value or key, self.keys)
 
     def _check(self, rows: Operand) -> None:
@@ -65,7 +66,7 @@ class RowCaches(NamedTuple):
         require(self.keys.dtype is values.dtype, "caches must have one element type", self.keys, values)
         places = self.places
         require(places.rank == 2 and places.shape[1] == 2, "places are [rows, 2]", places)
-        heads, width = self.keys.shape[2:]
+        heads, width = self.keys.shape[2], head_width(self.keys)
         fits = rows.rank >= 2 and rows.shape[-1] == width and rows.shape[-2] % heads == 0
         fits = fits and rows.numel == places.shape[0] * rows.shape[-2] * width
         require(fits, "rows are heads of the caches' width, one row for each place", rows, self.keys, places)
@@ -82,14 +83,22 @@ def attend_rows(
 ) -> Iterator[Dispatch]:
     caches, (context, *options, value_width, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
-    if value is not None and value.shape == key.shape:
-        yield _write(caches.places, key, caches.keys, value, caches.values)
-    else:
-        yield _write(caches.places, key, caches.keys)
-        if value is not None and caches.values is not None:
-            yield _write(caches.places, value, caches.values)
+    yield from _write_all(caches, key, value)
     attention = caches.attention(query, context, Options(*options), out, value_width)
     yield from attention.dispatches(target)
+
+
+def _write_all(caches: RowCaches, key: Operand, value: Operand | None) -> Iterator[Dispatch]:
+    """Write rows of keys and values to their places in caches, in one dispatch if possible."""
+    pairs = [(key, caches.keys)]
+    if value is not None and caches.values is not None:
+        pairs.append((value, caches.values))
+    if is_int8(caches.keys):
+        yield from (write_int8(x, cache, places=caches.places) for x, cache in pairs)
+    elif value is not None and value.shape == key.shape:
+        yield _write(caches.places, key, caches.keys, value, caches.values)
+    else:
+        yield from (_write(caches.places, x, cache) for x, cache in pairs)
 
 
 def _write(
@@ -126,7 +135,12 @@ def rope_attend_rows(
     caches.check_keys(key, value)
     require(value.shape == key.shape, "keys and values must have one shape", key, value)
     rotated = query.scratch()
-    yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, caches.places)
+    if is_int8(caches.keys):
+        keys = key.scratch()
+        yield rotate(angles, form, query, rotated, key, keys)
+        yield from _write_all(caches, keys, value)
+    else:
+        yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, caches.places)
     yield from caches.attention(rotated, context, Options(*options), out).dispatches(target)
 
 

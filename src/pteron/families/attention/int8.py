@@ -1,0 +1,78 @@
+"""KV caches in 8 bits: an element is scale · code, with codes from -127 to 127. Each block of 32 neighbouring
+elements of a head has an f32 scale, chosen by the largest of them when the block is written.
+
+Such a cache is [batch, capacity, heads, words] of 32-bit words. A block is its scale, then a word for each
+four codes, so a head of 64 elements takes 18 words. Kernels read it by lib/keys_int8.wgsl and
+lib/values_int8.wgsl; write_int8.wgsl writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pteron.dtypes import DType
+from pteron.graph import Tensor
+from pteron.ops import AnyInt, Dispatch, Operand, require
+from pteron.ops.strided import Strided
+from pteron.wgsl import Kernels
+
+kernel = Kernels(__name__)
+
+BLOCK = 32  # elements that share a scale
+
+
+def is_int8(cache: Operand | Strided | Tensor) -> bool:
+    return cache.dtype is DType.I32
+
+
+def words_of(width: int) -> int:
+    """The words of a head whose width is a multiple of four."""
+    return width // 4 + -(-width // BLOCK)
+
+
+def head_width(cache: Operand | Strided | Tensor) -> int:
+    """The elements of a head in a cache of any type."""
+    stored = (cache.shape_max if isinstance(cache, Tensor) else cache.shape)[3]
+    return (stored - -(-stored // (BLOCK // 4 + 1))) * 4 if is_int8(cache) else stored
+
+
+def key_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
+    """For kernels that read the first elements of each key."""
+    if not is_int8(cache):
+        return {}
+    library = "keys_int8"
+    return {"use_key_quads": library, "use_key_elements": library, "KEY_ROW": words_of(width)}
+
+
+def value_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
+    """For kernels that read the first elements of each value."""
+    if not is_int8(cache):
+        return {}
+    library = "values_int8"
+    return {"use_value_quads": library, "use_value_elements": library, "VALUE_ROW": words_of(width)}
+
+
+def write_int8(x: Operand, cache: Operand, start: AnyInt = 0, places: Operand | None = None) -> Dispatch:
+    """Write x to a cache: [batch, steps, heads, width] to the rows from `start` on or, with places, rows of
+    heads to their own."""
+    slots, capacity, heads, words = cache.shape
+    width = x.shape[-1]
+    require(words == words_of(width), f"a head of {width} elements takes {words_of(width)} words", x, cache)
+    blocks = -(-width // BLOCK)
+    steps = x.numel // (slots * heads * width) if places is None else 1
+    from_start = "i32(row / params.steps * params.capacity + row % params.steps) + params.start"
+    return Dispatch(
+        kernel("write_int8", **({"row_of": from_start} if places is None else {})),
+        x=x,
+        places=places,
+        out=cache,
+        count=x.numel // width * blocks,
+        blocks=blocks,
+        heads=heads,
+        width=width,
+        steps=steps,
+        start=start,
+        slots=slots,
+        capacity=capacity,
+        threads=x.numel // width * blocks,
+    )

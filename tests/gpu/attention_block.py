@@ -23,8 +23,8 @@ LIVE = {"S": (5, 1, 1, 2, 3, 1, 2), "p": (0, 5, 6, 7, 9, 12, 21)}
 class Oracle:
     """Products, a rotation, attention over caches that it keeps, the last product."""
 
-    def __init__(self) -> None:
-        self.attention = TurnedAttention()
+    def __init__(self, rows: int | None = None) -> None:
+        self.attention = TurnedAttention(rows)
 
     def __call__(self, x: Any, *arguments: Any) -> Any:
         *factors, form, cosines, sines, start, end = arguments[:13]
@@ -91,7 +91,7 @@ def block(
         known,
         least,
         form,
-        *tables(form, heads, width, capacity),
+        *tables(form, heads, width, options.get("positions", capacity)),
         *rest,
     )
 
@@ -109,4 +109,4 @@ def check(target: Target, arguments: tuple[Argument, ...], **options: Any) -> No
     live = options.pop("live", LIVE)
     live = {**live, "e": tuple(p + live["S"][i % len(live["S"])] for i, p in enumerate(live["p"]))}
     options = {"tolerance": 3e-5, **options}
-    check_op(BLOCK, *arguments, oracle=Oracle(), live=live, target=target, **options)
+    check_op(BLOCK, *arguments, oracle=Oracle(options.pop("rows", None)), live=live, target=target, **options)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
-from attention_cases import OPTIONED, OptionedAttention
+from attention_cases import OPTIONED, RING, RING_WINDOW, OptionedAttention
 from check import check_op, each, refuse_op
 from int8_caches import int8_cache
 from row_cases import ATTEND, PLACES, RowAttention
@@ -248,6 +248,63 @@ def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch)
     Case(6, 2, 16, 24, capacity=150, window=35, softcap=9.0, sinks=True, slopes=True).check(target, CHUNKS)
 
 
+# Rings --------------------------------------------------------------------------------------------
+
+WINDOWED = {**OPTIONS["all"], "window": RING_WINDOW}
+
+
+@pytest.mark.long(every=4)
+@pytest.mark.parametrize(
+    "options",
+    [
+        WINDOWED,
+        {"window": RING_WINDOW, "width": 6},
+        {"window": RING_WINDOW, "value_width": 20, "cache": "f16"},
+        {"window": RING_WINDOW, "width": 40, "cache": "int8"},
+        {"window": RING_WINDOW, "columns": 12, "sinks": True},
+    ],
+    ids=str,
+)
+def test_rings(options: dict[str, Any], anywhere: Target) -> None:
+    """Caches of 23 rows over 106 positions."""
+    case = Case(**options)
+    check_op(
+        OPTIONED,
+        *case.arguments(),
+        oracle=OptionedAttention(120),
+        live=RING,
+        target=anywhere,
+        tolerance=case.tolerance,
+    )
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("window", [1, 31, 64])
+def test_rings_of_tiles(window: int, anywhere: Target) -> None:
+    """Chunks of more queries than a tile holds, over a ring that has just room for the longest."""
+    case = Case(capacity=window + 66, window=window)
+    live = {"S": (67, 9, 33, 67, 1, 67, 7), "p": (0, 67, 76, 109, 176, 177, 244)}
+    check_op(OPTIONED, *case.arguments(), oracle=OptionedAttention(300), live=live, target=anywhere)
+
+
+def test_a_ring_has_one_plan_for_all_positions(anywhere: Target) -> None:
+    """Past the window; before it, there may be another."""
+    case = Case(window=RING_WINDOW)
+    live = {"S": (1,), "p": tuple(range(60))}
+    given = case.arguments()
+    check_op(OPTIONED, *given, oracle=OptionedAttention(60), live=live, target=anywhere, plans=2)
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_rows_in_rings(cache: str | None, anywhere: Target) -> None:
+    case = Case(width=20, window=RING_WINDOW, sinks=True, slopes=True, cache=cache)
+    places = tensor(values=[[70, 3], [0, 0], [22, 6], [-1, -1], [23, 2], [45, 5]], dtype="i32")
+    given = (*case.new(6), *case.caches(7, np.ones(23, bool)), places, Symbol("c"), *case.options)
+    live = {"c": (71, 99)}
+    check_op(ATTEND, *given, oracle=RowAttention(99), live=live, target=anywhere, tolerance=2e-5)
+
+
 # Of rows ------------------------------------------------------------------------------------------
 
 
@@ -292,6 +349,7 @@ def test_refusals() -> None:
     refuse("sinks must have a float for each of 4 heads", None, None, None, weight(3), None, None)
     refuse("slopes must have a float for each of 4 heads", None, None, None, None, weight(4, 1), None)
     refuse("exceed the cache's capacity 23", start=21)
+    refuse("positions 21 to 24 exceed the cache's capacity 23", None, 22, None, None, None, None, start=21)
     refuse("values with a cache, or a width", None, None, None, None, None, 8)
     q, k, _ = case.new(3)
     keys, _ = case.caches()

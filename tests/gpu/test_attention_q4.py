@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from attention_block import BLOCK, CAPACITY, block, check
+from attention_cases import RING, RING_WINDOW
 from check import floats, refuse_op
 from small_graphs import run
 
@@ -145,6 +146,16 @@ def test_normed_heads_merge_all_the_same(
     check(target, block("halves", head_norms=True, int8=int8, output=13, residual=tensor(1, "S", 13)))
     assert merges(launched)
     assert "rope_norm" in {kernel.name for kernel in launched}
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("int8_caches", [False, True])
+def test_rings(form: str, int8_caches: bool, few: Target) -> None:
+    """Caches of 23 rows over 106 positions."""
+    options = {"output": 13, "softmax": (RING_WINDOW, None, None, None), "int8_caches": int8_caches}
+    arguments = block(form, 4, 4 if form == "pairs" else 2, positions=120, **options)
+    check(few, arguments, live=RING, rows=120, tolerance=5e-3 if int8_caches else 3e-5)
 
 
 @pytest.mark.long(every=4)

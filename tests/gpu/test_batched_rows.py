@@ -119,6 +119,15 @@ def test_turned_rows_in_int8_caches(form: str, anywhere: Target) -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["neighbours", "halves"])
+def test_turned_rows_in_rings(form: str, anywhere: Target) -> None:
+    angles = tensor(6, 2 * (4 if form == "neighbours" else 6), low=-1, high=1)
+    places = tensor(values=[[70, 3], [0, 0], [22, 6], [-1, -1], [23, 2], [45, 5]], dtype="i32")
+    rest = (*caches(2, 8), places, Symbol("c"), None, 6, None, None, None)
+    given = (*heads_of(6, 4, 2, 8), angles, form, *rest)
+    check_op(TURNED, *given, oracle=TurnedAttention(99), live={"c": (71, 99)}, target=anywhere)
+
+
 def test_long_contexts_are_split(anywhere: Target) -> None:
     """Rows that see one key and rows that see a thousand, in one launch; one plan serves a bucket."""
     places = np.array([[1021, 1], [0, 2], [129, 0], [512, 3]], np.int32)

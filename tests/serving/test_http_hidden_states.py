@@ -65,8 +65,8 @@ def expected(ids: list[int], pooling: str) -> np.ndarray[Any, Any]:
 def poison(model: LanguageModel) -> None:
     """Make every row of the caches NaN."""
     assert model.delegate is not None
-    assert model.row_bytes is not None
-    rows = {id: np.full(size * model.context, 0xFF, np.uint8) for id, size in model.row_bytes.items()}
+    assert model.row_layout is not None
+    rows = {id: np.full(rows.bytes * model.context, 0xFF, np.uint8) for id, rows in model.row_layout.items()}
     model.delegate.states.write(rows)
 
 

@@ -1,9 +1,10 @@
 """Length and element type of KV caches, chosen at load. In: a graph of a program. Out: the same graph with
 other caches; weights are shared.
 
-A cache is [1, context, heads, width]. The longest context is stated by programs that Pteron builds
-(`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position of these
-programs, such as those of rotary embeddings, are cut to the context.
+A cache is [1, context, heads, width]. If its attention has a shorter window, it is a ring, which has the rows
+of the last positions only: the window, and those of one call. The longest context is stated by programs that
+Pteron builds (`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position
+of these programs, such as those of rotary embeddings, are cut to the context.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pteron.llm.arguments import integer
 from pteron.llm.build.options import LONGEST
 
 CacheType = Literal["f32", "f16", "int8"]
+AHEAD = 64  # rows of a ring beside the window, at least: so many of the last tokens can be dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,12 @@ class CacheOptions:
     def adapt(self, file: ProgramFile, graph: Graph) -> Graph:
         """A graph of the file with these caches."""
         length, stated = self.length(file), stated_context(file)
-        if length == stated == longest_context(file) and self.cache is None:
+        caches = find_caches(graph)
+        are_kept = length == stated == longest_context(file) and self.cache is None
+        if are_kept and not any(cache.window for cache in caches.values()):
             return graph
         changes: dict[int, _Change] = {}
-        for id, cache in find_caches(graph).items():
+        for id, cache in caches.items():
             if cache.constant is None:
                 continue
             for node in cache.other_uses():
@@ -80,6 +84,8 @@ class CacheOptions:
                 )
             dtype, row = self._row(graph, cache.tensor)
             rows = cache.tensor.shape_max[1] if length == stated else length
+            if cache.window is not None:
+                rows = min(rows, cache.window + max(_chunk(graph), AHEAD))
             rows = _aligned(rows, prod(row) * dtype.itemsize)
             changes[id] = _Change((1, rows, *row), dtype, True)
         if changes and _constant(file, LONGEST):
@@ -145,6 +151,12 @@ def _aligned(rows: int, row_bytes: int) -> int:
     """The number of rows, a few more if needed, that is aligned in the slots of a batch."""
     multiple = SLOT_ALIGNMENT // gcd(row_bytes, SLOT_ALIGNMENT)
     return -(-rows // multiple) * multiple
+
+
+def _chunk(graph: Graph) -> int:
+    """The most tokens of one call."""
+    tokens = graph.inputs[0] if graph.inputs else None
+    return tokens.shape_max[-1] if isinstance(tokens, Tensor) and tokens.shape_max else 1
 
 
 def _tables(graph: Graph) -> list[Tensor]:

@@ -190,17 +190,17 @@ class TextModel:
         `restore`.
         """
         layout = layout_of(self.model)
-        tokens, rows = self.pool.rows(None if prompt is None else self.encode(prompt))
-        write_saved(path_of(path), layout, tokens, rows)
-        return len(tokens)
+        cached = self.pool.rows(None if prompt is None else self.encode(prompt))
+        write_saved(path_of(path), layout, cached)
+        return len(cached.tokens)
 
     def restore(self, path: str | os.PathLike[str]) -> int:
         """Load a file that `save` wrote and return its number of tokens. The prefill of a prompt that begins
         with these tokens starts after them. A damaged file, or a file of another program, is a
         FormatError."""
-        tokens, rows = read_saved(path_of(path), layout_of(self.model))
-        self.pool.restore(tokens, rows)
-        return len(tokens)
+        cached = read_saved(path_of(path), layout_of(self.model))
+        self.pool.restore(cached)
+        return len(cached.tokens)
 
     def reset(self) -> None:
         """Clear the KV caches. Open generations are not affected."""

@@ -9,8 +9,8 @@
 //! use value_quads
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS * UNROLL) * (1 + VALUE_QUADS + UNROLL * (6 + max(QUADS, VALUE_QUADS) + QUADS + VALUE_QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * VALUE_QUADS + ceil(VALUE_WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
-//! extent v: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
+//! extent k: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
+//! extent v: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to
@@ -113,7 +113,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var keys: array<vec4<f32>, UNROLL * QUADS>;
     var values: array<vec4<f32>, UNROLL * VALUE_QUADS>;
     for (var u = 0u; u < UNROLL; u++) {
-      let key = min(base + u * KEYS + local / LANES, context - 1u);
+      let key = cache_row(min(base + u * KEYS + local / LANES, context - 1u));
       for (var e = 0u; e < max(QUADS, VALUE_QUADS); e++) {
         if (e < QUADS) {
           let quad = min(e * LANES + lane, ALL - 1u);

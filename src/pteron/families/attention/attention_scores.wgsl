@@ -6,7 +6,7 @@
 //! use key_elements
 //! loops: WIDTH
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
+//! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent scores: slots * keys
@@ -68,7 +68,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
   let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
   let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
-  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + keys * params.k_strides.y;
+  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + four_cache_rows(keys) * params.k_strides.y;
   var sums = mat4x4<f32>(); // a column for each query
   for (var d = 0u; d < WIDTH; d++) {
     let column = vec4(

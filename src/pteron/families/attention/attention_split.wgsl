@@ -8,8 +8,8 @@
 //! use value_elements
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(VALUE_WIDTH, LANES) * (LANES + 1) + 2 * LANES
 //! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + KEY_ROW
-//! extent v: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_ROW
+//! extent k: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + KEY_ROW
+//! extent v: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (VALUE_WIDTH + 4)
@@ -73,7 +73,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   workgroupBarrier();
   let inside = lane < count;
   let key = first + select(0u, lane, inside);
-  let k_row = (k_base + key * params.k_strides.y) / KEY_UNIT;
+  let k_row = (k_base + cache_row(key) * params.k_strides.y) / KEY_UNIT;
   var score = LOWEST;
   if (inside) {
     var sum = vec4(0.0);
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // compiler issue several loads at once.
     var sum = 0.0;
     for (var c = 0u; c < LANES; c++) {
-      let row = min(first + c, context - 1u);
+      let row = cache_row(min(first + c, context - 1u));
       sum += weights[c] * value_element(v_base + row * params.v_strides.y, d);
     }
     parts[base + d] = sum;

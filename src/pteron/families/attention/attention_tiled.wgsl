@@ -8,8 +8,8 @@
 //! use value_quads
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * VALUE_QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
 //! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + KEY_ROW
-//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_ROW
+//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + KEY_ROW
+//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_ROW
 //! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered by
 // step, then by head. A workgroup computes ROWS rows and processes their context in tiles of KEYS keys. In
@@ -118,7 +118,8 @@ fn main(
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
       let quad = i / KEY_QUADS;
       let key = i % KEY_QUADS;
-      let at = k_base + min(base + 4u * key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * k_step;
+      let keys = min(base + 4u * key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
+      let at = k_base + four_cache_rows(keys) * k_step;
       let turned = transpose(mat4x4(
         key_quad(at.x, quad),
         key_quad(at.y, quad),
@@ -131,7 +132,8 @@ fn main(
       tile[(4u * quad + 3u) * KEY_QUADS + key] = turned[3];
     }
     for (var i = local; i < KEYS * VALUE_QUADS; i += WORKGROUP) {
-      values[i] = value_quad(v_base + min(base + i / VALUE_QUADS, context - 1u) * v_step, i % VALUE_QUADS);
+      let row = cache_row(min(base + i / VALUE_QUADS, context - 1u));
+      values[i] = value_quad(v_base + row * v_step, i % VALUE_QUADS);
     }
     workgroupBarrier();
     var scores = mat4x4<f32>(); // a column for each row

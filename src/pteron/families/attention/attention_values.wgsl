@@ -8,7 +8,7 @@
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
 //! extent sinks: key_heads * heads_per_key
-//! extent v: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
+//! extent v: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
 // out = softmax(scores) · v, NaN if a query sees no key. One invocation computes four elements of four queries
@@ -76,7 +76,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       weights_of(c, raised.z),
       weights_of(d, raised.w),
     );
-    let rows = min(first + key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * params.v_strides.y;
+    let keys = min(first + key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
+    let rows = four_cache_rows(keys) * params.v_strides.y;
     // A column for each key.
     let values = mat4x4(
       values_at(v_base + rows.x, known),

@@ -12,11 +12,8 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.graph import Tensor
-from pteron.ops import AnyInt, Dispatch, Operand, require
+from pteron.ops import Operand
 from pteron.ops.strided import Strided
-from pteron.wgsl import Kernels
-
-kernel = Kernels(__name__)
 
 BLOCK = 32  # elements that share a scale
 
@@ -50,29 +47,3 @@ def value_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
         return {}
     library = "values_int8"
     return {"use_value_quads": library, "use_value_elements": library, "VALUE_ROW": words_of(width)}
-
-
-def write_int8(x: Operand, cache: Operand, start: AnyInt = 0, places: Operand | None = None) -> Dispatch:
-    """Write x to a cache: [batch, steps, heads, width] to the rows from `start` on or, with places, rows of
-    heads to their own."""
-    slots, capacity, heads, words = cache.shape
-    width = x.shape[-1]
-    require(words == words_of(width), f"a head of {width} elements takes {words_of(width)} words", x, cache)
-    blocks = -(-width // BLOCK)
-    steps = x.numel // (slots * heads * width) if places is None else 1
-    from_start = "i32(row / params.steps * params.capacity + row % params.steps) + params.start"
-    return Dispatch(
-        kernel("write_int8", **({"row_of": from_start} if places is None else {})),
-        x=x,
-        places=places,
-        out=cache,
-        count=x.numel // width * blocks,
-        blocks=blocks,
-        heads=heads,
-        width=width,
-        steps=steps,
-        start=start,
-        slots=slots,
-        capacity=capacity,
-        threads=x.numel // width * blocks,
-    )

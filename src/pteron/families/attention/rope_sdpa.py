@@ -31,8 +31,8 @@ Found: TypeAlias = tuple[tuple[Call, ...], tuple[Value, Value], Tables]
 def rope_sdpa(
     query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
-    rotation, cache = Rotation(*arguments[:5]), KVCache(*arguments[5:8])
     mask, is_causal, options, norms = *arguments[8:10], Options(*arguments[10:15]), arguments[15:19]
+    rotation, cache = Rotation(*arguments[:5]), KVCache(*arguments[5:8], options.window)
     rotated, out = query.scratch(), arguments[19]
     yield from rotate_into_caches(query, key, value, rotated, rotation, cache, head_norms(*norms), target)
     yield from cache.attention(rotated, mask, is_causal, options, out).dispatches(target)
@@ -66,10 +66,20 @@ def rotate_into_caches(
     if norms is not None:
         of_queries, of_keys = norms
         yield norm_and_rotate(
-            by, query, rotated, of_queries, key, landed.keys, of_keys, cache_start=landed.start, target=target
+            by,
+            query,
+            rotated,
+            of_queries,
+            key,
+            landed.keys,
+            of_keys,
+            cache_start=landed.start,
+            ring=landed.ring,
+            target=target,
         )
     elif landed is cache:
-        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, cache_start=cache.start)
+        place: dict[str, Any] = {"cache_start": cache.start, "ring": cache.ring}
+        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, **place)
         return
     else:
         yield rotate(by, query, rotated, key, landed.keys)

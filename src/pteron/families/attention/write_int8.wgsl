@@ -14,7 +14,7 @@ struct Params {
   blocks: u32, // of a head
   heads: u32,
   width: u32, // elements of a head, a multiple of 4
-  steps: u32, // rows of a batch
+  steps: u32, // rows of a slot that are written from `start` on, without places
   start: i32, // the position of the first of them
   slots: u32,
   capacity: u32, // rows of a slot

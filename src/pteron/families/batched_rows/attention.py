@@ -11,18 +11,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pteron.families.attention.int8 import head_width, is_int8, write_int8
+from pteron.families.attention.int8 import head_width, is_int8
 from pteron.families.attention.kernels import Attention
 from pteron.families.attention.layouts import context_bucket
 from pteron.families.attention.options import Options
 from pteron.families.attention.sdpa import attention_shape
+from pteron.families.attention.write import Positions
 from pteron.families.batched_rows.rope import rotate
 from pteron.graph import Tensor
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
-from pteron.wgsl import Kernels
-
-kernel = Kernels(__name__)
 
 
 class RowCaches(NamedTuple):
@@ -40,16 +38,21 @@ class RowCaches(NamedTuple):
         holds for a bucket of contexts."""
         self._check(rows)
         capacity, values = self.keys.shape[1], self.keys if self.values is None else self.values
-        require(1 <= context <= capacity, f"{context} keys, the caches hold {capacity}", self.keys)
-        keys = min(context_bucket(context), capacity)
-        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or head_width(values)
         options = options.within(capacity)
+        fits = context >= 1 and (options.ring > 0 or context <= capacity)
+        require(fits, f"{context} keys, the caches hold {capacity}", self.keys)
+        keys = context_bucket(context) if options.ring else min(context_bucket(context), capacity)
+        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or head_width(values)
         options.check(heads, rows)
         q = replace(rows, shape=(count, 1, heads, rows.shape[-1]))
         out = replace(out, shape=(count, 1, heads, width))
         return Attention(
             q, self.keys, values, out, keys, options=options, places=self.places, value_width=value_width
         )
+
+    def positions(self, options: Options) -> Positions:
+        """Where rows of keys and values go, for attention with these options."""
+        return Positions(places=self.places, is_ring=options.within(self.keys.shape[1]).ring > 0)
 
     def check_keys(self, key: Operand, value: Operand | None) -> None:
         self._check(key)
@@ -83,42 +86,10 @@ def attend_rows(
 ) -> Iterator[Dispatch]:
     caches, (context, *options, value_width, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
-    yield from _write_all(caches, key, value)
-    attention = caches.attention(query, context, Options(*options), out, value_width)
+    found = Options(*options)
+    yield from caches.positions(found).write(key, caches.keys, value, caches.values)
+    attention = caches.attention(query, context, found, out, value_width)
     yield from attention.dispatches(target)
-
-
-def _write_all(caches: RowCaches, key: Operand, value: Operand | None) -> Iterator[Dispatch]:
-    """Write rows of keys and values to their places in caches, in one dispatch if possible."""
-    pairs = [(key, caches.keys)]
-    if value is not None and caches.values is not None:
-        pairs.append((value, caches.values))
-    if is_int8(caches.keys):
-        yield from (write_int8(x, cache, places=caches.places) for x, cache in pairs)
-    elif value is not None and value.shape == key.shape:
-        yield _write(caches.places, key, caches.keys, value, caches.values)
-    else:
-        yield from (_write(caches.places, x, cache) for x, cache in pairs)
-
-
-def _write(
-    places: Operand, key: Operand, keys: Operand, value: Operand | None = None, values: Operand | None = None
-) -> Dispatch:
-    """Write rows of keys, and values of the same shape, to their places in caches."""
-    slots, capacity, heads, width = keys.shape
-    return Dispatch(
-        kernel("write_rows", **({"write_value": "return;"} if value is None else {})),
-        k=key,
-        v=value,
-        places=places,
-        k_out=keys,
-        v_out=values,
-        count=key.numel,
-        row=heads * width,
-        slots=slots,
-        capacity=capacity,
-        threads=key.numel,
-    )
 
 
 @op(
@@ -134,14 +105,15 @@ def rope_attend_rows(
     caches, (context, *options, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
     require(value.shape == key.shape, "keys and values must have one shape", key, value)
-    rotated = query.scratch()
+    found = Options(*options)
+    rotated, positions = query.scratch(), caches.positions(found)
     if is_int8(caches.keys):
         keys = key.scratch()
         yield rotate(angles, form, query, rotated, key, keys)
-        yield from _write_all(caches, keys, value)
+        yield from positions.write(keys, caches.keys, value, caches.values)
     else:
-        yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, caches.places)
-    yield from caches.attention(rotated, context, Options(*options), out).dispatches(target)
+        yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, positions)
+    yield from caches.attention(rotated, context, found, out).dispatches(target)
 
 
 @rewrite("rope_attend_rows")

@@ -67,11 +67,8 @@ def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """Attention over the results of the first three products, then the output product if there are weights
     for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
     products, rotation = Products(*arguments[:9]), Rotation(*arguments[9:14])
-    cache, mask, is_causal, options = (
-        KVCache(*arguments[14:17]),
-        *arguments[17:19],
-        Options(*arguments[19:24]),
-    )
+    mask, is_causal, options = *arguments[17:19], Options(*arguments[19:24])
+    cache = KVCache(*arguments[14:17], options.window)
     norms = head_norms(*arguments[24:28])
     *out_product, residual, out = arguments[28:]
     x, has_output = products.x, out_product[0] is not None
@@ -120,7 +117,7 @@ def _project(
     by = rotation.angles(rotated)
     rotation.angles(key)  # for its checks
     landed = cache.landing(key)
-    epilogue = RopeEpilogue(by, rotated, *landed, products.bias)
+    epilogue = RopeEpilogue(by, rotated, landed.keys, landed.values, landed.start, landed.ring, products.bias)
     buffers = 3 + (products.gain is not None) + epilogue.buffers  # x, weights and scales besides
     can_rotate = norms is None and rotated.shape[3] % 2 == 0 and buffers <= target.buffers_max
     packed = products.in_one_launch(target) if can_rotate else None

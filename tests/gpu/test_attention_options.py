@@ -85,7 +85,7 @@ class Case:
         check_op(OPTIONED, *self.arguments(filled), oracle=oracle, live=live, target=target, **options)
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "window": {"window": 5},
     "window of one": {"window": 1},
@@ -250,7 +250,7 @@ def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch)
 
 # Rings --------------------------------------------------------------------------------------------
 
-WINDOWED = {**OPTIONS["all"], "window": RING_WINDOW}
+WINDOWED: dict[str, Any] = {**OPTIONS["all"], "window": RING_WINDOW}
 
 
 @pytest.mark.long(every=4)

@@ -153,7 +153,11 @@ def test_normed_heads_merge_all_the_same(
 @pytest.mark.parametrize("int8_caches", [False, True])
 def test_rings(form: str, int8_caches: bool, few: Target) -> None:
     """Caches of 23 rows over 106 positions."""
-    options = {"output": 13, "softmax": (RING_WINDOW, None, None, None), "int8_caches": int8_caches}
+    options: dict[str, Any] = {
+        "output": 13,
+        "softmax": (RING_WINDOW, None, None, None),
+        "int8_caches": int8_caches,
+    }
     arguments = block(form, 4, 4 if form == "pairs" else 2, positions=120, **options)
     check(few, arguments, live=RING, rows=120, tolerance=5e-3 if int8_caches else 3e-5)
 
@@ -170,7 +174,12 @@ def test_int8_caches(form: str, heads: int, key_heads: int, head_width: int, few
 @pytest.mark.parametrize("head_norms", [False, True])
 def test_int8_caches_by_their_parts(head_norms: bool, target: Target) -> None:
     residual = tensor(2, "S", 13)
-    options = {"head_norms": head_norms, "output": 13, "residual": residual, "int8_caches": True}
+    options: dict[str, Any] = {
+        "head_norms": head_norms,
+        "output": 13,
+        "residual": residual,
+        "int8_caches": True,
+    }
     check(target, block("halves", 4, 2, batch=2, **options), tolerance=5e-3)
 
 

@@ -134,7 +134,7 @@ def test_an_unknown_cache_layout_is_reset_before_each_text(
     with open_served(named(folders["all"], "mean")) as model:
         assert isinstance(model, HiddenStates)
         poison(model._sequence)
-        monkeypatch.setattr(model._sequence, "_rows", (None,))  # as of a program that keeps anything else
+        monkeypatch.setattr(model._sequence, "_layout", (None,))  # as of a program that keeps anything else
         reset, resets = model._sequence.method.reset, []
 
         def counted() -> None:

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from pteron.errors import InputError, OutOfMemory, UnsupportedError
 from pteron.llm.cache_layout import Rows, choice_state, recurrent_states, rings, row_layout
@@ -33,7 +32,7 @@ class CachedRows:
 
     tokens: Sequence[int]
     written: int
-    rows: Sequence[bytes | npt.NDArray[np.uint8]]
+    rows: Sequence[bytes | memoryview]
 
 
 class CachedSequence:

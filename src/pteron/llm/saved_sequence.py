@@ -24,8 +24,6 @@ from secrets import token_hex
 from struct import Struct
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from pteron.errors import FormatError, InputError
 from pteron.format.source import pieces, read_file
 from pteron.graph.values import tensors
@@ -152,5 +150,4 @@ def read_saved(path: Path, layout: Layout) -> CachedRows:
         )
     sizes = (Rows(size, ring).held(len(tokens), written) for _, size, ring in caches)
     ends = list(accumulate(sizes, initial=at))
-    rows = [np.frombuffer(body[start:end], np.uint8) for start, end in pairwise(ends)]
-    return CachedRows(tokens, written, rows)
+    return CachedRows(tokens, written, [body[start:end] for start, end in pairwise(ends)])

@@ -32,7 +32,8 @@ def rope_sdpa(
     query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     mask, is_causal, options, norms = *arguments[8:10], Options(*arguments[10:15]), arguments[15:19]
-    rotation, cache = Rotation(*arguments[:5]), KVCache(*arguments[5:8], options.window)
+    rotation, (keys, values, start) = Rotation(*arguments[:5]), arguments[5:8]
+    cache = KVCache(keys, values, start, options.window)
     rotated, out = query.scratch(), arguments[19]
     yield from rotate_into_caches(query, key, value, rotated, rotation, cache, head_norms(*norms), target)
     yield from cache.attention(rotated, mask, is_causal, options, out).dispatches(target)

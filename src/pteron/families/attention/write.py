@@ -31,13 +31,12 @@ class Positions:
         self, key: Operand, keys: Operand, value: Operand | None = None, values: Operand | None = None
     ) -> Iterator[Dispatch]:
         """Write keys and, if there are any, values: rows of heads, to caches of these heads."""
-        both = value is not None and values is not None
         if is_int8(keys):
             yield self._write_int8(key, keys)
         elif self.places is None and not self.is_ring:
             offset = self.start * keys.strides[1]
             yield copy_strided(key, keys, key.shape, key.strides, keys.strides, out_offset=offset)
-        elif both and value.shape == key.shape:
+        elif value is not None and value.shape == key.shape:
             yield self._write_floats(key, keys, value, values)
             return
         else:

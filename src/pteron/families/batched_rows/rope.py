@@ -56,7 +56,7 @@ def rotate(
         k=k,
         v=v,
         angles=angles,
-        places=positions and positions.places,
+        places=positions.places if positions is not None else None,
         q_out=q_out,
         k_out=k_out,
         v_out=v_out,

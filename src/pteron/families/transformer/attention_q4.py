@@ -68,7 +68,8 @@ def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
     products, rotation = Products(*arguments[:9]), Rotation(*arguments[9:14])
     mask, is_causal, options = *arguments[17:19], Options(*arguments[19:24])
-    cache = KVCache(*arguments[14:17], options.window)
+    keys, values, start = arguments[14:17]
+    cache = KVCache(keys, values, start, options.window)
     norms = head_norms(*arguments[24:28])
     *out_product, residual, out = arguments[28:]
     x, has_output = products.x, out_product[0] is not None

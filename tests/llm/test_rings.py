@@ -52,19 +52,12 @@ def program(folder: Path) -> Path:
 
 
 @contextmanager
-def opened(path: Path, context: int = CONTEXT, cache: Any = None, **options: Any) -> Iterator[LanguageModel]:
-    chosen = CacheOptions(context, cache)
-    with pteron.load(path, adapt=chosen.adapt, **options) as program:
+def opened(
+    path: Path, context: int = CONTEXT, cache: Any = None, rings: bool = True
+) -> Iterator[LanguageModel]:
+    options = CacheOptions(context, cache, rings)
+    with pteron.load(path, adapt=options.adapt) as program:
         yield LanguageModel(program, context=context)
-
-
-@contextmanager
-def whole(path: Path, **options: Any) -> Iterator[LanguageModel]:
-    """With caches of the whole context."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache_options, "AHEAD", CONTEXT)
-        with opened(path, **options) as model:
-            yield model
 
 
 def run(model: LanguageModel, ids: list[int]) -> list[Any]:
@@ -104,6 +97,8 @@ def test_memory(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         row = max(states) // long
         assert sorted({size // row for size in states}) == [WINDOW + 64, long]
         assert model.sequence_bytes < 0.18 * 12 * max(states)
+    with opened(tmp_path / "long.pte", long, rings=False) as model:
+        assert model.sequence_bytes == 12 * row * long
     with opened(tmp_path / "long.pte", WINDOW + 12) as model:  # shorter than a ring
         assert model.sequence_bytes == 12 * row * (WINDOW + 12)
 
@@ -242,10 +237,8 @@ def tokens(llm: LLM, prompt: list[int], **options: Any) -> list[int]:
 @pytest.fixture(scope="module")
 def expected(program: Path, device: Device) -> list[list[int]]:
     """The tokens of some prompts, with caches of the whole context."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache_options, "AHEAD", CONTEXT)
-        with loaded(program, device) as llm:
-            return [tokens(llm, prompt) for prompt in PROMPTS]
+    with loaded(program, device, rings=False) as llm:
+        return [tokens(llm, prompt) for prompt in PROMPTS]
 
 
 PROMPTS = [TOKENS[:50], TOKENS[5:100], TOKENS[:7], TOKENS[:60]]
@@ -283,13 +276,12 @@ def test_saved_files(program: Path, device: Device, expected: list[list[int]], t
         assert llm.restore(file) == len(PROMPTS[1])
         assert tokens(llm, PROMPTS[1]) == expected[1]
         assert llm.statistics.reused_tokens == len(PROMPTS[1]) - 1
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache_options, "AHEAD", CONTEXT)
-        with loaded(program, device) as llm:
-            with pytest.raises(FormatError, match="saved with another context"):
-                llm.restore(file)
-            tokens(llm, PROMPTS[2], max_new_tokens=1)
-            assert llm.save(file) == 7
+    with loaded(program, device, rings=False) as llm:
+        with pytest.raises(FormatError, match="other rings than these"):
+            llm.restore(file)
+        tokens(llm, PROMPTS[1], max_new_tokens=1)
+        assert llm.save(file, PROMPTS[1][:7]) == 7
     with loaded(program, device) as llm:  # the rings are not full yet
         assert llm.restore(file) == 7
-        assert tokens(llm, PROMPTS[2]) == expected[2]
+        assert tokens(llm, PROMPTS[1]) == expected[1]
+        assert llm.statistics.reused_tokens == 7

@@ -61,6 +61,9 @@ def add_cache(options: Options) -> None:
     tokens = "tokens that the KV cache holds, up to the model's own number (default: the program's)"
     options.add("--context", "N", tokens, positive)
     add_cache_type(options)
+    options.flag(
+        "--no-rings", "layers with a sliding window keep all tokens, so that any prefix can be reused"
+    )
 
 
 def add_cache_type(options: Options) -> None:
@@ -108,6 +111,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     located = find_model(given_model(arguments), arguments.context)
     names = ("data", "digits", "context", "cache", "speculate")
     settings = {"device": arguments.device, **{name: getattr(arguments, name) for name in names}}
+    settings["rings"] = not arguments.no_rings
     adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):
         llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **settings)

@@ -185,6 +185,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             cache_bytes=arguments.cache_bytes,
             context=arguments.context,
             cache=arguments.cache,
+            rings=not arguments.no_rings,
             speculate=arguments.speculate,
         )
     if isinstance(model, LLM):
@@ -246,6 +247,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         digits=arguments.digits,
         context=arguments.context,
         cache=arguments.cache,
+        rings=not arguments.no_rings,
         speculate=arguments.speculate and _whole_path(arguments.speculate),
         adapters={name: str(Path(path).resolve()) for name, path in arguments.lora},
         queue=arguments.queue,

@@ -31,12 +31,14 @@ AHEAD = 64  # rows of a ring beside the window, at least: so many of the last to
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
-    """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without a context,
-    that of the file grows to `least` tokens if the model allows it. A context beyond the model's longest is
-    an error or, if `limited`, the longest."""
+    """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without `rings`,
+    layers with a window keep the rows of all tokens. Without a context, that of the file grows to `least`
+    tokens if the model allows it. A context beyond the model's longest is an error or, if `limited`, the
+    longest."""
 
     context: int | None = None
     cache: CacheType | None = None
+    rings: bool = True
     least: int = 0
     limited: bool = False
 
@@ -71,7 +73,7 @@ class CacheOptions:
         length, stated = self.length(file), stated_context(file)
         caches = find_caches(graph)
         are_kept = length == stated == longest_context(file) and self.cache is None
-        if are_kept and not any(cache.window for cache in caches.values()):
+        if are_kept and not (self.rings and any(cache.window for cache in caches.values())):
             return graph
         changes: dict[int, _Change] = {}
         for id, cache in caches.items():
@@ -84,7 +86,7 @@ class CacheOptions:
                 )
             dtype, row = self._row(graph, cache.tensor)
             rows = cache.tensor.shape_max[1] if length == stated else length
-            if cache.window is not None:
+            if self.rings and cache.window is not None:
                 rows = min(rows, cache.window + max(_chunk(graph), AHEAD))
             rows = _aligned(rows, prod(row) * dtype.itemsize)
             changes[id] = _Change((1, rows, *row), dtype, True)

@@ -268,6 +268,12 @@ class CachedSequence:
             )
         return self.row_layout
 
+    def _written_for(self, count: int) -> int:
+        """The number of tokens that a copy of `count` tokens counts as written: more if rings have lost
+        rows."""
+        is_lost = any(ring.rows < self._written for ring in self._rings)
+        return self._written if is_lost else count
+
     def _sizes(self, count: int, written: int) -> dict[int, int]:
         return {id: rows.held(count, written) for id, rows in self.check_rows().items()}
 
@@ -283,8 +289,9 @@ class CachedSequence:
         with self.device.lock:
             self.check_user(user)
             kept = list(ids[: source.cached_prefix(ids, self.adapter)])
-            self._restart(source._written)
-            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept), source._written))
+            written = source._written_for(len(kept))
+            self._restart(written)
+            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept), written))
             self._advance(kept)
         return len(kept)
 
@@ -293,8 +300,8 @@ class CachedSequence:
         assert self.delegate is not None
         with self.device.lock:
             kept = self.tokens[: self.certain if ids is None else self.cached_prefix(ids, self.adapter)]
-            rows = self.delegate.states.read(self._sizes(len(kept), self._written))
-            return CachedRows(kept, self._written, rows)
+            written = self._written_for(len(kept))
+            return CachedRows(kept, written, self.delegate.states.read(self._sizes(len(kept), written)))
 
     def restore(self, cached: CachedRows, user: object) -> None:
         """Replace this cache by other tokens and their rows."""

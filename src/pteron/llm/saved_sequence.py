@@ -145,9 +145,7 @@ def read_saved(path: Path, layout: Layout) -> CachedRows:
     if len(tokens) > layout.context:
         raise FormatError(f"{path}: {len(tokens)} tokens exceed the context, which holds {layout.context}")
     if not layout.fits(caches, written):
-        raise FormatError(
-            f"{path}: layers with a window keep other rows there: it was saved with another context"
-        )
+        raise FormatError(f"{path}: its layers with a window have other rings than these")
     sizes = (Rows(size, ring).held(len(tokens), written) for _, size, ring in caches)
     ends = list(accumulate(sizes, initial=at))
     return CachedRows(tokens, written, [body[start:end] for start, end in pairwise(ends)])

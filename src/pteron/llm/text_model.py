@@ -53,12 +53,13 @@ class TextModel:
         cache_bytes: int | None = None,
         context: int | None = None,
         cache: CacheType | None = None,
+        rings: bool = True,
         speculate: str | os.PathLike[str] | TextModel | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         **others: Never,
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
-        options = CacheOptions(context, cache, limited=self._is_limited)
+        options = CacheOptions(context, cache, rings, limited=self._is_limited)
         given = path if model is None else model
         if given is None or (path is not None and model is not None):
             twice = "" if given is None else ", once: `model` is another name of the first argument"

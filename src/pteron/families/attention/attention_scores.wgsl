@@ -3,8 +3,7 @@
 //! use contexts
 //! use window
 //! use softcap
-//! use key_elements
-//! loops: WIDTH
+//! use key_products
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
@@ -69,19 +68,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
   let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
   let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + four_cache_rows(keys) * params.k_strides.y;
-  var sums = mat4x4<f32>(); // a column for each query
-  for (var d = 0u; d < WIDTH; d++) {
-    let column = vec4(
-      key_element(k_base.x, d),
-      key_element(k_base.y, d),
-      key_element(k_base.z, d),
-      key_element(k_base.w, d),
-    );
-    sums[0] += f32(q[q_base.x + d]) * column;
-    sums[1] += f32(q[q_base.y + d]) * column;
-    sums[2] += f32(q[q_base.z + d]) * column;
-    sums[3] += f32(q[q_base.w + d]) * column;
-  }
+  let sums = products(q_base, k_base);
   let a = four_capped(sums[0] * params.scale) + biases(batch, heads.x, steps.x, keys);
   store_score(slot, column, key, seen.x, a);
   let b = four_capped(sums[1] * params.scale) + biases(batch, heads.y, steps.y, keys);

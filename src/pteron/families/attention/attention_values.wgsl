@@ -59,7 +59,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let count = min(u32(ends.y) - first, params.keys);
 
   let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides);
-  let known = min(columns, vec4(WIDTH - 1u));
   var most = vec4(LOWEST);
   var total = vec4(0.0);
   var gathered = mat4x4<f32>(); // a column for each query
@@ -80,10 +79,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let rows = four_cache_rows(keys) * params.v_strides.y;
     // A column for each key.
     let values = mat4x4(
-      values_at(v_base + rows.x, known),
-      values_at(v_base + rows.y, known),
-      values_at(v_base + rows.z, known),
-      values_at(v_base + rows.w, known),
+      value_elements(v_base + rows.x, columns.x, WIDTH),
+      value_elements(v_base + rows.y, columns.x, WIDTH),
+      value_elements(v_base + rows.z, columns.x, WIDTH),
+      value_elements(v_base + rows.w, columns.x, WIDTH),
     );
     let fresh = values * weights;
     gathered[0] = gathered[0] * shrink.x + fresh[0];
@@ -117,13 +116,4 @@ fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 // The softmax weights of four keys, before the division by the sum over all keys.
 fn weights_of(found: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(found - most), vec4(0.0), are_masked(found));
-}
-
-fn values_at(row: u32, columns: vec4<u32>) -> vec4<f32> {
-  return vec4(
-    value_element(row, columns.x),
-    value_element(row, columns.y),
-    value_element(row, columns.z),
-    value_element(row, columns.w),
-  );
 }

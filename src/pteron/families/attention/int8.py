@@ -37,13 +37,13 @@ def key_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
     """For kernels that read the first elements of each key."""
     if not is_int8(cache):
         return {}
-    library = "keys_int8"
-    return {"use_key_quads": library, "use_key_elements": library, "KEY_ROW": words_of(width)}
+    libraries = {"use_key_quads": "keys_int8", "use_key_products": "key_products_int8"}
+    return {**libraries, "KEY_ROW": words_of(width)}
 
 
 def value_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
     """For kernels that read the first elements of each value."""
     if not is_int8(cache):
         return {}
-    library = "values_int8"
-    return {"use_value_quads": library, "use_value_elements": library, "VALUE_ROW": words_of(width)}
+    libraries = {"use_value_quads": "values_int8", "use_value_elements": "values_int8"}
+    return {**libraries, "VALUE_ROW": words_of(width)}

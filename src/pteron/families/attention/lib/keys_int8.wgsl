@@ -1,5 +1,5 @@
 // The elements of cached keys in 8 bits (int8.py): blocks of a scale, then eight words of four elements each.
-// Replaces key_quads.wgsl and key_elements.wgsl.
+// Replaces key_quads.wgsl.
 const KEY_UNIT = 1u;
 
 @group(0) @binding(1) var<storage, read> k: array<i32>;
@@ -7,9 +7,4 @@ const KEY_UNIT = 1u;
 fn key_quad(row: u32, quad: u32) -> vec4<f32> {
   let block = row + quad / 8u * 9u;
   return vec4<f32>(unpack4xI8(u32(k[block + 1u + quad % 8u]))) * bitcast<f32>(k[block]);
-}
-
-fn key_element(row: u32, d: u32) -> f32 {
-  let block = row + d / 32u * 9u;
-  return f32(extractBits(k[block + 1u + d % 32u / 4u], d % 4u * 8u, 8u)) * bitcast<f32>(k[block]);
 }

@@ -13,3 +13,5 @@ fn value_element(row: u32, d: u32) -> f32 {
   let block = row + d / 32u * 9u;
   return f32(extractBits(v[block + 1u + d % 32u / 4u], d % 4u * 8u, 8u)) * bitcast<f32>(v[block]);
 }
+
+fn value_elements(row: u32, d: u32, width: u32) -> vec4<f32> { return value_quad(row, d / 4u); }

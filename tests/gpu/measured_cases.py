@@ -40,6 +40,22 @@ def optioned(width: int, value_width: int, kernels: str, on: str, *, is_int8: bo
     return case(OPTIONED, *arguments, kernels=kernels, on=(on,), oracle=OptionedAttention, live=CHUNKS)
 
 
+class RingAttention(OptionedAttention):
+    """With a row for each position of the chunks."""
+
+    def __init__(self) -> None:
+        super().__init__(142)
+
+
+def ring(width: int, kernels: str, on: str, *, is_int8: bool = False) -> Case:
+    """Caches that have just room for a window of 37 keys and the longest chunk."""
+    q, k, v, *caches, position = cached(6, 2, width, capacity=103)
+    if is_int8:
+        caches = [int8_cache(np.zeros((1, 103, 2, width))) for _ in range(2)]
+    arguments = (q, k, v, *caches, position, None, 37, None, None, None, None)
+    return case(OPTIONED, *arguments, kernels=kernels, on=(on,), oracle=RingAttention, live=CHUNKS)
+
+
 def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2) -> Case:
     arguments = (*cached(heads, 2, width, batch, capacity=142), 1, None, 0, causal, None)
     return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS)
@@ -150,6 +166,9 @@ CASES = [
     optioned(6, 10, "attention_scores attention_values", "software"),
     optioned(20, 12, "attention_tiled attention_split attention_merge", "hardware"),
     optioned(12, 36, "attention_decode attention_merge attention_tiled", "subgroups"),
+    ring(6, "write_rows attention_scores attention_values", "software"),
+    ring(20, "write_rows attention_tiled attention_split", "hardware"),
+    ring(12, "write_int8 attention_decode attention_tiled", "subgroups", is_int8=True),
     optioned(40, 36, "write_int8 attention_scores attention_values", "software", is_int8=True),
     optioned(20, 64, "write_int8 attention_tiled attention_split", "hardware", is_int8=True),
     optioned(12, 36, "write_int8 attention_decode attention_tiled", "subgroups", is_int8=True),

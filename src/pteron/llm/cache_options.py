@@ -26,7 +26,7 @@ from pteron.llm.arguments import integer
 from pteron.llm.build.options import LONGEST
 
 CacheType = Literal["f32", "f16", "int8"]
-AHEAD = 64  # rows of a ring beside the window, at least: so many of the last tokens can be dropped
+AHEAD = 64  # rows of a ring beside the window, at least: the number of last tokens that can be dropped
 
 
 @dataclass(frozen=True, slots=True)

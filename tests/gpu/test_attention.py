@@ -21,11 +21,12 @@ from attention_cases import (
     cached,
 )
 from check import NOTHING, check_op, draw_runs, each, each_float, floats, refuse_op
-from int8_caches import int8_cache, packed, unpacked
+from int8_caches import floats_of, int8_cache, packed, unpacked
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
 from pteron.ops import Target
+from pteron.reference.attention import custom_sdpa
 
 pytestmark = pytest.mark.kernels
 
@@ -136,6 +137,16 @@ def test_custom_sdpa(heads: int, key_heads: int, causal: bool, dtype: str, targe
     keys = (tensor(2, CAPACITY, key_heads, 9), tensor(2, CAPACITY, key_heads, 9))
     arguments = (tensor(2, "S", heads, 9), *keys, Symbol("p"), None, 0, causal, None)
     check_op(CUSTOM, *arguments, live=DECODE, dtype=dtype, target=target)
+
+
+def test_custom_sdpa_of_int8_caches(target: Target) -> None:
+    keys = [int8_cache(np.random.default_rng(n).uniform(-3, 3, (2, CAPACITY, 2, 36))) for n in range(2)]
+
+    def oracle(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        return custom_sdpa(q, floats_of(k), floats_of(v), *rest)
+
+    arguments = (tensor(2, "S", 4, 36), *keys, Symbol("p"), None, 0, True, None)
+    check_op(CUSTOM, *arguments, oracle=oracle, live=DECODE, target=target)
 
 
 @pytest.mark.parametrize("mask", [("S", CAPACITY), (1, CAPACITY), (2, 1, "S", CAPACITY)])

@@ -18,7 +18,7 @@ from llm_fixtures import MODELS, TINY
 import pteron
 from pteron import Device, FormatError, InputError, UnsupportedError
 from pteron.graph import Node
-from pteron.llm import LLM, LanguageModel
+from pteron.llm import LLM, LanguageModel, cache_options
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions, longest_context
@@ -128,6 +128,17 @@ def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:
         assert [[piece.token for piece in each.pieces] for each in batch] == alone
 
 
+def test_speculation(device: Device, small_cache: Cache) -> None:
+    """The same tokens as of plain decoding, from the same caches."""
+    options: dict[str, Any] = {"max_new_tokens": 24, "stop_ids": ()}
+    found = []
+    for speculate in (None, "lookup"):
+        with LLM(TINY, ByteTokenizer(), device=device, cache=small_cache, speculate=speculate) as llm:
+            found.append([piece.token for piece in llm.generate([5, 6, 7] * 6, **options)])
+            assert bool(llm.statistics.proposed_tokens) is bool(speculate)
+    assert found[0] == found[1]
+
+
 def test_saved_sequences(device: Device, small_cache: Cache, tmp_path: Path) -> None:
     def load(**options: Any) -> LLM:
         return LLM(TINY, ByteTokenizer(), device=device, **options)
@@ -176,6 +187,12 @@ def test_contexts_that_do_not_fit(device: Device, monkeypatch: pytest.MonkeyPatc
         load(cache="f16")
 
 
+def test_heads_that_have_no_codes_by_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_options, "head_width", lambda cache: 6)
+    with pytest.raises(UnsupportedError, match="heads of 6 elements, but cache int8 takes multiples of 4"):
+        LLM(TINY, ByteTokenizer(), cache="int8")
+
+
 def is_attention(node: Node) -> bool:
     return node.name == "sdpa_with_kv_cache.default"
 
@@ -195,7 +212,7 @@ def test_masks_fix_the_context() -> None:
 
 
 @pytest.fixture(
-    params=["llama", "gptj", "gpt2", "mistral_window", "bloom", "deepseek_v2", "phi3_short", "gemma3"]
+    params=["llama", "gptj", "gpt2", "mistral_window", "bloom", "deepseek_v2", "phi3_short", "gemma3", "lfm2"]
 )
 def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.load(request.param)

@@ -8,6 +8,7 @@ from arguments import Argument, Symbol, tensor, weight
 from attention_cases import NO_OPTIONS, TurnedAttention
 from check import check_op
 from fused_cases import factors, fused, fused_int8
+from int8_caches import empty_caches, floats_of
 from quantized_cases import sums
 
 from pteron.ops import Target
@@ -22,13 +23,13 @@ LIVE = {"S": (5, 1, 1, 2, 3, 1, 2), "p": (0, 5, 6, 7, 9, 12, 21)}
 class Oracle:
     """Products, a rotation, attention over caches that it keeps, the last product."""
 
-    def __init__(self) -> None:
-        self.attention = TurnedAttention()
+    def __init__(self, rows: int | None = None) -> None:
+        self.attention = TurnedAttention(rows)
 
     def __call__(self, x: Any, *arguments: Any) -> Any:
         *factors, form, cosines, sines, start, end = arguments[:13]
         caches_and_rest, output = arguments[13:-7], arguments[-7:]
-        batch, _, _, width = caches_and_rest[0].shape
+        batch, _, _, width = floats_of(caches_and_rest[0]).shape
         made = products(x, *factors, None)
         q, k, v = (each.reshape(batch, -1, each.shape[-1] // width, width) for each in made)
         steps = q.shape[1]
@@ -67,6 +68,7 @@ def block(
     gain = (weight(depth, low=0.5, high=2), 1e-5) if options.get("norm", True) else (None, 0.0)
     biases = [weight(count, low=-1, high=1) for count in columns] if options.get("biases") else None
     caches = (weight(batch, capacity, key_heads, width), weight(batch, capacity, key_heads, width))
+    caches = empty_caches(batch, capacity, key_heads, width) if options.get("int8_caches") else caches
     norms = (weight(width), 1e-6, weight(width), 0.5) if options.get("head_norms") else (None,) * 4
     mask, causal = options.get("mask"), options.get("causal", True)
     int8, least, group = options.get("int8", ()), options.get("least"), options.get("group", 32)
@@ -89,7 +91,7 @@ def block(
         known,
         least,
         form,
-        *tables(form, heads, width, capacity),
+        *tables(form, heads, width, options.get("positions", capacity)),
         *rest,
     )
 
@@ -107,4 +109,4 @@ def check(target: Target, arguments: tuple[Argument, ...], **options: Any) -> No
     live = options.pop("live", LIVE)
     live = {**live, "e": tuple(p + live["S"][i % len(live["S"])] for i, p in enumerate(live["p"]))}
     options = {"tolerance": 3e-5, **options}
-    check_op(BLOCK, *arguments, oracle=Oracle(), live=live, target=target, **options)
+    check_op(BLOCK, *arguments, oracle=Oracle(options.pop("rows", None)), live=live, target=target, **options)

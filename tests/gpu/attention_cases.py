@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arguments import Symbol, tensor, weight
+from int8_caches import floats_of, stored
 
 from pteron.reference.attention import attention, rope, rope_hf, rope_interleaved, sdpa_with_cache
 from pteron.reference.elementwise import rms_norm
@@ -28,21 +29,37 @@ class CachedAttention:
         self.caches: list[Any] = []
 
     def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
-        self.caches = self.caches or [k_cache.clone(), v_cache.clone()]
-        return sdpa_with_cache(q, k, v, *self.caches, *rest)
+        self.caches = self.caches or [floats_of(k_cache), floats_of(v_cache)]
+        return sdpa_with_cache(q, stored(k, k_cache), stored(v, v_cache), *self.caches, *rest)
+
+
+# A chunk as long as a ring of CAPACITY rows allows beside a window of 6, then steps and chunks, five rounds.
+RING_WINDOW = 6
+_RING_STEPS = (18, 1, 1, 7, 17, 1, 18, 2, 3, 1, 18, 18, 1)
+RING = {
+    "S": _RING_STEPS,
+    "p": tuple(sum(_RING_STEPS[:index]) for index in range(len(_RING_STEPS))),
+}
 
 
 class OptionedAttention:
     """The oracle of attention with options, which keeps its caches from call to call. Poison in them counts
-    as zeros, which no query may see."""
+    as zeros, which no query may see. `rows` are those of its caches if the operator's are rings."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int | None = None) -> None:
         self.caches: list[Any] = []
+        self.rows = rows
 
     def __call__(self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, *rest: Any) -> Any:
         given = (k_cache, v_cache)
-        self.caches = self.caches or [cache if cache is None else cache.nan_to_num() for cache in given]
-        return attention(q, k, v, *self.caches, *rest)
+        floats = (floats_of(cache) for cache in given)
+        self.caches = self.caches or [cache if cache is None else self._empty(cache) for cache in floats]
+        return attention(q, stored(k, k_cache), stored(v, v_cache), *self.caches, *rest)
+
+    def _empty(self, cache: Any) -> Any:
+        if self.rows is None:
+            return cache.nan_to_num()
+        return cache.new_zeros((cache.shape[0], self.rows, *cache.shape[2:]))
 
 
 def cached(
@@ -71,9 +88,9 @@ POSITIONS = {"S": (5, 1, 1, 7, 3), "p": (0, 5, 6, 16, 1)}
 class TurnedAttention:
     """The oracle: a rotation, then attention over caches, which it keeps from call to call."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int | None = None) -> None:
         self.attention = CachedAttention()
-        self.optioned = OptionedAttention()
+        self.optioned = OptionedAttention(rows)
 
     def __call__(self, q: Any, k: Any, v: Any, form: str, cosines: Any, sines: Any, *rest: Any) -> Any:
         start, end, k_cache, v_cache, position, mask, causal, scale = rest[:8]

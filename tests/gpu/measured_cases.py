@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from arguments import Symbol, tensor, weight
 from attention_block import BLOCK, Oracle, block
 from attention_cases import (
@@ -13,6 +14,7 @@ from attention_cases import (
     OptionedAttention,
     cached,
 )
+from int8_caches import int8_cache
 from measured_case import DEEP, LONG, Case, case
 from measured_experts import EXPERT_CASES
 from measured_joins import JOINED_CASES
@@ -27,13 +29,31 @@ from row_cases import WORDS, added
 from pteron.llm.sampling import Sampling
 
 
-def optioned(width: int, value_width: int, kernels: str, on: str) -> Case:
+def optioned(width: int, value_width: int, kernels: str, on: str, *, is_int8: bool = False) -> Case:
     """With a window, a soft cap, sinks, slopes and values of another width."""
     q, k, _, k_cache, *_, position = cached(6, 2, width, capacity=142)
     v, v_cache = tensor(1, "S", 2, value_width), weight(1, 142, 2, value_width)
+    if is_int8:
+        k_cache, v_cache = (int8_cache(np.zeros((1, 142, 2, each))) for each in (width, value_width))
     options = (None, 37, 9.0, weight(6), weight(6), None)
     arguments = (q, k, v, k_cache, v_cache, position, *options)
     return case(OPTIONED, *arguments, kernels=kernels, on=(on,), oracle=OptionedAttention, live=CHUNKS)
+
+
+class RingAttention(OptionedAttention):
+    """With a row for each position of the chunks."""
+
+    def __init__(self) -> None:
+        super().__init__(142)
+
+
+def ring(width: int, kernels: str, on: str, *, is_int8: bool = False) -> Case:
+    """Caches that have just room for a window of 37 keys and the longest chunk."""
+    q, k, v, *caches, position = cached(6, 2, width, capacity=103)
+    if is_int8:
+        caches = [int8_cache(np.zeros((1, 103, 2, width))) for _ in range(2)]
+    arguments = (q, k, v, *caches, position, None, 37, None, None, None, None)
+    return case(OPTIONED, *arguments, kernels=kernels, on=(on,), oracle=RingAttention, live=CHUNKS)
 
 
 def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2) -> Case:
@@ -146,6 +166,12 @@ CASES = [
     optioned(6, 10, "attention_scores attention_values", "software"),
     optioned(20, 12, "attention_tiled attention_split attention_merge", "hardware"),
     optioned(12, 36, "attention_decode attention_merge attention_tiled", "subgroups"),
+    ring(6, "write_rows attention_scores attention_values", "software"),
+    ring(20, "write_rows attention_tiled attention_split", "hardware"),
+    ring(12, "write_int8 attention_decode attention_tiled", "subgroups", is_int8=True),
+    optioned(40, 36, "write_int8 attention_scores attention_values", "software", is_int8=True),
+    optioned(20, 64, "write_int8 attention_tiled attention_split", "hardware", is_int8=True),
+    optioned(12, 36, "write_int8 attention_decode attention_tiled", "subgroups", is_int8=True),
     case(
         BLOCK,
         *block("halves", batch=2, capacity=142, biases=True, output=13, residual=tensor(2, "S", 13)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from arguments import Symbol, tensor, weight
+from int8_caches import int8_cache
 from lora_cases import ADAPTER_ROWS, LORA, SLOTS, TOKENS, adapters_of_slots, lora, matrices
 from measured_case import Case, case
 from row_cases import (
@@ -31,17 +32,18 @@ def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
     )
 
 
-def optioned(on: str) -> Case:
+def optioned(on: str, *, is_int8: bool = False) -> Case:
     """With a window, a soft cap, sinks, slopes and values of another width."""
     q, k, _ = heads_of(len(PLACES), 4, 2, 20)
     v, v_cache = tensor(1, len(PLACES), 2, 12), weight(7, 300, 2, 12)
     k_cache, _ = caches(2, 20, 7, 300)
+    if is_int8:
+        k_cache, v_cache = (int8_cache(np.ones((7, 300, 2, each))) for each in (20, 12))
     places = tensor(values=PLACES * [13, 1], dtype="i32")
     options = (None, 37, 9.0, weight(4), weight(4), None)
     arguments = (q, k, v, k_cache, v_cache, places, Symbol("c"), *options)
-    return case(
-        ATTEND, *arguments, kernels="write_rows", on=(on,), oracle=RowAttention, live={"c": (300, 287)}
-    )
+    kernels = "write_int8" if is_int8 else "write_rows"
+    return case(ATTEND, *arguments, kernels=kernels, on=(on,), oracle=RowAttention, live={"c": (300, 287)})
 
 
 ROW_CASES = [
@@ -89,4 +91,5 @@ ROW_CASES = [
     attention(20, "attention_split attention_merge", "hardware"),
     attention(64, "attention_decode attention_merge", "subgroups", heads=10),
     *(optioned(kind) for kind in ("software", "hardware", "subgroups")),
+    *(optioned(kind, is_int8=True) for kind in ("software", "hardware", "subgroups")),
 ]

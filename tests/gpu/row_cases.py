@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from arguments import tensor, weight
+from int8_caches import floats_of, stored
 
 from pteron.reference.attention import attend_steps_first, rope, rope_hf
 
@@ -20,17 +21,22 @@ PLACES = np.array([[4, 3], [0, 0], [22, 6], [-1, -1], [11, 2], [1, 5]], np.int32
 
 class RowAttention:
     """The oracle: attention of each row alone, over caches that persist between calls. The result of an
-    unused row is undefined."""
+    unused row is undefined. `rows` are those of its caches if the operator's are rings."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int | None = None) -> None:
         self.caches: list[Any] = []
+        self.rows = rows
 
     def __call__(
         self, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, places: Any, context: int, *options: Any
     ) -> Any:
         scale, *changes, width = options
         given = (k_cache, v_cache) if v is not None else (k_cache,)
-        self.caches = self.caches or [cache.clone() for cache in given]
+        if not self.caches:
+            self.caches = [floats_of(cache) for cache in given]
+            if self.rows is not None:
+                self.caches = [cache[:, torch.arange(self.rows) % cache.shape[1]] for cache in self.caches]
+        k, v = stored(k, k_cache), stored(v, v_cache)
         results = []
         for row, (position, slot) in enumerate(places.tolist()):
             if slot >= 0:
@@ -45,8 +51,8 @@ class RowAttention:
 
 
 class TurnedAttention:
-    def __init__(self) -> None:
-        self.attention = RowAttention()
+    def __init__(self, rows: int | None = None) -> None:
+        self.attention = RowAttention(rows)
 
     def __call__(self, q: Any, k: Any, v: Any, angles: Any, form: str, *rest: Any) -> Any:
         turned_q, turned_k = turned(q, k, angles, form)

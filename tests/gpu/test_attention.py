@@ -21,10 +21,12 @@ from attention_cases import (
     cached,
 )
 from check import NOTHING, check_op, draw_runs, each, each_float, floats, refuse_op
+from int8_caches import floats_of, int8_cache, packed, unpacked
 from one_operator import OneOperator
 
 from pteron.dtypes import DType
 from pteron.ops import Target
+from pteron.reference.attention import custom_sdpa
 
 pytestmark = pytest.mark.kernels
 
@@ -103,6 +105,28 @@ def test_update_cache() -> None:
     operator.close()
 
 
+def test_update_of_an_int8_cache() -> None:
+    """Codes and scales are those of the model, also of zeros and of what is no number."""
+    value, cache, position = tensor(2, "S", 3, 44), int8_cache(np.zeros((2, 7, 3, 44))), Symbol("p")
+    live = {"S": (3, 1, 2, 7), "p": (0, 3, 5, 0)}
+    runs = draw_runs((value, cache, position), live, "f32")
+    most: dict[Leaf, Any] = {value: np.empty((2, 7, 3, 44), np.float32), cache: runs[0][cache], position: 0}
+    operator = OneOperator(UPDATE, (value, cache, position), most, [((1,), DType.F32)])
+    for run in runs:
+        run[value][0, 0, 0], run[value][0, 0, 1, 5] = 0, 1e30
+        operator.run(run)
+        start, steps = run[position], run[value].shape[1]
+        found, expected = unpacked(operator.state(cache)), unpacked(packed(run[value]))
+        np.testing.assert_allclose(found[:, start : start + steps], expected, rtol=1e-6)
+    for bad in (np.nan, np.inf):
+        runs[0][value][1, 1, 2, 40] = bad
+        operator.run(runs[0])
+        found = unpacked(operator.state(cache))
+        assert np.isnan(found[1, 1, 2, 40])
+        assert np.isfinite(found[1, 1, 2, :32]).all()
+    operator.close()
+
+
 # Without caches ---------------------------------------------------------------------------------
 
 
@@ -113,6 +137,16 @@ def test_custom_sdpa(heads: int, key_heads: int, causal: bool, dtype: str, targe
     keys = (tensor(2, CAPACITY, key_heads, 9), tensor(2, CAPACITY, key_heads, 9))
     arguments = (tensor(2, "S", heads, 9), *keys, Symbol("p"), None, 0, causal, None)
     check_op(CUSTOM, *arguments, live=DECODE, dtype=dtype, target=target)
+
+
+def test_custom_sdpa_of_int8_caches(target: Target) -> None:
+    keys = [int8_cache(np.random.default_rng(n).uniform(-3, 3, (2, CAPACITY, 2, 36))) for n in range(2)]
+
+    def oracle(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        return custom_sdpa(q, floats_of(k), floats_of(v), *rest)
+
+    arguments = (tensor(2, "S", 4, 36), *keys, Symbol("p"), None, 0, True, None)
+    check_op(CUSTOM, *arguments, oracle=oracle, live=DECODE, target=target)
 
 
 @pytest.mark.parametrize("mask", [("S", CAPACITY), (1, CAPACITY), (2, 1, "S", CAPACITY)])

@@ -16,7 +16,7 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Tensor
 from pteron.host.tensors import HostResult
-from pteron.llm.cache_layout import of_graph
+from pteron.llm.cache_layout import Rows, of_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.passes.batched import batch
@@ -183,5 +183,5 @@ def test_a_cache_has_a_row_per_token(graph: Graph, device: Device) -> None:
     for each in (graph, optioned(graph), half):
         session = Session.of(each, device)
         found = of_graph(each, session.executable, 64)
-        assert found == {id: spec.bytes // 64 for id, spec in session.executable.states.items()}
+        assert found == {id: Rows(spec.bytes // 64) for id, spec in session.executable.states.items()}
         session.close()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
-from attention_cases import OPTIONED, OptionedAttention
+from attention_cases import OPTIONED, RING, RING_WINDOW, OptionedAttention
 from check import check_op, each, refuse_op
+from int8_caches import int8_cache
 from row_cases import ATTEND, PLACES, RowAttention
 
 from pteron import Device
@@ -43,6 +44,11 @@ class Case:
     columns: int = 0  # of the keys, which are the values
 
     @property
+    def tolerance(self) -> float:
+        """The rounding of f16 is not modelled, that of int8 is."""
+        return 5e-3 if self.cache == "f16" else 2e-5
+
+    @property
     def options(self) -> tuple[Any, ...]:
         sinks = weight(self.heads, low=-2, high=4) if self.sinks else None
         slopes = weight(self.heads, low=0, high=0.5) if self.slopes else None
@@ -66,7 +72,7 @@ class Case:
                 values[:] = NAN
             else:
                 values[:, ~filled] = NAN
-            return weight(values=values, dtype=self.cache)
+            return int8_cache(values) if self.cache == "int8" else weight(values=values, dtype=self.cache)
 
         return cache(self.width), None if self.columns else cache(self.value_width or self.width)
 
@@ -74,12 +80,12 @@ class Case:
         return *self.new("S"), *self.caches(1, filled), Symbol("p"), *self.options
 
     def check(self, target: Target, live: Any = DECODE, filled: Any = None, **options: Any) -> None:
-        options = {"tolerance": 5e-3 if self.cache else 2e-5, **options}
+        options = {"tolerance": self.tolerance, **options}
         oracle = OptionedAttention()
         check_op(OPTIONED, *self.arguments(filled), oracle=oracle, live=live, target=target, **options)
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "window": {"window": 5},
     "window of one": {"window": 1},
@@ -94,6 +100,10 @@ OPTIONS = {
     "columns of keys": {"columns": 12, "sinks": True},
     "f16": {"cache": "f16"},
     "f16 with all": {"cache": "f16", "window": 6, "softcap": 20.0, "sinks": True, "slopes": True},
+    "int8": {"cache": "int8"},
+    "int8 with all": {"cache": "int8", "window": 6, "softcap": 20.0, "sinks": True, "slopes": True},
+    "int8, wide values": {"cache": "int8", "width": 36, "value_width": 68},
+    "int8, columns of keys": {"cache": "int8", "width": 72, "columns": 40},
 }
 HEADS = [(4, 2), (3, 3), (5, 1)]
 
@@ -119,6 +129,12 @@ def test_prefill_and_decode(options: dict[str, Any], heads: tuple[int, int], any
 @pytest.mark.parametrize("head_width", [6, 64, 80, 96, 112, 128, 256])
 def test_widths(head_width: int, anywhere: Target) -> None:
     Case(4, 1, head_width, window=6, softcap=30.0, sinks=True).check(anywhere)
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("head_width", [4, 20, 64, 80, 128, 256])
+def test_widths_of_int8_caches(head_width: int, anywhere: Target) -> None:
+    Case(4, 1, head_width, window=6, sinks=True, cache="int8").check(anywhere)
 
 
 @pytest.mark.long(every=2)
@@ -147,7 +163,8 @@ def test_chunks_around_the_edge(
 
 
 @pytest.mark.parametrize(
-    "options", [OPTIONS[name] for name in ("all", "wide values", "columns of keys", "f16")]
+    "options",
+    [OPTIONS[name] for name in ("all", "wide values", "columns of keys", "f16", "int8, wide values")],
 )
 def test_chunks(options: dict[str, Any], anywhere: Target) -> None:
     Case(capacity=150, **options).check(anywhere, CHUNKS)
@@ -231,6 +248,63 @@ def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch)
     Case(6, 2, 16, 24, capacity=150, window=35, softcap=9.0, sinks=True, slopes=True).check(target, CHUNKS)
 
 
+# Rings --------------------------------------------------------------------------------------------
+
+WINDOWED: dict[str, Any] = {**OPTIONS["all"], "window": RING_WINDOW}
+
+
+@pytest.mark.long(every=4)
+@pytest.mark.parametrize(
+    "options",
+    [
+        WINDOWED,
+        {"window": RING_WINDOW, "width": 6},
+        {"window": RING_WINDOW, "value_width": 20, "cache": "f16"},
+        {"window": RING_WINDOW, "width": 40, "cache": "int8"},
+        {"window": RING_WINDOW, "columns": 12, "sinks": True},
+    ],
+    ids=str,
+)
+def test_rings(options: dict[str, Any], anywhere: Target) -> None:
+    """Caches of 23 rows over 106 positions."""
+    case = Case(**options)
+    check_op(
+        OPTIONED,
+        *case.arguments(),
+        oracle=OptionedAttention(120),
+        live=RING,
+        target=anywhere,
+        tolerance=case.tolerance,
+    )
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("window", [1, 31, 64])
+def test_rings_of_tiles(window: int, anywhere: Target) -> None:
+    """Chunks of more queries than a tile holds, over a ring that has just room for the longest."""
+    case = Case(capacity=window + 66, window=window)
+    live = {"S": (67, 9, 33, 67, 1, 67, 7), "p": (0, 67, 76, 109, 176, 177, 244)}
+    check_op(OPTIONED, *case.arguments(), oracle=OptionedAttention(300), live=live, target=anywhere)
+
+
+def test_a_ring_has_one_plan_for_all_positions(anywhere: Target) -> None:
+    """Past the window; before it, there may be another."""
+    case = Case(window=RING_WINDOW)
+    live = {"S": (1,), "p": tuple(range(60))}
+    given = case.arguments()
+    check_op(OPTIONED, *given, oracle=OptionedAttention(60), live=live, target=anywhere, plans=2)
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_rows_in_rings(cache: str | None, anywhere: Target) -> None:
+    case = Case(width=20, window=RING_WINDOW, sinks=True, slopes=True, cache=cache)
+    places = tensor(values=[[70, 3], [0, 0], [22, 6], [-1, -1], [23, 2], [45, 5]], dtype="i32")
+    given = (*case.new(6), *case.caches(7, np.ones(23, bool)), places, Symbol("c"), *case.options)
+    live = {"c": (71, 99)}
+    check_op(ATTEND, *given, oracle=RowAttention(99), live=live, target=anywhere, tolerance=2e-5)
+
+
 # Of rows ------------------------------------------------------------------------------------------
 
 
@@ -242,9 +316,8 @@ def test_rows(options: dict[str, Any], heads: tuple[int, int], anywhere: Target)
     filled = np.ones(case.capacity, bool)
     places = tensor(values=PLACES, dtype="i32")
     given = (*case.new(len(PLACES)), *case.caches(7, filled), places, Symbol("c"), *case.options)
-    tolerance = 5e-3 if case.cache else 2e-5
     live = {"c": (23, 23)}
-    check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=tolerance)
+    check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=case.tolerance)
 
 
 def test_rows_far_apart(anywhere: Target) -> None:
@@ -276,6 +349,7 @@ def test_refusals() -> None:
     refuse("sinks must have a float for each of 4 heads", None, None, None, weight(3), None, None)
     refuse("slopes must have a float for each of 4 heads", None, None, None, None, weight(4, 1), None)
     refuse("exceed the cache's capacity 23", start=21)
+    refuse("positions 21 to 24 exceed the cache's capacity 23", None, 22, None, None, None, None, start=21)
     refuse("values with a cache, or a width", None, None, None, None, None, 8)
     q, k, _ = case.new(3)
     keys, _ = case.caches()
@@ -293,6 +367,9 @@ def test_refusals() -> None:
         caches=(keys, None),
     )
     refuse("one element type", caches=(keys, weight(1, 23, 2, 8, dtype="f16")))
+    refuse("one element type", caches=(keys, weight(1, 23, 2, 3, dtype="i32")))
+    words = [weight(1, 23, 2, 4, dtype="i32") for _ in range(2)]
+    refuse("differ in their second dim only", caches=words)
     refuse("differ in their second dim only", new=(q, k, tensor(1, 3, 2, 4)))
     refuse("one shape", new=(q, k, tensor(1, 3, 1, 8)), caches=(keys, weight(1, 23, 1, 8)))
     refuse("one shape", caches=(keys, weight(1, 22, 2, 8)))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from arguments import tensor, weight
 from attention_block import BLOCK, CAPACITY, block, check
+from attention_cases import RING, RING_WINDOW
 from check import floats, refuse_op
 from small_graphs import run
 
@@ -145,6 +146,48 @@ def test_normed_heads_merge_all_the_same(
     check(target, block("halves", head_norms=True, int8=int8, output=13, residual=tensor(1, "S", 13)))
     assert merges(launched)
     assert "rope_norm" in {kernel.name for kernel in launched}
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("int8_caches", [False, True])
+def test_rings(form: str, int8_caches: bool, few: Target) -> None:
+    """Caches of 23 rows over 106 positions."""
+    options: dict[str, Any] = {
+        "output": 13,
+        "softmax": (RING_WINDOW, None, None, None),
+        "int8_caches": int8_caches,
+    }
+    arguments = block(form, 4, 4 if form == "pairs" else 2, positions=120, **options)
+    check(few, arguments, live=RING, rows=120, tolerance=5e-3 if int8_caches else 3e-5)
+
+
+@pytest.mark.long(every=4)
+@pytest.mark.parametrize("form", FORMS)
+@shapes
+def test_int8_caches(form: str, heads: int, key_heads: int, head_width: int, few: Target) -> None:
+    key_heads = heads if form == "pairs" else key_heads
+    check(few, block(form, heads, key_heads, head_width, int8_caches=True), tolerance=5e-3)
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("head_norms", [False, True])
+def test_int8_caches_by_their_parts(head_norms: bool, target: Target) -> None:
+    residual = tensor(2, "S", 13)
+    options: dict[str, Any] = {
+        "head_norms": head_norms,
+        "output": 13,
+        "residual": residual,
+        "int8_caches": True,
+    }
+    check(target, block("halves", 4, 2, batch=2, **options), tolerance=5e-3)
+
+
+def test_int8_caches_take_one_more_kernel(few: Target, launched: list[Kernel]) -> None:
+    arguments = block("halves", output=13, residual=tensor(1, "S", 13), int8_caches=True)
+    live = {"S": (1,), "p": tuple(range(CAPACITY))}
+    check(few, arguments, live=live, plans=1, tolerance=5e-3)
+    assert {kernel.name for kernel in launched} == {"q4_digits", "write_int8", "attention_decode"}
 
 
 def test_a_mask(few: Target, launched: list[Kernel]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
 from check import check_op, each, each_float, floats, refuse_op
+from int8_caches import int8_cache
 from row_cases import (
     ANGLES,
     ATTEND,
@@ -96,6 +97,35 @@ def test_attention_of_turned_rows(form: str, columns: int, dtype: str, anywhere:
         target=anywhere,
         tolerance=HALF.get(dtype, 2e-5),
     )
+
+
+@pytest.mark.parametrize("form", ["neighbours", "halves"])
+def test_turned_rows_in_int8_caches(form: str, anywhere: Target) -> None:
+    columns = 20 if form == "neighbours" else 36
+    angles = tensor(len(PLACES), 2 * columns, low=-1, high=1)
+    shape = (7, 23, 2, 40)
+    both = [int8_cache(np.random.default_rng(seed).uniform(-3, 3, shape)) for seed in range(2)]
+    rest = (*both, tensor(values=PLACES, dtype="i32"), Symbol("c"), None, *NO_OPTIONS)
+    check_op(
+        TURNED,
+        *heads_of(len(PLACES), 4, 2, 40),
+        angles,
+        form,
+        *rest,
+        oracle=TurnedAttention(),
+        live={"c": (23, 23)},
+        target=anywhere,
+        tolerance=5e-3,  # turned keys may be rounded to a neighbouring code
+    )
+
+
+@pytest.mark.parametrize("form", ["neighbours", "halves"])
+def test_turned_rows_in_rings(form: str, anywhere: Target) -> None:
+    angles = tensor(6, 2 * (4 if form == "neighbours" else 6), low=-1, high=1)
+    places = tensor(values=[[70, 3], [0, 0], [22, 6], [-1, -1], [23, 2], [45, 5]], dtype="i32")
+    rest = (*caches(2, 8), places, Symbol("c"), None, 6, None, None, None)
+    given = (*heads_of(6, 4, 2, 8), angles, form, *rest)
+    check_op(TURNED, *given, oracle=TurnedAttention(99), live={"c": (71, 99)}, target=anywhere)
 
 
 def test_long_contexts_are_split(anywhere: Target) -> None:

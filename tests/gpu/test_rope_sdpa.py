@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
-from attention_cases import CAPACITY, DECODE, NO_OPTIONS, TurnedAttention
+from attention_cases import CAPACITY, DECODE, NO_OPTIONS, RING, RING_WINDOW, TurnedAttention
 from check import check_op, each, each_float, floats, refuse_op
+from int8_caches import empty_caches
 from small_graphs import run
 
 from pteron.gpu import Device
@@ -111,6 +112,29 @@ def test_caches_and_tables_of_another_type(target: Target) -> None:
     rest = (Symbol("p"), None, True, None, *NO_OPTIONS, *NO_NORMS)
     case = (q, k, v, form, *tables, Symbol("t"), None, *caches, *rest)
     check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target, tolerance=5e-3)
+
+
+@each("norms", [NO_NORMS, (weight(40), 1e-6, weight(40), 0.5)])
+@each("form", FORMS)
+def test_int8_caches(form: str, norms: tuple[Any, ...], target: Target) -> None:
+    """Turned keys may be rounded to a neighbouring code."""
+    given = arguments(form, 4, 4 if form == "pairs" else 2, 40, 2, norms)
+    caches = empty_caches(2, CAPACITY, given[1].shape[2], 40)
+    case = (*given[:8], *caches, *given[10:])
+    check_op(FUSED, *case, oracle=TurnedAttention(), live=LIVE, target=target, tolerance=5e-3)
+
+
+@each("norms", [NO_NORMS, (weight(8), 1e-6, weight(8), 0.5)])
+@each("form", FORMS)
+def test_rings(form: str, norms: tuple[Any, ...], target: Target) -> None:
+    """Caches of 23 rows over 106 positions; tables of angles have a row for each."""
+    options = (RING_WINDOW, None, weight(4), None)
+    given = list(arguments(form, 4, 4 if form == "pairs" else 2, batch=2, norms=norms, options=options))
+    if form != "pairs":
+        given[4:6] = [weight(120, given[4].shape[1], low=-1, high=1) for _ in range(2)]
+    ends = tuple(p + s for p, s in zip(RING["p"], RING["S"], strict=True))
+    live = {**RING, "t": RING["p"], "e": ends}
+    check_op(FUSED, *given, oracle=TurnedAttention(120), live=live, target=target)
 
 
 def test_refusals() -> None:

@@ -18,7 +18,7 @@ from llm_fixtures import MODELS, TINY
 import pteron
 from pteron import Device, FormatError, InputError, UnsupportedError
 from pteron.graph import Node
-from pteron.llm import LLM, LanguageModel
+from pteron.llm import LLM, LanguageModel, cache_options
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions, longest_context
@@ -28,10 +28,11 @@ from pteron.tools.bench import Decode, Pace, bench
 pytest.importorskip("safetensors.numpy")
 pytest.importorskip("tokenizers")
 
-# Relative to the largest logit. f16 rounds keys and values to 11 bits, 5e-4 of each element.
-TOLERANCE = {None: 1e-5, "f32": 1e-5, "f16": 2e-3}
-CACHES: list[Any] = [None, "f32", "f16"]
-Cache: TypeAlias = Literal["f32", "f16"]
+# Relative to the largest logit. f16 rounds keys and values to 11 bits, 5e-4 of each element; int8 by up to
+# 4e-3 of the largest element of 32.
+TOLERANCE = {None: 1e-5, "f32": 1e-5, "f16": 2e-3, "int8": 2e-2}
+CACHES: list[Any] = [None, "f32", "f16", "int8"]
+Cache: TypeAlias = Literal["f16", "int8"]
 NAMES = ["tiny_llama_q4", "tiny_llama_fp32", "tiny_qwen3_fp32", "tiny_llama_q4_static"]
 BUILT = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=24)
 TOKENS = np.random.default_rng(7).integers(3, 500, 47).tolist()
@@ -54,10 +55,12 @@ def run(model: LanguageModel, prompt: int = 31) -> list[npt.NDArray[np.float32]]
     return [model.prefill(TOKENS[:prompt]), *map(model.decode_one_token, TOKENS[prompt:])]
 
 
-@pytest.fixture
-def small_cache(device: Device) -> Cache:
-    """The smallest cache that the adapter offers: llvmpipe has no 16-bit floats on ARM."""
-    return "f16" if device.target.shader_f16 else "f32"
+@pytest.fixture(params=["f16", "int8"])
+def small_cache(request: pytest.FixtureRequest, device: Device) -> Cache:
+    """Caches smaller than f32; llvmpipe has no 16-bit floats on ARM."""
+    if request.param == "f16" and not device.target.shader_f16:
+        pytest.skip("the adapter has no 16-bit floats")
+    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -76,18 +79,25 @@ def test_logits_of_pytorch(name: str, cache: str | None) -> None:
 
 @pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("cache", CACHES)
-def test_a_shorter_context_up_to_its_end(cache: str | None, small_cache: Cache) -> None:
+def test_a_shorter_context_up_to_its_end(cache: str | None, device: Device) -> None:
     with opened(TINY) as whole:
         expected, bytes_whole = run(whole), whole.sequence_bytes
     with opened(TINY, 47, cache) as model:
-        assert model.sequence_bytes < bytes_whole * (0.4 if cache == small_cache == "f16" else 0.8)
+        assert model.sequence_bytes < bytes_whole * _share(cache, device)
         for prompt in (31, 5, 47):
             for found, right in zip(run(model, prompt)[::-1], expected[::-1], strict=False):
                 assert error(found, right) <= TOLERANCE[cache]
 
 
+def _share(cache: str | None, device: Device) -> float:
+    """An upper bound of what 47 tokens take, of 64 in f32."""
+    if cache == "f16" and device.target.shader_f16:
+        return 0.4
+    return 0.35 if cache == "int8" else 0.8
+
+
 @pytest.mark.usefixtures("on_route")
-@pytest.mark.parametrize("cache", ["f32", "f16"])
+@pytest.mark.parametrize("cache", ["f32", "f16", "int8"])
 def test_batched_rows(cache: str) -> None:
     with opened(TINY, 47, cache) as model:
         prompts = [TOKENS[:30], TOKENS[3:9], TOKENS[10:40]]
@@ -118,6 +128,17 @@ def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:
         assert [[piece.token for piece in each.pieces] for each in batch] == alone
 
 
+def test_speculation(device: Device, small_cache: Cache) -> None:
+    """The same tokens as of plain decoding, from the same caches."""
+    options: dict[str, Any] = {"max_new_tokens": 24, "stop_ids": ()}
+    found = []
+    for speculate in (None, "lookup"):
+        with LLM(TINY, ByteTokenizer(), device=device, cache=small_cache, speculate=speculate) as llm:
+            found.append([piece.token for piece in llm.generate([5, 6, 7] * 6, **options)])
+            assert bool(llm.statistics.proposed_tokens) is bool(speculate)
+    assert found[0] == found[1]
+
+
 def test_saved_sequences(device: Device, small_cache: Cache, tmp_path: Path) -> None:
     def load(**options: Any) -> LLM:
         return LLM(TINY, ByteTokenizer(), device=device, **options)
@@ -131,7 +152,7 @@ def test_saved_sequences(device: Device, small_cache: Cache, tmp_path: Path) -> 
         assert [piece.token for piece in llm.generate(TOKENS[:40], max_new_tokens=4, stop_ids=())] == expected
         assert llm.statistics.reused_tokens == 39
     refused: list[tuple[dict[str, Any], str]] = [({"context": 32, "cache": small_cache}, "40 tokens")]
-    refused += [({"cache": "f32"}, "element type")] if small_cache == "f16" else []
+    refused += [({"cache": "f32"}, "element type")]
     for options, message in refused:
         with load(**options) as llm, pytest.raises(FormatError, match=message):
             llm.restore(file)
@@ -157,13 +178,19 @@ def test_contexts_that_do_not_fit(device: Device, monkeypatch: pytest.MonkeyPatc
         ({"context": 65}, "65 tokens, but the program's longest is 64"),
         ({"context": 0}, "at least 1"),
         ({"context": 1.5}, "integer"),
-        ({"cache": "int8"}, "f32 or f16, not 'int8'"),
+        ({"cache": "int4"}, "f32, f16 or int8, not 'int4'"),
     ):
         with pytest.raises(InputError, match=message):
             load(**options)
     monkeypatch.setattr(device, "target", replace(device.target, shader_f16=False))
     with pytest.raises(UnsupportedError, match="shader-f16"):
         load(cache="f16")
+
+
+def test_heads_that_have_no_codes_by_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_options, "head_width", lambda cache: 6)
+    with pytest.raises(UnsupportedError, match="heads of 6 elements, but cache int8 takes multiples of 4"):
+        LLM(TINY, ByteTokenizer(), cache="int8")
 
 
 def is_attention(node: Node) -> bool:
@@ -185,7 +212,7 @@ def test_masks_fix_the_context() -> None:
 
 
 @pytest.fixture(
-    params=["llama", "gptj", "gpt2", "mistral_window", "bloom", "deepseek_v2", "phi3_short", "gemma3"]
+    params=["llama", "gptj", "gpt2", "mistral_window", "bloom", "deepseek_v2", "phi3_short", "gemma3", "lfm2"]
 )
 def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.load(request.param)
@@ -195,9 +222,8 @@ def test_contexts_beyond_the_caches_in_the_file(golden: Golden, tmp_path: Path) 
     checkpoint = read_checkpoint(golden.write_folder(tmp_path))
     file = tmp_path / "model.pte"
     checkpoint.program(replace(BUILT, longest_context=100)).write(file)
-    for context, cache in ((64, None), (41, "f16")):
-        with opened(file, context, cache) as model:
-            tolerance = 1e-2 if cache == "f16" else 1e-5  # random weights: large scores
+    for context, cache, tolerance in ((64, None, 1e-5), (41, "f16", 1e-2), (41, "int8", 0.15)):
+        with opened(file, context, cache) as model:  # random weights: large scores
             for prompt in (16, 3, 40):
                 model.reset()
                 found = [model.prefill(golden.prompt[:prompt])]

@@ -13,7 +13,7 @@ import pteron
 from pteron import Device
 from pteron.graph import Graph, Node, SymInt, Tensor, Value
 from pteron.llm import LLM
-from pteron.llm.cache_layout import of_graph, row_bytes
+from pteron.llm.cache_layout import Rows, of_graph, row_layout
 from pteron.plan import Executable
 
 ATTENTION = "sdpa_with_kv_cache.default"
@@ -64,7 +64,7 @@ def like(tensor: Tensor) -> Tensor:
 
 def test_as_it_is(graph: Graph, executable: Executable) -> None:
     found = of_graph(graph, executable, CONTEXT)
-    assert found == {id: spec.bytes // CONTEXT for id, spec in executable.states.items()}
+    assert found == {id: Rows(spec.bytes // CONTEXT) for id, spec in executable.states.items()}
     assert len(found) == 4
     assert of_graph(graph, executable, CONTEXT - 1) == found  # a cache may have more rows than are used
     assert of_graph(graph, executable, CONTEXT + 1) is None
@@ -103,4 +103,4 @@ def test_caches_of_other_shapes(graph: Graph, executable: Executable, shape: tup
 @pytest.mark.parametrize("name", ["mutable_buffer", "update_cache", "attention_cache", "mutable_buffer_host"])
 def test_programs_that_are_no_language_models(device: Device, programs: Path, name: str) -> None:
     with pteron.load(programs / f"{name}.pte", device=device) as program:
-        assert row_bytes(program, program["forward"], 4) is None
+        assert row_layout(program, program["forward"], 4) is None

@@ -55,10 +55,10 @@ def alone(llm: LLM, question: list[int], **options: Any) -> list[Piece]:
 def poison(model: LanguageModel) -> None:
     """Fill the unused part of the caches with NaN."""
     assert model.delegate is not None
-    assert model.row_bytes is not None
-    for id, size in model.row_bytes.items():
+    assert model.row_layout is not None
+    for id, rows in model.row_layout.items():
         buffer = model.delegate.states[State(id)]
-        start = len(model.tokens) * size
+        start = len(model.tokens) * rows.bytes
         model.device.write(buffer, np.full(buffer.size - start, 0xFF, np.uint8), start)
 
 
@@ -186,7 +186,7 @@ def test_rows_of_the_first_prompt_read_nothing_behind(device: Device) -> None:
 def test_other_states_are_not_copied(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a program has other states than KV caches, nothing is copied, and answers are right."""
     right = [alone(llm, question) for question in QUESTIONS[:2]]
-    monkeypatch.setattr(LanguageModel, "row_bytes", None)
+    monkeypatch.setattr(LanguageModel, "row_layout", None)
     pieces(llm, SYSTEM, 1)
     stream = llm.generate(SYSTEM + QUESTIONS[0], max_new_tokens=6, stop_ids=())
     found = [next(stream)]

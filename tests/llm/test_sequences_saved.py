@@ -228,7 +228,7 @@ def test_a_full_disk_leaves_what_was_there(llm: LLM, tmp_path: Path, monkeypatch
 
 def test_states_that_are_no_rows(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces(llm, TEXT)
-    monkeypatch.setattr(LanguageModel, "row_bytes", None)
+    monkeypatch.setattr(LanguageModel, "row_layout", None)
     with pytest.raises(pteron.UnsupportedError, match="cannot be copied or saved"):
         llm.save(tmp_path / "cache")
     with pytest.raises(pteron.UnsupportedError, match="cannot be copied or saved"):
@@ -245,7 +245,7 @@ def signed(data: bytes) -> bytes:
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda data: b"", "not a KV cache written by"),
     "another kind": (lambda data: b"ET12" * 100, "not a KV cache written by"),
-    "another version": (lambda data: signed(data[:8] + pack("<I", 2) + data[12:]), "version 2"),
+    "another version": (lambda data: signed(data[:8] + pack("<I", 3) + data[12:]), "version 3"),
     "cut in the magic": (lambda data: data[:12], "the file is damaged"),
     "cut in the header": (lambda data: data[:100], "the file is damaged"),
     "cut in the rows": (lambda data: data[:-5000], "the file is damaged"),

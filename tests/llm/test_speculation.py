@@ -171,7 +171,7 @@ def test_context_ends_within_a_proposal(plain: LLM, speculating: LLM) -> None:
 def test_rejected_tokens_do_not_stay_in_the_cache(plain: LLM, speculating: LLM) -> None:
     expected = right(plain, 4)
     found = generated(speculating)
-    tokens = speculating.pool.rows()[0]
+    tokens = speculating.pool.rows().tokens
     assert tokens == [*A, *(piece.token for piece in expected[: COUNT - 1])]
     more = [*A, *(piece.token for piece in found), 7, 8, 9]
     plain.reset()

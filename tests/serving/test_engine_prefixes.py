@@ -177,7 +177,7 @@ def test_a_program_that_cannot_copy(
 ) -> None:
     requests = [of(5), of(6)]
     right = tokens_alone(engine.llm, requests)
-    monkeypatch.setattr(LanguageModel, "row_bytes", None)
+    monkeypatch.setattr(LanguageModel, "row_layout", None)
     answers = asked_at_once(engine, watched, requests)
     assert read_all(answers) == right
     assert reused(answers) == [0, 0]

@@ -65,8 +65,8 @@ def expected(ids: list[int], pooling: str) -> np.ndarray[Any, Any]:
 def poison(model: LanguageModel) -> None:
     """Make every row of the caches NaN."""
     assert model.delegate is not None
-    assert model.row_bytes is not None
-    rows = {id: np.full(size * model.context, 0xFF, np.uint8) for id, size in model.row_bytes.items()}
+    assert model.row_layout is not None
+    rows = {id: np.full(rows.bytes * model.context, 0xFF, np.uint8) for id, rows in model.row_layout.items()}
     model.delegate.states.write(rows)
 
 
@@ -134,7 +134,7 @@ def test_an_unknown_cache_layout_is_reset_before_each_text(
     with open_served(named(folders["all"], "mean")) as model:
         assert isinstance(model, HiddenStates)
         poison(model._sequence)
-        monkeypatch.setattr(model._sequence, "_rows", (None,))  # as of a program that keeps anything else
+        monkeypatch.setattr(model._sequence, "_layout", (None,))  # as of a program that keeps anything else
         reset, resets = model._sequence.method.reset, []
 
         def counted() -> None:

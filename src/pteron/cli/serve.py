@@ -186,6 +186,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             cache_bytes=arguments.cache_bytes,
             context=arguments.context,
             cache=arguments.cache,
+            rings=not arguments.no_rings,
             speculate=arguments.speculate,
         )
     if isinstance(model, LLM):
@@ -248,6 +249,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         products=arguments.products,
         context=arguments.context,
         cache=arguments.cache,
+        rings=not arguments.no_rings,
         speculate=arguments.speculate and _whole_path(arguments.speculate),
         adapters={name: str(Path(path).resolve()) for name, path in arguments.lora},
         queue=arguments.queue,

@@ -1,10 +1,11 @@
-"""The layout of a KV cache. In: a method's graph. Out: bytes per token in each cache, or None if the method
-has other state.
+"""The layout of a KV cache. In: a method's graph. Out: the rows of each cache, or None if the method has
+other state.
 
 A cache has the shape [1, context, heads, width], one row per token. The token at position p writes row p and
 reads no later row. So the rows before a position are the complete state of the sequence up to there, and can
-be copied to another sequence or written to a file. Attention with a sliding window keeps all rows too. This
-does not hold for ring buffers and other state.
+be copied to another sequence or written to a file. The cache of attention with a sliding window may be a
+ring, which has the rows of the last tokens only: the token at position p writes row p % rows. All rows of a
+full ring are copied.
 
 Recurrent layers have a state of fixed size, which every token changes. A sequence cannot go back in it.
 """
@@ -12,6 +13,7 @@ Recurrent layers have a state of fixed size, which every token changes. A sequen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pteron.families.attention.caches import find_caches
 from pteron.families.linear.lora import ROWS
@@ -31,8 +33,40 @@ def recurrent_states(program: Program, method: Method) -> Sequence[int]:
     return tuple(state_of(node).id for node in nodes if node.name in RECURRENT)
 
 
-def row_bytes(program: Program, method: Method, context: int) -> Mapping[int, int] | None:
-    """Bytes of a row by the state's id. None if the method has other state, or the context is unknown."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a cache."""
+
+    bytes: int  # of one
+    ring: int = 0  # how many, if they are those of the last tokens; 0: there is one for each token
+
+    def held(self, count: int, written: int) -> int:
+        """The bytes of `count` tokens after `written` ones: of a ring all rows that are written."""
+        return self.bytes * (min(written, self.ring) if self.ring else count)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A cache that has the rows of the last tokens only, and the tokens that attention sees of them."""
+
+    rows: int
+    window: int
+
+    def is_whole(self, position: int, written: int) -> bool:
+        """Whether it has all that the token at a position sees, after `written` tokens."""
+        return written <= self.rows or position - self.window + 1 >= written - self.rows
+
+
+def rings(program: Program, method: Method, context: int) -> Sequence[Ring]:
+    """The rings of a method, without those of the same size; none if they hold the context."""
+    caches = (cache for graph in program.graphs(method.name) for cache in find_caches(graph).values())
+    found = {Ring(cache.ring, cache.window or 0) for cache in caches if 0 < cache.ring < context}
+    return tuple(sorted(found, key=lambda ring: ring.rows))
+
+
+def row_layout(program: Program, method: Method, context: int) -> Mapping[int, Rows] | None:
+    """The rows of each cache by the state's id. None if the method has other state, or the context is
+    unknown."""
     delegate, record = method.sole_delegate, method.record
     if delegate is None or not context:
         return None
@@ -53,7 +87,7 @@ def choice_state(graph: Graph) -> int | None:
     return state.id
 
 
-def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, int] | None:
+def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, Rows] | None:
     """The same, for a graph with inputs (tokens, position)."""
     position = graph.inputs[_POSITION]
     if isinstance(position, Tensor) and numel(position.shape_max) != 1:
@@ -68,5 +102,6 @@ def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, in
     if not is_kept or any(id not in caches or any(caches[id].other_uses(positions)) for id in states):
         return None
     rows = {id: caches[id].tensor.shape_max[1] for id in states}
-    is_long_enough = all(count >= context for count in rows.values())
-    return {id: size // rows[id] for id, size in states.items()} if is_long_enough else None
+    if any(count < context and not caches[id].ring for id, count in rows.items()):
+        return None
+    return {id: Rows(size // rows[id], rows[id] if rows[id] < context else 0) for id, size in states.items()}

@@ -1,9 +1,10 @@
 """Length and element type of KV caches, chosen at load. In: a graph of a program. Out: the same graph with
 other caches; weights are shared.
 
-A cache is [1, context, heads, width]. The longest context is stated by programs that Pteron builds
-(`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position of these
-programs, such as those of rotary embeddings, are cut to the context.
+A cache is [1, context, heads, width]. If its attention has a shorter window, it is a ring, which has the rows
+of the last positions only: the window, and those of one call. The longest context is stated by programs that
+Pteron builds (`get_longest_context_len`); elsewhere it is that of the caches in the file. Tables by position
+of these programs, such as those of rotary embeddings, are cut to the context.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal, get_args
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.families.attention.caches import PREPACK, find_caches, prepacked
+from pteron.families.attention.int8 import head_width, words_of
 from pteron.format.records import ProgramFile
 from pteron.gpu import SLOT_ALIGNMENT, Device
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value
@@ -23,17 +25,20 @@ from pteron.graph.values import numel, tensors
 from pteron.llm.arguments import integer
 from pteron.llm.build.options import LONGEST
 
-CacheType = Literal["f32", "f16"]
+CacheType = Literal["f32", "f16", "int8"]
+AHEAD = 64  # rows of a ring beside the window, at least: the number of last tokens that can be dropped
 
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
-    """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without a context,
-    that of the file grows to `least` tokens if the model allows it. A context beyond the model's longest is
-    an error or, if `limited`, the longest."""
+    """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without `rings`,
+    layers with a window keep the rows of all tokens. Without a context, that of the file grows to `least`
+    tokens if the model allows it. A context beyond the model's longest is an error or, if `limited`, the
+    longest."""
 
     context: int | None = None
     cache: CacheType | None = None
+    rings: bool = True
     least: int = 0
     limited: bool = False
 
@@ -43,7 +48,8 @@ class CacheOptions:
             if self.context < 1:
                 raise InputError(f"context must be at least 1, not {self.context}")
         if self.cache is not None and self.cache not in get_args(CacheType):
-            raise InputError(f"cache must be {' or '.join(get_args(CacheType))}, not {self.cache!r}")
+            *others, last = get_args(CacheType)
+            raise InputError(f"cache must be {', '.join(others)} or {last}, not {self.cache!r}")
 
     def length(self, file: ProgramFile) -> int:
         """The context of a program with these options; 0 if it does not state one."""
@@ -65,10 +71,12 @@ class CacheOptions:
     def adapt(self, file: ProgramFile, graph: Graph) -> Graph:
         """A graph of the file with these caches."""
         length, stated = self.length(file), stated_context(file)
-        if length == stated == longest_context(file) and self.cache is None:
+        caches = find_caches(graph)
+        are_kept = length == stated == longest_context(file) and self.cache is None
+        if are_kept and not (self.rings and any(cache.window for cache in caches.values())):
             return graph
         changes: dict[int, _Change] = {}
-        for id, cache in find_caches(graph).items():
+        for id, cache in caches.items():
             if cache.constant is None:
                 continue
             for node in cache.other_uses():
@@ -76,9 +84,11 @@ class CacheOptions:
                     f"{graph.name}, {node}: uses {cache.tensor} not as a KV cache by rows, so neither the "
                     "context nor the type of the cache can be chosen at load"
                 )
-            dtype = cache.tensor.dtype if self.cache is None else DType(self.cache)
-            _, rows, *row = cache.tensor.shape_max
-            rows = _aligned(rows if length == stated else length, prod(row) * dtype.itemsize)
+            dtype, row = self._row(graph, cache.tensor)
+            rows = cache.tensor.shape_max[1] if length == stated else length
+            if self.rings and cache.window is not None:
+                rows = min(rows, cache.window + max(_chunk(graph), AHEAD))
+            rows = _aligned(rows, prod(row) * dtype.itemsize)
             changes[id] = _Change((1, rows, *row), dtype, True)
         if changes and _constant(file, LONGEST):
             for table in _tables(graph):
@@ -88,6 +98,18 @@ class CacheOptions:
             if result.id in changes:
                 changes[source.id] = changes[result.id]
         return _changed(graph, changes) if changes else graph
+
+    def _row(self, graph: Graph, cache: Tensor) -> tuple[DType, Shape]:
+        """The element type and the shape of a row in a cache, with the chosen type."""
+        heads, width = cache.shape_max[2], head_width(cache)
+        if self.cache != "int8":
+            return cache.dtype if self.cache is None else DType(self.cache), (heads, width)
+        if width % 4:
+            raise UnsupportedError(
+                f"{graph.name}, {cache}: heads of {width} elements, but cache int8 takes multiples of 4; "
+                "use f16 or f32"
+            )
+        return DType.I32, (heads, words_of(width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,12 @@ def _aligned(rows: int, row_bytes: int) -> int:
     """The number of rows, a few more if needed, that is aligned in the slots of a batch."""
     multiple = SLOT_ALIGNMENT // gcd(row_bytes, SLOT_ALIGNMENT)
     return -(-rows // multiple) * multiple
+
+
+def _chunk(graph: Graph) -> int:
+    """The most tokens of one call."""
+    tokens = graph.inputs[0] if graph.inputs else None
+    return tokens.shape_max[-1] if isinstance(tokens, Tensor) and tokens.shape_max else 1
 
 
 def _tables(graph: Graph) -> list[Tensor]:

@@ -7,22 +7,32 @@ A method with recurrent layers cannot be rewound (`can_rewind`): its state is th
 read. It serves a prompt that extends these tokens. A copy of the state before the last chunk of the last
 prompt serves prompts that extend the tokens up to there, such as the next turn of a conversation. Any other
 prompt starts at position 0, where layers take their state as zeros.
+
+Layers with a sliding window keep the rows of the last tokens only, in rings. A sequence can go back a few
+tokens; where a prompt would continue further back, it is read again from position 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from pteron.errors import InputError, OutOfMemory, UnsupportedError
-from pteron.llm.cache_layout import choice_state, recurrent_states, row_bytes
+from pteron.llm.cache_layout import Rows, choice_state, recurrent_states, rings, row_layout
 from pteron.runtime import Method, Program
 
-CachedRows: TypeAlias = tuple[list[int], list[bytes]]  # tokens, and their rows in each cache
+
+@dataclass(frozen=True, slots=True)
+class CachedRows:
+    """Tokens, and their rows in each cache. `written` is the number of tokens after which rings lost rows, at
+    least that of the tokens."""
+
+    tokens: Sequence[int]
+    written: int
+    rows: Sequence[bytes | memoryview]
 
 
 class CachedSequence:
@@ -47,7 +57,9 @@ class CachedSequence:
         self._is_lost = False  # a call failed, and the contents of the cache are unknown
         self._recurrent = recurrent_states(program, method)
         self._kept = 0  # the position of the kept state; 0: none
-        self._rows: tuple[Mapping[int, int] | None] | None = None  # computed at first use
+        self._rings = rings(program, method, context)
+        self._written = 0  # tokens, after which rings have the rows of the last ones
+        self._layout: tuple[Mapping[int, Rows] | None] | None = None  # computed at first use
 
     # The user -----------------------------------------------------------------------------------
 
@@ -69,12 +81,18 @@ class CachedSequence:
         """Go back to the tokens that the cache is certain to hold, or to the kept state."""
         if self.position > len(self.tokens) and not self.can_rewind:
             self._restore_kept()
+        if not self._is_whole(len(self.tokens)):
+            self.tokens.clear()
         self.position = min(self.position, len(self.tokens))
 
     @property
     def can_rewind(self) -> bool:
-        """Whether the sequence can go back to any position: no layer is recurrent."""
+        """Whether the sequence can go back, at least by the tokens of one call: no layer is recurrent."""
         return not self._recurrent
+
+    def _is_whole(self, position: int) -> bool:
+        """Whether rings have all rows that the token at a position sees."""
+        return not position or all(ring.is_whole(position, self._written) for ring in self._rings)
 
     def keep_state(self, user: object) -> None:
         """Keep a copy of recurrent states at the position. Rows of KV caches need none."""
@@ -141,12 +159,12 @@ class CachedSequence:
             return self.position
 
     def _reusable(self, tokens: Sequence[int], ids: Sequence[int]) -> int:
-        """How many of `tokens`, which the cache holds, a prompt can continue from: those that it shares;
-        without rewinding all, those before the kept state, or none."""
+        """How many of `tokens`, which the cache holds, a prompt can continue from: those that it shares, or
+        none if a ring has lost rows; without rewinding all, those before the kept state, or none."""
         shared = shared_length(tokens, ids)
-        if self.can_rewind or shared == len(tokens):
-            return shared
-        return self._kept if self._kept <= shared else 0
+        if not self.can_rewind and shared < len(tokens):
+            shared = self._kept if self._kept <= shared else 0
+        return shared if self._is_whole(shared) else 0
 
     def rewind(self, user: object) -> None:
         """End this user's work: move back to the end of the tokens that the cache is certain to hold. Does
@@ -170,9 +188,12 @@ class CachedSequence:
         if len(self.tokens) == position:
             self.tokens.append(token)
 
-    def _before_write(self) -> None:
-        """Called before anything is written at the position: later rows become uncertain."""
+    def _before_write(self, count: int) -> None:
+        """Called before up to `count` tokens are written at the position: later rows become uncertain, and
+        rings lose their oldest rows."""
         del self.tokens[self.position :]
+        end = self.position + count
+        self._written = max(self._written, end) if self.position else end
         self._kept = self._kept if self._kept <= self.position else 0
         self.method.accept_states()  # discards the results of a failed call
 
@@ -196,19 +217,19 @@ class CachedSequence:
 
     def record_steps(self, count: int) -> None:
         """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
-        self._before_write()
+        self._before_write(count)
         self.position += count
 
     @contextmanager
     def writing(self, tokens: Sequence[int]) -> Generator[None, None, None]:
         """Record tokens that are submitted within; `rewind_to` may drop some of them later."""
-        self._before_write()
+        self._before_write(len(tokens))
         yield
         self._advance(tokens)
 
     def rewind_to(self, position: int, user: object) -> None:
-        """Return to an earlier position, as if later tokens had not run. Does nothing if another user has
-        claimed the sequence."""
+        """Return to an earlier position of the last call, as if later tokens had not run. Does nothing if
+        another user has claimed the sequence."""
         with self.device.lock:
             if self._user is user:
                 self.position = min(self.position, position)
@@ -231,24 +252,30 @@ class CachedSequence:
         return self.method.state_bytes + sum(states[id].bytes for id in self._recurrent if id in states)
 
     @property
-    def row_bytes(self) -> Mapping[int, int] | None:
-        """Bytes per token in each cache, by the state's id; None if the sequence has other state, so that
-        rows cannot be copied or saved (`llm/cache_layout.py`)."""
-        if self._rows is None:
-            self._rows = (row_bytes(self.program, self.method, self.context),)
-        return self._rows[0]
+    def row_layout(self) -> Mapping[int, Rows] | None:
+        """The rows of each cache, by the state's id; None if the sequence has other state, so that rows
+        cannot be copied or saved (`llm/cache_layout.py`)."""
+        if self._layout is None:
+            self._layout = (row_layout(self.program, self.method, self.context),)
+        return self._layout[0]
 
-    def check_rows(self) -> Mapping[int, int]:
-        """`row_bytes`, or an error."""
-        if self.row_bytes is None:
+    def check_rows(self) -> Mapping[int, Rows]:
+        """`row_layout`, or an error."""
+        if self.row_layout is None:
             raise UnsupportedError(
                 f"{self.program.file.name}: the state of this program is not a KV cache with one row per "
                 "token, so it cannot be copied or saved"
             )
-        return self.row_bytes
+        return self.row_layout
 
-    def _sizes(self, count: int) -> dict[int, int]:
-        return {id: count * size for id, size in self.check_rows().items()}
+    def _written_for(self, count: int) -> int:
+        """The number of tokens that a copy of `count` tokens counts as written: more if rings have lost
+        rows."""
+        is_lost = any(ring.rows < self._written for ring in self._rings)
+        return self._written if is_lost else count
+
+    def _sizes(self, count: int, written: int) -> dict[int, int]:
+        return {id: rows.held(count, written) for id, rows in self.check_rows().items()}
 
     def copy(self, source: CachedSequence, ids: Sequence[int], user: object) -> int:
         """Replace this cache by the prefix of `ids` that another sequence's cache holds, without waiting;
@@ -262,8 +289,9 @@ class CachedSequence:
         with self.device.lock:
             self.check_user(user)
             kept = list(ids[: source.cached_prefix(ids, self.adapter)])
-            self._restart()
-            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept)))
+            written = source._written_for(len(kept))
+            self._restart(written)
+            self.delegate.states.copy(source.delegate.states, self._sizes(len(kept), written))
             self._advance(kept)
         return len(kept)
 
@@ -272,21 +300,23 @@ class CachedSequence:
         assert self.delegate is not None
         with self.device.lock:
             kept = self.tokens[: self.certain if ids is None else self.cached_prefix(ids, self.adapter)]
-            return kept, self.delegate.states.read(self._sizes(len(kept)))
+            written = self._written_for(len(kept))
+            return CachedRows(kept, written, self.delegate.states.read(self._sizes(len(kept), written)))
 
-    def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]], user: object) -> None:
-        """Replace this cache by `tokens` and their rows."""
+    def restore(self, cached: CachedRows, user: object) -> None:
+        """Replace this cache by other tokens and their rows."""
         assert self.delegate is not None
         with self.device.lock:
             self.check_user(user)
-            self._restart()
-            self.delegate.states.write(dict(zip(self._sizes(len(tokens)), rows, strict=True)))
-            self._advance(tokens)
+            self._restart(cached.written)
+            rows = (np.frombuffer(each, np.uint8) for each in cached.rows)
+            self.delegate.states.write(dict(zip(self.check_rows(), rows, strict=True)))
+            self._advance(cached.tokens)
 
-    def _restart(self) -> None:
-        """Called before the cache is written from its first row on."""
+    def _restart(self, written: int) -> None:
+        """Called before the cache is replaced by that after `written` tokens."""
         self.position = 0
-        self._before_write()
+        self._before_write(written)
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:

@@ -54,8 +54,9 @@ class LLM(TextModel):
     greedy if they recommend none: `llm.generate(prompt, sampling=llm.sampling)`.
 
     `context` is the number of tokens that a KV cache holds, up to the model's own; the default is that of the
-    program. `cache` is the type of its elements, "f32" or "f16", which takes half the memory; the default is
-    the program's.
+    program. `cache` is the type of its elements, "f32", "f16", which takes half the memory, or "int8", which
+    takes 28 %; the default is the program's. Layers with a sliding window keep the last tokens only, in
+    rings; with `rings=False` they keep all, so that any prefix of a long text can be reused.
 
     The model keeps processed tokens in its KV cache. If a prompt begins like an earlier one, as every turn of
     a conversation does, prefill starts at the first different token.

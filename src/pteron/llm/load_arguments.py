@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pteron.errors import InputError
 
 _CONTEXT = "context= is the number of tokens of a KV cache"
-_CACHE = 'cache="f16" halves the KV cache'
+_CACHE = 'cache="f16" halves the KV cache, cache="int8" takes 28 % of f32'
 _DEVICE = "device= chooses the GPU"
 _ALL_ON_GPU = f"all layers run on the GPU, and {_DEVICE}"
 _WEIGHTS = "`pteron export llm --quantize` chooses the type of weights, cache= that of the KV cache"
@@ -24,6 +24,7 @@ _CHUNK = "`pteron export llm --max-seq-len` chooses the tokens of one call"
 OTHER_NAMES = {
     **dict.fromkeys(("n_ctx", "num_ctx", "max_model_len", "max_seq_len", "max_context_len"), _CONTEXT),
     **dict.fromkeys(("kv_cache_dtype", "type_k", "type_v"), _CACHE),
+    "swa_full": "rings=False keeps all tokens of layers with a sliding window",
     **dict.fromkeys(("device_map", "main_gpu"), _DEVICE),
     **dict.fromkeys(("n_gpu_layers", "gpu_layers", "cpu_offload_gb", "n_threads"), _ALL_ON_GPU),
     **dict.fromkeys(("dtype", "torch_dtype", "quantization", "load_in_4bit", "load_in_8bit"), _WEIGHTS),

@@ -68,7 +68,7 @@ class LanguageModel(CachedSequence):
         """The same model over another sequence, with its own KV cache."""
         other = LanguageModel(self.program, self._method_name, own_sequence=True, context=self.context)
         other.pace, other.sampler_sessions, other.adapters = self.pace, self.sampler_sessions, self.adapters
-        other._rows = (self.row_bytes,)
+        other._layout = (self.row_layout,)
         return other
 
     def sampler(self, sampling: Sampling, *, masked: bool = False) -> Sampler:
@@ -102,7 +102,7 @@ class LanguageModel(CachedSequence):
                 if index < len(chunks) - 1 and self.is_resident:
                     self.submit(chunk)
                     continue
-                self._before_write()
+                self._before_write(len(chunk))
                 self._is_lost = True
                 (result, *_) = self.method(np.array([chunk], np.int64), np.array([self.position], np.int64))
                 self._is_lost = False
@@ -138,7 +138,7 @@ class LanguageModel(CachedSequence):
         """Submit tokens through the model, and then further commands; returns the submission's number. If
         nothing follows, logits are not computed."""
         assert self.delegate is not None
-        self._before_write()
+        self._before_write(len(tokens))
         # int32 is the type of tokens on the GPU, so nothing is converted.
         given = np.array([tokens], np.int32), np.array([self.position], np.int64)
         submission = self.delegate.submit(given, then, self.timer, states_only=then is None)
@@ -150,7 +150,7 @@ class LanguageModel(CachedSequence):
         GPU; each later step reads the token that `draw` drew from the logits before it. Returns the
         submission's number and the number of steps."""
         assert self.delegate is not None
-        self._before_write()
+        self._before_write(most)
 
         def sample(
             inputs: Sequence[Buffer | None], outputs: Outputs, growing: WordIncrements | None

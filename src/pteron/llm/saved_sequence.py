@@ -3,8 +3,9 @@
     8 bytes   "PTERONkv"
     4         the version; all numbers are little-endian
     4         bytes of the header
-              the header, JSON: program (digest), tokens, caches [[state, bytes of a row], ...]
-              the rows of all tokens, cache by cache in this order
+              the header, JSON: program (digest), tokens, written (tokens after which rings are as they are),
+              caches [[state, bytes of a row, rows of a ring or 0], ...]
+              the rows of all tokens, of rings those that are there, cache by cache in this order
     32        SHA-256 of everything before
 
 A file that was damaged on its way has another checksum; the digest of the program says whose cache it is.
@@ -15,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -24,22 +24,19 @@ from secrets import token_hex
 from struct import Struct
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import numpy.typing as npt
-
 from pteron.errors import FormatError, InputError
 from pteron.format.source import pieces, read_file
 from pteron.graph.values import tensors
+from pteron.llm.cache_layout import Rows
+from pteron.llm.cached_sequence import CachedRows
 from pteron.llm.model import LanguageModel
 from pteron.runtime import Program
 
-_MAGIC, _VERSION = b"PTERONkv", 1
+_MAGIC, _VERSION = b"PTERONkv", 2
 _START = Struct("<8sII")
 _DIGEST_BYTES = 32
 _STAGING = 1 << 22
 _HEADER_BYTES_MAX = 1 << 16, 16  # for the caches, and per token
-
-Rows = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +44,23 @@ class Layout:
     """The layout of a program's caches, which a file must match."""
 
     program: str  # digest
-    caches: list[list[int]]  # pairs of a state's id and the bytes of a row
+    caches: list[list[int]]  # a state's id, the bytes of a row, the rows of a ring or 0
     context: int
 
     @property
     def file_bytes_max(self) -> int:
         fixed, per_token = _HEADER_BYTES_MAX
-        return fixed + self.context * (per_token + sum(size for _, size in self.caches))
+        return fixed + self.context * (per_token + sum(size for _, size, _ in self.caches))
+
+    def fits(self, caches: list[list[int]], written: int) -> bool:
+        """Whether rows of other caches after some tokens are at the same places: they may be rings of another
+        size that are not full yet."""
+
+        def rows(ring: int) -> int:
+            return ring or written
+
+        pairs = zip(self.caches, caches, strict=True)
+        return all(own[2] == other[2] or written <= min(rows(own[2]), rows(other[2])) for own, other in pairs)
 
 
 def layout_of(model: LanguageModel) -> Layout:
@@ -61,7 +68,7 @@ def layout_of(model: LanguageModel) -> Layout:
     program = model.program
     if program not in _digests:
         _digests[program] = _digest(program, model.method.name)
-    caches = [[id, size] for id, size in model.check_rows().items()]
+    caches = [[id, rows.bytes, rows.ring] for id, rows in model.check_rows().items()]
     return Layout(_digests[program], caches, model.context)
 
 
@@ -91,10 +98,15 @@ def _add(digest: hashlib._Hash, data: memoryview, staging: memoryview) -> None:
         digest.update(piece)
 
 
-def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterable[bytes]) -> None:
-    header = {"program": layout.program, "tokens": list(tokens), "caches": layout.caches}
+def write_saved(path: Path, layout: Layout, cached: CachedRows) -> None:
+    header = {
+        "program": layout.program,
+        "tokens": list(cached.tokens),
+        "written": cached.written,
+        "caches": layout.caches,
+    }
     text = json.dumps(header, separators=(",", ":")).encode()
-    parts = [_START.pack(_MAGIC, _VERSION, len(text)), text, *rows]
+    parts = [_START.pack(_MAGIC, _VERSION, len(text)), text, *cached.rows]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -112,7 +124,7 @@ def write_saved(path: Path, layout: Layout, tokens: Sequence[int], rows: Iterabl
             unfinished.unlink()
 
 
-def read_saved(path: Path, layout: Layout) -> tuple[list[int], list[Rows]]:
+def read_saved(path: Path, layout: Layout) -> CachedRows:
     """The tokens of a file, and their rows in each cache."""
     data = read_file(path, layout.file_bytes_max)
     if not data.startswith(_MAGIC):
@@ -127,10 +139,13 @@ def read_saved(path: Path, layout: Layout) -> tuple[list[int], list[Rows]]:
     header = json.loads(bytes(body[_START.size : at]))
     if header["program"] != layout.program:
         raise FormatError(f"{path}: a cache of another program, or of other weights")
-    if header["caches"] != layout.caches:
+    tokens, written, caches = list(header["tokens"]), header["written"], header["caches"]
+    if [cache[:2] for cache in caches] != [cache[:2] for cache in layout.caches]:
         raise FormatError(f"{path}: its caches have another element type than these")
-    tokens = list(header["tokens"])
     if len(tokens) > layout.context:
         raise FormatError(f"{path}: {len(tokens)} tokens exceed the context, which holds {layout.context}")
-    ends = list(accumulate((len(tokens) * size for _, size in layout.caches), initial=at))
-    return tokens, [np.frombuffer(body[start:end], np.uint8) for start, end in pairwise(ends)]
+    if not layout.fits(caches, written):
+        raise FormatError(f"{path}: its layers with a window have other rings than these")
+    sizes = (Rows(size, ring).held(len(tokens), written) for _, size, ring in caches)
+    ends = list(accumulate(sizes, initial=at))
+    return CachedRows(tokens, written, [body[start:end] for start, end in pairwise(ends)])

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from itertools import count
 from weakref import ReferenceType, ref
 
-import numpy as np
-import numpy.typing as npt
-
 from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import SEQUENCES_MAX, integer
@@ -101,7 +98,7 @@ class SequencePool:
         the prefix that each sequence will hold soon. Waiting is not worth it if another sequence already
         holds nearly as much."""
         best = max(coming, key=lambda model: coming[model], default=None)
-        if best is None or coming[best] < COPIED_MIN or best.row_bytes is None:
+        if best is None or coming[best] < COPIED_MIN or best.row_layout is None:
             return None
         with self._lock:
             shared = {entry.model: entry.model.cached_prefix(ids, adapter) for entry in self._entries}
@@ -115,13 +112,13 @@ class SequencePool:
         with self._lock:
             return self._longest(ids).model.rows(ids)
 
-    def restore(self, tokens: Sequence[int], rows: Sequence[npt.NDArray[np.uint8]]) -> None:
+    def restore(self, cached: CachedRows) -> None:
         """Load tokens and their cache rows into an idle sequence."""
         with self._lock:
-            entry = self._entry_of(tokens)
+            entry = self._entry_of(cached.tokens)
             if entry is not None:
                 lease = _lease(entry)
-                lease.model.restore(tokens, rows, lease.user)
+                lease.model.restore(cached, lease.user)
                 lease.close()
 
     def gather(self, models: Sequence[LanguageModel]) -> BatchedModel:
@@ -163,7 +160,7 @@ class SequencePool:
         shared = {entry: entry.model.cached_prefix(ids, adapter) for entry in self._entries}
         free = [entry for entry in self._entries if entry.is_free]
         source = max(self._entries, key=lambda entry: shared[entry])
-        can_copy = source.model.row_bytes is not None
+        can_copy = source.model.row_layout is not None
         if free:
             nearest = max(free, key=lambda entry: (shared[entry], entry.used))
             if not self._is_worth_keeping(nearest, shared[nearest], can_copy=can_copy) and not (

@@ -54,12 +54,13 @@ class TextModel:
         cache_bytes: int | None = None,
         context: int | None = None,
         cache: CacheType | None = None,
+        rings: bool = True,
         speculate: str | os.PathLike[str] | TextModel | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         **others: Never,
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
-        options = CacheOptions(context, cache, limited=self._is_limited)
+        options = CacheOptions(context, cache, rings, limited=self._is_limited)
         given = path if model is None else model
         if given is None or (path is not None and model is not None):
             twice = "" if given is None else ", once: `model` is another name of the first argument"
@@ -191,17 +192,17 @@ class TextModel:
         `restore`.
         """
         layout = layout_of(self.model)
-        tokens, rows = self.pool.rows(None if prompt is None else self.encode(prompt))
-        write_saved(path_of(path), layout, tokens, rows)
-        return len(tokens)
+        cached = self.pool.rows(None if prompt is None else self.encode(prompt))
+        write_saved(path_of(path), layout, cached)
+        return len(cached.tokens)
 
     def restore(self, path: str | os.PathLike[str]) -> int:
         """Load a file that `save` wrote and return its number of tokens. The prefill of a prompt that begins
         with these tokens starts after them. A damaged file, or a file of another program, is a
         FormatError."""
-        tokens, rows = read_saved(path_of(path), layout_of(self.model))
-        self.pool.restore(tokens, rows)
-        return len(tokens)
+        cached = read_saved(path_of(path), layout_of(self.model))
+        self.pool.restore(cached)
+        return len(cached.tokens)
 
     def reset(self) -> None:
         """Clear the KV caches. Open generations are not affected."""

@@ -81,7 +81,7 @@ class HiddenStates(Embedder):
         method = model.method
         tokens, place = (spec.dtype.numpy for spec in method.inputs if spec.dtype is not None)
         with model.device.lock:
-            if not position and model.row_bytes is None:
+            if not position and model.row_layout is None:
                 method.reset()  # the cache layout is unknown: the text before might be visible
             method.accept_states()  # also after a failed call: rows are written before they are read
             outputs = method(np.array([chunk], tokens), np.array([position], place))

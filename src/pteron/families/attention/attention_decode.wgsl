@@ -5,10 +5,12 @@
 //! use contexts
 //! use window
 //! use softcap
+//! use key_quads
+//! use value_quads
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS * UNROLL) * (1 + VALUE_QUADS + UNROLL * (6 + max(QUADS, VALUE_QUADS) + QUADS + VALUE_QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * VALUE_QUADS + ceil(VALUE_WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
-//! extent v: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_WIDTH
+//! extent k: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
+//! extent v: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to
@@ -20,12 +22,13 @@
 // maximum and running sums. At the end they are merged by shuffles, then through workgroup memory, and stored by
 // lib/store_split.wgsl or lib/store_whole.wgsl.
 alias Q = f32;
-alias K = f32;
 alias M = f32;
 const WORKGROUP = 256u;
 const UNROLL = 4u; // keys that a group loads at once
 const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
 const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
+const KEY_ROW = WIDTH; // elements that a key takes in its cache
+const VALUE_ROW = VALUE_WIDTH;
 const CAUSAL = true; // query s sees the context up to start + s
 const ALL = WIDTH / 4u; // vec4s per key
 const QUADS = (ALL + LANES - 1u) / LANES; // vec4s of a key per lane
@@ -57,8 +60,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<Q>>;
-@group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
-@group(0) @binding(2) var<storage, read> v: array<vec4<K>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
 @group(0) @binding(4) var<uniform> params: Params;
 
@@ -103,8 +104,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
   }
 
-  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) / 4u;
-  let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) / 4u;
+  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) / KEY_UNIT;
+  let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) / VALUE_UNIT;
   var most = LOWEST;
   var total = 0.0;
   var gathered: array<mat4x4<f32>, VALUE_QUADS>; // a column for each query
@@ -112,15 +113,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var keys: array<vec4<f32>, UNROLL * QUADS>;
     var values: array<vec4<f32>, UNROLL * VALUE_QUADS>;
     for (var u = 0u; u < UNROLL; u++) {
-      let key = min(base + u * KEYS + local / LANES, context - 1u);
+      let key = cache_row(min(base + u * KEYS + local / LANES, context - 1u));
       for (var e = 0u; e < max(QUADS, VALUE_QUADS); e++) {
         if (e < QUADS) {
           let quad = min(e * LANES + lane, ALL - 1u);
-          keys[u * QUADS + e] = vec4<f32>(k[k_base + key * (params.k_strides.y / 4u) + quad]);
+          keys[u * QUADS + e] = key_quad(k_base + key * (params.k_strides.y / KEY_UNIT), quad);
         }
         if (e < VALUE_QUADS) {
           let quad = min(e * LANES + lane, ALL_VALUES - 1u);
-          values[u * VALUE_QUADS + e] = vec4<f32>(v[v_base + key * (params.v_strides.y / 4u) + quad]);
+          values[u * VALUE_QUADS + e] = value_quad(v_base + key * (params.v_strides.y / VALUE_UNIT), quad);
         }
       }
     }

@@ -3,9 +3,9 @@
 //! use contexts
 //! use window
 //! use softcap
-//! loops: WIDTH
+//! use key_products
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + WIDTH
+//! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent scores: slots * keys
@@ -17,10 +17,10 @@
 // [slots, keys], one query per slot, from the first key on that the first of the four queries sees. Keys that none
 // of them sees are not written.
 alias Q = f32;
-alias K = f32;
 alias M = f32;
 const WORKGROUP = 64u;
 const WIDTH = 64u; // elements of a query and of a key
+const KEY_ROW = WIDTH; // elements that a key takes in its cache
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
@@ -40,7 +40,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> q: array<Q>;
-@group(0) @binding(1) var<storage, read> k: array<K>;
 @group(0) @binding(2) var<storage, read> mask: array<M>;
 @group(0) @binding(3) var<storage, read_write> scores: array<f32>;
 @group(0) @binding(4) var<uniform> params: Params;
@@ -68,16 +67,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
   let q_base = batch * params.q_strides.x + steps * params.q_strides.y + heads * params.q_strides.z;
   let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
-  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + keys * params.k_strides.y;
-  var sums = mat4x4<f32>(); // a column for each query
-  for (var d = 0u; d < WIDTH; d++) {
-    let at = k_base + d;
-    let column = vec4(f32(k[at.x]), f32(k[at.y]), f32(k[at.z]), f32(k[at.w]));
-    sums[0] += f32(q[q_base.x + d]) * column;
-    sums[1] += f32(q[q_base.y + d]) * column;
-    sums[2] += f32(q[q_base.z + d]) * column;
-    sums[3] += f32(q[q_base.w + d]) * column;
-  }
+  let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + four_cache_rows(keys) * params.k_strides.y;
+  let sums = products(q_base, k_base);
   let a = four_capped(sums[0] * params.scale) + biases(batch, heads.x, steps.x, keys);
   store_score(slot, column, key, seen.x, a);
   let b = four_capped(sums[1] * params.scale) + biases(batch, heads.y, steps.y, keys);

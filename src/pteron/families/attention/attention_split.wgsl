@@ -4,10 +4,12 @@
 //! use contexts
 //! use window
 //! use softcap
+//! use key_quads
+//! use value_elements
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(VALUE_WIDTH, LANES) * (LANES + 1) + 2 * LANES
 //! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
-//! extent k: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + WIDTH
-//! extent v: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_WIDTH
+//! extent k: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + KEY_ROW
+//! extent v: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (VALUE_WIDTH + 4)
@@ -15,10 +17,11 @@
 // one split: each lane scores one key, then adds up every LANES-th element of the weighted values. For each
 // (query, split) it writes the partial results that lib/merge_splits.wgsl merges.
 alias Q = f32;
-alias K = f32;
 alias M = f32;
 const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
 const VALUE_WIDTH = WIDTH; // of a value
+const KEY_ROW = WIDTH; // elements that a key takes in its cache
+const VALUE_ROW = VALUE_WIDTH;
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
@@ -37,8 +40,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> q: array<Q>;
-@group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
-@group(0) @binding(2) var<storage, read> v: array<K>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
 @group(0) @binding(4) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
@@ -72,11 +73,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   workgroupBarrier();
   let inside = lane < count;
   let key = first + select(0u, lane, inside);
-  let k_row = (k_base + key * params.k_strides.y) / 4u;
+  let k_row = (k_base + cache_row(key) * params.k_strides.y) / KEY_UNIT;
   var score = LOWEST;
   if (inside) {
     var sum = vec4(0.0);
-    for (var d = 0u; d < WIDTH / 4u; d++) { sum += query[d] * vec4<f32>(k[k_row + d]); }
+    for (var d = 0u; d < WIDTH / 4u; d++) { sum += query[d] * key_quad(k_row, d); }
     score = capped(dot(sum, vec4(1.0))) + bias(vec4(batch, head, step, key));
   }
   let most = max(row_max(score, lane), LOWEST); // finite even if every key is masked
@@ -90,8 +91,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // compiler issue several loads at once.
     var sum = 0.0;
     for (var c = 0u; c < LANES; c++) {
-      let row = min(first + c, context - 1u);
-      sum += weights[c] * f32(v[v_base + row * params.v_strides.y + d]);
+      let row = cache_row(min(first + c, context - 1u));
+      sum += weights[c] * value_element(v_base + row * params.v_strides.y, d);
     }
     parts[base + d] = sum;
   }

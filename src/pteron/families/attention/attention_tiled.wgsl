@@ -4,10 +4,12 @@
 //! use store_split
 //! use window
 //! use softcap
+//! use key_quads
+//! use value_quads
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * VALUE_QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
 //! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + (context - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + WIDTH
-//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_WIDTH
+//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + KEY_ROW
+//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_ROW
 //! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 // out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered by
 // step, then by head. A workgroup computes ROWS rows and processes their context in tiles of KEYS keys. In
@@ -18,13 +20,14 @@
 // (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. If there are few rows, the context is divided
 // into `splits` near-equal parts, one workgroup each. lib/store_split.wgsl or lib/store_whole.wgsl stores the result.
 alias Q = f32;
-alias K = f32;
 alias M = f32;
 const ROWS = 64u;
 const KEYS = 64u;
 const WORKGROUP = ROWS * KEYS / 16u;
 const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
 const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
+const KEY_ROW = WIDTH; // elements that a key takes in its cache
+const VALUE_ROW = VALUE_WIDTH;
 const CAUSAL = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
 const VALUE_QUADS = VALUE_WIDTH / 4u;
@@ -51,8 +54,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<Q>>;
-@group(0) @binding(1) var<storage, read> k: array<vec4<K>>;
-@group(0) @binding(2) var<storage, read> v: array<vec4<K>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
 @group(0) @binding(4) var<uniform> params: Params;
 
@@ -106,10 +107,10 @@ fn main(
     queries[(4u * quad + 3u) * ROW_QUADS + row] = turned[3];
   }
 
-  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) / 4u;
-  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) / 4u;
-  let k_step = params.k_strides.y / 4u;
-  let v_step = params.v_strides.y / 4u;
+  let k_base = dot(vec3(batch, 0u, key_head), params.k_strides) / KEY_UNIT;
+  let v_base = dot(vec3(batch, 0u, key_head), params.v_strides) / VALUE_UNIT;
+  let k_step = params.k_strides.y / KEY_UNIT;
+  let v_step = params.v_strides.y / VALUE_UNIT;
   var most = vec4(LOWEST);
   var total = vec4(0.0); // over the keys that this invocation scored
   var gathered: array<mat4x4<f32>, OUT_QUADS>; // a column for each row
@@ -117,12 +118,13 @@ fn main(
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
       let quad = i / KEY_QUADS;
       let key = i % KEY_QUADS;
-      let at = k_base + min(base + 4u * key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * k_step + quad;
+      let keys = min(base + 4u * key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
+      let at = k_base + four_cache_rows(keys) * k_step;
       let turned = transpose(mat4x4(
-        vec4<f32>(k[at.x]),
-        vec4<f32>(k[at.y]),
-        vec4<f32>(k[at.z]),
-        vec4<f32>(k[at.w]),
+        key_quad(at.x, quad),
+        key_quad(at.y, quad),
+        key_quad(at.z, quad),
+        key_quad(at.w, quad),
       ));
       tile[(4u * quad) * KEY_QUADS + key] = turned[0];
       tile[(4u * quad + 1u) * KEY_QUADS + key] = turned[1];
@@ -130,7 +132,8 @@ fn main(
       tile[(4u * quad + 3u) * KEY_QUADS + key] = turned[3];
     }
     for (var i = local; i < KEYS * VALUE_QUADS; i += WORKGROUP) {
-      values[i] = vec4<f32>(v[v_base + min(base + i / VALUE_QUADS, context - 1u) * v_step + i % VALUE_QUADS]);
+      let row = cache_row(min(base + i / VALUE_QUADS, context - 1u));
+      values[i] = value_quad(v_base + row * v_step, i % VALUE_QUADS);
     }
     workgroupBarrier();
     var scores = mat4x4<f32>(); // a column for each row

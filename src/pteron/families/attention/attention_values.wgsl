@@ -4,19 +4,20 @@
 //! use contexts
 //! use window
 //! use sinks
+//! use value_elements
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
 //! extent sinks: key_heads * heads_per_key
-//! extent v: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + (context - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + WIDTH
+//! extent v: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
 // out = softmax(scores) · v, NaN if a query sees no key. One invocation computes four elements of four queries
 // that share a key head. It reads the keys once, four at a time, keeps running maxima and rescales its sums when
 // they rise. Scores are written by attention_scores.wgsl.
-alias K = f32;
 alias R = f32;
 const WORKGROUP = 64u;
 const WIDTH = 64u; // elements of a value
+const VALUE_ROW = WIDTH; // elements that it takes in its cache
 const CAUSAL = true; // query s sees the context up to start + s
 
 struct Params {
@@ -34,8 +35,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> scores: array<f32>;
-@group(0) @binding(1) var<storage, read> v: array<K>;
-@group(0) @binding(2) var<storage, read_write> out: array<R>;
+@group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
@@ -58,7 +58,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let first = first_seen(u32(ends.x)); // key of the first score
   let count = min(u32(ends.y) - first, params.keys);
 
-  let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides) + min(columns, vec4(WIDTH - 1u));
+  let v_base = dot(vec3(cache_of(batch), 0u, key_head), params.v_strides);
   var most = vec4(LOWEST);
   var total = vec4(0.0);
   var gathered = mat4x4<f32>(); // a column for each query
@@ -75,13 +75,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       weights_of(c, raised.z),
       weights_of(d, raised.w),
     );
-    let rows = min(first + key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u)) * params.v_strides.y;
+    let keys = min(first + key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
+    let rows = four_cache_rows(keys) * params.v_strides.y;
     // A column for each key.
     let values = mat4x4(
-      values_at(v_base + rows.x),
-      values_at(v_base + rows.y),
-      values_at(v_base + rows.z),
-      values_at(v_base + rows.w),
+      value_elements(v_base + rows.x, columns.x, WIDTH),
+      value_elements(v_base + rows.y, columns.x, WIDTH),
+      value_elements(v_base + rows.z, columns.x, WIDTH),
+      value_elements(v_base + rows.w, columns.x, WIDTH),
     );
     let fresh = values * weights;
     gathered[0] = gathered[0] * shrink.x + fresh[0];
@@ -115,8 +116,4 @@ fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 // The softmax weights of four keys, before the division by the sum over all keys.
 fn weights_of(found: vec4<f32>, most: f32) -> vec4<f32> {
   return select(exp(found - most), vec4(0.0), are_masked(found));
-}
-
-fn values_at(at: vec4<u32>) -> vec4<f32> {
-  return vec4(f32(v[at.x]), f32(v[at.y]), f32(v[at.z]), f32(v[at.w]));
 }

@@ -35,6 +35,21 @@ class Cache:
     def is_of_one_sequence(self) -> bool:
         return len(self.tensor.shape_max) == 4 and self.tensor.shape_max[0] == 1
 
+    @property
+    def window(self) -> int | None:
+        """The last keys that queries see, if all attention to it has one window: rows of older keys are not
+        needed. None: they see all."""
+        windows = {_arguments(node).get("window") for node in self.uses}
+        (window,) = windows if len(windows) == 1 else (None,)
+        return int(window) if isinstance(window, (int, float)) else None
+
+    @property
+    def ring(self) -> int:
+        """The rows of a cache that is a ring (write.py) if there are more positions than rows; 0: there must
+        be a row for each position."""
+        rows = self.tensor.shape_max[1]
+        return rows if self.window is not None and self.window < rows else 0
+
     def other_uses(self, positions: Collection[int] | None = None) -> Iterator[Node]:
         """The nodes that do not use it by rows or, if ids of live integers are given, not from one of these
         positions on."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.attention import windows
+from pteron.families.attention.int8 import head_width, key_declarations, value_declarations
 from pteron.families.attention.layouts import SCRATCH_BYTES, TILES, Decode, Tiles, chunks_of, context_bucket
 from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
@@ -224,6 +225,7 @@ class Attention:
                     **self._contexts(),
                     **self.options.seen(),
                     **self.options.ending(),
+                    **value_declarations(self.v, self._value_width),
                 ),
                 **common,
                 **self._valued(),
@@ -235,7 +237,7 @@ class Attention:
 
     def _declarations(self) -> dict[str, Any]:
         """For kernels that take values too."""
-        return {**self._scoring(), **self._widths()}
+        return {**self._scoring(), **self._widths(), **value_declarations(self.v, self._value_width)}
 
     def _widths(self) -> dict[str, Any]:
         one = self._value_width == self._width
@@ -250,7 +252,8 @@ class Attention:
             declarations["bias"] = (
                 "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"
             )
-        return {**declarations, **self.options.declarations(self.places is not None)}
+        options = self.options.declarations(self.places is not None)
+        return {**declarations, **options, **key_declarations(self.k, self._width)}
 
     def _contexts(self) -> dict[str, Any]:
         """Declarations for the cache of each batch and its number of keys."""
@@ -308,7 +311,7 @@ class Attention:
 
     @property
     def _value_width(self) -> int:
-        return self.value_width or self.v.shape[3]
+        return self.value_width or head_width(self.v)
 
     @property
     def _steps(self) -> int:
@@ -387,8 +390,8 @@ class Attention:
         q, k, v = self.q, self.k, self.v
         require(k.shape[:3] == v.shape[:3], "keys and values must have one shape", k, v)
         require(q.shape[0] == k.shape[0], "queries and keys must have one batch size", q, k)
-        require(q.shape[3] == k.shape[3], "queries, keys and values must have one width", q, k, v)
-        same = self._value_width == self.out.shape[3] <= v.shape[3]
+        require(q.shape[3] == head_width(k), "queries, keys and values must have one width", q, k, v)
+        same = self._value_width == self.out.shape[3] <= head_width(v)
         require(same, "keys and values must have one shape", k, v)
         require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
         grouped = self._key_heads > 0 and self._heads % self._key_heads == 0

@@ -23,15 +23,18 @@ class Options:
     sinks: Operand | None = None  # [heads]
     slopes: Operand | None = None  # [heads]: ALiBi
     is_safe: bool = False  # a query that sees no key has a result of zeros rather than of NaNs
+    ring: int = 0  # rows of a cache of the last positions: position p is in row p % ring; 0: it has all
 
     def __post_init__(self) -> None:
         if self.window is not None:
             object.__setattr__(self, "window", int(self.window))  # kernels have it as a constant
 
     def within(self, capacity: int) -> Options:
-        """The same for a cache of some keys: a window of all of them is none."""
-        is_wide = self.window is not None and self.window >= capacity
-        return replace(self, window=None) if is_wide else self
+        """The same for a cache of some rows. With a window of fewer, the cache may be a ring: it has all keys
+        that a query sees. A window of at least as many is none, and there is a row for each position."""
+        if self.window is None:
+            return self
+        return replace(self, window=None) if self.window >= capacity else replace(self, ring=capacity)
 
     @property
     def are_plain(self) -> bool:
@@ -69,7 +72,7 @@ class Options:
 
     def seen(self) -> dict[str, Any]:
         """For kernels that walk over keys."""
-        return {} if self.window is None else {"WINDOW": self.window}
+        return {} if self.window is None else {"WINDOW": self.window, "RING": self.ring}
 
     def ending(self) -> dict[str, Any]:
         """For kernels that divide by the sum of the softmax."""

@@ -2,7 +2,8 @@
 
 One dispatch rotates q and k and writes k and v into their caches; the rotated queries stay in scratch memory,
 where attention reads them. If heads are normed before rotation, the same dispatch norms them, and v has a
-dispatch of its own: WebGPU guarantees only eight buffers per kernel."""
+dispatch of its own: WebGPU guarantees only eight buffers per kernel. Caches in 8 bits are written
+from scratch memory."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from pteron.families.attention.options import Options
-from pteron.families.attention.sdpa import KVCache, write_cache
+from pteron.families.attention.sdpa import KVCache
 from pteron.families.rope.rotate import Norm, Rotation, norm_and_rotate, rotate
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require, same_shape
@@ -30,8 +31,9 @@ Found: TypeAlias = tuple[tuple[Call, ...], tuple[Value, Value], Tables]
 def rope_sdpa(
     query: Operand, key: Operand, value: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
-    rotation, cache = Rotation(*arguments[:5]), KVCache(*arguments[5:8])
     mask, is_causal, options, norms = *arguments[8:10], Options(*arguments[10:15]), arguments[15:19]
+    rotation, (keys, values, start) = Rotation(*arguments[:5]), arguments[5:8]
+    cache = KVCache(keys, values, start, options.window)
     rotated, out = query.scratch(), arguments[19]
     yield from rotate_into_caches(query, key, value, rotated, rotation, cache, head_norms(*norms), target)
     yield from cache.attention(rotated, mask, is_causal, options, out).dispatches(target)
@@ -61,14 +63,28 @@ def rotate_into_caches(
     require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
     require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
     by, _ = rotation.angles(query), rotation.angles(key)
-    if norms is None:
-        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, cache_start=cache.start)
+    landed = cache.landing(key)
+    if norms is not None:
+        of_queries, of_keys = norms
+        yield norm_and_rotate(
+            by,
+            query,
+            rotated,
+            of_queries,
+            key,
+            landed.keys,
+            of_keys,
+            cache_start=landed.start,
+            ring=landed.ring,
+            target=target,
+        )
+    elif landed is cache:
+        place: dict[str, Any] = {"cache_start": cache.start, "ring": cache.ring}
+        yield rotate(by, query, rotated, key, cache.keys, value, cache.values, **place)
         return
-    of_queries, of_keys = norms
-    yield norm_and_rotate(
-        by, query, rotated, of_queries, key, cache.keys, of_keys, cache_start=cache.start, target=target
-    )
-    yield write_cache(value, cache.values, cache.start)
+    else:
+        yield rotate(by, query, rotated, key, landed.keys)
+    yield from cache.pack(landed._replace(values=value))
 
 
 @rewrite("rope_sdpa")

@@ -11,20 +11,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pteron.families.attention.int8 import head_width, is_int8
 from pteron.families.attention.kernels import Attention
-from pteron.families.attention.options import Options
+from pteron.families.attention.options import PLAIN, Options
+from pteron.families.attention.write import Positions
 from pteron.families.create.fill import fill
-from pteron.families.layout.copy import copy_strided
 from pteron.graph import Shape
 from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
 
 
 class KVCache(NamedTuple):
-    """Caches of keys and values, and the step that a call writes its first key and value to."""
+    """Caches of keys and values, the step that a call writes its first key and value to, and the window of
+    its attention. With a window shorter than the caches, these may be rings (write.py)."""
 
     keys: Operand
     values: Operand
     start: AnyInt
+    window: int | None = None
+
+    @property
+    def ring(self) -> int:
+        """The rows of a cache that may be a ring; 0: it is none."""
+        return self._options.ring
+
+    @property
+    def _options(self) -> Options:
+        return Options(window=self.window).within(self.keys.shape[1])
 
     def check(self, query: Operand, key: Operand, value: Operand) -> None:
         """Check the operands of attention over these caches, before keys and values are written."""
@@ -33,7 +45,18 @@ class KVCache(NamedTuple):
         require(key.shape == value.shape, "keys and values must have one shape", key, value)
         same = self.keys.shape == self.values.shape
         require(same, "both caches must have one shape", self.keys, self.values)
-        _check_place(key, self.keys, self.start)
+        _check_place(key, self.keys, self.start, self._options)
+
+    def landing(self, key: Operand) -> KVCache:
+        """Where a kernel that computes keys and values writes them: to the caches or, if these have 8 bits,
+        to scratch memory in the shape of `key`, which `pack` reads."""
+        return KVCache(key.scratch(), key.scratch(), 0) if is_int8(self.keys) else self
+
+    def pack(self, landed: KVCache) -> Iterator[Dispatch]:
+        """Write keys and values that are elsewhere to the caches."""
+        for x, cache in ((landed.keys, self.keys), (landed.values, self.values)):
+            if x is not cache:
+                yield from write_cache(x, cache, self.start, self.window)
 
     def attention(
         self, query: Operand, mask: Operand | None, is_causal: bool, options: Options, out: Operand
@@ -55,27 +78,30 @@ def _require_rank(*operands: Operand) -> None:
     require(all(operand.rank == 4 for operand in operands), "attention takes tensors of rank 4", *operands)
 
 
-def _check_place(value: Operand, cache: Operand, start: AnyInt) -> None:
-    """A cache must have room for `value` from `start` on."""
+def _check_place(value: Operand, cache: Operand, start: AnyInt, options: Options) -> None:
+    """A cache must have room for `value` from `start` on; a ring for `value` and the window before it."""
     _require_rank(value, cache)
     steps, capacity = value.shape[1], cache.shape[1]
-    same = value.shape[:1] + value.shape[2:] == cache.shape[:1] + cache.shape[2:]
+    same = (value.shape[0], *value.shape[2:]) == (cache.shape[0], cache.shape[2], head_width(cache))
     require(same, "value and cache must differ in their second dim only", value, cache)
-    inside = start >= 0 and start + steps <= capacity
+    is_ring = options.window is not None and options.window + steps - 1 <= capacity
+    inside = start >= 0 and (is_ring or start + steps <= capacity)
     positions = f"positions {start} to {start + steps}"
     require(inside, f"{positions} exceed the cache's capacity {capacity}", value, cache)
 
 
-def write_cache(value: Operand, cache: Operand, start: AnyInt) -> Dispatch:
-    """Write `value` into the cache's rows from `start` on."""
-    _check_place(value, cache, start)
-    offset = start * cache.strides[1]
-    return copy_strided(value, cache, value.shape, value.strides, cache.strides, out_offset=offset)
+def write_cache(
+    value: Operand, cache: Operand, start: AnyInt, window: int | None = None
+) -> Iterator[Dispatch]:
+    """Write `value` into the cache's rows from `start` on, for attention with this window."""
+    options = Options(window=window).within(cache.shape[1]) if cache.rank == 4 else PLAIN
+    _check_place(value, cache, start, options)
+    yield from Positions(start, is_ring=options.ring > 0).write(value, cache)
 
 
 @op("update_cache.default", "value cache! start_pos:int -> out", shape=lambda *_: (1,))
 def update_cache(value: Operand, cache: Operand, start_pos: AnyInt, out: Operand) -> Iterator[Dispatch]:
-    yield write_cache(value, cache, start_pos)
+    yield from write_cache(value, cache, start_pos)
     yield fill(out, 0)  # the output only orders calls, but a call may read it
 
 
@@ -90,8 +116,8 @@ def sdpa_with_kv_cache(
 ) -> Iterator[Dispatch]:
     cache, (mask, is_causal, scale, out) = KVCache(*arguments[:3]), arguments[3:]
     cache.check(query, key, value)
-    yield write_cache(key, cache.keys, cache.start)
-    yield write_cache(value, cache.values, cache.start)
+    yield from write_cache(key, cache.keys, cache.start)
+    yield from write_cache(value, cache.values, cache.start)
     yield from cache.attention(query, mask, is_causal, Options(scale), out).dispatches(target)
 
 
@@ -116,15 +142,17 @@ def attention(
     keys, values, start, *options, value_width, out = arguments
     _check_steps(query, key, *(() if value is None else (value,)))
     is_whole = value is not None and values is not None and value_width is None
-    is_part = value is values is None and keys.rank == 4 and 0 < value_width <= keys.shape[3]
+    is_part = value is values is None and keys.rank == 4 and 0 < value_width <= head_width(keys)
     require(is_whole or is_part, "there are values with a cache, or a width of values in the keys", key, keys)
     same = values is None or keys.dtype is values.dtype
     require(same, "both caches must have one element type", keys, values or keys)
-    yield write_cache(key, keys, start)
+    found = Options(*options)
+    found.check(query.shape[2], query)
+    yield from write_cache(key, keys, start, found.window)
     if value is not None:
-        yield write_cache(value, values, start)
+        yield from write_cache(value, values, start, found.window)
     cache = KVCache(keys, keys if values is None else values, start)
-    made = cache.attention(query, None, True, Options(*options), out)
+    made = cache.attention(query, None, True, found, out)
     yield from replace(made, value_width=value_width and int(value_width)).dispatches(target)
 
 

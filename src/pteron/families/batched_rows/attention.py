@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pteron.families.attention.int8 import head_width, is_int8
 from pteron.families.attention.kernels import Attention
 from pteron.families.attention.layouts import context_bucket
 from pteron.families.attention.options import Options
 from pteron.families.attention.sdpa import attention_shape
+from pteron.families.attention.write import Positions
 from pteron.families.batched_rows.rope import rotate
 from pteron.graph import Tensor
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
-from pteron.wgsl import Kernels
-
-kernel = Kernels(__name__)
 
 
 class RowCaches(NamedTuple):
@@ -39,10 +38,11 @@ class RowCaches(NamedTuple):
         holds for a bucket of contexts."""
         self._check(rows)
         capacity, values = self.keys.shape[1], self.keys if self.values is None else self.values
-        require(1 <= context <= capacity, f"{context} keys, the caches hold {capacity}", self.keys)
-        keys = min(context_bucket(context), capacity)
-        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or values.shape[3]
         options = options.within(capacity)
+        fits = context >= 1 and (options.ring > 0 or context <= capacity)
+        require(fits, f"{context} keys, the caches hold {capacity}", self.keys)
+        keys = context_bucket(context) if options.ring else min(context_bucket(context), capacity)
+        count, heads, width = self.places.shape[0], rows.shape[-2], value_width or head_width(values)
         options.check(heads, rows)
         q = replace(rows, shape=(count, 1, heads, rows.shape[-1]))
         out = replace(out, shape=(count, 1, heads, width))
@@ -50,11 +50,15 @@ class RowCaches(NamedTuple):
             q, self.keys, values, out, keys, options=options, places=self.places, value_width=value_width
         )
 
+    def positions(self, options: Options) -> Positions:
+        """Where rows of keys and values go, for attention with these options."""
+        return Positions(places=self.places, is_ring=options.within(self.keys.shape[1]).ring > 0)
+
     def check_keys(self, key: Operand, value: Operand | None) -> None:
         self._check(key)
-        fits = key.shape[-2:] == self.keys.shape[2:] and (value is None) == (self.values is None)
+        fits = key.shape[-2] == self.keys.shape[2] and (value is None) == (self.values is None)
         if value is not None and self.values is not None:
-            fits = fits and value.shape == (*key.shape[:-1], self.values.shape[3])
+            fits = fits and value.shape == (*key.shape[:-1], head_width(self.values))
         require(fits, "keys and values have the heads of their caches", key, value or key, self.keys)
 
     def _check(self, rows: Operand) -> None:
@@ -65,7 +69,7 @@ class RowCaches(NamedTuple):
         require(self.keys.dtype is values.dtype, "caches must have one element type", self.keys, values)
         places = self.places
         require(places.rank == 2 and places.shape[1] == 2, "places are [rows, 2]", places)
-        heads, width = self.keys.shape[2:]
+        heads, width = self.keys.shape[2], head_width(self.keys)
         fits = rows.rank >= 2 and rows.shape[-1] == width and rows.shape[-2] % heads == 0
         fits = fits and rows.numel == places.shape[0] * rows.shape[-2] * width
         require(fits, "rows are heads of the caches' width, one row for each place", rows, self.keys, places)
@@ -82,34 +86,10 @@ def attend_rows(
 ) -> Iterator[Dispatch]:
     caches, (context, *options, value_width, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
-    if value is not None and value.shape == key.shape:
-        yield _write(caches.places, key, caches.keys, value, caches.values)
-    else:
-        yield _write(caches.places, key, caches.keys)
-        if value is not None and caches.values is not None:
-            yield _write(caches.places, value, caches.values)
-    attention = caches.attention(query, context, Options(*options), out, value_width)
+    found = Options(*options)
+    yield from caches.positions(found).write(key, caches.keys, value, caches.values)
+    attention = caches.attention(query, context, found, out, value_width)
     yield from attention.dispatches(target)
-
-
-def _write(
-    places: Operand, key: Operand, keys: Operand, value: Operand | None = None, values: Operand | None = None
-) -> Dispatch:
-    """Write rows of keys, and values of the same shape, to their places in caches."""
-    slots, capacity, heads, width = keys.shape
-    return Dispatch(
-        kernel("write_rows", **({"write_value": "return;"} if value is None else {})),
-        k=key,
-        v=value,
-        places=places,
-        k_out=keys,
-        v_out=values,
-        count=key.numel,
-        row=heads * width,
-        slots=slots,
-        capacity=capacity,
-        threads=key.numel,
-    )
 
 
 @op(
@@ -125,9 +105,15 @@ def rope_attend_rows(
     caches, (context, *options, out) = RowCaches(*arguments[:3]), arguments[3:]
     caches.check_keys(key, value)
     require(value.shape == key.shape, "keys and values must have one shape", key, value)
-    rotated = query.scratch()
-    yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, caches.places)
-    yield from caches.attention(rotated, context, Options(*options), out).dispatches(target)
+    found = Options(*options)
+    rotated, positions = query.scratch(), caches.positions(found)
+    if is_int8(caches.keys):
+        keys = key.scratch()
+        yield rotate(angles, form, query, rotated, key, keys)
+        yield from positions.write(keys, caches.keys, value, caches.values)
+    else:
+        yield rotate(angles, form, query, rotated, key, caches.keys, value, caches.values, positions)
+    yield from caches.attention(rotated, context, found, out).dispatches(target)
 
 
 @rewrite("rope_attend_rows")

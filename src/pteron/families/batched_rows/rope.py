@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pteron.families.attention.write import Positions
 from pteron.families.rope.rotate import HALVES
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, op, require
@@ -35,10 +36,10 @@ def rotate(
     k_out: Operand,
     v: Operand | None = None,
     v_out: Operand | None = None,
-    places: Operand | None = None,
+    positions: Positions | None = None,
 ) -> Dispatch:
-    """q and k rotated, one row of angles for each of their rows; with values and places, keys and
-    values go to these places of caches."""
+    """q and k rotated, one row of angles for each of their rows; with values and positions, keys and
+    values go to their places in caches."""
     rotary = _rotary(q, k, angles, form)
     rows, (heads, width), key_heads = angles.shape[0], q.shape[-2:], k.shape[-2]
     every = heads + key_heads * (2 if v is not None else 1)
@@ -47,13 +48,15 @@ def rotate(
     declarations: dict[str, Any] = dict(HALVES) if form == "halves" else {}
     if v is None:
         declarations |= {"copy_value": "return;", "row_of": "i32(row)"}
+    elif positions is not None and positions.is_ring:
+        declarations["IS_RING"] = True
     return Dispatch(
         kernel("rope_rows", **declarations),
         q=q,
         k=k,
         v=v,
         angles=angles,
-        places=places,
+        places=positions.places if positions is not None else None,
         q_out=q_out,
         k_out=k_out,
         v_out=v_out,

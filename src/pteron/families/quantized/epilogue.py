@@ -82,6 +82,7 @@ class RopeEpilogue:
     key_cache: Operand
     value_cache: Operand
     start_pos: AnyInt
+    ring: int = 0  # rows of caches that have those of the last steps only; 0: they have all
     bias: Operand | Weight | None = None
 
     @property
@@ -100,6 +101,7 @@ class RopeEpilogue:
             "ROTARY": self.angles.rotary,
             "QUERIES": self.queries.shape[2] * self.queries.shape[3],
             "KEYS": self._key_columns,
+            "RING": self.ring,
             "added": "f32(bias[n])" if self.bias else "0.0",
             **self.angles.declarations,
         }

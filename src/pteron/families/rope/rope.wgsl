@@ -6,8 +6,8 @@
 //! extent q_out: count // (work * all) * heads * width
 //! extent k: count // (work * all) * key_heads * width
 //! extent v: count // (work * all) * key_heads * width
-//! extent k_out: (count // (work * all * steps) - 1) * out_stride + (cache_start + steps) * key_heads * width
-//! extent v_out: (count // (work * all * steps) - 1) * out_stride + (cache_start + steps) * key_heads * width
+//! extent k_out: (count // (work * all * steps) - 1) * out_stride + (RING or cache_start + steps) * key_heads * width
+//! extent v_out: (count // (work * all * steps) - 1) * out_stride + (RING or cache_start + steps) * key_heads * width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 // Rotates queries and keys by their position, and copies values. Pairs of a head's elements become

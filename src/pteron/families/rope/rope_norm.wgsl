@@ -7,7 +7,7 @@
 //! extent q: count // all * heads * width
 //! extent q_out: count // all * heads * width
 //! extent k: count // all * key_heads * width
-//! extent k_out: (count // (all * steps) - 1) * out_stride + (cache_start + steps) * key_heads * width
+//! extent k_out: (count // (all * steps) - 1) * out_stride + (RING or cache_start + steps) * key_heads * width
 //! extent query_weight: width
 //! extent key_weight: width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns

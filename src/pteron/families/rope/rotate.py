@@ -93,11 +93,13 @@ def rotate(
     v_out: Operand | None = None,
     *,
     cache_start: AnyInt = 0,
+    ring: int = 0,
 ) -> Dispatch:
     """Rotate q, and k if given; copy v. All are [batch, steps, heads, width] and differ only in heads; k and
-    v are written from step `cache_start` of their outputs on."""
+    v are written from step `cache_start` of their outputs on, which are rings of some steps if these are
+    given."""
     key_heads = k.shape[2] if k is not None else 0
-    declarations = dict(angles.declarations)
+    declarations = {**angles.declarations, **_ring(ring)}
     if k is None:
         declarations["rotate_key"] = "return;"
     if v is None:
@@ -134,6 +136,7 @@ def norm_and_rotate(
     k_norm: Norm,
     *,
     cache_start: AnyInt,
+    ring: int = 0,
     target: Target,
 ) -> Dispatch:
     """Norm q and k, then rotate them as `rotate` does."""
@@ -144,7 +147,7 @@ def norm_and_rotate(
     count = q.shape[0] * q.shape[1] * every
     layout = row_layout(target, count, q.shape[3])
     return Dispatch(
-        kernel("rope_norm", **angles.declarations, **layout),
+        kernel("rope_norm", **angles.declarations, **_ring(ring), **layout),
         **_rotated(angles, q, q_out, k, k_out, cache_start),
         query_weight=q_norm.weight,
         key_weight=k_norm.weight,
@@ -154,6 +157,10 @@ def norm_and_rotate(
         all=every,
         groups=row_groups(target, layout, count),
     )
+
+
+def _ring(steps: int) -> dict[str, Any]:
+    return {"RING": steps} if steps else {}
 
 
 def _rotated(

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from pteron.families.attention.int8 import head_width
 from pteron.families.attention.options import Options
 from pteron.families.attention.rope_sdpa import head_norms, rotate_into_caches
 from pteron.families.attention.sdpa import KVCache
@@ -31,7 +32,7 @@ SPLITS_MAX = 16  # splits of attention: every workgroup of the last product merg
 def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
     """[batch, steps, heads, width], by the cache and the columns of queries."""
     require(cache.rank == 4, "caches are [batch, capacity, heads, width]", cache)
-    batch, _, _, width = cache.shape
+    batch, width = cache.shape[0], head_width(cache)
     shape = linear_shape(x, weights)
     rows, columns = numel(shape[:-1]), shape[-1]
     fits = batch > 0 and width > 0 and rows % batch == columns % width == 0
@@ -66,11 +67,9 @@ def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """Attention over the results of the first three products, then the output product if there are weights
     for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
     products, rotation = Products(*arguments[:9]), Rotation(*arguments[9:14])
-    cache, mask, is_causal, options = (
-        KVCache(*arguments[14:17]),
-        *arguments[17:19],
-        Options(*arguments[19:24]),
-    )
+    mask, is_causal, options = *arguments[17:19], Options(*arguments[19:24])
+    keys, values, start = arguments[14:17]
+    cache = KVCache(keys, values, start, options.window)
     norms = head_norms(*arguments[24:28])
     *out_product, residual, out = arguments[28:]
     x, has_output = products.x, out_product[0] is not None
@@ -111,19 +110,21 @@ def _project(
     target: Target,
 ) -> Iterator[Dispatch]:
     """Write queries to `rotated`, and keys and values to the caches."""
-    key = replace(rotated, shape=(*rotated.shape[:2], *cache.keys.shape[2:]))
+    key = replace(rotated, shape=(*rotated.shape[:2], cache.keys.shape[2], rotated.shape[3]))
     of_keys, of_values = (matrix.shape[0] for matrix in products.weights[1:])
     fits = of_keys == of_values == numel(key.shape[2:])
     require(fits, "keys and values must have the columns of their caches", *products.weights, cache.keys)
     cache.check(rotated, key, key)
     by = rotation.angles(rotated)
     rotation.angles(key)  # for its checks
-    epilogue = RopeEpilogue(by, rotated, *cache, products.bias)
+    landed = cache.landing(key)
+    epilogue = RopeEpilogue(by, rotated, landed.keys, landed.values, landed.start, landed.ring, products.bias)
     buffers = 3 + (products.gain is not None) + epilogue.buffers  # x, weights and scales besides
     can_rotate = norms is None and rotated.shape[3] % 2 == 0 and buffers <= target.buffers_max
     packed = products.in_one_launch(target) if can_rotate else None
     if packed:
         yield products.launch(packed, epilogue, target)
+        yield from cache.pack(landed)
         return
     shapes = rotated.shape, key.shape, key.shape
     made = tuple(products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes)

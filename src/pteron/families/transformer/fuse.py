@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pteron.families.attention.int8 import head_width
 from pteron.families.quantized.fuse import FUSED, FUSED_DYNAMIC, NO_END, PLAIN
 from pteron.graph import Shape, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
@@ -74,7 +75,9 @@ def _products(flow: Flow) -> Iterator[tuple[Call, Value, tuple[Value, ...]]]:
 
 def _are_heads(attention: Call, made: Sequence[Value]) -> bool:
     """Whether attention views rows of the products as heads of the caches' width."""
-    batch, _, _, width = _shape(attention.inputs[8])
+    cache = attention.inputs[8]
+    assert isinstance(cache, Tensor)
+    batch, width = cache.shape_max[0], head_width(cache)
     shapes = zip(attention.inputs[:3], made, strict=True)
     return all(
         (shape[0], shape[3], shape[2] * shape[3]) == (batch, width, _shape(value)[-1])

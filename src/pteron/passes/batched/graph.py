@@ -17,7 +17,7 @@ import pteron.passes.batched.positions
 import pteron.passes.batched.row_wise  # noqa: F401  # they register the rules
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.families.attention.caches import PREPACK, caches_of, prepacked
+from pteron.families.attention.caches import PREPACK, caches_of, find_caches, prepacked
 from pteron.families.linear.lora import ROWS
 from pteron.families.recurrent.recurrence import RECURRENT, state_of
 from pteron.graph import Graph, Node, SymInt, Tensor, ValueList
@@ -36,7 +36,7 @@ class BatchedGraph:
     caches: tuple[int, ...]  # [slots, ...], and recurrent states
     tokens: int  # [slots]: the next token of each
     positions: int  # [slots]: where it goes
-    capacity: int  # tokens that every cache holds; 0: recurrent states hold any number
+    capacity: int  # tokens that every cache holds; 0: rings and recurrent states hold any number
 
 
 def batch(graph: Graph, slots: int) -> BatchedGraph:
@@ -69,8 +69,8 @@ def _batched(graph: Graph, slots: int) -> BatchedGraph:
     results = ValueList(builder.new_id(), (builder.give_rows(ids, 1), builder.places))
     builder.emit("pteron.locate_rows", chosen, tokens, positions, results)
     made = _finish(builder, "in rows", (chosen, builder.context))
-    keyed = [cache.shape_max[1] for node in graph.nodes for cache in _of_attention(node)]
-    capacity = min(keyed, default=0)
+    rows = [cache.tensor.shape_max[1] for cache in find_caches(graph).values() if not cache.ring]
+    capacity = min(rows, default=0)
     return BatchedGraph(made, slots, tuple(builder.caches), tokens.id, positions.id, capacity)
 
 

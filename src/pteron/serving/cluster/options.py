@@ -39,6 +39,7 @@ class Options:
     cache_bytes: int | None = None
     context: int | None = None
     cache: CacheType | None = None
+    rings: bool = True
     queue: int = WAITING_MAX  # requests that wait for a replica; further ones get status 429
     replicas: int | tuple[int, int] = 1
     more_seconds: float = 30.0

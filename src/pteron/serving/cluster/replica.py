@@ -39,6 +39,7 @@ class Replica:
             cache_bytes=options.cache_bytes,
             context=options.context,
             cache=options.cache,
+            rings=options.rings,
             speculate=options.speculate,
         )
         if isinstance(self._model, LLM):

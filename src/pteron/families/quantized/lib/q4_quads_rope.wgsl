@@ -2,8 +2,8 @@
 //! extent bias: columns
 //! extent x_scales: rows
 //! extent q_out: rows * QUERIES
-//! extent k_out: (rows // steps - 1) * out_stride + (cache_start + steps) * KEYS
-//! extent v_out: (rows // steps - 1) * out_stride + (cache_start + steps) * KEYS
+//! extent k_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
+//! extent v_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
 // Finishes sums over k whose columns are queries, keys and values, as lib/q4_rope.wgsl, but four adjacent columns at
 // a time; replaces lib/q4_quads.wgsl. `store_quad` rotates pairs of adjacent columns. If pairs are (j, j + half),
 // q4_merge_rope.wgsl combines them.
@@ -14,6 +14,7 @@ alias KeyOut = f32;
 alias ValueOut = f32;
 const PARTS = 1u;
 const OTHERS = 0u;
+const RING = 0u; // rows of a cache that has those of the last steps only; 0: it has all
 
 @group(0) @binding(3) var<storage, read> bias: array<vec4<D>>;
 @group(0) @binding(4) var<storage, read> x_scales: array<X>;
@@ -41,7 +42,8 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
     q_out[(m * QUERIES + n) / 4u] = vec4<Q>(value);
     return;
   }
-  let step = u32(params.cache_start) + m % params.steps;
+  var step = u32(params.cache_start) + m % params.steps;
+  if (RING > 0u) { step %= RING; }
   let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
   if (n < QUERIES + KEYS) {
     k_out[to / 4u] = vec4<KeyOut>(value);

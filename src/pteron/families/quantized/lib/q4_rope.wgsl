@@ -1,8 +1,8 @@
 //! use q4_angles
 //! extent bias: columns
 //! extent q_out: rows * QUERIES
-//! extent k_out: (rows // steps - 1) * out_stride + (cache_start + steps) * KEYS
-//! extent v_out: (rows // steps - 1) * out_stride + (cache_start + steps) * KEYS
+//! extent k_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
+//! extent v_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
 // Finishes sums over k whose columns are queries, keys and values: queries and keys are rotated (lib/q4_angles.wgsl),
 // and keys and values are written to their caches, from step `cache_start` on. q4_digits.wgsl combines the two columns of a
 // pair, which adjacent lanes hold.
@@ -12,6 +12,7 @@ alias Q = f32;
 alias KeyOut = f32;
 alias ValueOut = f32;
 const OTHERS = 0u;
+const RING = 0u; // rows of a cache that has those of the last steps only; 0: it has all
 
 @group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(6) var<storage, read_write> q_out: array<Q>;
@@ -46,7 +47,8 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
     q_out[m * QUERIES + n] = Q(value);
     return;
   }
-  let step = u32(params.cache_start) + m % params.steps;
+  var step = u32(params.cache_start) + m % params.steps;
+  if (RING > 0u) { step %= RING; }
   let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
   if (n < QUERIES + KEYS) {
     k_out[to] = KeyOut(value);

@@ -1,5 +1,8 @@
 // Where a head of keys or of values is written to: a step of a batch, from step `cache_start` on.
+const RING = 0u; // steps of an output that has the last ones only: step s is in place s % RING; 0: it has all
+
 fn out_base(row: u32, head: u32) -> u32 {
-  let step = u32(params.cache_start) + row % params.steps;
+  var step = u32(params.cache_start) + row % params.steps;
+  if (RING > 0u) { step %= RING; }
   return row / params.steps * params.out_stride + (step * params.key_heads + head) * params.width;
 }

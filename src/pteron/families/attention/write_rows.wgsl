@@ -5,8 +5,8 @@
 //! extent places: 2 * (count // row)
 //! extent k_out: slots * capacity * row
 //! extent v_out: slots * capacity * row
-// Writes rows of keys and values to caches, each to its place, (position, slot); a padding row writes nothing. One
-// invocation copies one element of both.
+// Writes rows of keys and values to caches, each to its place, (position, slot), or from a position on; a padding row
+// writes nothing. One invocation copies one element of both.
 alias K = f32;
 alias V = f32;
 alias KeyOut = f32;
@@ -16,6 +16,8 @@ const WORKGROUP = 64u;
 struct Params {
   count: u32,
   row: u32, // elements of a row
+  steps: u32, // rows of a slot that are written from `start` on, without places
+  start: i32, // the position of the first of them
   slots: u32,
   capacity: u32, // rows of a slot
 }

@@ -22,7 +22,6 @@ from pteron.gpu.fork import new_lock
 from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
-from pteron.ops import Target
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, Precision

@@ -75,17 +75,6 @@ provide_adapter() {
     fail "${message#pteron: }"
 }
 
-# Dawn, with which tests compile kernels as browsers do. Where it cannot be had, those tests are skipped.
-provide_dawn() {
-    local version=0.6.2 folder=.cache/dawn
-    grep -qs "\"version\": \"$version\"" "$folder/node_modules/webgpu/package.json" && return
-    command -v npm >/dev/null || { say "no npm, so kernels are not compiled with Dawn"; return; }
-    say "installing Dawn $version with npm"
-    mkdir -p "$folder"
-    npm install --prefix "$folder" --ignore-scripts --no-save --no-audit --no-fund --loglevel=error \
-        "webgpu@$version" &>/dev/null || say "npm could not install it, so kernels are not compiled with Dawn"
-}
-
 # Chromium, with which tests open the pages that tools write. Where it cannot be had, those tests are skipped.
 provide_browser() {
     local name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from itertools import product as product_of
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,17 @@ from kernel_files import FILES, kernel
 from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
-from pteron.families.quantized import peaks
+from pteron.families.linear import product
+from pteron.families.quantized import peaks, tiled_q4, tiles
 from pteron.format.program import read_program
 from pteron.format.source import open_bytes
 from pteron.format.weights import load_weights
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import batch_graph, peaks_graph, sampler_graph
+from pteron.ops import Target
 from pteron.ops.row_layout import shared_rows
+from pteron.ops.tiles import matrix_tiles
 from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
 
@@ -97,6 +101,31 @@ CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
 def test_the_sampler(dawn: DawnCompiler, sampling: Sampling, masks: bool) -> None:
     for dtype in (DType.F32, DType.F16):
         compile_all(dawn, modules_of(sampler_graph(5003, Form.of(sampling, 5003, masked=masks), dtype)))
+
+
+PLANES = {"f16": (1, 1), "f16 and f32": (1, 2), "f32": (2, 2)}
+LARGE = Target(
+    is_cpu=False,
+    subgroup_size=32,
+    matrices=("f16 f32 16x16x16",),
+    workgroup_bytes_max=49152,
+    invocations_max=1024,
+)
+
+
+@pytest.mark.parametrize("planes", PLANES)
+@pytest.mark.parametrize("is_along", [True, False])
+def test_products_by_matrices(dawn: DawnCompiler, planes: str, is_along: bool) -> None:
+    dense = matrix_tiles(product.MATRIX_TILES, LARGE, PLANES[planes], is_along=is_along)
+    few_bits = matrix_tiles(tiles.MATRIX_TILES, LARGE, PLANES[planes]) if is_along else ()
+    assert dense
+    compile_all(
+        dawn,
+        (compose(kernel("matmul_matrix", **tile.declarations, B_ALONG=is_along)) for tile in dense),
+    )
+    words = {"WORDS": 64, "PART": 64, "IS_GATED": True, "OTHERS": 64}
+    for tile, unpacking in product_of(few_bits, ({}, tiled_q4.NIBBLES)):
+        compile_all(dawn, [compose(kernel("q4_matrix", **tile.declarations, **words, **unpacking))])
 
 
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:

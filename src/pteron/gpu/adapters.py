@@ -81,10 +81,11 @@ def adapters(library: Library = wgpu_native.LIBRARY) -> tuple[AdapterInfo, ...]:
     except RuntimeError:  # no Vulkan loader
         return ()
     handles = sorted(handles, key=lambda handle: _PREFERENCE.get(handle.info["adapter_type"], 2))
-    return tuple(_describe(index, handle, library) for index, handle in enumerate(handles))
+    return tuple(describe(index, handle, library) for index, handle in enumerate(handles))
 
 
-def _describe(index: int, handle: Any, library: Library) -> AdapterInfo:
+def describe(index: int, handle: Any, library: Library) -> AdapterInfo:
+    """An adapter of a library."""
     info = handle.info
     names = library.features
     return AdapterInfo(

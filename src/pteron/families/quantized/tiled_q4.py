@@ -27,7 +27,7 @@ INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below
 QUANTIZED = {"activation": "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"}
 SCALED = {"finish": "sum * f32(x_scales[m])"}  # multiplies the sums by the scale of x
 # For matrices, 4-bit weights without minima are unpacked as halves.
-_NIBBLES = {
+NIBBLES = {
     "store_word": "put_nibbles(W_START + column * K_PITCH + k, W_PLANE, W_PLANES, word, scale); "
     "return vec4(8.0 * abs(scale));"
 }
@@ -90,7 +90,7 @@ def product(
     parts = -(-words // part)
     declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
     if name == "q4_matrix" and packed.library == "words" and packed.minima is None:
-        declarations |= _NIBBLES
+        declarations |= NIBBLES
     factors: dict[str, Any] = {"x": x, **packed.operands}
     if int8 and is_packed:
         if int8.words is None:

@@ -11,9 +11,9 @@ fn first_seen(end: u32) -> u32 {
 // The row of a key in its cache, and those of four keys.
 fn cache_row(key: u32) -> u32 {
   if (RING == 0u) { return key; }
-  return key % RING;
+  return key % max(RING, 1u);
 }
 fn four_cache_rows(keys: vec4<u32>) -> vec4<u32> {
   if (RING == 0u) { return keys; }
-  return keys % RING;
+  return keys % max(RING, 1u);
 }

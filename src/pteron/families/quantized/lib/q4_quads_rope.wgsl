@@ -43,7 +43,7 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
     return;
   }
   var step = u32(params.cache_start) + m % params.steps;
-  if (RING > 0u) { step %= RING; }
+  if (RING > 0u) { step %= max(RING, 1u); }
   let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
   if (n < QUERIES + KEYS) {
     k_out[to / 4u] = vec4<KeyOut>(value);

@@ -48,7 +48,7 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
     return;
   }
   var step = u32(params.cache_start) + m % params.steps;
-  if (RING > 0u) { step %= RING; }
+  if (RING > 0u) { step %= max(RING, 1u); }
   let to = m / params.steps * params.out_stride + step * KEYS + n - QUERIES;
   if (n < QUERIES + KEYS) {
     k_out[to] = KeyOut(value);

@@ -1,0 +1,100 @@
+"""Dawn as a library, on its null backend: devices, buffers, kernels and submissions, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import metadata
+
+import numpy as np
+import pytest
+from dawn_compiler import DawnCompiler, DawnMissingError, null_adapter
+from kernel_files import FILES, kernel
+
+from pteron.errors import DeviceError
+from pteron.gpu import choose, matrix_check
+from pteron.gpu.adapters import AdapterInfo
+from pteron.gpu.commands import Copy
+from pteron.gpu.device import Device
+from pteron.gpu.submit import submit
+from pteron.gpu.wgpu_native import LIBRARY as WGPU
+from pteron.wgsl import compose
+
+CPU = AdapterInfo(0, "llvmpipe", "CPU", "Vulkan", "", (), {}, 0, True, None)
+GPU = replace(CPU, name="a GPU", kind="DiscreteGPU")
+
+
+@pytest.fixture(scope="module")
+def dawn() -> DawnCompiler:
+    try:
+        return DawnCompiler.shared()
+    except DawnMissingError as reason:
+        pytest.skip(str(reason))
+
+
+def test_every_kernel_compiles(dawn: DawnCompiler) -> None:
+    assert not [complaint for name in FILES for complaint in dawn.complaints(compose(kernel(name)))]
+
+
+def test_a_device(dawn: DawnCompiler) -> None:
+    """Buffers are written and read, and commands are recorded, submitted and waited for."""
+    device = dawn.device
+    buffer = device.create_buffer(48, "some floats")
+    device.write(buffer, np.arange(12, dtype=np.float32))
+    numbers = [submit(device, [Copy(buffer, device.create_buffer(48, "a copy"), 48)]) for _ in range(3)]
+    assert numbers == sorted(set(numbers))
+    device.poll(wait=True, submission=numbers[1])
+    device.clear(buffer)
+    device.wait()
+    assert len(device.read(buffer, 48)) == 48
+    device.free(buffer)
+
+
+def test_bad_wgsl_is_an_error(dawn: DawnCompiler) -> None:
+    good = compose(kernel("fill"))
+    with pytest.raises(DeviceError, match=r"compiling kernel fill.*expected"):
+        dawn.device.pipeline(replace(good, source="fn main( {"))
+
+
+def test_untrusted_kernels_are_refused(dawn: DawnCompiler) -> None:
+    untrusted = replace(compose(kernel("fill")), is_trusted=False)
+    with pytest.raises(DeviceError, match=r"not trusted.*webgpu='wgpu'"):
+        dawn.device.pipeline(untrusted)
+
+
+def test_indices_are_clamped(dawn: DawnCompiler) -> None:
+    module = compose(kernel("gather"))
+    assert module.bounds_checks
+    assert "min(u32(" in module.clamped_source
+    assert "arrayLength(&x) - 1u" in module.clamped_source
+
+
+def test_an_adapter_that_computes_nothing_is_not_used(dawn: DawnCompiler) -> None:
+    with pytest.raises(DeviceError, match="wrong products of matrices with Dawn"):
+        matrix_check.check(null_adapter())
+
+
+def test_software_adapters_keep_wgpu() -> None:
+    assert choose.with_matrices(CPU) == (CPU, "software adapters have no matrix cores")
+
+
+def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(choose.metadata, "version", missing)
+    assert choose.with_matrices(GPU)[0].library is WGPU
+    assert "pip install 'pteron[matrix]'" in choose.with_matrices(GPU)[1]
+    with pytest.raises(DeviceError, match="wgpudawn is not installed"):
+        choose.choose(webgpu="dawn")
+
+
+def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose.metadata, "version", lambda _: "0.99")
+    assert choose.with_matrices(GPU)[0].library is WGPU
+    with pytest.raises(DeviceError, match=r"wgpudawn 0\.99 is installed, not 0\.32"):
+        choose.choose(webgpu="dawn")
+
+
+def test_an_unknown_library() -> None:
+    with pytest.raises(DeviceError, match="no WebGPU library is named 'metal'; there are auto, wgpu, dawn"):
+        Device.open(webgpu="metal")

@@ -17,7 +17,7 @@ from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device
 from pteron.gpu.submit import submit
 from pteron.gpu.wgpu_native import LIBRARY as WGPU
-from pteron.wgsl import compose
+from pteron.wgsl import Kernel, compose
 
 CPU = AdapterInfo(0, "llvmpipe", "CPU", "Vulkan", "", (), {}, 0, True, None)
 GPU = replace(CPU, name="a GPU", kind="DiscreteGPU")
@@ -33,6 +33,11 @@ def dawn() -> DawnCompiler:
 
 def test_every_kernel_compiles(dawn: DawnCompiler) -> None:
     assert not [complaint for name in FILES for complaint in dawn.complaints(compose(kernel(name)))]
+
+
+def test_emulated_matrices_compile(dawn: DawnCompiler) -> None:
+    emulated = Kernel("pteron.gpu", "matrix_check", use_matrix_cores="matrix_emulated")
+    assert not dawn.complaints(compose(emulated))
 
 
 def test_a_device(dawn: DawnCompiler) -> None:

@@ -19,7 +19,7 @@ fn begin_matrices(local: u32) {
 
 // A number rounded to a half.
 fn half_of(value: f32) -> f32 {
-  let exponent = bitcast<u32>(value) >> 23u & 255u;
+  let exponent = (bitcast<u32>(value) >> 23u) & 255u;
   let unit = bitcast<f32>((max(exponent, 113u) - 10u) << 23u); // below 2^-14 halves are multiples of 2^-24
   return round(value / unit) * unit;
 }
@@ -33,7 +33,7 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
   let first = half_of(select(high, scale, planes == 1u));
   let second = half_of(scale - high);
   for (var i = 0u; i < length / 2u; i++) {
-    let weight = f32(word >> (4u * i) & 15u) - 8.0;
+    let weight = f32((word >> (4u * i)) & 15u) - 8.0;
     memory[at + i] = half_of(weight * first);
     if (planes == 2u) { memory[at + plane + i] = half_of(weight * second); }
   }

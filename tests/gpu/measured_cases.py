@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from arguments import Symbol, tensor, weight
 from attention_block import BLOCK, Oracle, block
@@ -61,9 +63,9 @@ def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4, b
     return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS)
 
 
-def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67) -> Case:
+def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67, **options: Any) -> Case:
     arguments = tensor("M", depth), weight(131, depth), weight(131)
-    return case("aten.linear.default", *arguments, kernels=kernels, on=(on,), live={"M": rows})
+    return case("aten.linear.default", *arguments, kernels=kernels, on=(on,), live={"M": rows}, **options)
 
 
 CASES = [
@@ -147,6 +149,7 @@ CASES = [
     product((5, 1), "linear_thread matmul_merge", "software", DEEP + 1),
     product((3, 1, 2), "matvec", "hardware", LONG),
     product((67, 33), "matmul_tiled", "hardware"),
+    product((67, 33), "matmul_matrix", "matrices", tolerance=0.05),
     case(
         *("aten.linear.default", tensor("S", 1009), weight(12, 1009), weight(12)),
         kernels="matmul_tiled matmul_merge_quads",

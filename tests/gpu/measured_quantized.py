@@ -37,10 +37,12 @@ EACH = depthwise(PLANES, 5, WINDOW)
 ROW = (tensor("S", 101, **FULL), 0.02, 5, *factors(13, 101), 0.05, -3, bias_of(13), "none")
 
 
-def product_q4(rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, columns: int = 67) -> Case:
+def product_q4(
+    rows: tuple[int, ...], kernels: str, on: str, depth: int = 100, columns: int = 67, **options: Any
+) -> Case:
     weights = weight(values=packed(columns, depth), dtype="u8"), scales(depth, 32, columns)
     x, bias = tensor("M", depth, low=-1, high=1), weight(-(-columns // 4) * 4)
-    return case(LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), live={"M": rows})
+    return case(LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), live={"M": rows}, **options)
 
 
 def product_q8(rows: tuple[int, ...], kernels: str, on: str, depth: int, group: int) -> Case:
@@ -132,6 +134,7 @@ QUANTIZED_CASES = [
     product_q4((67, 1, 6), "q4_windows", "software", 104),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),
     product_q4((67, 33), "q4_tiled", "hardware"),
+    product_q4((67, 33), "q4_matrix", "matrices", tolerance=0.02),
     product_q4((4, 1, 3, 2), "q4_digits", "subgroups"),
     product_q4((2, 1), "q4_digits", "subgroups", 1000, 8193),
     product_q4((9, 5), "q4_rows", "subgroups"),

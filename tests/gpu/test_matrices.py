@@ -89,11 +89,10 @@ def test_numbers_that_halves_do_not_hold(
 ) -> None:
     """Tiles of too large or too small numbers are computed from floats."""
     choose_tile(monkeypatch, TILES[0], 1)
-    error = {"tolerance": 1e-5, "atol": 1e-5 * size}
     x, w = tensor(19, 33, low=-size, high=size), weight(67, 33, low=-1, high=1)
-    check_op(LINEAR, x, w, None, target=emulating, **error)
+    check_op(LINEAR, x, w, None, target=emulating, tolerance=1e-5, atol=1e-5 * size)
     x, w = tensor(19, 33, low=-1, high=1), weight(67, 33, low=-size, high=size)
-    check_op(LINEAR, x, w, None, target=emulating, **error)
+    check_op(LINEAR, x, w, None, target=emulating, tolerance=1e-5, atol=1e-5 * size)
 
 
 def test_products_of_halves(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from pteron.llm.sampling.form import Form, numbers
 from pteron.llm.sampling.graphs import MASK, SETTINGS, batch_graph, sampler_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
+from pteron.ops.target import EMULATED
 from pteron.plan import collect
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.program import read_graphs
@@ -50,6 +51,8 @@ def as_kind(device: Device, kind: str) -> Target:
     least = replace(device.target, buffers_max=Target().buffers_max)
     if kind == "hardware":
         return replace(least, is_cpu=False, subgroup_size=0)
+    if kind == "matrices":  # emulated ones, of single halves: more does not fit software adapters
+        return replace(least, is_cpu=False, subgroup_size=0, matrices=(EMULATED,), products="f16")
     return replace(least, is_cpu=True, loop_max=SOFTWARE_LOOP_MAX)
 
 
@@ -127,13 +130,14 @@ def test_rows_of_several_texts(target: Target, device: Device, measuring: Measur
 def test_every_kernel_is_measured() -> None:
     drawing = *SAMPLERS.values(), ROWS
     named = [*(case.kernels for case in CASES), *MODELS.values(), *drawing]
-    assert set(" ".join(named).split()) == set(FILES) - {SILENT}
+    assert set(" ".join(named).split()) == set(FILES) - {SILENT, "matrix_check"}
     assert compose(kernel(SILENT)).bounds_checks
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_kernel_compiles_with_its_counts(name: str, device: Device) -> None:
-    device.pipeline(instrument(compose(kernel(name))))
+    emulated = {"use_matrix_cores": "matrix_emulated"} if "matrix" in name else {}
+    device.pipeline(instrument(compose(kernel(name, **emulated))))
 
 
 @pytest.mark.parametrize(

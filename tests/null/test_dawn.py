@@ -86,7 +86,7 @@ def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) ->
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(choose.metadata, "version", missing)
+    monkeypatch.setattr(metadata, "version", missing)
     assert choose.with_matrices(GPU)[0].library is WGPU
     assert "pip install 'pteron[matrix]'" in choose.with_matrices(GPU)[1]
     with pytest.raises(DeviceError, match="wgpudawn is not installed"):
@@ -94,7 +94,7 @@ def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose.metadata, "version", lambda _: "0.99")
+    monkeypatch.setattr(metadata, "version", lambda _: "0.99")
     assert choose.with_matrices(GPU)[0].library is WGPU
     with pytest.raises(DeviceError, match=r"wgpudawn 0\.99 is installed, not 0\.32"):
         choose.choose(webgpu="dawn")

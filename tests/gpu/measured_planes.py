@@ -35,6 +35,8 @@ PLANE_CASES = [
     convolution(5, 67, "convolution_tiled", ("hardware",)),
     convolution(10, 10, "convolution_direct", ("hardware",), groups=2),
     convolution(6, 12, "convolution_depthwise", groups=6),
+    convolution(8, 13, "convolution_windows", ("software",), size=8),
+    convolution(8, 16, "convolution_depthwise_windows", ("software",), size=8, groups=8),
     convolution(67, 5, "convolution_lanes", ("hardware",), size=1),
     convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=3),
     convolution(257, 67, "convolution_tiled convolution_merge", ("hardware",)),

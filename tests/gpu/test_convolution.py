@@ -10,9 +10,11 @@ import pytest
 import torch
 from arguments import tensor
 from check import check_op, each, each_float, refuse_op
+from measure import Measuring
 from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 
 from pteron.families.convolution.kernels import QUOTIENT_MAX
+from pteron.gpu import Device
 from pteron.ops import Target
 
 PLANES = {"S": (11, 5, 7, 4), "T": (13, 8, 5, 6), "N": (3, 1, 2, 1)}
@@ -221,3 +223,57 @@ def test_what_is_refused(
     added = small(*bias) if bias else None
     out = [(1, 4, 64, 64)]
     refuse_op(CONVOLUTION, tensor(*x), small(*weights), added, *numbers(**options), match=match, out=out)
+
+
+# Software adapters: sources and weights as uniform arrays ------------------------------------------
+
+
+@pytest.fixture
+def software(device: Device) -> Target:
+    if not device.target.broadcasts:
+        pytest.skip("tensors can be uniform arrays on software adapters with subgroups alone")
+    return device.target
+
+
+@each(
+    ("channels", "filters", "plane", "floats"),
+    [
+        (8, 16, (8, 8), 512),  # in one launch
+        (32, 21, (8, 8), 512),  # channels in parts
+        (24, 40, (4, 6), 640),  # filters in blocks, arrays that begin earlier
+        (3, 5, (24, 32), 512),  # rows in bands
+        (5, 17, (40, 16), 512),  # both bands and parts
+    ],
+)
+@each("options", [{}, {"padding": (1, 2)}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}])
+def test_uniform_arrays(
+    channels: int,
+    filters: int,
+    plane: tuple[int, int],
+    floats: int,
+    options: dict[str, Any],
+    software: Target,
+    measuring: Measuring,
+) -> None:
+    tight = replace(software, uniform_bytes_max=4 * floats)
+    arguments = tensor("N", channels, *plane), small(filters, channels, 3, 3), small(filters)
+    live = {"N": (2, 1)}
+    check_op(CONVOLUTION, *arguments, *numbers(**options), live=live, target=tight, tolerance=5e-5)
+    assert "convolution_windows" in measuring.kernels
+
+
+@each(("channels", "filters", "plane"), [(8, 1, (8, 8)), (24, 1, (4, 6)), (8, 2, (8, 8))])
+@each("options", [{}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}])
+def test_depthwise_uniform_arrays(
+    channels: int,
+    filters: int,
+    plane: tuple[int, int],
+    options: dict[str, Any],
+    software: Target,
+    measuring: Measuring,
+) -> None:
+    tight = replace(software, uniform_bytes_max=1024)
+    arguments = tensor("N", channels, *plane), small(channels * filters, 1, 3, 3), small(channels * filters)
+    rest = numbers(groups=channels, **options)
+    check_op(CONVOLUTION, *arguments, *rest, live={"N": (2, 1)}, target=tight)
+    assert "convolution_depthwise_windows" in measuring.kernels

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pteron.families.convolution import windows
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
@@ -119,7 +120,12 @@ class Convolution:
         layout = row_layout(target, outputs, sizes.terms)
         is_constant = isinstance(self.weight.buffer, Weight)
         is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
-        if is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
+        is_depthwise = is_constant and sizes.channels == 1 and not sizes.transposed
+        if is_depthwise and (launches := windows.depthwise(target, self.x, self.weight, sizes)):
+            for declarations, arguments in launches:
+                name, given = "convolution_depthwise_windows", arguments | {"source": None}
+                yield self._dispatch(name, declarations | self._finish, 1, sizes.depth, **given)
+        elif is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
             taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
             most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
             several = _pixels_each(sizes.pixels, most)
@@ -128,6 +134,8 @@ class Convolution:
             yield self._at_once("convolution_depthwise", declarations, groups=groups)
         elif is_constant and is_few and not target.is_cpu:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
+        elif is_constant and (cut := windows.choose(target, self.x, self.weight, sizes)):
+            yield from self._by_windows(cut)
         elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
             parts, span = split(sizes.depth // 4, _direct_quads_max(sizes, wide, target))
             tile = {"WIDE": wide, "QUADS": 2 if target.is_cpu and sizes.filter_quads > 1 else 1}
@@ -135,6 +143,22 @@ class Convolution:
             yield from self._in_parts("convolution_direct", tile, parts, 4 * span, threads=threads)
         else:
             yield from self._tiled(target)
+
+    def _by_windows(self, cut: windows.Cut) -> Iterator[Dispatch]:
+        """A launch for every image, some of its channels and some filters; several parts are merged."""
+        sizes = self.sizes
+        declarations = cut.declarations | self._finish
+        arguments: dict[str, Any] = {}
+        sums = None
+        if cut.parts > 1:
+            sums = Scratch(cut.parts * self.out.numel)
+            declarations |= {"result": "sum", "added": "0.0", "beside": "0.0"}
+            arguments = {"out": sums, "bias": None, "addend": None}
+        for launch in cut.launches:
+            given = arguments | cut.arguments(self.x, self.weight, launch) | {"source": None}
+            yield self._dispatch("convolution_windows", declarations, cut.parts, sizes.depth, **given)
+        if sums:
+            yield self._merge(sums, cut.parts, sizes.depth)
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
@@ -196,6 +220,7 @@ class Convolution:
             "low": self.low,
             "high": self.high,
             "addend_strides": self._addend_strides,
+            **dict.fromkeys(("image", "part", "first_filter", "first_row", "first_pixel", "pixels"), 0),
         }
         bindings = {"source": self.x, "bias": self.bias, "addend": self.addend, "out": self.out}
         return Dispatch(kernel(name, **declarations), **{**bindings, **parameters, **arguments})

@@ -41,6 +41,13 @@ struct Params {
   width_reciprocal: f32, // of the window
   low: f32,
   high: f32,
+  // Of a launch of convolution_windows.wgsl:
+  image: u32,
+  part: u32,
+  first_filter: u32,
+  first_row: u32, // of the source
+  first_pixel: u32,
+  pixels: u32,
   addend_strides: vec4<u32>, // from image to image, filter to filter, along y, along x
 }
 

@@ -1,0 +1,131 @@
+//! use index
+//! use lanes
+//! use convolution
+//! loops: ARRAYS * window_height * window_width * (1 + CHANNELS) + WIDE * FILTERS
+//! extent source_a: 4 * ROOM
+//! extent source_b: 4 * ROOM
+//! extent source_c: 4 * ROOM
+//! extent source_d: 4 * ROOM
+//! extent weights_a: 4 * WEIGHTS_ROOM
+//! extent weights_b: 4 * WEIGHTS_ROOM
+//! extent weights_c: 4 * WEIGHTS_ROOM
+//! extent weights_d: 4 * WEIGHTS_ROOM
+// A convolution (lib/convolution.wgsl) of some channels and rows of one image, for software adapters: the source and the weights are
+// uniform arrays, which load eight times as fast as storage buffers there.
+//
+// One invocation computes WIDE pixels of FILTERS filters. Its pixels are as far apart as there are strips. Four adjacent
+// invocations have the same filters; each loads one of four weights, and all read them by subgroup operations.
+//
+// Each array of the source has CHANNELS channels, and an array of weights, [tap][channel][filter] from first_filter on.
+const WORKGROUP = 8u; // the lanes of a vector, or of two
+const WIDE = 2u;
+const FILTERS = 16u;
+const QUADS = FILTERS / 4u;
+const ARRAYS = 4u; // 1 to 4
+const CHANNELS = 1u;
+const PLANE = 4u; // elements of a channel in an array
+const FILTER_QUADS = 4u; // in the weights, a multiple of QUADS
+const TAPS = 1u;
+const ROOM = (CHANNELS * PLANE + 3u) / 4u;
+const WEIGHTS_ROOM = TAPS * CHANNELS * FILTER_QUADS;
+
+@group(0) @binding(9) var<uniform> source_a: array<vec4<f32>, ROOM>;
+@group(0) @binding(10) var<uniform> source_b: array<vec4<f32>, ROOM>;
+@group(0) @binding(11) var<uniform> source_c: array<vec4<f32>, ROOM>;
+@group(0) @binding(12) var<uniform> source_d: array<vec4<f32>, ROOM>;
+@group(0) @binding(13) var<uniform> weights_a: array<vec4<f32>, WEIGHTS_ROOM>;
+@group(0) @binding(14) var<uniform> weights_b: array<vec4<f32>, WEIGHTS_ROOM>;
+@group(0) @binding(15) var<uniform> weights_c: array<vec4<f32>, WEIGHTS_ROOM>;
+@group(0) @binding(16) var<uniform> weights_d: array<vec4<f32>, WEIGHTS_ROOM>;
+
+// Those of arrays that a launch does not have are replaced by zeros.
+fn value_a(at: u32) -> f32 { return source_a[at / 4u][at % 4u]; }
+fn value_b(at: u32) -> f32 { return source_b[at / 4u][at % 4u]; }
+fn value_c(at: u32) -> f32 { return source_c[at / 4u][at % 4u]; }
+fn value_d(at: u32) -> f32 { return source_d[at / 4u][at % 4u]; }
+fn weight_a(at: u32, e: u32) -> f32 { return weights_a[at][e]; }
+fn weight_b(at: u32, e: u32) -> f32 { return weights_b[at][e]; }
+fn weight_c(at: u32, e: u32) -> f32 { return weights_c[at][e]; }
+fn weight_d(at: u32, e: u32) -> f32 { return weights_d[at][e]; }
+
+fn value(array: u32, at: u32) -> f32 {
+  switch (array) {
+    case 0u: { return value_a(at); }
+    case 1u: { return value_b(at); }
+    case 2u: { return value_c(at); }
+    default: { return value_d(at); }
+  }
+}
+
+fn weight(array: u32, at: u32, e: u32) -> f32 {
+  switch (array) {
+    case 0u: { return weight_a(at, e); }
+    case 1u: { return weight_b(at, e); }
+    case 2u: { return weight_c(at, e); }
+    default: { return weight_d(at, e); }
+  }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(global_invocation_id) id: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(subgroup_invocation_id) subgroup_lane: u32,
+) {
+  let lane = subgroup_lane % 4u;
+  let strips = (params.pixels + 4u * WIDE - 1u) / (4u * WIDE) * 4u;
+  let i = flat_index(id, groups);
+  let block = min(i / strips, FILTER_QUADS / QUADS - 1u);
+  var pixels = array<Pixel, WIDE>();
+  //! unroll
+  for (var p = 0u; p < WIDE; p++) {
+    let at = params.first_pixel + min(i % strips + p * strips, params.pixels - 1u);
+    pixels[p] = Pixel(params.image, at / params.out_width, at % params.out_width);
+  }
+  var sums = array<array<f32, FILTERS>, WIDE>();
+  //! unroll
+  for (var a = 0u; a < ARRAYS; a++) {
+    var part = array<array<f32, FILTERS>, WIDE>();
+    for (var tap = 0u; tap < TAPS; tap++) {
+      var inputs = array<TapInput, WIDE>();
+      //! unroll
+      for (var p = 0u; p < WIDE; p++) {
+        inputs[p] = tap_input(pixels[p], tap / params.window_width, tap % params.window_width);
+        inputs[p].index -= select(0u, params.first_row * params.width, inputs[p].inside);
+      }
+      for (var c = 0u; c < CHANNELS; c++) {
+        let row = (tap * CHANNELS + c) * FILTER_QUADS + block * QUADS;
+        var values = array<f32, WIDE>();
+        //! unroll
+        for (var p = 0u; p < WIDE; p++) {
+          values[p] = select(0.0, value(a, inputs[p].index + c * PLANE), inputs[p].inside);
+        }
+        //! unroll
+        for (var q = 0u; q < QUADS; q++) {
+          let four = of_four_lanes(weight(a, row + q, lane));
+          //! unroll
+          for (var p = 0u; p < WIDE; p++) {
+            //! unroll
+            for (var e = 0u; e < 4u; e++) { part[p][4u * q + e] += values[p] * four[e]; }
+          }
+        }
+      }
+    }
+    //! unroll
+    for (var p = 0u; p < WIDE; p++) {
+      //! unroll
+      for (var f = 0u; f < FILTERS; f++) { sums[p][f] += part[p][f]; }
+    }
+  }
+  if (i / strips > block) { return; }
+  //! unroll
+  for (var p = 0u; p < WIDE; p++) {
+    if (i % strips + p * strips < params.pixels) {
+      //! unroll
+      for (var f = 0u; f < FILTERS; f++) {
+        let row = params.first_filter + block * FILTERS + f;
+        if (row < params.filters) { store(params.part, pixels[p], row, sums[p][f]); }
+      }
+    }
+  }
+}

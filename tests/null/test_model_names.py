@@ -131,6 +131,7 @@ def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path:
         ("me/it:Q4_K_M", HubModel("me/it", tag="Q4_K_M")),
         ("me/it@v1.0:sub/a.gguf", HubModel("me/it", "v1.0", "sub/a.gguf")),
         ("hf.co/me/it:Q4_K_M", HubModel("me/it", tag="Q4_K_M")),
+        ("hf://me/it", HubModel("me/it")),
         ("https://huggingface.co/me/it", HubModel("me/it")),
         *((path, None) for path in ("it", "./me/it", "/me/it", "a/b/c", "models/it.pte", "models/it.gguf")),
         *((path, None) for path in ("me/it@../x", "../it", "C:/it", "me/", "~/it", "")),
@@ -139,7 +140,7 @@ def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path:
 def test_names_of_a_hub(name: str, model: HubModel | None) -> None:
     assert HubModel.parse(name) == model
     if model is not None and "huggingface.co" not in name:
-        assert str(model) == name.removeprefix("hf.co/")
+        assert str(model) == name.removeprefix("hf.co/").removeprefix("hf://")
 
 
 def test_a_path_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +161,21 @@ def test_paths_that_do_not_exist(name: str) -> None:
         locate(name)
     with pytest.raises(InputError, match=r"does not exist$"):
         locate(Path("stories15m"))  # a path is never a name
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("llama3.2", "stories15m, and models of a hub as owner/name"),
+        ("qwen2.5:0.5b", "stories15m, and models of a hub as owner/name"),
+        ("smolm2", "owner/name; did you mean smollm2?"),
+    ],
+)
+def test_names_that_no_model_has(name: str, ending: str) -> None:
+    with pytest.raises(InputError) as raised:
+        locate(name)
+    assert str(raised.value).startswith(f"{name} does not exist, and no model is called {name!r}: known are ")
+    assert str(raised.value).endswith(ending)
 
 
 # Files of a hub's model --------------------------------------------------------------------------

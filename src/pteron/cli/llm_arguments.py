@@ -37,9 +37,11 @@ _SAMPLING = {
 
 def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.model()
+    options.parser.add_argument("text", metavar="TEXT", nargs="?", help="the same as --prompt TEXT")
     add_model_files(options)
     options.add("--lora", "PATH", "use a LoRA adapter of the model: a PEFT folder or a GGUF file")
-    options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens)
+    also = ("--max-tokens", "-n")  # as in OpenAI's API and llama.cpp
+    options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens, also)
     for name, (metavar, kind, purpose, default) in _SAMPLING.items():
         help = f"{purpose} (default: the model's, or {default})"
         options.add(f"--{name.replace('_', '-')}", metavar, help, kind)

@@ -61,7 +61,7 @@ def test_a_checkpoint(hub: Hub) -> None:
     [
         (b'{"model_type": "llama", "quantization_config": {"quant_method": "awq"}}', "quantised by AWQ"),
         (b'{"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}', "quantised by FP8"),
-        (b'{"model_type": "bert"}', "model type 'bert'; known are"),
+        (b'{"model_type": "bert"}', "model type 'bert' is not supported; known are"),
     ],
 )
 def test_checkpoints_that_cannot_be_read_are_not_downloaded(hub: Hub, config: bytes, message: str) -> None:

@@ -237,7 +237,7 @@ def test_a_quantisation(tag: str | None, file: str) -> None:
         (
             ["Q8_0/a-Q8_0-00001-of-00002.gguf", "Q8_0/a-Q8_0-00002-of-00002.gguf"],
             "Q8_0",
-            "is one of 2 parts; join them with llama.cpp's `llama-gguf-split --merge`",
+            "is one of 2 parts; join them with llama.cpp's `llama-gguf-split --merge ",
         ),
     ],
 )

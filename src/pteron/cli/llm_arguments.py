@@ -60,7 +60,8 @@ def add_model_files(options: Options) -> None:
 
 
 def add_cache(options: Options) -> None:
-    tokens = "tokens that the KV cache holds, up to the model's own number (default: the program's)"
+    tokens = "tokens that the KV cache holds, up to the model's own number (default: the exported number, or "
+    tokens += "4,096 at most for models built from checkpoints)"
     options.add("--context", "N", tokens, positive)
     add_cache_type(options)
     options.flag(

@@ -126,8 +126,9 @@ class LLM(TextModel):
         return Stream(self._submit(to_request(self, prompt, options)))
 
     def generate_batch(self, prompts: Sequence[Prompt | Conversation], **options: Any) -> list[Completion]:
-        """Continue several prompts in one batch with the same options. Returns the completions in the order
-        of the prompts."""
+        """Continue several prompts in one batch with the same options. `adapter` may also be a list, with the
+        name of a LoRA adapter or None for each prompt. Returns the completions in the order of the
+        prompts."""
         requests = batch_requests(self, prompts, options)
         answers = [self._submit(request) for request in requests]
         return [Completion.of(answer, answer.statistics) for answer in answers]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pteron.errors import InputError, UnsupportedError
+from pteron.format.gguf import JOIN_PARTS
 from pteron.llm.model_files import MANIFEST
 from pteron.llm.model_kinds import CONFIG, pickled_weights, shorten
 
@@ -84,10 +85,7 @@ def _select_gguf(ggufs: Sequence[str], tag: str | None, model: str) -> Selection
         raise InputError(f"no GGUF file of {repository} matches {tag!r}; it {has}")
     part = _PART.search(found[0])
     if part and all(_PART.search(name) for name in found):
-        raise UnsupportedError(
-            f"{found[0]} of {repository} is one of {int(part[1])} parts; join them with llama.cpp's "
-            "`llama-gguf-split --merge` and give the file"
-        )
+        raise UnsupportedError(f"{found[0]} of {repository} is one of {int(part[1])} parts; {JOIN_PARTS}")
     if len(found) > 1:
         raise InputError(
             f"{model} has {len(found)} GGUF files; name one, as in {repository}:{found[0]}: {shorten(found)}"

@@ -117,6 +117,11 @@ def test_names_of_options_in_other_tools(arguments: list[str], capsys: pytest.Ca
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_one_token_has_no_speed(generate: Callable[..., tuple[str, str]]) -> None:
+    assert "; text: 1 token; " in generate("--prompt", "Once", tokens=1)[1]
+    assert re.search(r"; text: 2 tokens at [\d,.]+ tokens/s; ", generate("--prompt", "Once", tokens=2)[1])
+
+
 def test_json(generate: Callable[..., tuple[str, str]]) -> None:
     report = json.loads(generate("--prompt", "Once", "--json")[0])
     assert report["text"] == " upon a time,"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pteron.cli import main
-from pteron.errors import InputError, PteronError, UnsupportedError
+from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import local_models, program_cache
 from pteron.llm.hub.cache import HubModel
 from pteron.llm.hub.files import select_files
@@ -178,6 +178,13 @@ def test_names_that_no_model_has(name: str, ending: str) -> None:
     assert str(raised.value).endswith(ending)
 
 
+def test_a_folder_is_no_program(tmp_path: Path) -> None:
+    sentence = r"this is a folder, not a program; pteron\.llm\.LLM loads the folder of a language model"
+    for path in (tmp_path, str(tmp_path)):
+        with pytest.raises(FormatError, match=sentence):
+            load(path)
+
+
 # Files of a hub's model --------------------------------------------------------------------------
 
 
@@ -275,8 +282,11 @@ def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Pat
     assert made == [(gguf, "auto", "8w", "my")]
     assert json.loads((located.path / program_cache.SOURCE).read_text())["source"] == str(gguf)
     gguf.write_text("GGUF, changed", "utf-8")
-    assert locate_model(gguf) != located.path
-    assert len(exports) == 2
+    whole = build(Located("gguf", gguf, "my"), BuildOptions(quantize=None))
+    assert located.path.exists()
+    new = locate_model(gguf)
+    assert {*located.path.parent.iterdir()} == {new, whole}  # without the program of the file as it was
+    assert len(exports) == 3
 
 
 def test_two_names_of_a_file_are_one_program(exports: list[dict[str, object]], tmp_path: Path) -> None:
@@ -368,4 +378,5 @@ def test_what_cannot_be_removed(
     gguf.write_text("<html>", "utf-8")
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["kind"] == "unusable"
+    assert main(["rm", str(gguf), "smollm2"]) == 1  # and removes nothing
     assert main(["rm", str(gguf)]) == 0

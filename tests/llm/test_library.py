@@ -57,9 +57,10 @@ class TestPlainText:
         assert llm(MESSAGES, max_new_tokens=7) == text(llm.chat(MESSAGES, max_new_tokens=7))
 
     def test_several_texts_and_messages(self, llm: LLM) -> None:
+        texts: Any = ["Once", "The"]
         for run in (llm, llm.generate):
             with pytest.raises(InputError, match=r"several texts: generate_batch\(prompts\)"):
-                run(["Once", "The"])
+                run(texts)
         with pytest.raises(InputError, match=r"a list of messages: chat\(messages\) answers it"):
             llm.generate(MESSAGES)  # type: ignore[arg-type]
 

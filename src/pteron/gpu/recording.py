@@ -63,8 +63,8 @@ class Recording:
         buffers = [buffer for launch in plan.launches for buffer in launch.buffers]
         device.compile((launch.module for launch in plan.launches), partial(weights.upload, buffers))
         self._parameters = self._create_parameters(numbers)
-        # Bind groups that sequences share, made at the first replay: a plan may never be replayed, such as the
-        # one at the maximum shapes, which has thousands of launches on a software adapter.
+        # Bind groups that sequences share, made at the first replay: a plan may never be replayed, as the one
+        # at the maximum shapes, which has thousands of launches on a software adapter.
         self._shared: dict[int, list[Any]] = {}
         self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
         self._advances: dict[object, ParameterAdvance | None] = {}

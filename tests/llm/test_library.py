@@ -59,9 +59,11 @@ class TestPlainText:
     def test_several_texts_and_messages(self, llm: LLM) -> None:
         texts: Any = ["Once", "The"]
         for run in (llm, llm.generate):
-            with pytest.raises(InputError, match=r"several texts: generate_batch\(prompts\)"):
+            with pytest.raises(
+                InputError, match=r"must be one text or token ids; generate_batch\(prompts\) continues"
+            ):
                 run(texts)
-        with pytest.raises(InputError, match=r"a list of messages: chat\(messages\) answers it"):
+        with pytest.raises(InputError, match=r"must be a text or token ids; chat\(messages\) answers a list"):
             llm.generate(MESSAGES)  # type: ignore[arg-type]
 
     def test_its_text(self, llm: LLM) -> None:

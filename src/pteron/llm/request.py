@@ -149,9 +149,11 @@ def text_request(
 
 def _check_one_prompt(prompt: object) -> None:
     if isinstance(prompt, (list, tuple)) and any(isinstance(part, str) for part in prompt):
-        raise InputError("several texts: generate_batch(prompts) continues each of them, generate takes one")
+        raise InputError(
+            "the prompt must be one text or token ids; generate_batch(prompts) continues several texts"
+        )
     if isinstance(prompt, (list, tuple)) and any(isinstance(part, Mapping) for part in prompt):
-        raise InputError("a list of messages: chat(messages) answers it, generate takes a text or token ids")
+        raise InputError("the prompt must be a text or token ids; chat(messages) answers a list of messages")
 
 
 def chat_request(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import pteron
 from pteron import Device, DeviceError
 from pteron.gpu import memory
+from pteron.gpu.recording import Recording
 from pteron.ops.operand import Weight
 from pteron.wgsl import Kernels, compose
 
@@ -51,6 +54,23 @@ def test_an_upload_that_fails_leaves_nothing(
     assert (device.buffer_bytes, len(device.uploads)) == before
     monkeypatch.setattr(Weight, "pack_in_pieces", pack)
     assert pteron.load(models / "tiny_llama_q4.pte", device=device)["forward"]
+
+
+def test_bind_groups_are_made_at_the_first_call(
+    programs: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound, bind = list[object](), Recording._bind
+
+    def count(recording: Recording, launch: Any, *others: Any) -> list[Any]:
+        bound.append(launch)
+        return bind(recording, launch, *others)
+
+    monkeypatch.setattr(Recording, "_bind", count)
+    method = pteron.load(programs / "mlp.pte", device=device)["forward"]
+    assert not bound
+    for _ in range(2):
+        method(np.ones((3, 7), np.float32))
+        assert len(bound) == method.counters.dispatches // method.counters.calls
 
 
 def test_large_writes_do_not_wait_for_each_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

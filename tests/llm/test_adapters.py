@@ -221,6 +221,16 @@ def test_requests_of_different_adapters_run_together(llm: LLM) -> None:
     assert llm.pool.batched is not None  # they were a batch
 
 
+def test_an_adapter_for_each_prompt(llm: LLM) -> None:
+    prompt = Golden.load("llama").prompt[:20]
+    wanted = [None, *NAMES]
+    found = llm.generate_batch([prompt] * len(wanted), max_new_tokens=6, adapter=wanted, stop_ids=[])
+    tokens = [[piece.token for piece in completion.pieces] for completion in found]
+    assert tokens == [merged_tokens(llm, name, prompt, 6) for name in wanted]
+    with pytest.raises(InputError, match="adapter is a list of 1 for 2 prompts; give one name, or one for"):
+        llm.generate_batch([prompt, prompt], adapter=NAMES[:1])
+
+
 def test_caches_of_other_adapters_are_not_reused(llm: LLM) -> None:
     llm.reset()
     prompt = Golden.load("llama").prompt[:30]
@@ -315,6 +325,11 @@ def test_other_tensors_are_errors(
     save_file(arrays, folder / "adapter_model.safetensors")
     with pytest.raises(error, match=reason):
         read_adapter("x", folder)
+
+
+def test_adapters_without_names_are_errors() -> None:
+    with pytest.raises(InputError, match=r"must be a dict of names and paths, as in .*, not 'lora1'"):
+        LLM("stories15m", adapters="lora1")  # type: ignore[arg-type]
 
 
 def test_other_files_are_errors(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoints import Golden
 from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, tensors, write_folder
 
 from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
@@ -164,7 +165,7 @@ def test_an_exported_folder(family: str, quantize: str | None, exporter: str, tm
     manifest = json.loads((folder / "pteron.json").read_text())
     assert (manifest["name"], manifest["eos_ids"], manifest["max_seq_len"]) == ("source", [0], 32)
     assert load_tokenizer(folder).eos_ids == (0,)
-    assert "million parameters" in lines[0]
+    assert re.fullmatch(r"\w+: \d+,\d+ parameters", lines[0])
     assert ("packing the weights" in lines) == (exporter == "executorch")
     assert manifest["exporter"].startswith(exporter)
 
@@ -234,10 +235,38 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "model.bin")
 
 
+def test_an_incomplete_gguf_file_is_refused(tmp_path: Path) -> None:
+    file = Golden.load("llama").write_gguf(tmp_path / "model.gguf")
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(FormatError, match=r"model\.gguf is incomplete: tensor .*; download it again"):
+        read_checkpoint(file)
+
+
+def test_a_missing_tensor_has_the_name_of_the_file(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(Golden.load("llama").write_gguf(tmp_path / "model.gguf"))
+    del checkpoint.tensors["layers.1.attention.wq.weight"]  # a rule reorders it
+    with pytest.raises(FormatError, match=r"^model: the checkpoint has no tensor blk\.1\.attn_q\.weight$"):
+        checkpoint.program(FLOAT)
+
+
+def test_a_part_of_a_gguf_file_is_refused(tmp_path: Path) -> None:
+    import gguf
+
+    file = tmp_path / "model-00002-of-00003.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_uint16("split.count", 3)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match=r"of-00003\.gguf is one of 3 parts; join .*--merge"):
+        read_checkpoint(file)
+
+
 def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
     write_folder("llama", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config("llama") | {"num_hidden_layers": 3}))
-    with pytest.raises(FormatError, match=r"has no weight for layers\.2\.attention_norm\.weight"):
+    with pytest.raises(FormatError, match=r"has no tensor model\.layers\.2\.input_layernorm\.weight"):
         read_checkpoint(tmp_path).program(FLOAT)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(FormatError, match="its configuration lacks 'num_hidden_layers'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from families import write_folder
 
 from pteron import extras, package_files
+from pteron.cli import main
 from pteron.errors import InputError, PteronError
 from pteron.llm import local_models, models, program_cache
 from pteron.llm.export import read_checkpoint
@@ -77,6 +79,22 @@ def test_a_download_is_kept(fetched: list[str], tmp_path: Path, monkeypatch: pyt
     assert folder.parent == tmp_path / "programs"
     assert (folder / "LICENSE").read_text() == "free"
     assert json.loads((folder / "generation_config.json").read_text()) == {"temperature": 0.2}
+
+
+def test_a_built_in_model_is_exported_from_its_checkpoint(
+    fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported: list[bytes] = []
+
+    def export(checkpoint: Path, folder: str, **_: object) -> str:
+        exported.append(checkpoint.read_bytes())
+        return folder
+
+    monkeypatch.setattr("pteron.llm.export.export_llm", export)
+    assert main(["export", "llm", "tiny", "-o", str(tmp_path / "out")]) == 0
+    assert exported == [WEIGHTS]
+    assert main(["export", "llm", "stories15m", "-o", str(tmp_path / "out")]) == 1
+    assert re.search(r"stories15m is a program already \(.*stories15m\)", capsys.readouterr().err)
 
 
 def test_a_new_builder_builds_again(

@@ -58,5 +58,7 @@ def test_keys_are_those_of_the_package() -> None:
 @pytest.mark.parametrize("name", ["gptj", "mamba", "mistral4"])
 def test_architectures_without_a_table_are_refused_by_name(name: str) -> None:
     assert name in gguf.MODEL_ARCH_NAMES.values()
-    with pytest.raises(UnsupportedError, match=f"architecture '{name}'; known are apertus, arcee"):
+    with pytest.raises(
+        UnsupportedError, match=f"architecture '{name}' is not supported; known are apertus, arcee"
+    ):
         find_family("model.gguf", name, gguf=True)

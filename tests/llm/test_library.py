@@ -19,7 +19,7 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 from llm_fixtures import TINY
 
-from pteron import Device, InputError, PteronError
+from pteron import Device, FormatError, InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
 from pteron.llm.load_arguments import OTHER_NAMES
 from pteron.llm.request import GenerateOptions, SamplingOptions, chat_request, text_request
@@ -55,6 +55,20 @@ class TestPlainText:
     def test_a_call_is_the_text_or_the_answer(self, llm: LLM) -> None:
         assert llm("hello", max_new_tokens=7) == text(llm.generate("hello", max_new_tokens=7))
         assert llm(MESSAGES, max_new_tokens=7) == text(llm.chat(MESSAGES, max_new_tokens=7))
+
+    def test_several_texts_and_messages(self, llm: LLM) -> None:
+        texts: Any = ["Once", "The"]
+        for run in (llm, llm.generate):
+            with pytest.raises(
+                InputError, match=r"must be one text or token ids; generate_batch\(prompts\) continues"
+            ):
+                run(texts)
+        with pytest.raises(InputError, match=r"must be a text or token ids; chat\(messages\) answers a list"):
+            llm.generate(MESSAGES)  # type: ignore[arg-type]
+
+    def test_its_text(self, llm: LLM) -> None:
+        assert llm.context == llm.model.context == 64
+        assert repr(llm) == f"<pteron.llm.LLM {str(TINY)!r}, context 64>"
 
 
 class TestByName:
@@ -336,6 +350,8 @@ class TestBatches:
         ("n_gpu_layers", "all layers run on the GPU, and device= chooses the GPU"),
         ("tensor_parallel_size", "a model runs on one GPU; `pteron serve --ray --replicas` uses several"),
         ("dtype", "`pteron export llm --quantize` chooses the type of weights, cache= that of the KV cache"),
+        ("quantize", "`pteron export llm --quantize` chooses the type of weights"),
+        ("lora", 'adapters={"name": path} are LoRA adapters'),
         ("temperature", "an option of each request"),
         ("contxt", "did you mean context=?"),
         ("zzz", "known are adapters, cache, cache_bytes, context, data, device, digits, model, path, "),
@@ -390,6 +406,12 @@ class TestNames:
         with LLM("smollm2", ByteTokenizer()) as llm:
             assert asked == ["smollm2"]
             assert llm("a", max_new_tokens=1, stop_ids=()) is not None
+
+    def test_a_program_that_is_cut(self, tmp_path: Path) -> None:
+        """The program is read before the tokenizer, which is missing too."""
+        (tmp_path / "cut.pte").write_bytes(TINY.read_bytes()[:1000])
+        with pytest.raises(FormatError, match=r"cut\.pte"):
+            LLM(tmp_path / "cut.pte")
 
     def test_unknown_ones(self) -> None:
         both = r"nowhere does not exist, and no model is called 'nowhere': known are .*smollm2, stories15m"

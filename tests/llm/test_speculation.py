@@ -471,5 +471,7 @@ def test_the_first_verification_of_a_size_is_not_timed(monkeypatch: pytest.Monke
 
 
 def test_a_request_cannot_choose_a_way(llm: LLM) -> None:
+    with pytest.raises(InputError, match='speculate must be "lookup", a smaller model or an LLM, not True'):
+        LLM("stories15m", speculate=True)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="speculate must be True or False, not 'lookup'; LLM"):
         llm("Once", speculate="lookup")

@@ -49,7 +49,8 @@ def generate(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
         ),
         (["chat", "empty"], "the folder empty is empty"),
         (["generate"], "name one model: a program, a folder, a GGUF file, a built-in one such as smollm2"),
-        (["generate", "stories15m", "--model", "stories15m"], "name one model: "),
+        (["generate", "a", "--model", "b"], "two models were given, a and --model b: name one"),
+        (["generate", "stories15m", "Once"], "two texts were given: 'Once', and another with --prompt"),
         (["generate", "--model", "stories15m", "--tokenizer", "nowhere"], "nowhere does not exist"),
         (["export", "llm", "nowhere", "-o", "out"], "nowhere does not exist"),
     ],
@@ -102,6 +103,23 @@ def test_a_longer_context_is_mentioned(
     arguments = [command, str(folder), "--prompt", "Once upon a time", "--max-new-tokens", "60"]
     assert main([*arguments, "--context", "30"]) == 0
     assert "the context of 30 tokens is full; --context can be up to 256" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["Once", "-n", "2"], ["-n", "2", "Once"], ["-p", "Once", "--max-tokens", "2"]],
+    ids=" ".join,
+)
+def test_names_of_options_in_other_tools(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "stories15m", *arguments, "--quiet"]) == 0
+    assert capsys.readouterr().out == "Once upon a\n"
+    assert main(["chat", "stories15m", *arguments, "--quiet"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_one_token_has_no_speed(generate: Callable[..., tuple[str, str]]) -> None:
+    assert "; text: 1 token; " in generate("--prompt", "Once", tokens=1)[1]
+    assert re.search(r"; text: 2 tokens at [\d,.]+ tokens/s; ", generate("--prompt", "Once", tokens=2)[1])
 
 
 def test_json(generate: Callable[..., tuple[str, str]]) -> None:

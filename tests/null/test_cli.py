@@ -89,6 +89,35 @@ def test_a_damaged_file(
     assert "half.pte: " in fails([command, str(path)], capsys)
 
 
+@pytest.mark.parametrize("name", ["smollm2", "llama3.2", "Qwen/Qwen3-0.6B"])
+def test_run_is_not_for_models_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"runs with `pteron chat {name}`" in fails(["run", name], capsys)
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["generate", "m", "--max-tokenz=5"], "arguments: --max-tokenz=5; did you mean --max-tokens?"),
+        (["run", "m.pte", "--repaet", "5"], "arguments: --repaet 5; did you mean --repeat?"),
+        (["generate", "m", "a", "b"], "unrecognized arguments: b\n"),
+        (["--vesion", "info"], "did you mean --version?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_unknown_options(argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(argv)
+    assert sentence in capsys.readouterr().err
+
+
+def test_ls_is_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    assert main(["ls"]) == 0
+    assert "stories15m" in capsys.readouterr().out
+
+
 def test_live_sizes() -> None:
     assert live_size("7") == LiveSize(7)
     assert live_size("0.1=7") == LiveSize(7, 0, 1)

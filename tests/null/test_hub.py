@@ -14,8 +14,9 @@ from hub_server import Hub, serve_hub
 
 from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
+from pteron.llm.adapter_files import read_adapter
 from pteron.llm.hub.cache import HubModel, cached_models, find_cached, repository_folder
-from pteron.llm.hub.download import Download, download
+from pteron.llm.hub.download import Download, download, download_adapter
 from pteron.llm.local_models import local_models, remove_model
 from pteron.llm.model_names import locate, locate_model, locate_program
 
@@ -26,6 +27,7 @@ CHECKPOINT = {"config.json": CONFIG, "model.safetensors": b"weights" * 1000, "to
 MODELS = {
     "me/gguf": {"it-Q4_K_M.gguf": GGUF, "it-Q8_0.gguf": GGUF + b"8", "README.md": b"read me"},
     "me/llama": {**CHECKPOINT, "README.md": b"read me", "onnx/model.onnx": b"x"},
+    "me/lora": {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights", "README.md": b""},
     "me/text": {"README.md": b"read me"},
 }
 
@@ -61,7 +63,7 @@ def test_a_checkpoint(hub: Hub) -> None:
     [
         (b'{"model_type": "llama", "quantization_config": {"quant_method": "awq"}}', "quantised by AWQ"),
         (b'{"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}', "quantised by FP8"),
-        (b'{"model_type": "bert"}', "model type 'bert'; known are"),
+        (b'{"model_type": "bert"}', "model type 'bert' is not supported; known are"),
     ],
 )
 def test_checkpoints_that_cannot_be_read_are_not_downloaded(hub: Hub, config: bytes, message: str) -> None:
@@ -222,12 +224,26 @@ def test_a_branch_with_the_same_commit_is_removed(hub: Hub) -> None:
         ("me/none", r"me/none does not exist, neither as a path nor at http://127.*HF_TOKEN"),
         ("me/llama@v9", "me/llama has no revision 'v9'"),
         ("me/text", r"me/text has no model that can be used: .*; it has only README.md"),
+        ("me/lora", r"me/lora is a LoRA adapter, not a model; give the model .* with --lora"),
         ("me/gguf:Q2_K", "no GGUF file of me/gguf matches 'Q2_K'; it has it-Q4_K_M.gguf, it-Q8_0.gguf"),
     ],
 )
 def test_names_that_do_not_exist(name: str, sentence: str, hub: Hub) -> None:
     with pytest.raises(InputError, match=sentence):
         locate(name)
+
+
+def test_an_adapter(hub: Hub) -> None:
+    folder = download_adapter(HubModel("me/lora"))
+    assert {file.name for file in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    hub.requests.clear()
+    assert download_adapter(HubModel("me/lora")) == folder
+    assert hub.requests == []
+    assert download_adapter(HubModel("me/gguf", tag="Q8_0")).name == "it-Q8_0.gguf"
+    with pytest.raises(InputError, match=r"me/llama is no LoRA adapter: it lacks adapter_config\.json or"):
+        download_adapter(HubModel("me/llama"))
+    with pytest.raises(UnsupportedError, match=r"adapter sql .*: peft_type None is not supported"):
+        read_adapter("sql", "me/lora")
 
 
 def test_without_the_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

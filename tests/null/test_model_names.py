@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pteron.cli import main
-from pteron.errors import InputError, PteronError, UnsupportedError
+from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import local_models, program_cache
 from pteron.llm.hub.cache import HubModel
 from pteron.llm.hub.files import select_files
@@ -131,6 +131,7 @@ def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path:
         ("me/it:Q4_K_M", HubModel("me/it", tag="Q4_K_M")),
         ("me/it@v1.0:sub/a.gguf", HubModel("me/it", "v1.0", "sub/a.gguf")),
         ("hf.co/me/it:Q4_K_M", HubModel("me/it", tag="Q4_K_M")),
+        ("hf://me/it", HubModel("me/it")),
         ("https://huggingface.co/me/it", HubModel("me/it")),
         *((path, None) for path in ("it", "./me/it", "/me/it", "a/b/c", "models/it.pte", "models/it.gguf")),
         *((path, None) for path in ("me/it@../x", "../it", "C:/it", "me/", "~/it", "")),
@@ -139,7 +140,7 @@ def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path:
 def test_names_of_a_hub(name: str, model: HubModel | None) -> None:
     assert HubModel.parse(name) == model
     if model is not None and "huggingface.co" not in name:
-        assert str(model) == name.removeprefix("hf.co/")
+        assert str(model) == name.removeprefix("hf.co/").removeprefix("hf://")
 
 
 def test_a_path_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +161,28 @@ def test_paths_that_do_not_exist(name: str) -> None:
         locate(name)
     with pytest.raises(InputError, match=r"does not exist$"):
         locate(Path("stories15m"))  # a path is never a name
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("llama3.2", "stories15m, and models of a hub as owner/name"),
+        ("qwen2.5:0.5b", "stories15m, and models of a hub as owner/name"),
+        ("smolm2", "owner/name; did you mean smollm2?"),
+    ],
+)
+def test_names_that_no_model_has(name: str, ending: str) -> None:
+    with pytest.raises(InputError) as raised:
+        locate(name)
+    assert str(raised.value).startswith(f"{name} does not exist, and no model is called {name!r}: known are ")
+    assert str(raised.value).endswith(ending)
+
+
+def test_a_folder_is_no_program(tmp_path: Path) -> None:
+    sentence = r"this is a folder, not a program; pteron\.llm\.LLM loads the folder of a language model"
+    for path in (tmp_path, str(tmp_path)):
+        with pytest.raises(FormatError, match=sentence):
+            load(path)
 
 
 # Files of a hub's model --------------------------------------------------------------------------
@@ -221,7 +244,7 @@ def test_a_quantisation(tag: str | None, file: str) -> None:
         (
             ["Q8_0/a-Q8_0-00001-of-00002.gguf", "Q8_0/a-Q8_0-00002-of-00002.gguf"],
             "Q8_0",
-            "is one of 2 parts; join them with llama.cpp's `llama-gguf-split --merge`",
+            "is one of 2 parts; join them with llama.cpp's `llama-gguf-split --merge ",
         ),
     ],
 )
@@ -259,8 +282,11 @@ def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Pat
     assert made == [(gguf, "auto", "8w", "my")]
     assert json.loads((located.path / program_cache.SOURCE).read_text())["source"] == str(gguf)
     gguf.write_text("GGUF, changed", "utf-8")
-    assert locate_model(gguf) != located.path
-    assert len(exports) == 2
+    whole = build(Located("gguf", gguf, "my"), BuildOptions(quantize=None))
+    assert located.path.exists()
+    new = locate_model(gguf)
+    assert {*located.path.parent.iterdir()} == {new, whole}  # without the program of the file as it was
+    assert len(exports) == 3
 
 
 def test_two_names_of_a_file_are_one_program(exports: list[dict[str, object]], tmp_path: Path) -> None:
@@ -352,4 +378,5 @@ def test_what_cannot_be_removed(
     gguf.write_text("<html>", "utf-8")
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["kind"] == "unusable"
+    assert main(["rm", str(gguf), "smollm2"]) == 1  # and removes nothing
     assert main(["rm", str(gguf)]) == 0

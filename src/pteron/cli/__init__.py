@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import NoReturn
 
 import pteron
-from pteron.cli.arguments import add_examples
+from pteron.cli.arguments import Parser, add_examples
 from pteron.cli.terminal import discard_unwritten, prepare_streams, print_error
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
@@ -40,6 +40,7 @@ COMMANDS = {
     "completion": "print a completion script for a shell",
 }
 _MODULES = {"list": "list_models"}  # a module `list` would hide the type in this package
+_OTHER_NAMES = {"ls": "list"}
 
 
 def run_process() -> NoReturn:
@@ -59,6 +60,7 @@ def run_process() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. Errors are one sentence on stderr."""
     given = sys.argv[1:] if argv is None else list(argv)
+    given[:1] = [_OTHER_NAMES.get(name, name) for name in given[:1]]
     try:
         prepare_streams()
         try:
@@ -89,9 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """A parser that knows all commands, and the arguments of those named in `given`."""
-    parser = argparse.ArgumentParser(
-        prog="pteron", description="Run ExecuTorch programs on every GPU, through WebGPU."
-    )
+    parser = Parser(prog="pteron", description="Run ExecuTorch programs on every GPU, through WebGPU.")
     parser.add_argument("-V", "--version", action="version", version=f"pteron {pteron.__version__}")
     add_examples(parser, "pteron demo", "pteron inspect model.pte", "pteron run model.pte --dim 7")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,26 @@ if TYPE_CHECKING:
 
 SEED_MAX = (1 << 31) - 1
 Type = Callable[[str], Any]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says which option an unknown one may mean."""
+
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """The arguments; unknown ones are an error of the command that they follow."""
+        found, unknown = super().parse_known_args(args, namespace)
+        # argparse of Python 3.11 leaves TEXT over if options stand between MODEL and TEXT.
+        if getattr(found, "text", "") is None and len(unknown) == 1 and not unknown[0].startswith("-"):
+            found.text = unknown.pop()
+        if unknown:
+            options = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            near = [get_close_matches(word.partition("=")[0], options, 1) for word in unknown]
+            meant = ", ".join(flags[0] for flags in near if flags)
+            hint = f"; did you mean {meant}?" if meant else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, []
 
 
 class Options:
@@ -23,10 +44,18 @@ class Options:
     def group(self, title: str) -> Options:
         return Options(self.parser.add_argument_group(title))
 
-    def add(self, flag: str, metavar: str, help: str, type: Type = str, default: object = None) -> None:
-        """An option with a value; the help of one with a default ends with it."""
+    def add(
+        self,
+        flag: str,
+        metavar: str,
+        help: str,
+        type: Type = str,
+        default: object = None,
+        also: Sequence[str] = (),
+    ) -> None:
+        """An option with a value; the help of one with a default ends with it. `also` are its other names."""
         help = help if default is None else f"{help} (default: %(default)s)"
-        self.parser.add_argument(flag, metavar=metavar, type=type, default=default, help=help)
+        self.parser.add_argument(flag, *also, metavar=metavar, type=type, default=default, help=help)
 
     def flag(self, flag: str, help: str) -> None:
         self.parser.add_argument(flag, action="store_true", help=help)

@@ -39,9 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
     add_llm_arguments(options, max_new_tokens=512)
     options.add("--system", "TEXT", "system prompt: what the model should know or be")
-    parser.add_argument(
-        "--prompt", metavar="TEXT", action="append", help="send this message, then exit (repeatable: turns)"
-    )
+    message = "send this message, then exit (repeatable: turns)"
+    parser.add_argument("--prompt", "-p", metavar="TEXT", action="append", default=[], help=message)
     add_examples(
         parser,
         "pteron chat smollm2",
@@ -57,7 +56,8 @@ def command(arguments: argparse.Namespace) -> int:
     with open_model(arguments) as llm:
         warn_unused_options(arguments, build_sampling(arguments, llm))
         messages = list(opening)
-        for text in arguments.prompt or _read_lines():
+        given = [*([] if arguments.text is None else [arguments.text]), *arguments.prompt]
+        for text in given or _read_lines():
             if re.fullmatch(r"/[a-z]+( .*)?", text.strip()):
                 verb, _, rest = text.strip().partition(" ")
                 if verb in ("/exit", "/quit", "/bye"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
 
 from pteron.cli.arguments import Options, add_examples, positive
 from pteron.cli.progress import export_progress
@@ -67,16 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.llm.export import export_llm
-    from pteron.llm.model_names import locate
 
     quantize = None if arguments.quantize == "none" else arguments.quantize
     embedding = arguments.embedding_bits or ("auto" if quantize else "none")
     with export_progress() as progress:
-        located = locate(arguments.source, progress)
-        if located.kind == "program":
-            raise InputError(f"{arguments.source} is a program, not a checkpoint")
+        path = _find_checkpoint(arguments.source, progress)
         folder = export_llm(
-            located.path,
+            path,
             arguments.output,
             quantize=quantize,
             group_size=arguments.group_size,
@@ -90,3 +89,17 @@ def command(arguments: argparse.Namespace) -> int:
         )
     print(folder)
     return 0
+
+
+def _find_checkpoint(given: str, progress: Callable[[str], None]) -> Path:
+    """The checkpoint or GGUF file of a name. A built-in model is exported from the GGUF file that it is built
+    from."""
+    from pteron.llm.model_names import locate
+    from pteron.llm.models import SOURCES, fetch_checkpoint
+
+    if given in SOURCES and not Path(given).exists():
+        return fetch_checkpoint(given, progress)
+    located = locate(given, progress)
+    if located.kind == "program":
+        raise InputError(f"{given} is a program already ({located.path}); export needs a checkpoint")
+    return located.path

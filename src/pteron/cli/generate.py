@@ -24,7 +24,7 @@ from pteron.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.add("--prompt", "TEXT", "the text to continue (default: standard input)")
+    options.add("--prompt", "TEXT", "the text to continue (default: standard input)", also=["-p"])
     overflow = "what to do with a prompt longer than the context: fail, or drop its oldest tokens"
     options.choice("--overflow", ["error", "truncate"], "error", overflow)
     add_llm_arguments(options, max_new_tokens=200)
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.json()
     add_examples(
         parser,
-        'pteron generate stories15m --prompt "Once upon a time"',
+        'pteron generate stories15m "Once upon a time"',
         'pteron generate folder --prompt "The cat" --temperature 0.8 --top-p 0.9 --seed 1',
         "pteron generate folder --json < prompt.txt",
         'pteron generate folder --prompt "The capital of France is " --regex "[A-Z][a-z]+"',
@@ -42,10 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    prompt = arguments.prompt
+    prompt = arguments.text if arguments.prompt is None else arguments.prompt
+    if arguments.prompt is not None and arguments.text is not None:
+        raise InputError(f"two texts were given: {arguments.text!r}, and another with --prompt")
     if prompt is None:
         if is_interactive():
-            raise InputError("give a text with --prompt, or on standard input")
+            raise InputError("give a text after the model, with --prompt, or on standard input")
         prompt = sys.stdin.read()
     with open_model(arguments) as llm:
         sampling = build_sampling(arguments, llm)

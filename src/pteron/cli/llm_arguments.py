@@ -37,9 +37,11 @@ _SAMPLING = {
 
 def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.model()
+    options.parser.add_argument("text", metavar="TEXT", nargs="?", help="the same as --prompt TEXT")
     add_model_files(options)
-    options.add("--lora", "PATH", "use a LoRA adapter of the model: a PEFT folder or a GGUF file")
-    options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens)
+    options.add("--lora", "PATH", "use a LoRA adapter of the model: a PEFT folder, a GGUF file or owner/name")
+    also = ("--max-tokens", "-n")  # as in OpenAI's API and llama.cpp
+    options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens, also)
     for name, (metavar, kind, purpose, default) in _SAMPLING.items():
         help = f"{purpose} (default: the model's, or {default})"
         options.add(f"--{name.replace('_', '-')}", metavar, help, kind)
@@ -58,7 +60,8 @@ def add_model_files(options: Options) -> None:
 
 
 def add_cache(options: Options) -> None:
-    tokens = "tokens that the KV cache holds, up to the model's own number (default: the program's)"
+    tokens = "tokens that the KV cache holds, up to the model's own number (default: the exported number, or "
+    tokens += "4,096 at most for models built from checkpoints)"
     options.add("--context", "N", tokens, positive)
     add_cache_type(options)
     options.flag(
@@ -175,11 +178,12 @@ def print_statistics(llm: LLM) -> None:
     reused = f" ({statistics.reused_tokens} reused from the cache)" if statistics.reused_tokens else ""
     proposed = statistics.proposed_tokens
     accepted = f", {statistics.accepted_tokens} of {proposed} proposed accepted" if proposed else ""
+    rate = statistics.decode_rate  # 0 for a single token, which ends the prompt's time
+    speed = f" at {rate:,.1f} tokens/s" if rate else ""
     memory = sum(llm.model.method.gpu_bytes.values())
     print_note(
         f"prompt: {counted(read, 'token')} at {statistics.prompt_rate:,.0f} tokens/s{reused}; "
-        f"text: {counted(statistics.new_tokens, 'token')} at {statistics.decode_rate:,.1f} tokens/s"
-        f"{accepted}; "
+        f"text: {counted(statistics.new_tokens, 'token')}{speed}{accepted}; "
         f"{memory / 1e6:,.0f} MB on {llm.model.device.name}"
     )
 

@@ -20,9 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.llm.local_models import remove_model
+    from pteron.llm.local_models import find_removable, remove_model
     from pteron.tools.text import human_bytes
 
+    for name in arguments.model:
+        find_removable(name)  # raises before anything is removed
     for name in arguments.model:
         print(f"removed {name}: {human_bytes(remove_model(name))}")
     return 0

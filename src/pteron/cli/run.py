@@ -8,6 +8,7 @@ from pathlib import Path
 from pteron.cli.arguments import Options, add_examples, count, number
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
+from pteron.errors import InputError
 from pteron.processes import ISOLATED_SECONDS
 
 
@@ -48,6 +49,11 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection, check_bundle, check_lines, run, run_lines, save_outputs
 
+    given = Path(arguments.program)
+    if not given.exists() and given.suffix not in (".pte", ".bpte"):
+        raise InputError(
+            f"{given}: there is no such file; a language model by name runs with `pteron chat {given}`"
+        )
     if arguments.isolated is not None and not is_isolated():
         return run_isolated(arguments.program, arguments.given, arguments.isolated)
     inputs = read_inputs(arguments.input)

@@ -73,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", help="name of the model in the API (default: MODEL, or the file's name)"
     )
     model.repeatable("--alias", "NAME", "another name of the model")
-    lora = "LoRA adapter of the model: a PEFT folder or a GGUF file; clients choose it as the model NAME"
+    lora = (
+        "LoRA adapter of the model: a PEFT folder, a GGUF file or owner/name; clients choose it as the model "
+    )
+    lora += "NAME"
     model.repeatable("--lora", "NAME=PATH", lora, adapter_path)
     model.add("--sequences", "N", f"answers generated at once (default: {SEQUENCES_MAX})", positive)
     add_cache(model)
@@ -251,7 +254,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         cache=arguments.cache,
         rings=not arguments.no_rings,
         speculate=arguments.speculate and _whole_path(arguments.speculate),
-        adapters={name: str(Path(path).resolve()) for name, path in arguments.lora},
+        adapters={name: _whole_path(path) for name, path in arguments.lora},
         queue=arguments.queue,
         logs_prompts=arguments.log_prompts,
         is_quiet=arguments.quiet,

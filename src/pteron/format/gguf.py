@@ -17,6 +17,7 @@ from pteron.errors import FormatError, UnsupportedError
 from pteron.format.source import open_file
 
 MAGIC = b"GGUF"
+JOIN_PARTS = "join them with llama.cpp's `llama-gguf-split --merge FIRST_PART NEW_FILE` and give the new file"
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
@@ -66,7 +67,8 @@ class _Reader:
     def require(self, count: int, size: int, what: str) -> None:
         if count * size > self._left:
             raise FormatError(
-                f"{self._name} is damaged: {count} {what}, but only {self._left} bytes are left"
+                f"{self._name} is damaged: {count} {what}, but only {self._left} bytes are left; if the "
+                "download was cut, download it again"
             )
 
     def take(self, size: int) -> bytes:

@@ -63,11 +63,9 @@ class Recording:
         buffers = [buffer for launch in plan.launches for buffer in launch.buffers]
         device.compile((launch.module for launch in plan.launches), partial(weights.upload, buffers))
         self._parameters = self._create_parameters(numbers)
-        self._shared = {
-            index: self._bind(launch, None, {})
-            for index, launch in enumerate(plan.launches)
-            if not any(isinstance(buffer, State) for buffer in launch.buffers)
-        }
+        # Bind groups that sequences share, made at the first replay: a plan may never be replayed, as the one
+        # at the maximum shapes, which has thousands of launches on a software adapter.
+        self._shared: dict[int, list[Any]] = {}
         self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
         self._advances: dict[object, ParameterAdvance | None] = {}
         self._accesses: dict[PlanBuffer, set[str]] = {}
@@ -181,6 +179,12 @@ class Recording:
 
     def _bound(self, states: States | None, places: Places) -> Replay:
         """The launches: shared bind groups, and new ones for launches that use states or `places`."""
+        if not self._shared:
+            self._shared = {
+                index: self._bind(launch, None, {})
+                for index, launch in enumerate(self.plan.launches)
+                if not any(isinstance(buffer, State) for buffer in launch.buffers)
+            }
         bound = [
             self._shared[index]
             if index in self._shared and places.keys().isdisjoint(launch.buffers)

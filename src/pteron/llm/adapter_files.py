@@ -23,9 +23,12 @@ from pteron.llm.arguments import existing
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.safetensors_file import read_safetensors
+from pteron.llm.hub.cache import HubModel
+from pteron.llm.hub.download import download_adapter
 from pteron.llm.model_files import as_format_error, read_json
+from pteron.llm.model_kinds import ADAPTER_FILES
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, WEIGHTS = ADAPTER_FILES
 # Settings of PEFT that change what an adapter computes, with the values that do not.
 _PLAIN: Mapping[str, tuple[object, ...]] = {
     "peft_type": ("LORA",),
@@ -76,8 +79,9 @@ class Adapter:
 
 
 def read_adapter(name: str, path: object) -> Adapter:
-    """The adapter in a folder or a GGUF file."""
-    source = existing(path)
+    """The adapter in a folder or a GGUF file, or of a hub as "owner/name"."""
+    model = HubModel.parse(path) if isinstance(path, str) and not Path(path).exists() else None
+    source = existing(path) if model is None else download_adapter(model)
     where = f"adapter {name} ({source})"
     with as_format_error(f"{where} cannot be read"):
         if (source / CONFIG).exists():

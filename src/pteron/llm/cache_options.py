@@ -34,13 +34,14 @@ class CacheOptions:
     """The tokens that a KV cache holds and the type of its elements; None: as in the file. Without `rings`,
     layers with a window keep the rows of all tokens. Without a context, that of the file grows to `least`
     tokens if the model allows it. A context beyond the model's longest is an error or, if `limited`, the
-    longest."""
+    longest. `model` is what errors call the model; the default is the name of the file."""
 
     context: int | None = None
     cache: CacheType | None = None
     rings: bool = True
     least: int = 0
     limited: bool = False
+    model: str = ""
 
     def __post_init__(self) -> None:
         if self.context is not None:
@@ -60,7 +61,7 @@ class CacheOptions:
             return longest
         if self.context > longest:
             most = f"the program's longest is {longest}" if longest else "the program does not state its own"
-            raise InputError(f"{file.name}: a context of {self.context} tokens, but {most}")
+            raise InputError(f"{self.model or file.name}: a context of {self.context} tokens, but {most}")
         return self.context
 
     def check(self, device: Device) -> None:

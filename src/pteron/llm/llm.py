@@ -46,9 +46,9 @@ class LLM(TextModel):
     less exactly (see `pteron.load`).
     `speculate="lookup"`, or the name of a smaller model with the same tokenizer, proposes tokens, and one
     step of the model verifies them: the same text in fewer steps (docs/language-models.md).
-    `adapters` are LoRA adapters by name, each a PEFT folder or a GGUF file: `LLM("smollm2", adapters={"sql":
-    "adapters/sql"})`, then `llm.generate(prompt, adapter="sql")`. Requests with different ones run as one
-    batch.
+    `adapters` are LoRA adapters by name, each a PEFT folder, a GGUF file or "owner/name" of a hub:
+    `LLM("smollm2", adapters={"sql": "adapters/sql"})`, then `llm.generate(prompt, adapter="sql")`. Requests
+    with different ones run as one batch.
 
     The attribute `sampling` has the settings that the model's authors recommend (generation_config.json), or
     greedy if they recommend none: `llm.generate(prompt, sampling=llm.sampling)`.
@@ -126,8 +126,9 @@ class LLM(TextModel):
         return Stream(self._submit(to_request(self, prompt, options)))
 
     def generate_batch(self, prompts: Sequence[Prompt | Conversation], **options: Any) -> list[Completion]:
-        """Continue several prompts in one batch with the same options. Returns the completions in the order
-        of the prompts."""
+        """Continue several prompts in one batch with the same options. `adapter` may also be a list, with the
+        name of a LoRA adapter or None for each prompt. Returns the completions in the order of the
+        prompts."""
         requests = batch_requests(self, prompts, options)
         answers = [self._submit(request) for request in requests]
         return [Completion.of(answer, answer.statistics) for answer in answers]

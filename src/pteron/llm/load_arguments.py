@@ -15,7 +15,7 @@ _WEIGHTS = "`pteron export llm --quantize` chooses the type of weights, cache= t
 _SEQUENCES = "sequences= limits how many run at once"
 _MEMORY = "cache_bytes= limits the memory of KV caches"
 _ONE_GPU = "a model runs on one GPU; `pteron serve --ray --replicas` uses several"
-_ADAPTERS = "adapters= are LoRA adapters by name"
+_ADAPTERS = 'adapters={"name": path} are LoRA adapters'
 _SPECULATE = 'speculate= is "lookup" or a smaller model'
 _REQUEST = "it is an option of each request, as in llm.generate(prompt, temperature=0.7)"
 _CHUNK = "`pteron export llm --max-seq-len` chooses the tokens of one call"
@@ -27,11 +27,13 @@ OTHER_NAMES = {
     "swa_full": "rings=False keeps all tokens of layers with a sliding window",
     **dict.fromkeys(("device_map", "main_gpu"), _DEVICE),
     **dict.fromkeys(("n_gpu_layers", "gpu_layers", "cpu_offload_gb", "n_threads"), _ALL_ON_GPU),
-    **dict.fromkeys(("dtype", "torch_dtype", "quantization", "load_in_4bit", "load_in_8bit"), _WEIGHTS),
+    **dict.fromkeys(
+        ("dtype", "torch_dtype", "quantization", "quantize", "load_in_4bit", "load_in_8bit"), _WEIGHTS
+    ),
     **dict.fromkeys(("max_num_seqs", "n_seq_max", "n_parallel"), _SEQUENCES),
     **dict.fromkeys(("gpu_memory_utilization", "swap_space"), _MEMORY),
     **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "tensor_split"), _ONE_GPU),
-    **dict.fromkeys(("enable_lora", "lora_path", "lora_modules", "loras"), _ADAPTERS),
+    **dict.fromkeys(("enable_lora", "lora", "lora_path", "lora_modules", "loras"), _ADAPTERS),
     **dict.fromkeys(("draft_model", "speculative_config", "speculative_model"), _SPECULATE),
     **dict.fromkeys(("temperature", "top_p", "top_k", "seed", "max_tokens", "max_new_tokens"), _REQUEST),
     **dict.fromkeys(("n_batch", "max_num_batched_tokens"), _CHUNK),

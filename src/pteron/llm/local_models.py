@@ -59,9 +59,7 @@ def local_models() -> list[LocalModel]:
 def remove_model(name: str) -> int:
     """Delete from the caches what belongs to a name: its download and the programs built from it. Files
     elsewhere stay. Returns the bytes freed."""
-    models = [model for model in local_models() if _is_called(model, name)]
-    if name in BUNDLED and models:
-        raise InputError(f"{name} is a part of the package and cannot be removed")
+    models = find_removable(name)
     sources = [model.source.resolve() for model in models]  # contents: revisions may share them
     wanted, of_hub = HubModel.parse(name), any(model.hub for model in models)
     freed = 0
@@ -76,9 +74,19 @@ def remove_model(name: str) -> int:
         for folder in (*model.programs, *((model.source,) if is_ours else ())):
             with writing_to(folder):
                 shutil.rmtree(folder, ignore_errors=not folder.exists())
-    if not freed and not of_hub:
-        raise InputError(f"nothing in the cache belongs to {name}; `pteron list` prints all models")
     return freed
+
+
+def find_removable(name: str) -> list[LocalModel]:
+    """What the caches have of a name; an error if there is nothing."""
+    models = [model for model in local_models() if _is_called(model, name)]
+    if name in BUNDLED and models:
+        raise InputError(f"{name} is a part of the package and cannot be removed")
+    if not any(
+        model.hub or model.programs or (model.name in SOURCES and model.source_bytes) for model in models
+    ):
+        raise InputError(f"nothing in the cache belongs to {name}; `pteron list` prints all models")
+    return models
 
 
 def _is_called(model: LocalModel, name: str) -> bool:

@@ -15,9 +15,11 @@ from pteron.llm.model_files import MANIFEST, program_file, read_json
 
 Kind = Literal["program", "checkpoint", "gguf"]
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # of a LoRA adapter
 _TO_SAFETENSORS = (
     "convert them with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
 )
+USE_ADAPTER = "give the model that it was trained for, and the adapter with --lora (adapters= in Python)"
 _NAMED = 6  # files that a message names
 
 
@@ -76,8 +78,8 @@ def _describe_folder(files: set[str], models: list[str]) -> str:
         return f"has several models; name one of them: {shorten(models)}"
     if not files:
         return "is empty"
-    if "adapter_config.json" in files:
-        return "has a LoRA adapter, not a model; give the model that it was trained for"
+    if ADAPTER_FILES[0] in files:
+        return f"has a LoRA adapter, not a model; {USE_ADAPTER}"
     if _with_suffix(files, ".safetensors"):
         return f"has weights but no {CONFIG}; download the checkpoint again, with all its files"
     pickles = pickled_weights(files)

@@ -14,18 +14,20 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.llm import models
 from pteron.llm.arguments import existing, path_of
-from pteron.llm.hub.cache import HubModel
+from pteron.llm.hub.cache import FILE_NAME, HubModel
 from pteron.llm.hub.download import Download, download
 from pteron.llm.model_kinds import Located, recognise
 from pteron.llm.program_cache import BuildOptions, build, longest_contexts
 
 Report = Callable[[str], None]
 PROGRAM_SUFFIXES = (".pte", ".bpte", ".ptd")  # of files that are given to the loader as they are
+_SIMILARITY = 0.75  # minimum for a misspelled name
 
 
 def locate(
@@ -41,12 +43,12 @@ def locate(
     model = HubModel.parse(given)
     if model is not None:
         return replace(recognise(download(model, progress, update=update)), name=str(model))
-    if len(path.parts) > 1 or path.suffix:  # cannot be a model's name
+    if len(path.parts) > 1 or FILE_NAME.search(given):  # cannot be a model's name
         raise InputError(f"{path} does not exist")
-    known = ", ".join(models.names())
+    known, near = ", ".join(models.names()), get_close_matches(given, models.names(), 1, _SIMILARITY)
     raise InputError(
-        f"{path} does not exist, and no model is called {str(path)!r}: known are {known}, and models of a "
-        "hub as owner/name"
+        f"{path} does not exist, and no model is called {given!r}: known are {known}, and models of a "
+        f"hub as owner/name{f'; did you mean {near[0]}?' if near else ''}"
     )
 
 

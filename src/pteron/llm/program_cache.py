@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ class Built:
     folder: Path
     name: str
     source: Path
+    recipe: tuple[object, ...]  # source, options and builder: equal for the versions of a changed source
 
 
 def build(
@@ -69,10 +71,22 @@ def build(
                 progress=progress,
             )
             source = {"name": located.name, "source": str(located.path.resolve()), "options": asdict(options)}
-            content = json.dumps(source, indent=2) + "\n"
+            content = json.dumps({**source, "version": _VERSION}, indent=2) + "\n"
             for name, data in {**files, SOURCE: content.encode()}.items():
                 (made / name).write_bytes(data)
+    _remove_outdated(folder)
     return folder
+
+
+def _remove_outdated(folder: Path) -> None:
+    """Remove programs that were built from the same source before it changed."""
+    programs = {built.folder: built.recipe for built in built_programs()}
+    for other, recipe in programs.items():
+        if other != folder and recipe == programs.get(folder):
+            (other / MANIFEST).unlink(
+                missing_ok=True
+            )  # first: what remains if a file is in use is no program
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def built_folder(located: Located, options: BuildOptions, files: Mapping[str, bytes] | None = None) -> Path:
@@ -93,7 +107,8 @@ def built_programs() -> Iterator[Built]:
     for file in sorted(programs_folder().glob(f"*/{SOURCE}")):
         try:
             found = json.loads(file.read_text("utf-8"))
-            yield Built(file.parent, str(found["name"]), Path(found["source"]))
+            recipe = (found["source"], found["options"], found.get("version"))
+            yield Built(file.parent, str(found["name"]), Path(found["source"]), recipe)
         except (OSError, ValueError, LookupError, TypeError):  # damaged, or removed meanwhile
             continue
 

@@ -130,6 +130,7 @@ def text_request(
         raise InputError(
             f"speculate must be True or False, not {speculate!r}; LLM(..., speculate=...) chooses how"
         )
+    _check_one_prompt(prompt)
     ids = llm.encode(prompt)
     fitted = llm.fit_to_context(ids, count, overflow)
     return Request(
@@ -144,6 +145,15 @@ def text_request(
         speculate=speculate,
         adapter=adapter,
     )
+
+
+def _check_one_prompt(prompt: object) -> None:
+    if isinstance(prompt, (list, tuple)) and any(isinstance(part, str) for part in prompt):
+        raise InputError(
+            "the prompt must be one text or token ids; generate_batch(prompts) continues several texts"
+        )
+    if isinstance(prompt, (list, tuple)) and any(isinstance(part, Mapping) for part in prompt):
+        raise InputError("the prompt must be a text or token ids; chat(messages) answers a list of messages")
 
 
 def chat_request(
@@ -177,13 +187,21 @@ def to_request(llm: TextModel, prompt: Prompt | Conversation, options: Mapping[s
 def batch_requests(
     llm: TextModel, prompts: Sequence[Prompt | Conversation], options: Mapping[str, Any]
 ) -> list[Request]:
-    """Requests with the same options. An error names the wrong prompt, before any request starts."""
+    """Requests with the same options; `adapter` may be a list, one for each prompt. An error names the wrong
+    prompt, before any request starts."""
     if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Sequence):
         raise InputError("prompts must be a list of texts, token ids or conversations, not a single one")
+    adapters = options.get("adapter")
+    if not isinstance(adapters, (list, tuple)):
+        adapters = [adapters] * len(prompts)
+    if len(adapters) != len(prompts):
+        raise InputError(
+            f"adapter is a list of {len(adapters)} for {len(prompts)} prompts; give one name, or one for each"
+        )
     found = []
-    for index, prompt in enumerate(prompts):
+    for index, (prompt, adapter) in enumerate(zip(prompts, adapters, strict=True)):
         try:
-            found.append(to_request(llm, prompt, options))
+            found.append(to_request(llm, prompt, {**options, "adapter": adapter}))
         except InputError as error:
             raise InputError(f"prompt {index} of {len(prompts)}: {error}") from error
     return found

@@ -60,21 +60,27 @@ class TextModel:
         **others: Never,
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
-        options = CacheOptions(context, cache, rings, limited=self._is_limited)
         given = path if model is None else model
         if given is None or (path is not None and model is not None):
             twice = "" if given is None else ", once: `model` is another name of the first argument"
             raise InputError(f'{type(self).__name__} takes a model, such as "smollm2" or a path{twice}')
+        options = CacheOptions(context, cache, rings, limited=self._is_limited, model=str(given))
+        self.name = str(given)
         path = locate_model(given, context=None if options.limited else options.context)
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
+        self.sampling = _recommended(folder)
+        self.pooling = read_pooling(folder)
+        if adapters is not None and not isinstance(adapters, Mapping):
+            raise InputError(
+                "adapters must be a dict of names and paths, as in "
+                f'adapters={{"sql": "adapters/sql"}}, not {adapters!r}'
+            )
+        adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
+        self.program = load(file, data, device, digits=digits, products=products, adapt=adapt)
         self.tokenizer = (
             tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
         )
-        self.sampling = _recommended(folder)
-        self.pooling = read_pooling(folder)
-        adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
-        self.program = load(file, data, device, digits=digits, products=products, adapt=adapt)
         self.model = LanguageModel(self.program, context=options.length(self.program.file))
         self.model.adapters = tuple(adapters or ())
         self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
@@ -87,6 +93,14 @@ class TextModel:
             except BaseException:
                 self.close()
                 raise
+
+    def __repr__(self) -> str:
+        return f"<pteron.llm.{type(self).__name__} {self.name!r}, context {self.context:,}>"
+
+    @property
+    def context(self) -> int:
+        """The number of tokens that a KV cache holds; 0 if the program does not state it."""
+        return self.model.context
 
     @property
     def sequence_bytes(self) -> int:
@@ -170,6 +184,8 @@ class TextModel:
         if with_ == LOOKUP:
             return Speculator(self.model)
         draft = with_
+        if not isinstance(draft, (str, os.PathLike, TextModel)):
+            raise InputError(f'speculate must be "lookup", a smaller model or an LLM, not {with_!r}')
         if not isinstance(draft, TextModel):
             context, sequences = self.model.context or None, self.pool.sequences_max
             device = self.model.device

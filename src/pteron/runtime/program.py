@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
-from pteron.errors import DeviceError, MethodError, UnsupportedError
+from pteron.errors import DeviceError, FormatError, MethodError, UnsupportedError
 from pteron.extras import why_refused
 from pteron.families.exporter_removed import explained
 from pteron.format.bundled import BundledFile, is_bundled, read_bundled
@@ -62,6 +62,11 @@ def load(
     `adapt` changes the graph of each delegate before it is planned.
     """
     with gc_paused():  # loading makes many objects, and none of them is garbage
+        if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+            raise FormatError(
+                f"{os.fspath(source)}: this is a folder, not a program; pteron.llm.LLM loads the folder of a "
+                "language model"
+            )
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)

@@ -69,5 +69,7 @@ def find_family(name: str, model_type: object, *, gguf: bool = False) -> Family:
     known = ARCHITECTURES if gguf else FAMILIES
     if not isinstance(model_type, str) or model_type not in known:
         what = "architecture" if gguf else "model type"
-        raise UnsupportedError(f"{name}: {what} {model_type!r}; known are {', '.join(sorted(known))}")
+        raise UnsupportedError(
+            f"{name}: {what} {model_type!r} is not supported; known are {', '.join(sorted(known))}"
+        )
     return known[model_type]

@@ -104,6 +104,18 @@ def find_rule(names: Names, module: str) -> tuple[str | Rule | None, tuple[str, 
     return _find({_pattern(name): rule for name, rule in names.items()}, module, f"{module}.weight")
 
 
+def stored_name(names: Names, place: str) -> str | None:
+    """The name that a file has for the tensor of a place, as far as the table says. A rule does not state
+    its places; most rules are for names of the common tables."""
+    stem, _, kind = place.rpartition(".")
+    for table in (names, HUGGING_FACE, GGUF):
+        for name, rule in table.items():
+            found = _pattern(rule).fullmatch(stem) if isinstance(rule, str) else None
+            if found and name in names:
+                return f"{name.format(*found.groups())}.{kind}"
+    return None
+
+
 def _find(
     patterns: Mapping[re.Pattern[str], str | Rule | None], *names: str
 ) -> tuple[str | Rule | None, tuple[str, ...]] | None:

@@ -46,6 +46,14 @@ from pteron.llm.build.weights import (
 T = TypeVar("T")
 
 
+class MissingWeightError(FormatError):
+    """The checkpoint has no tensor for a place, such as `layers.0.attention.wq.weight`."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"the checkpoint has no weight for {place}")
+        self.place = place
+
+
 class Network:
     def __init__(self, weights: Mapping[str, StoredTensor], options: Options) -> None:
         self.options, self.graph = options, GraphBuilder()
@@ -99,7 +107,7 @@ class Network:
     def weight(self, name: str) -> StoredTensor:
         """A tensor of the checkpoint, by place and kind: `layers.0.attention.wq.weight`."""
         if name not in self._weights:
-            raise FormatError(f"the checkpoint has no weight for {name}")
+            raise MissingWeightError(name)
         self.unused.pop(name, None)
         return self._weights[name]
 

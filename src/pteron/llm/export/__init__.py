@@ -143,8 +143,9 @@ def export_checkpoint(
     started = time.perf_counter()
     check_exporter(exporter)
     progress = report_stages(progress, checkpoint.parameter_count)
-    millions = checkpoint.parameter_count / 1e6
-    progress(f"{checkpoint.name}: {millions:,.0f} million parameters")
+    count = checkpoint.parameter_count
+    parameters = f"{count / 1e6:,.0f} million" if count >= 1e6 else f"{count:,}"
+    progress(f"{checkpoint.name}: {parameters} parameters")
     program = checkpoint.program(options)  # raises if the checkpoint cannot be exported
     if options.max_context_len > checkpoint.context_length:
         progress(

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import Config, Names, place_tensors
+from pteron.llm.architectures.names import Config, Names, place_tensors, stored_name
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
+from pteron.llm.build.network import MissingWeightError
 from pteron.llm.build.options import IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram, build_program
 from pteron.llm.build.stored_tensor import StoredTensor
@@ -48,6 +49,7 @@ class Checkpoint:
     vocabulary: Vocabulary
     licence: str | None = None
     notices: dict[str, bytes] = field(default_factory=dict)  # licence files, by name
+    names: Names = field(default_factory=dict)  # of tensors in the file
 
     @property
     def vocabulary_size(self) -> int:
@@ -74,7 +76,11 @@ class Checkpoint:
                 constants["get_eos_ids"] = self.vocabulary.eos_ids
             if self.vocabulary.bos_id is not None:
                 constants["get_bos_id"] = (self.vocabulary.bos_id,)
-            return build_program(self.decoder, self.tensors, options, constants)
+            try:
+                return build_program(self.decoder, self.tensors, options, constants)
+            except MissingWeightError as error:
+                name = stored_name(self.names, error.place)
+                raise FormatError(f"the checkpoint has no tensor {name}" if name else str(error)) from None
 
     def _check(self, options: Options) -> None:
         options.check()
@@ -123,7 +129,7 @@ def assemble(
         raise FormatError(f"{name}: the checkpoint has no embedding table")
     if config.get("tie_word_embeddings") or OUTPUT not in placed:
         placed[OUTPUT] = placed[EMBEDDING]
-    return Checkpoint(name, config, decoder, placed, context_length, vocabulary)
+    return Checkpoint(name, config, decoder, placed, context_length, vocabulary, names=names or {})
 
 
 def executorch_parameters(checkpoint: Checkpoint) -> dict[str, Any]:

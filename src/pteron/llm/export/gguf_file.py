@@ -15,7 +15,7 @@ import numpy as np
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
-from pteron.format.gguf import TensorInfo, read_header
+from pteron.format.gguf import JOIN_PARTS, TensorInfo, read_header
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.llm.architectures import find_family
 from pteron.llm.architectures.names import Config
@@ -64,6 +64,8 @@ def read_gguf(path: Path) -> Checkpoint:
     library = need("gguf", f"reading {path.name}")
     file = open_bytes(path, path.name)
     header = read_header(path)
+    if (parts := header.fields.get("split.count", 1)) > 1:
+        raise UnsupportedError(f"{path.name} is one of {parts} parts; {JOIN_PARTS}")
     fields, tensors = header.fields, {info.name: read_tensor(library, info, file) for info in header.tensors}
     architecture = fields.get("general.architecture")
     family = find_family(path.name, architecture, gguf=True)
@@ -162,10 +164,15 @@ def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor
     columns = shape[-1] if shape else 1
     row_bytes = prod(shape[1:-1]) * (columns // block) * block_bytes if len(shape) > 1 else block_bytes
     size = prod(shape) // block * block_bytes
-    if columns % block or info.offset + size > len(file.view):
+    if columns % block:
         raise FormatError(
-            f"{file.name}: tensor {info.name} of {list(shape)} {kind.name} at byte {info.offset} "
-            f"does not fit a file of {len(file.view)} bytes"
+            f"{file.name} is damaged: tensor {info.name} of {list(shape)} {kind.name}, whose rows are no "
+            f"multiples of {block}"
+        )
+    if info.offset + size > len(file.view):
+        raise FormatError(
+            f"{file.name} is incomplete: tensor {info.name} ends at byte {info.offset + size}, but the file "
+            f"has {len(file.view)} bytes; download it again"
         )
     view = file.view[info.offset : info.offset + size]
 

@@ -23,11 +23,11 @@ from pteron.llm.model_kinds import recognise
 from pteron.llm.tokenizers.load import find_tokenizer
 
 _NAME = re.compile(
-    r"(?!.*\.\.)(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?"
+    r"(?!.*\.\.)(?:hf://|(?:https?://)?(?:hf\.co|huggingface\.co)/)?"
     r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?(?::(?P<tag>[\w./-]+))?",
     re.ASCII,
 )
-_FILE = re.compile(
+FILE_NAME = re.compile(
     r"\.(pte|bpte|ptd|ptn|gguf|bin|json|safetensors|pt|pt2|pth|onnx|zip|tar|gz|h5|tflite|png|jpe?g|txt|md|py)$",
     re.IGNORECASE,
 )
@@ -45,7 +45,7 @@ class HubModel:
     def parse(cls, name: str) -> HubModel | None:
         """The model that a name means; None if the name cannot be one of a hub."""
         found = _NAME.fullmatch(name)
-        if found is None or _FILE.search(found["repository"]):
+        if found is None or FILE_NAME.search(found["repository"]):
             return None
         return cls(found["repository"], found["revision"], found["tag"])
 

@@ -30,7 +30,7 @@ from pteron.llm.hub.cache import (
 )
 from pteron.llm.hub.files import Selection, select_files
 from pteron.llm.model_files import read_json
-from pteron.llm.model_kinds import CONFIG, recognise, shorten
+from pteron.llm.model_kinds import ADAPTER_FILES, CONFIG, recognise, shorten
 
 Report = Callable[[str], None]
 
@@ -72,6 +72,30 @@ def download(model: HubModel, progress: Report = lambda line: None, *, update: b
             write_listing(model, info.sha, list(sizes))
         folder = _download_files(model, selection, sizes, progress)
     return folder / selection.main if selection.main else recognise(folder).path
+
+
+def download_adapter(model: HubModel) -> Path:
+    """The folder of a LoRA adapter (PEFT) in the cache, or its GGUF file if a tag names one. It is downloaded
+    if it is not there."""
+    if model.tag is not None:
+        return download(model)
+    need("huggingface_hub", f"{model} is no path, and an adapter of a hub", "hub")
+    from huggingface_hub import errors, hf_hub_download
+
+    cached = snapshot_folder(model)
+    if cached is not None and all((cached / file).is_file() for file in ADAPTER_FILES):
+        return cached
+    with _hub_errors(model):
+        try:
+            paths = [
+                hf_hub_download(model.repository, file, revision=model.revision) for file in ADAPTER_FILES
+            ]
+        except errors.RemoteEntryNotFoundError:
+            raise InputError(
+                f"{model} is no LoRA adapter: it lacks {' or '.join(ADAPTER_FILES)}; one file of it is named "
+                f"as in {model}:lora.gguf"
+            ) from None
+    return Path(paths[0]).parent
 
 
 def _download_files(model: HubModel, selection: Selection, sizes: dict[str, int], progress: Report) -> Path:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pteron.errors import InputError, UnsupportedError
+from pteron.format.gguf import JOIN_PARTS
 from pteron.llm.model_files import MANIFEST
-from pteron.llm.model_kinds import CONFIG, pickled_weights, shorten
+from pteron.llm.model_kinds import ADAPTER_FILES, CONFIG, USE_ADAPTER, pickled_weights, shorten
 
 _DEFAULT_TAG = "Q4_K_M"  # as in llama.cpp and ollama
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)
@@ -52,6 +53,8 @@ def select_files(listed: Sequence[str], tag: str | None, model: str) -> Selectio
         raise InputError(
             f"{model} has several programs; name one: {model}:{programs[0]}, {shorten(programs[1:])}"
         )
+    if ADAPTER_FILES[0] in top:
+        raise InputError(f"{model} is a LoRA adapter, not a model; {USE_ADAPTER}")
     pickles = pickled_weights(top)
     found = f"only {shorten(files)}" if files else "no files"
     if pickles:
@@ -84,10 +87,7 @@ def _select_gguf(ggufs: Sequence[str], tag: str | None, model: str) -> Selection
         raise InputError(f"no GGUF file of {repository} matches {tag!r}; it {has}")
     part = _PART.search(found[0])
     if part and all(_PART.search(name) for name in found):
-        raise UnsupportedError(
-            f"{found[0]} of {repository} is one of {int(part[1])} parts; join them with llama.cpp's "
-            "`llama-gguf-split --merge` and give the file"
-        )
+        raise UnsupportedError(f"{found[0]} of {repository} is one of {int(part[1])} parts; {JOIN_PARTS}")
     if len(found) > 1:
         raise InputError(
             f"{model} has {len(found)} GGUF files; name one, as in {repository}:{found[0]}: {shorten(found)}"

@@ -36,6 +36,7 @@ PLANE_CASES = [
     convolution(10, 10, "convolution_direct", ("hardware",), groups=2),
     convolution(6, 12, "convolution_depthwise", groups=6),
     convolution(8, 13, "convolution_windows", ("software",), size=8),
+    convolution(3200, 5, "convolution_windows convolution_merge_quads", ("software",), size=4),
     convolution(8, 16, "convolution_depthwise_windows", ("software",), size=8, groups=8),
     convolution(67, 5, "convolution_lanes", ("hardware",), size=1),
     convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=3),

@@ -4,10 +4,10 @@
 //! extent source_a: 4 * ROOM
 //! extent weights_a: 4 * WEIGHTS_ROOM
 // A convolution (lib/convolution.wgsl) of groups with one channel each, of some channels of one image, for software
-// adapters: the source and the weights, [filter][tap], are uniform arrays. One invocation computes WIDE pixels of one
-// filter, as far apart as there are strips.
+// adapters: the source and the weights, [filter][tap], are uniform arrays. One invocation computes four adjacent
+// pixels of one filter.
 const WORKGROUP = 64u;
-const WIDE = 4u;
+const WIDE = 4u; // pixels
 const TAPS_Y = 3u;
 const TAPS_X = 3u;
 const CHANNELS = 1u;
@@ -29,8 +29,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   var pixels = array<Pixel, WIDE>();
   //! unroll
   for (var p = 0u; p < WIDE; p++) {
-    let at = min(i % strips + p * strips, params.pixels - 1u);
-    pixels[p] = Pixel(params.image, at / params.out_width, at % params.out_width);
+    pixels[p] = launch_pixel(min(i % strips * WIDE + p, params.pixels - 1u));
   }
   var sums = array<f32, WIDE>();
   for (var tap_y = 0u; tap_y < TAPS_Y; tap_y++) {
@@ -45,8 +44,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       }
     }
   }
-  //! unroll
-  for (var p = 0u; p < WIDE; p++) {
-    if (i % strips + p * strips < params.pixels) { store(0u, pixels[p], params.first_filter + row, sums[p]); }
-  }
+  store_pixels(0u, i % strips * WIDE, params.first_filter + row, vec4(sums[0], sums[1], sums[2], sums[3]));
 }

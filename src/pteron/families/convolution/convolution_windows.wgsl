@@ -13,12 +13,11 @@
 // A convolution (lib/convolution.wgsl) of some channels and rows of one image, for software adapters: the source and the weights are
 // uniform arrays, which load eight times as fast as storage buffers there.
 //
-// One invocation computes WIDE pixels of FILTERS filters. Its pixels are as far apart as there are strips. Four adjacent
-// invocations have the same filters; each loads one of four weights, and all read them by subgroup operations.
+// One invocation computes four adjacent pixels of FILTERS filters. Four adjacent invocations have the same filters; each loads one of four weights, and all read them by subgroup operations.
 //
 // Each array of the source has CHANNELS channels, and an array of weights, [tap][channel][filter] from first_filter on.
 const WORKGROUP = 8u; // the lanes of a vector, or of two
-const WIDE = 2u;
+const WIDE = 4u; // pixels
 const FILTERS = 16u;
 const QUADS = FILTERS / 4u;
 const ARRAYS = 4u; // 1 to 4
@@ -79,8 +78,7 @@ fn main(
   var pixels = array<Pixel, WIDE>();
   //! unroll
   for (var p = 0u; p < WIDE; p++) {
-    let at = params.first_pixel + min(i % strips + p * strips, params.pixels - 1u);
-    pixels[p] = Pixel(params.image, at / params.out_width, at % params.out_width);
+    pixels[p] = launch_pixel(params.first_pixel + min(i % strips * WIDE + p, params.pixels - 1u));
   }
   var sums = array<array<f32, FILTERS>, WIDE>();
   //! unroll
@@ -119,13 +117,9 @@ fn main(
   }
   if (i / strips > block) { return; }
   //! unroll
-  for (var p = 0u; p < WIDE; p++) {
-    if (i % strips + p * strips < params.pixels) {
-      //! unroll
-      for (var f = 0u; f < FILTERS; f++) {
-        let row = params.first_filter + block * FILTERS + f;
-        if (row < params.filters) { store(params.part, pixels[p], row, sums[p][f]); }
-      }
-    }
+  for (var f = 0u; f < FILTERS; f++) {
+    let row = params.first_filter + block * FILTERS + f;
+    let quad = vec4(sums[0][f], sums[1][f], sums[2][f], sums[3][f]);
+    if (row < params.filters) { store_pixels(params.part, params.first_pixel + i % strips * WIDE, row, quad); }
   }
 }

@@ -158,7 +158,7 @@ class Convolution:
             given = arguments | cut.arguments(self.x, self.weight, launch) | {"source": None}
             yield self._dispatch("convolution_windows", declarations, cut.parts, sizes.depth, **given)
         if sums:
-            yield self._merge(sums, cut.parts, sizes.depth)
+            yield self._merge(sums, cut.parts, sizes.depth, by_quads=True)
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
@@ -206,10 +206,15 @@ class Convolution:
         yield self._dispatch(name, partial, parts, span, weights=weights, **alone, **grid)
         yield self._merge(sums, parts, span)
 
-    def _merge(self, sums: Scratch, parts: int, span: int) -> Dispatch:
-        """A dispatch that finishes the sums of parts."""
+    def _merge(self, sums: Scratch, parts: int, span: int, *, by_quads: bool = False) -> Dispatch:
+        """A dispatch that finishes the sums of parts; four pixels at a time, if planes allow it."""
+        height, width = self.sizes.out_plane
         merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
-        return self._dispatch("convolution_merge", self._finish, parts, span, **merged)
+        if height * width % 4 or not by_quads:
+            return self._dispatch("convolution_merge", self._finish, parts, span, **merged)
+        declarations = self._finish | {"use_convolution_store": "convolution_store_quads"}
+        merged["threads"] //= 4
+        return self._dispatch("convolution_merge_quads", declarations, parts, span, **merged)
 
     def _dispatch(
         self, name: str, declarations: dict[str, Any], parts: int, span: int, **arguments: Any

@@ -13,7 +13,8 @@ from pteron.dtypes import Storage
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Operand, OperandSlice, Target, Weight
 
-WIDE, FILTERS = 4, 16  # pixels and filters of an invocation
+WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
+_QUADS = {"use_convolution_store": "convolution_store_quads"}
 PLACES = "abcd"  # arrays of one launch
 LAUNCHES_MAX = 512  # with more, planning costs more than it saves
 MERGE_TERMS = 50  # that take as long as a part's sum takes to be stored and merged
@@ -58,15 +59,21 @@ class Cut:
     def declarations(self) -> dict[str, Any]:
         absent = PLACES[self.arrays :]
         return {
-            "WIDE": WIDE,
             "FILTERS": FILTERS,
             "ARRAYS": self.arrays,
             "CHANNELS": self.channels,
             "PLANE": self.rows * self.sizes.plane[1],
             "FILTER_QUADS": self.filters // 4,
             "TAPS": self.sizes.taps,
+            **(_QUADS if self._are_quads else {}),
             **{f"{kind}_{place}": "0.0" for kind in ("value", "weight") for place in absent},
         }
+
+    @property
+    def _are_quads(self) -> bool:
+        """Whether the pixels of every launch are multiples of four."""
+        height, width = self.sizes.out_plane
+        return width % 4 == 0 or (self.out_rows == height and height * width % 4 == 0)
 
     @property
     def launches(self) -> Iterator[tuple[int, int, int, int]]:
@@ -139,7 +146,13 @@ def _depthwise_launches(
             storage=Storage.F32,
         )
         yield (
-            {"WIDE": WIDE, "CHANNELS": channels, "PLANE": plane, "FILTERS": filters, **taps},
+            {
+                "CHANNELS": channels,
+                "PLANE": plane,
+                "FILTERS": filters,
+                **taps,
+                **(_QUADS if pixels % 4 == 0 else {}),
+            },
             {
                 "image": image,
                 "first_filter": first * sizes.filters,

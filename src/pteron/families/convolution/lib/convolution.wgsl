@@ -1,8 +1,8 @@
 //! use math
+//! use convolution_store
 //! extent source: batch * group_count * channels * height * width
 //! extent bias: group_count * filters
 //! extent addend: (batch - 1) * addend_strides[0] + (group_count * filters - 1) * addend_strides[1] + (out_height - 1) * addend_strides[2] + (out_width - 1) * addend_strides[3] + 1
-//! extent out: parts * batch * group_count * filters * out_height * out_width
 // Convolutions: out[n, f, y, x] = activated(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)),
 // the sum over taps and the channels of f's group, where (y', x') is the source element under the tap at (y, x);
 // outside the source it is zero.
@@ -13,7 +13,6 @@
 alias X = f32;
 alias W = f32;
 alias B = f32;
-alias R = f32;
 alias A = f32;
 
 struct Params {
@@ -53,7 +52,6 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> source: array<X>;
 @group(0) @binding(2) var<storage, read> bias: array<B>;
-@group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
 @group(0) @binding(6) var<storage, read> addend: array<A>;
 
@@ -64,6 +62,11 @@ fn pixel_count() -> u32 { return params.batch * params.out_height * params.out_w
 fn pixel_at(index: u32) -> Pixel {
   let row = index / params.out_width;
   return Pixel(row / params.out_height, row % params.out_height, index % params.out_width);
+}
+
+// A pixel of a launch's image.
+fn launch_pixel(index: u32) -> Pixel {
+  return Pixel(params.image, index / params.out_width, index % params.out_width);
 }
 
 fn pixel_after(pixel: Pixel) -> Pixel {
@@ -97,9 +100,4 @@ fn activated(value: f32) -> f32 { return value; }
 // Finishes a sum; `row` is the filter, counted over all groups.
 fn result(pixel: Pixel, row: u32, sum: f32) -> f32 {
   return activated(bounded(sum + added(row) + beside(pixel, row)));
-}
-
-fn store(part: u32, pixel: Pixel, row: u32, sum: f32) {
-  let plane = (part * params.batch + pixel.image) * params.group_count * params.filters + row;
-  out[(plane * params.out_height + pixel.y) * params.out_width + pixel.x] = R(result(pixel, row, sum));
 }

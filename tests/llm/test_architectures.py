@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from checkpoints import NAMES, Golden, loaded, logits
+from checkpoints import NAMES, Golden, loaded, logits, values
 from gguf_writer import NOT_IN_GGUF
 
 import pteron
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import read_header
-from pteron.llm.architectures import FAMILIES
 from pteron.llm.architectures.parts import Decoder, RmsNorm
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
@@ -326,12 +325,48 @@ def test_linear_scaling_in_gguf_files(values: dict[str, Any], kind: str, factor:
     assert (found["rope_type"], found["factor"]) == (kind, factor)
 
 
-def test_the_text_model_states_whether_its_tables_are_tied() -> None:
-    family = FAMILIES["gemma3"]
-    for config, tied in (({}, True), ({"tie_word_embeddings": False}, False)):
-        assert family.normalized({"text_config": config})["tie_word_embeddings"] is tied
-    both = {"tie_word_embeddings": True, "text_config": {"tie_word_embeddings": False}}
-    assert family.normalized(both)["tie_word_embeddings"] is True
+@pytest.mark.parametrize(
+    ("outer", "inner", "is_tied"),
+    [
+        ({}, {}, False),
+        ({}, {"tie_word_embeddings": False}, False),
+        ({}, {"tie_word_embeddings": True}, True),
+        ({"tie_word_embeddings": True}, {"tie_word_embeddings": False}, True),
+        ({"tie_word_embeddings": False}, {}, False),
+    ],
+)
+def test_a_stored_output_matrix_is_used_unless_tables_are_tied(
+    outer: dict[str, bool], inner: dict[str, bool], is_tied: bool, tmp_path: Path
+) -> None:
+    """As in Mistral Small 3.1: its configuration has no tie_word_embeddings, its file has lm_head."""
+    text = Golden.load("ministral3")
+    untied = {key: value for key, value in text.config.items() if key != "tie_word_embeddings"}
+    config = {"model_type": "mistral3", "text_config": untied | inner, **outer}
+    folder = replace(text, config=config).write_folder(tmp_path)
+    stored = text.tensors()
+    stored["lm_head.weight"] = values("lm_head.weight", stored["model.embed_tokens.weight"].shape)
+    safetensors_numpy.save_file(stored, folder / "model.safetensors")
+    placed = read_checkpoint(folder).tensors
+    expected = stored["model.embed_tokens.weight" if is_tied else "lm_head.weight"]
+    np.testing.assert_array_equal(placed["output.weight"].read(), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("qwen2", r"lm_head\.weight"), ("gpt_neox", r"embed_out\.weight")]
+)
+def test_untied_tables_need_an_output_matrix(name: str, missing: str, tmp_path: Path) -> None:
+    golden = Golden.load(name)
+    golden.config["tie_word_embeddings"] = False
+    folder = golden.write_folder(tmp_path)
+    stored = safetensors_numpy.load_file(folder / "model.safetensors")
+    kept = {key: array for key, array in stored.items() if key not in ("lm_head.weight", "embed_out.weight")}
+    safetensors_numpy.save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(FormatError, match=f"is false, but the checkpoint has no {missing}"):
+        read_checkpoint(folder)
+    del golden.config["tie_word_embeddings"]
+    (folder / "config.json").write_text(json.dumps(golden.config))
+    tensors = read_checkpoint(folder).tensors
+    assert tensors["output.weight"] is tensors["tok_embeddings.weight"]
 
 
 def test_masks_of_booleans_are_left_out(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ class Family:
     def normalized(self, config: Config) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""
         if isinstance(config.get("text_config"), dict):
-            text = config["text_config"]
-            tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
-            config = {**self.defaults, **text, "tie_word_embeddings": tied}
+            text = {**self.defaults, **config["text_config"]}
+            tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
+            config = {**text, "tie_word_embeddings": tied}
         if isinstance(kinds := config.get("layers_block_type"), list):
             config = {"num_hidden_layers": len(kinds), **config}
         return {**config, **{common: config[own] for common, own in self.keys.items() if own in config}}

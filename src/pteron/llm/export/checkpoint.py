@@ -115,8 +115,8 @@ def assemble(
     names: Names | None,
     vocabulary: Vocabulary,
 ) -> Checkpoint:
-    """A checkpoint of stored tensors. Without `names`, tensors are named by place already. Without an output
-    matrix, the embedding table is used as one."""
+    """A checkpoint of stored tensors. Without `names`, tensors are named by place already. The embedding
+    table is the output matrix if the configuration says so, or does not say and there is no other."""
     with as_config_error(name), as_named_error(name):
         config = family.normalized(config)
         context_length = int(config.get("max_position_embeddings") or family.context)
@@ -127,7 +127,11 @@ def assemble(
         placed = dict(tensors) if names is None else place_tensors(tensors, names, config)
     if EMBEDDING not in placed:
         raise FormatError(f"{name}: the checkpoint has no embedding table")
-    if config.get("tie_word_embeddings") or OUTPUT not in placed:
+    tied = config.get("tie_word_embeddings")
+    if tied is False and OUTPUT not in placed:
+        stored = next((key for key, rule in (names or {}).items() if rule == "output"), "output")
+        raise FormatError(f"{name}: tie_word_embeddings is false, but the checkpoint has no {stored}.weight")
+    if tied or OUTPUT not in placed:
         placed[OUTPUT] = placed[EMBEDDING]
     return Checkpoint(name, config, decoder, placed, context_length, vocabulary, names=names or {})
 

@@ -4,6 +4,7 @@ in float64, whatever the lengths of calls."""
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 import tracemalloc
@@ -20,7 +21,10 @@ from gguf_writer import NOT_IN_GGUF
 import pteron
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import read_header
-from pteron.llm.architectures.parts import Decoder, RmsNorm
+from pteron.llm.architectures import FAMILIES
+from pteron.llm.architectures.defaults import FILE, with_defaults
+from pteron.llm.architectures.parts import Attention, Block, Decoder, RmsNorm
+from pteron.llm.architectures.rotary import rotary_of
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
 from pteron.llm.build.stored_tensor import StoredTensor
@@ -367,6 +371,78 @@ def test_untied_tables_need_an_output_matrix(name: str, missing: str, tmp_path: 
     (folder / "config.json").write_text(json.dumps(golden.config))
     tensors = read_checkpoint(folder).tensors
     assert tensors["output.weight"] is tensors["tok_embeddings.weight"]
+
+
+# Of Hugging Face's configuration classes.
+DEFAULTS = [
+    ("phi", "partial_rotary_factor", 0.5),
+    ("stablelm", "partial_rotary_factor", 0.25),
+    ("glm", "partial_rotary_factor", 0.5),
+    ("glm4", "partial_rotary_factor", 0.5),
+    ("nemotron", "partial_rotary_factor", 0.5),
+    ("gpt_neox", "partial_rotary_factor", 0.25),
+    ("qwen3_next", "partial_rotary_factor", 0.25),
+    ("qwen3_5_text", "partial_rotary_factor", 0.25),
+    ("bamba", "partial_rotary_factor", 0.5),
+    ("mixtral", "rope_theta", 1e6),
+    ("smollm3", "rope_theta", 2e6),
+    ("ernie4_5", "rope_theta", 5e5),
+    ("lfm2", "rope_theta", 1e6),
+    ("cohere", "rope_theta", 5e5),
+    ("gemma3_text", "rope_theta", 1e6),
+    ("gemma3_text", "rope_local_base_freq", 1e4),
+    ("llama", "rope_theta", 1e4),
+    ("gemma2", "query_pre_attn_scalar", 256),
+    ("mistral", "sliding_window", 4096),
+    ("deepseek_v3", "routed_scaling_factor", 2.5),
+    ("qwen2", "max_window_layers", 28),
+    ("llama4_text", "use_qk_norm", True),
+    ("gptj", "rotary_dim", 64),
+]
+
+
+@pytest.mark.parametrize(("model_type", "key", "value"), DEFAULTS)
+def test_keys_left_out_have_the_defaults_of_the_family(model_type: str, key: str, value: object) -> None:
+    assert with_defaults({"model_type": model_type})[key] == value
+    assert with_defaults({"model_type": model_type, key: None})[key] is None
+    own = FAMILIES[model_type].keys.get(key, key)
+    stated = with_defaults({"model_type": model_type, own: 7})
+    assert FAMILIES[model_type].normalized(stated)[key] == 7
+
+
+def test_defaults_of_text_models() -> None:
+    for text, window in (({}, 4096), ({"sliding_window": None}, None), ({"model_type": "ministral3"}, 0)):
+        found = with_defaults({"model_type": "mistral3", "text_config": text})["text_config"]
+        assert found.get("sliding_window", 0) == window
+    assert found["rope_parameters"]["llama_4_scaling_beta"] == 0.1
+
+
+def test_defaults_of_scaled_rotary_embeddings() -> None:
+    """They are a whole: a file that states some parameters states all but theta."""
+    default = {"model_type": "gpt_oss"}
+    for rope in ({}, {"rope_scaling": None}, {"rope_parameters": None}):
+        assert with_defaults(default | rope)["rope_parameters"]["rope_type"] == "yarn"
+    for key in ("rope_scaling", "rope_parameters"):
+        stated = with_defaults(default | {key: {"rope_type": "linear", "factor": 2.0}})
+        rotary = rotary_of(stated, 8)
+        assert rotary.theta == 150000
+        assert rotary.frequencies[0] == 0.5
+
+
+def test_a_checkpoint_is_read_with_defaults(tmp_path: Path) -> None:
+    golden = Golden.load("glm")
+    del golden.config["rope_parameters"]
+    block = read_checkpoint(golden.write_folder(tmp_path)).decoder.layers[0]
+    assert isinstance(block, Block)
+    assert isinstance(block.attention, Attention)
+    assert block.attention.rotary is not None
+    assert 4 * len(block.attention.rotary.frequencies) == block.attention.head_dim
+
+
+def test_defaults_are_those_of_transformers() -> None:
+    pytest.importorskip("transformers")
+    script = Path(__file__).parents[1] / "fixtures/llm/configuration_defaults.py"
+    assert json.loads(FILE.read_text()) == runpy.run_path(str(script))["made"]()
 
 
 def test_masks_of_booleans_are_left_out(tmp_path: Path) -> None:

@@ -46,8 +46,7 @@ def falcon_h1(config: Config) -> Decoder:
 
 
 def bamba(config: Config) -> Decoder:
-    rope = {"partial_rotary_factor": 0.5, **(config.get("rope_parameters") or {})}
-    attention, mamba = llama.attention({**config, "rope_parameters": rope}), mixer(config)
+    attention, mamba = llama.attention(config), mixer(config)
     layers = config.get("attn_layer_indices") or ()
     return llama.decoder(config, lambda layer: attention if layer in layers else mamba)
 

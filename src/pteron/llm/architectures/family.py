@@ -20,7 +20,6 @@ class Family:
     hugging_face: Names  # of tensors in Hugging Face checkpoints, and of modules in PEFT adapters
     gguf: Names | None = None  # of tensors in GGUF files; None: they are not supported
     keys: Mapping[str, str] = field(default_factory=dict)  # the configuration's own names of common keys
-    defaults: Config = field(default_factory=dict)  # of the text model in a multimodal configuration
     context: int = 2048  # tokens, if the configuration states no number
     architecture: str | None = None  # the `general.architecture` of GGUF files; None: the family's name
     # A GGUF file's configuration in Hugging Face's terms, where one key does not say what another does.
@@ -29,7 +28,7 @@ class Family:
     def normalized(self, config: Config) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""
         if isinstance(config.get("text_config"), dict):
-            text = {**self.defaults, **config["text_config"]}
+            text = config["text_config"]
             tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
             config = {**text, "tie_word_embeddings": tied}
         if isinstance(kinds := config.get("layers_block_type"), list):

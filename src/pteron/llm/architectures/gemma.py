@@ -48,9 +48,9 @@ def gemma3(config: Config) -> Decoder:
     return _with_windows(config, sliding, full, every=6)
 
 
-def gemma3_local(config: Config) -> Decoder:
-    """With the usual rotary embedding of layers with windows: multimodal and GGUF files do not state it."""
-    return gemma3({"rope_local_base_freq": 10000.0, **config})
+def _from_gguf(config: Config) -> Config:
+    """With the usual rotary embedding of layers with windows, if the file does not state it."""
+    return {"rope_local_base_freq": 10000.0, **config}
 
 
 def _mlp(config: Config) -> GatedMlp:
@@ -98,20 +98,9 @@ GGUF_2: Names = {
     "blk.{}.post_attention_norm": "layers.{}.attention_result_norm",
     "blk.{}.post_ffw_norm": "layers.{}.ffn_result_norm",
 }
-# Hugging Face leaves these out.
-_DEFAULTS: Config = {
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "query_pre_attn_scalar": 256,
-    "max_position_embeddings": 131072,
-    "sliding_window": 4096,
-}
 FAMILIES = {
     "gemma": Family(gemma, NAMES, GGUF),
     "gemma2": Family(gemma2, NAMES_2, GGUF_2),
     "gemma3_text": Family(gemma3, NAMES_3),
-    "gemma3": Family(gemma3_local, NAMES_3, GGUF_2, defaults=_DEFAULTS),
+    "gemma3": Family(gemma3, NAMES_3, GGUF_2, from_gguf=_from_gguf),
 }

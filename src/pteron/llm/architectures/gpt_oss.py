@@ -15,9 +15,7 @@ from pteron.llm.build.stored_tensor import StoredTensor
 
 
 def decoder(config: Config) -> Decoder:
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    rope = {"truncate": False, **rope}  # GGUF files do not state it
-    full = replace(llama.attention(config | {"rope_parameters": rope}), has_sinks=True)
+    full = replace(llama.attention(config), has_sinks=True)
     windowed = replace(full, window=config.get("sliding_window", 128))
     kinds = config.get("layer_types")
     alpha, limit = float(config.get("swiglu_alpha", 1.702)), float(config.get("swiglu_limit", 7.0))
@@ -36,6 +34,11 @@ def decoder(config: Config) -> Decoder:
 
     experts = Experts(Router(count_of(config), chosen_of(config)), gate)
     return llama.decoder(config, attend, feed=lambda _: experts)
+
+
+def _from_gguf(config: Config) -> Config:
+    """Files do not state how YaRN's columns are rounded."""
+    return config | {"rope_parameters": {"truncate": False, **config["rope_parameters"]}}
 
 
 def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
@@ -79,4 +82,4 @@ GGUF_NAMES: Names = {
     "blk.{}.attn_sinks": "layers.{}.attention.sinks",
     "blk.{}.post_attention_norm": "layers.{}.ffn_norm",
 }
-FAMILIES = {"gpt_oss": Family(decoder, NAMES, GGUF_NAMES, architecture="gpt-oss")}
+FAMILIES = {"gpt_oss": Family(decoder, NAMES, GGUF_NAMES, architecture="gpt-oss", from_gguf=_from_gguf)}

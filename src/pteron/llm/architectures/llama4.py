@@ -71,11 +71,12 @@ def decoder(config: Config) -> Decoder:
     if config.get("use_qk_norm"):
         rotated = replace(rotated, head_norm=UnitNorm(float(config["rms_norm_eps"])))
     has_positions = config.get("no_rope_layers")
+    interval = int(config.get("no_rope_layer_interval") or 4)
     step = int(config.get("interleave_moe_layer_step") or 1)
     sparse = config.get("moe_layers")
 
     def attend(layer: int) -> Part:
-        is_rotated = has_positions[layer] if has_positions else (layer + 1) % 4
+        is_rotated = has_positions[layer] if has_positions else (layer + 1) % interval
         return ShortAttention(rotated if is_rotated else plain, limit)
 
     def feed(layer: int) -> Part | None:

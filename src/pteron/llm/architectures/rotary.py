@@ -124,7 +124,9 @@ def rotary_of_kind(config: Config, head_dim: int, kind: str) -> Rotary:
     the older form, only layers without a window have scaled embeddings, and `rope_local_base_freq` is the
     theta of the others."""
     rope = config.get("rope_parameters") or {}
-    if kind in rope:
+    if kind == "sliding_attention" and config.get("rope_local_base_freq"):
+        config = {**config, "rope_theta": config["rope_local_base_freq"]}
+    if rope.get(kind):
         return rotary_of({**config, "rope_parameters": rope[kind]}, head_dim)
     if kind == "full_attention":
         return rotary_of(config, head_dim)

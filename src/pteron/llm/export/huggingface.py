@@ -8,6 +8,7 @@ from pathlib import Path
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.source import read_file
 from pteron.llm.architectures import Family, find_family
+from pteron.llm.architectures.defaults import with_defaults
 from pteron.llm.architectures.names import Config
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
@@ -31,7 +32,9 @@ def read_huggingface(folder: Path) -> Checkpoint:
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
     with as_named_error(folder.name):
         tensors = with_mxfp4(tensors)
-    checkpoint = assemble(folder.name, config, family, tensors, family.hugging_face, read_vocabulary(folder))
+    checkpoint = assemble(
+        folder.name, with_defaults(config), family, tensors, family.hugging_face, read_vocabulary(folder)
+    )
     checkpoint.licence = read_licence(folder)
     checkpoint.notices = {
         file.name: read_file(file, COMPANION_BYTES_MAX)

@@ -183,6 +183,30 @@ def test_the_opening_token(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == "the house"
 
 
+def test_several_tokens_before_a_text(tmp_path: Path) -> None:
+    """As GLM-4 has them: [gMASK] <sop>."""
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = hugging_face(tmp_path)
+    (folder / "tokenizer_config.json").unlink()
+    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    opening = [(text, library.token_to_id(text)) for text in ("<|end|>", "<|start|>")]
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|end|> <|start|> $A <|end|>", special_tokens=opening
+    )
+    library.save(str(folder / "tokenizer.json"))
+    tokenizer = load_tokenizer(folder)
+    first, second = (id for _, id in opening)
+    plain = tokenizer.encode("the house")
+    assert tokenizer.adds_bos
+    assert tokenizer.encode("the house", bos=True) == [first, second, *plain]
+    assert tokenizer.encode("", bos=True) == [first, second]
+    spelled = tokenizer.encode("<|end|><|start|>the house", bos=True, special=True)
+    assert spelled == [first, second, *plain]
+    assert tokenizer.encode_marked("the house") == [first, second, *plain, first]
+    (folder / "tokenizer_config.json").write_text('{"bos_token": "<|start|>"}')
+    assert load_tokenizer(folder).encode("the house", bos=True) == [second, *plain]
+
+
 def test_control_tokens_are_found_only_when_asked(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(hugging_face(tmp_path))
     text = "<|start|>the house<|end|>"

@@ -23,6 +23,7 @@ class Tokenizer(ABC):
     eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
     adds_bos: bool = False  # whether the model expects `bos_id` before plain text
+    prefix_ids: tuple[int, ...] = ()  # all tokens that it expects there, if `bos_id` is the first of several
     leading_space: bool = False  # whether encoding puts a space before the text, which decoding drops
 
     @abstractmethod
@@ -43,7 +44,8 @@ class Tokenizer(ABC):
     def encode(self, text: str, *, bos: bool = False, special: bool = False) -> list[int]:
         """The ids of a text.
 
-        `bos` puts `bos_id` first, unless the text begins with it. `special` recognises control tokens inside
+        `bos` puts `bos_id` first, and the tokens that follow it in each text, unless the text begins with it.
+        `special` recognises control tokens inside
         the text: for prompts that a chat template rendered, not for what a user typed.
         """
         if not isinstance(text, str):
@@ -57,7 +59,7 @@ class Tokenizer(ABC):
         if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
             raise FormatError(f"{self.name} gives token {max(ids)}, of only {self.vocab_size}")
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
-            ids.insert(0, self.bos_id)
+            ids[:0] = self.prefix_ids if self.prefix_ids[:1] == (self.bos_id,) else [self.bos_id]
         return ids
 
     def encode_marked(self, text: str) -> list[int]:

@@ -55,10 +55,11 @@ class HuggingFaceTokenizer(Tokenizer):
         self.vocab_size = 1 + max(tokenizer.get_vocab().values())
         added = tokenizer.get_added_tokens_decoder().items()
         self._added = {id: b"" if token.special else self._added_bytes(token.content) for id, token in added}
-        # A special token that the library puts before a text is the BOS token.
+        # The first of the special tokens that the library puts before a text is the BOS token.
         opened, plain = (tokenizer.encode("a", add_special_tokens=add).ids for add in (True, False))
         if opened[:1] != plain[:1]:
             self.bos_id, self.adds_bos = opened[0], True
+            self.prefix_ids = tuple(opened[: max(1, _start_of(plain, opened))])
         if opened and max(opened) >= self.vocab_size:
             raise FormatError(f"{name} puts token {max(opened)} into texts, of only {self.vocab_size}")
 
@@ -100,6 +101,12 @@ class HuggingFaceTokenizer(Tokenizer):
             self._tokenizer.encode_special_tokens = not special
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=marked).ids
         return ids
+
+
+def _start_of(part: list[int], ids: list[int]) -> int:
+    """Where `part` begins in `ids`; 0 if nowhere."""
+    starts = range(len(ids) - len(part) + 1)
+    return next((start for start in starts if ids[start : start + len(part)] == part), 0)
 
 
 def byte_level_bytes(token: str) -> bytes:

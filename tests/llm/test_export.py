@@ -208,6 +208,22 @@ def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("group_size", "bits"),
+    [(32, 4), (64, 4), (48, None)],  # of 64 columns; those of the MLP are 96
+)
+def test_only_the_embedding_has_groups_beside_weights_with_a_scale_per_row(
+    group_size: int, bits: int | None, tmp_path: Path
+) -> None:
+    source = write_folder("llama", tmp_path / "source")
+    options: dict[str, Any] = {"quantize": "8w", "group_size": group_size, "max_context_len": 64}
+    out = export_llm(source, tmp_path / "out", **options)
+    assert json.loads((out / "pteron.json").read_text())["embedding_bits"] == bits
+    if bits is None:
+        with pytest.raises(InputError, match=r"48 does not divide .* 1 weights, such as tok_embeddings"):
+            export_llm(source, tmp_path / "out", embedding_bits=4, **options)
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"model_type": "bert"}, "model type 'bert'"),

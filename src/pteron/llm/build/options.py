@@ -38,9 +38,14 @@ class Options:
         return self.quantize in FOUR_BITS and self.rounding == "feedback"
 
     @property
+    def has_grouped_layers(self) -> bool:
+        """Whether the matrices of layers have weights in groups."""
+        return self.quantize in (*FOUR_BITS, IN_GROUPS)
+
+    @property
     def has_groups(self) -> bool:
         """Whether some matrix has weights in groups."""
-        return self.quantize in (*FOUR_BITS, IN_GROUPS) or self.embedding_bits is not None
+        return self.has_grouped_layers or self.embedding_bits is not None
 
     def check(self) -> None:
         """Raise an InputError for values that no program can have."""

@@ -24,7 +24,7 @@ from pteron.format.source import open_file
 from pteron.llm.arguments import existing, path_of
 from pteron.llm.build.options import AUTO, FOUR_BITS, IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram
-from pteron.llm.export.checkpoint import Checkpoint
+from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
 from pteron.llm.export.cost import BUILDING, LOADING, READING, check_memory, report_stages
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
@@ -89,12 +89,13 @@ def export_llm(
     weights in groups, which has most quantised GGUF types exactly), None (float32) or "auto": "8g" for GGUF
     files with quantised matrices and for MXFP4 of gpt-oss, `quantize_floats` for other checkpoints.
     "4w" and "8g" have a scale per `group_size` columns or the file's groups, "8w" has one per row.
-    `embedding_bits` is 4, 8 (in groups), None (float32) or "auto": 8 with "8g", otherwise 4. `rounding` to 4
-    bits is "nearest" (with searched scales), "extremes" (with scales from each group's largest weight:
-    fast and coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most
-    tokens of one call (default: 128), `max_context_len` of a conversation. By default, conversations have at
-    most 4096 tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the
-    model's name in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter, which
+    `embedding_bits` is 4, 8 (in groups), None (float32) or "auto": 8 with "8g", otherwise 4, or None if only
+    the embedding would have groups and `group_size` does not divide its columns. `rounding` to 4 bits is
+    "nearest" (with searched scales), "extremes" (with scales from each group's largest weight: fast and
+    coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most tokens of one
+    call (default: 128), `max_context_len` of a conversation. By default, conversations have at most 4096
+    tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the model's name
+    in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter, which
     "feedback" needs. `progress` receives lines of text.
     """
     checkpoint = read_checkpoint(source)
@@ -103,7 +104,7 @@ def export_llm(
         is_exact = checkpoint.has_groups and exporter == "pteron" and rounding == "nearest"
         quantize = IN_GROUPS if is_exact else quantize_floats
     if embedding_bits == AUTO:
-        embedding_bits = 8 if quantize == IN_GROUPS else 4
+        embedding_bits = _embedding_bits(checkpoint, quantize, group_size)
     context = max_context_len or min(checkpoint.context_length, CONTEXT)
     options = Options(
         quantize=quantize,
@@ -117,6 +118,14 @@ def export_llm(
         full_logits=full_logits,
     )
     return export_checkpoint(checkpoint, path_of(out_dir), options, progress, exporter)
+
+
+def _embedding_bits(checkpoint: Checkpoint, quantize: str | None, group_size: int) -> int | None:
+    """Of a table that nobody chose them for."""
+    if quantize == IN_GROUPS:
+        return 8
+    fits = group_size > 0 and checkpoint.tensors[EMBEDDING].shape[1] % group_size == 0
+    return 4 if fits or quantize in FOUR_BITS else None
 
 
 def _is_plain(value: object) -> bool:

@@ -92,6 +92,8 @@ class Checkpoint:
             for name, tensor in self.tensors.items()
             if "norm" not in name and ".conv." not in name and not name.startswith("positions.")
         }
+        if not options.has_grouped_layers:
+            shapes = {EMBEDDING: shapes[EMBEDDING]}
         uneven = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % group]
         if uneven:
             rows, columns = shapes[uneven[0]]

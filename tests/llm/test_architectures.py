@@ -445,6 +445,29 @@ def test_defaults_are_those_of_transformers() -> None:
     assert json.loads(FILE.read_text()) == runpy.run_path(str(script))["made"]()
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "own"), [("bloom", "hidden_size", "n_embed"), ("gpt2", "num_hidden_layers", "n_layer")]
+)
+def test_names_of_keys_in_older_files(name: str, key: str, own: str) -> None:
+    family, config = FAMILIES[name], {"model_type": name}
+    for stated in ({own: 3}, {key: 3}, {key: 3, own: None}):
+        assert family.normalized(config | stated)[key] == 3
+
+
+@pytest.mark.parametrize("name", ["gelu_fast", "gelu_pytorch_tanh"])
+def test_names_of_the_approximation_by_tanh(name: str, tmp_path: Path) -> None:
+    golden = Golden.load("gpt_neox")
+    graphs = [
+        read_checkpoint(
+            replace(golden, config=golden.config | {"hidden_act": act}).write_folder(tmp_path / act)
+        )
+        .program(FLOAT)
+        .graph
+        for act in (name, "gelu_new", "gelu")
+    ]
+    assert graphs[0] == graphs[1] != graphs[2]
+
+
 def test_masks_of_booleans_are_left_out(tmp_path: Path) -> None:
     golden = Golden.load("gpt2")
     folder = golden.write_folder(tmp_path)

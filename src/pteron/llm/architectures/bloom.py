@@ -83,6 +83,7 @@ GGUF_NAMES: Names = {
     "blk.{}.ffn_up": "layers.{}.feed_forward.w1",
 }
 _BLOOM_KEYS = {
+    "hidden_size": "n_embed",
     "num_hidden_layers": "n_layer",
     "num_attention_heads": "n_head",
     "layer_norm_eps": "layer_norm_epsilon",

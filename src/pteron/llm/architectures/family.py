@@ -33,7 +33,8 @@ class Family:
             config = {**text, "tie_word_embeddings": tied}
         if isinstance(kinds := config.get("layers_block_type"), list):
             config = {"num_hidden_layers": len(kinds), **config}
-        return {**config, **{common: config[own] for common, own in self.keys.items() if own in config}}
+        own_keys = {common: config.get(own) for common, own in self.keys.items()}
+        return {**config, **{common: value for common, value in own_keys.items() if value is not None}}
 
 
 def require_settings(config: Config, **expected: Any) -> None:

@@ -85,6 +85,7 @@ ACTIVATIONS: dict[str, Callable[[Network, Tensor], Tensor]] = {
     "swish": _silu,
     "gelu": lambda net, x: net.unary("aten.gelu.default", x, "none"),
     "gelu_new": lambda net, x: net.unary("aten.gelu.default", x, "tanh"),
+    "gelu_fast": lambda net, x: net.unary("aten.gelu.default", x, "tanh"),
     "gelu_pytorch_tanh": lambda net, x: net.unary("aten.gelu.default", x, "tanh"),
     "relu": lambda net, x: net.unary("aten.relu.default", x),
     "relu2": _relu2,

@@ -21,7 +21,7 @@ from pteron.errors import InputError, UnsupportedError
 from pteron.extras import check_installed
 from pteron.folders import writing_to
 from pteron.format.source import open_file
-from pteron.llm.arguments import existing, path_of
+from pteron.llm.arguments import existing, integer, path_of
 from pteron.llm.build.options import AUTO, FOUR_BITS, IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
@@ -124,7 +124,7 @@ def _embedding_bits(checkpoint: Checkpoint, quantize: str | None, group_size: in
     """Of a table that nobody chose them for."""
     if quantize == IN_GROUPS:
         return 8
-    fits = group_size > 0 and checkpoint.tensors[EMBEDDING].shape[1] % group_size == 0
+    fits = checkpoint.tensors[EMBEDDING].shape[1] % integer("group_size", group_size) == 0
     return 4 if fits or quantize in FOUR_BITS else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,29 @@ def test_damaged_safetensors(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 1 << 60))
     with pytest.raises(FormatError, match=r"a\.safetensors is damaged"):
         read_safetensors(path)
+
+
+PLACEHOLDERS = [
+    (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "a pointer of Git LFS.*`git lfs pull`",
+    ),
+    (b"\n<!DOCTYPE html><html>Not found</html>" + b" " * 99, "a web page .*download it again"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), PLACEHOLDERS, ids=["pointer", "page"])
+@pytest.mark.parametrize(
+    "name", ["model-00002-of-00002.safetensors", "tokenizer.json", "config.json", "tokenizer_config.json"]
+)
+def test_files_that_stand_in_the_place_of_others(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("safetensors")
+    folder = write_folder("llama", tmp_path)
+    (folder / name).write_bytes(content)
+    with pytest.raises(FormatError, match=f"{re.escape(name)} is {message}"):
+        read_huggingface(folder)
 
 
 def test_the_index_says_which_files(tmp_path: Path) -> None:

@@ -8,6 +8,10 @@ _NATIVE_ENTRY = b"program.ptg"  # the first entry in a zip archive of ExecuTorch
 _NAME_IN_ZIP = 30  # where the name of a zip archive's first entry begins
 _COMPILE = "load it with PyTorch and give the model to pteron.compile"
 _NO_MODEL = "a model is a .pte program, a GGUF file, a checkpoint folder or a name"
+_POINTER = (
+    "a pointer of Git LFS, without the file's content",
+    "`git lfs pull` in its folder downloads it",
+)
 _PAGE = ("a web page (HTML)", "the download gave a page instead of the file; download it again")
 _UNPACK = "unpack it and give the model inside"
 RE_EXPORT = "re-export the model with pteron.compile or ExecuTorch's VulkanPartitioner"
@@ -31,10 +35,7 @@ _BEGINNINGS = {
     b"\xfd7zXZ": ("an archive (xz)", _UNPACK),
     b"\x89HDF": ("an HDF5 file, as Keras writes", "only models of PyTorch and ExecuTorch can be used"),
     b"%PDF": ("a PDF document", _NO_MODEL),
-    b"version https://git-lfs": (
-        "a pointer of Git LFS, without the file's content",
-        "`git lfs pull` in its folder downloads it",
-    ),
+    b"version https://git-lfs": _POINTER,
     b"<!doctype html": _PAGE,
     b"<html": _PAGE,
 }  # fmt: skip
@@ -58,6 +59,13 @@ def describe_foreign(head: bytes, name: str) -> str | None:
     `head` are the file's first bytes, `name` is its name."""
     found = _recognise(head, name.lower())
     return f"{found[0]}; {found[1]}" if found else None
+
+
+def describe_placeholder(head: bytes) -> str | None:
+    """What a file is and what to do, if it stands in the place of the one that its name promises: a pointer
+    of Git LFS or a web page."""
+    found = _recognise(head[:HEAD_BYTES], "")
+    return f"{found[0]}; {found[1]}" if found and found in (_POINTER, _PAGE) else None
 
 
 def _recognise(head: bytes, name: str) -> tuple[str, str] | None:

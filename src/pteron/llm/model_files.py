@@ -16,6 +16,7 @@ from reprlib import repr as shortened
 from typing import Any, Literal, TypeAlias, get_args
 
 from pteron.errors import FormatError, PteronError
+from pteron.format.foreign import HEAD_BYTES, describe_placeholder
 from pteron.format.source import read_file
 
 Token: TypeAlias = int | str  # an id or a text
@@ -96,6 +97,9 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
+        placeholder = describe_placeholder(text[:HEAD_BYTES].encode())
+        if placeholder:
+            raise FormatError(f"{name} is {placeholder}") from None
         raise FormatError(f"{name} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise FormatError(f"{name} does not hold a JSON object")

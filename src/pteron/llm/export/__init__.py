@@ -124,7 +124,7 @@ def _embedding_bits(checkpoint: Checkpoint, quantize: str | None, group_size: in
     """Of a table that nobody chose them for."""
     if quantize == IN_GROUPS:
         return 8
-    fits = checkpoint.tensors[EMBEDDING].shape[1] % integer("group_size", group_size) == 0
+    fits = checkpoint.tensors[EMBEDDING].shape[1] % max(integer("group_size", group_size), 1) == 0
     return 4 if fits or quantize in FOUR_BITS else None
 
 

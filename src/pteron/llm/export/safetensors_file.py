@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.format.foreign import HEAD_BYTES, describe_placeholder
 from pteron.format.source import contents, open_bytes
 from pteron.llm.build.stored_tensor import Array, StoredTensor
 
@@ -48,6 +49,9 @@ class BytesTensor(StoredTensor):
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     file = open_bytes(path)
+    placeholder = describe_placeholder(bytes(contents(file.view[:HEAD_BYTES])))
+    if placeholder:
+        raise FormatError(f"{path.name} is {placeholder}")
     try:
         (length,) = _LENGTH.unpack_from(contents(file.view[: _LENGTH.size]))
         data = file.view[_LENGTH.size + length :]

@@ -11,7 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from pteron.errors import InputError
+from pteron.errors import FormatError, InputError
+from pteron.format.foreign import describe_placeholder
 from pteron.format.gguf import MAGIC
 from pteron.format.source import open_file
 from pteron.llm.arguments import existing
@@ -64,6 +65,9 @@ def _head(file: Path) -> bytes:
 
 def _open(file: Path) -> Tokenizer:
     head = _head(file)
+    placeholder = describe_placeholder(head)
+    if placeholder:
+        raise FormatError(f"{file.name} is {placeholder}")
     if head.lstrip()[:1] == b"{":
         return load_tokenizer_json(file)
     if RANK_LINE.match(head):

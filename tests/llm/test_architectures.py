@@ -454,6 +454,36 @@ def test_names_of_keys_in_older_files(name: str, key: str, own: str) -> None:
         assert family.normalized(config | stated)[key] == 3
 
 
+SLIDING = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kinds", "windowed"),
+    [
+        ("qwen2", None, [2, 3]),
+        ("qwen2", SLIDING, [1, 3]),
+        ("qwen3", None, [2, 3]),
+        ("qwen2_moe", None, [0]),
+        ("qwen2_moe", SLIDING, [1, 3]),
+        ("qwen3_moe", None, [0, 1, 2, 3]),
+        ("qwen3_moe", SLIDING, [0, 1, 2, 3]),  # which its model ignores
+        ("smollm3", None, [2]),  # the layer without positions
+        ("smollm3", SLIDING, [1, 3]),
+    ],
+)
+def test_which_layers_have_windows(model_type: str, kinds: list[str] | None, windowed: list[int]) -> None:
+    """As in Hugging Face's models, which differ from family to family."""
+    config = {"model_type": model_type, "hidden_size": 64, "num_hidden_layers": 4, "num_experts": 8}
+    config |= {"max_window_layers": 2, "layer_types": kinds, "sliding_window": 8, "head_dim": 8}
+    config |= {"no_rope_layers": [1, 1, 0, 1]} if model_type == "smollm3" else {}
+    for is_on, expected in ((True, windowed), (False, [])):
+        stated = with_defaults(config | {"use_sliding_window": is_on})
+        layers = FAMILIES[model_type].decoder(stated).layers
+        attentions = [layer.attention for layer in layers if isinstance(layer, Block)]
+        windows = [each.window for each in attentions if isinstance(each, Attention)]
+        assert windows == [8 if index in expected else None for index in range(4)]
+
+
 @pytest.mark.parametrize("name", ["gelu_fast", "gelu_pytorch_tanh"])
 def test_names_of_the_approximation_by_tanh(name: str, tmp_path: Path) -> None:
     golden = Golden.load("gpt_neox")

@@ -74,6 +74,22 @@ def by_layer(config: Config, sliding: Attention, full: Attention, every: int) ->
     return attend
 
 
+def with_windows(
+    config: Config, attend: Callable[[int], Attention], is_windowed: Callable[[int], bool]
+) -> Callable[[int], Attention]:
+    """The attention of each layer; if `use_sliding_window` is on, with a window in layers of kind
+    `sliding_attention`, or in those of `is_windowed` if the configuration states no kinds."""
+    window, kinds = config.get("sliding_window"), config.get("layer_types")
+    if not config.get("use_sliding_window") or not window:
+        return attend
+
+    def windowed(layer: int) -> Attention:
+        has_window = kinds[layer] == "sliding_attention" if kinds else is_windowed(layer)
+        return replace(attend(layer), window=int(window)) if has_window else attend(layer)
+
+    return windowed
+
+
 PLAIN_MLP: Names = {
     **HUGGING_FACE,
     "model.layers.{}.mlp.up_proj": "layers.{}.feed_forward.w1",

@@ -16,21 +16,18 @@ def qwen2(config: Config) -> Decoder:
 
 
 def qwen3(config: Config) -> Decoder:
-    norm = RmsNorm(float(config["rms_norm_eps"]))
-    return _decoder(config, replace(llama.attention(config), head_norm=norm))
+    return _decoder(config, head_norms(config))
+
+
+def head_norms(config: Config) -> Attention:
+    """Attention with norms of each head."""
+    return replace(llama.attention(config), head_norm=RmsNorm(float(config["rms_norm_eps"])))
 
 
 def _decoder(config: Config, full: Attention) -> Decoder:
-    if not config.get("use_sliding_window") or not config.get("sliding_window"):
-        return llama.decoder(config, lambda _: full)
-    windowed = replace(full, window=int(config["sliding_window"]))
-    kinds, first = config.get("layer_types"), int(config.get("max_window_layers", 0))
-
-    def attend(layer: int) -> Attention:
-        is_windowed = kinds[layer] == "sliding_attention" if kinds else layer >= first
-        return windowed if is_windowed else full
-
-    return llama.decoder(config, attend)
+    """Layers from `max_window_layers` on have windows."""
+    first = int(config.get("max_window_layers") or 0)
+    return llama.decoder(config, llama.with_windows(config, lambda _: full, lambda layer: layer >= first))
 
 
 FAMILIES = {"qwen2": Family(qwen2, HUGGING_FACE, GGUF), "qwen3": Family(qwen3, HUGGING_FACE, GGUF)}

@@ -21,11 +21,17 @@ from pteron.llm.architectures.parts import Block, Decoder, GatedMlp, RmsNorm
 
 
 def qwen2_moe(config: Config) -> Decoder:
-    return with_experts(qwen.qwen2(config), config, has_shared=True)
+    """Every second layer has a window, up to `max_window_layers`."""
+    full, last = llama.attention(config), int(config.get("max_window_layers") or 0)
+    attend = llama.with_windows(config, lambda _: full, lambda layer: layer < last and layer % 2 == 0)
+    return with_experts(llama.decoder(config, attend), config, has_shared=True)
 
 
 def qwen3_moe(config: Config) -> Decoder:
-    return with_experts(qwen.qwen3(config), config)
+    """All layers have windows or none."""
+    full = qwen.head_norms(config)
+    attend = llama.with_windows({**config, "layer_types": None}, lambda _: full, lambda _: True)
+    return with_experts(llama.decoder(config, attend), config)
 
 
 def olmoe(config: Config) -> Decoder:

@@ -21,7 +21,8 @@ def decoder(config: Config) -> Decoder:
         has_positions = stated[layer] if stated else (layer + 1) % interval
         return rotated if has_positions else plain
 
-    return llama.decoder(config, attend)
+    windowed = llama.with_windows(config, attend, lambda layer: attend(layer) is plain)
+    return llama.decoder(config, windowed)
 
 
 FAMILIES = {"smollm3": Family(decoder, HUGGING_FACE, GGUF_INTERLEAVED)}

@@ -20,6 +20,8 @@ from pteron.llm.build.stored_tensor import Groups, StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.huggingface import read_huggingface, weight_files
 from pteron.llm.export.safetensors_file import read_safetensors
+from pteron.llm.model_kinds import recognise
+from pteron.llm.program_cache import BuildOptions, built_folder
 
 TYPES = ["F64", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]
 TYPES += ["Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
@@ -142,6 +144,55 @@ def test_the_index_says_which_files(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "c.safetensors"}}))
     with pytest.raises(FormatError, match=r"lacks 1 files of weights, such as c\.safetensors"):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("listed", [["a.safetensors"], {"x": 1}, {"x": {"y": "a.safetensors"}}, 3])
+def test_an_index_of_another_form(listed: object, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "a.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+    for read in (weight_files, recognise):
+        with pytest.raises(FormatError, match="weight_map must be an object of file names, not"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["model-00002-of-00002.safetensors", "generation_config.json", "chat_template.jinja"]
+)
+def test_links_to_files_that_do_not_exist(name: str, tmp_path: Path) -> None:
+    """As in a cache from which files were removed. Files that are not read may be missing."""
+    pytest.importorskip("safetensors")
+    folder = write_folder("llama", tmp_path / "model")
+    for other in ("consolidated.safetensors", "LICENSE", "other.json"):
+        (folder / other).symlink_to(tmp_path / "missing")
+    read_huggingface(folder)
+    built_folder(recognise(folder), BuildOptions())
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "missing")
+    with pytest.raises(FormatError, match=rf"{re.escape(name)} is a link to a file that does not exist"):
+        read_huggingface(folder)
+
+
+def test_an_embedding_table_of_one_dimension(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    folder = write_folder("llama", tmp_path)
+    for file in folder.glob("*.safetensors"):
+        stored = numpy.load_file(file)
+        if "model.embed_tokens.weight" in stored:
+            stored["model.embed_tokens.weight"] = stored["model.embed_tokens.weight"].ravel()
+            numpy.save_file(stored, file)
+    with pytest.raises(FormatError, match=r"the embedding table is \[6144\], not \[tokens, columns\]"):
+        read_huggingface(folder)
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_a_gguf_file_of_zeros(in_folder: bool, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(bytes(4096))
+    with pytest.raises(
+        FormatError, match=r"model\.gguf is damaged: a GGUF file begins with the letters GGUF"
+    ):
+        recognise(tmp_path if in_folder else file)
 
 
 @pytest.mark.parametrize(

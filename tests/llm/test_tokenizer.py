@@ -270,6 +270,8 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     ("name", "content"),
     [
         ("tokenizer.json", b'{"model": 1}'),
+        ("tokenizer.json", b""),
+        ("tokenizer.json", bytes(99)),
         ("tokenizer.model", b"\n\x03abc"),
         ("small.tiktoken", b"YQ== 0\nYg== 2\n"),
         ("tokenizer.bin", b"\x08\0\0\0" + b"\xff" * 20),

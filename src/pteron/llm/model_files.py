@@ -8,7 +8,7 @@ in Hugging Face's transformers: the file chat_template.jinja wins over `chat_tem
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ Pooling = Literal["last", "mean"]  # how hidden states become one vector
 
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program; the largest vocabularies take an eighth of it
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
-GENERATION = "generation_config.json"
+GENERATION, INDEX = "generation_config.json", "model.safetensors.index.json"
 CONFIGURATIONS = (MANIFEST, GENERATION, "tokenizer_config.json", "special_tokens_map.json", "config.json")
 
 _ALWAYS = ("repetition_penalty",)
@@ -43,7 +43,7 @@ class TokenizerConfig:
 
 def read_tokenizer_config(folder: Path) -> TokenizerConfig:
     config = TokenizerConfig(tokenizer=_file_name(read_json(folder / MANIFEST), "tokenizer"))
-    if (folder / TEMPLATE).exists():
+    if is_there(folder / TEMPLATE):
         config.chat_template = read_utf8(folder / TEMPLATE)
     for name in CONFIGURATIONS:
         content = read_json(folder / name)
@@ -81,6 +81,29 @@ def program_file(folder: Path) -> Path:
     return folder / (_file_name(read_json(folder / MANIFEST), "model") or "model.pte")
 
 
+def shard_names(folder: Path) -> list[str]:
+    """The files of weights that a checkpoint's index lists; none without an index."""
+    listed = read_json(folder / INDEX).get("weight_map") or {}
+    names = set(listed.values()) if isinstance(listed, dict) and _are_strings(listed.values()) else None
+    if names is None:
+        raise FormatError(f"{INDEX}: weight_map must be an object of file names, not {shortened(listed)}")
+    return sorted(Path(name).name for name in names)
+
+
+def _are_strings(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def is_there(file: Path) -> bool:
+    """Whether a file exists. A link to one that does not, as in a cache from which files were removed, is an
+    error: the model has this file."""
+    if file.exists():
+        return True
+    if file.is_symlink():
+        raise FormatError(f"{file} is a link to a file that does not exist; download the model again")
+    return False
+
+
 def read_utf8(file: Path) -> str:
     try:
         return read_file(file, COMPANION_BYTES_MAX).decode("utf-8")
@@ -90,7 +113,7 @@ def read_utf8(file: Path) -> str:
 
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a file; empty if the file does not exist."""
-    return parse_json(read_utf8(file), file.name) if file.exists() else {}
+    return parse_json(read_utf8(file), file.name) if is_there(file) else {}
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:

@@ -4,17 +4,17 @@ file. Anything else is an error that says what it is and what to do."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pteron.errors import InputError
+from pteron.errors import FormatError, InputError
 from pteron.format.foreign import HEAD_BYTES, describe_foreign
 from pteron.format.source import open_file
-from pteron.llm.model_files import MANIFEST, program_file, read_json
+from pteron.llm.model_files import INDEX, MANIFEST, is_there, program_file, shard_names
 
 Kind = Literal["program", "checkpoint", "gguf"]
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIG = "config.json"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")  # of a LoRA adapter
 _TO_SAFETENSORS = (
     "convert them with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
@@ -44,6 +44,8 @@ def recognise(path: Path) -> Located:
     foreign = describe_foreign(head, path.name)
     if foreign is not None:
         raise InputError(f"{path}: {foreign}")
+    if path.suffix.lower() == ".gguf":
+        raise FormatError(f"{path} is damaged: a GGUF file begins with the letters GGUF; download it again")
     # llama2.c's files have no magic number. All others may be programs: loading them says what is wrong.
     return Located("checkpoint" if path.suffix == ".bin" else "program", path, path.stem)
 
@@ -60,14 +62,13 @@ def _recognise_folder(folder: Path) -> Located:
         return Located("checkpoint", folder, name)
     programs, ggufs = _with_suffix(files, ".pte"), _with_suffix(files, ".gguf")
     if len(programs) + len(ggufs) == 1:
-        return Located("program" if programs else "gguf", folder / (programs + ggufs)[0], name)
+        return replace(recognise(folder / (programs + ggufs)[0]), name=name)
     raise InputError(f"the folder {folder} {_describe_folder(files, programs + ggufs)}")
 
 
 def _check_shards(folder: Path) -> None:
     """Raise if a part of a checkpoint's weights is missing."""
-    shards = read_json(folder / INDEX).get("weight_map", {})
-    missing = sorted({str(file) for file in shards.values() if not (folder / str(file)).exists()})
+    missing = [name for name in shard_names(folder) if not is_there(folder / name)]
     if missing:
         raise InputError(f"{folder}: {INDEX} names weights that are missing: {shorten(missing)}")
 

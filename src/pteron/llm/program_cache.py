@@ -128,4 +128,4 @@ def programs_folder() -> Path:
 def _source_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return sorted(file for file in path.iterdir() if file.suffix in _READ)
+    return sorted(file for file in path.iterdir() if file.suffix in _READ and file.exists())

@@ -129,6 +129,8 @@ def assemble(
         placed = dict(tensors) if names is None else place_tensors(tensors, names, config)
     if EMBEDDING not in placed:
         raise FormatError(f"{name}: the checkpoint has no embedding table")
+    if len(shape := placed[EMBEDDING].shape) != 2:
+        raise FormatError(f"{name}: the embedding table is {list(shape)}, not [tokens, columns]")
     tied = config.get("tie_word_embeddings")
     if tied is False and OUTPUT not in placed:
         stored = next((key for key, rule in (names or {}).items() if rule == "output"), "output")

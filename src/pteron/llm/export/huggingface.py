@@ -13,10 +13,9 @@ from pteron.llm.architectures.names import Config
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
 from pteron.llm.export.safetensors_file import read_safetensors
-from pteron.llm.model_files import COMPANION_BYTES_MAX, read_json, read_utf8
+from pteron.llm.model_files import COMPANION_BYTES_MAX, is_there, read_json, read_utf8, shard_names
 from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
 
-INDEX = "model.safetensors.index.json"
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 NOTICES = re.compile(r"(LICEN[CS]E|NOTICE)[^/]*", re.IGNORECASE)
 # Methods of quantisation as config.json has them -> their usual names.
@@ -39,7 +38,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     checkpoint.notices = {
         file.name: read_file(file, COMPANION_BYTES_MAX)
         for file in folder.iterdir()
-        if NOTICES.fullmatch(file.name)
+        if NOTICES.fullmatch(file.name) and file.is_file()
     }
     return checkpoint
 
@@ -71,15 +70,14 @@ def _check_unquantized(name: str, config: Config) -> None:
 
 def weight_files(folder: Path) -> list[Path]:
     """The files that the index lists, or model.safetensors, or all. Some folders have the weights twice."""
-    listed = read_json(folder / INDEX).get("weight_map") or {}
-    if listed:
-        names = sorted({Path(str(name)).name for name in listed.values()})
-        missing = [name for name in names if not (folder / name).exists()]
+    names = shard_names(folder)
+    if names:
+        missing = [name for name in names if not is_there(folder / name)]
         if missing:
             raise FormatError(f"{folder} lacks {len(missing)} files of weights, such as {missing[0]}")
         return [folder / name for name in names]
     whole = folder / "model.safetensors"
-    files = [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))
+    files = [whole] if is_there(whole) else sorted(filter(is_there, folder.glob("*.safetensors")))
     if not files:
         raise FormatError(f"{folder} has no .safetensors files")
     return files

@@ -68,7 +68,7 @@ def _open(file: Path) -> Tokenizer:
     placeholder = describe_placeholder(head)
     if placeholder:
         raise FormatError(f"{file.name} is {placeholder}")
-    if head.lstrip()[:1] == b"{":
+    if head.lstrip()[:1] == b"{" or file.suffix == ".json":
         return load_tokenizer_json(file)
     if RANK_LINE.match(head):
         return TiktokenTokenizer(file)

@@ -286,6 +286,7 @@ def test_the_text_model_of_a_multimodal_checkpoint(
         ("exaone4", {"sliding_window_pattern": "LLLG", "layer_types": None}, "'LLLG' without layer_types"),
         ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm is True"),
         ("llama", {"rope_scaling": {"type": "other"}, "rope_parameters": None}, "scaled by 'other'; known"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but models of type llama"),
     ],
 )
 def test_settings_that_no_part_computes_are_refused(
@@ -437,6 +438,13 @@ def test_a_checkpoint_is_read_with_defaults(tmp_path: Path) -> None:
     assert isinstance(block.attention, Attention)
     assert block.attention.rotary is not None
     assert 4 * len(block.attention.rotary.frequencies) == block.attention.head_dim
+
+
+def test_scalings_of_another_form(tmp_path: Path) -> None:
+    golden = Golden.load("llama")
+    golden.config.update(rope_parameters="linear")
+    with pytest.raises(FormatError, match="its configuration is invalid"):
+        read_checkpoint(golden.write_folder(tmp_path))
 
 
 def test_defaults_are_those_of_transformers() -> None:

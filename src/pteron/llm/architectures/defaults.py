@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pteron.errors import UnsupportedError
 from pteron.llm.architectures.names import Config
 
+_PARTIAL = "partial_rotary_factor"
 FILE = Path(__file__).with_name("defaults.json")
 # The text model in a multimodal configuration, if it does not state its own type.
 TEXT_MODELS = {
@@ -29,4 +31,8 @@ def with_defaults(config: Config) -> Config:
         return {**config, "text_config": with_defaults({"model_type": TEXT_MODELS.get(kind), **text})}
     defaults: Config = json.loads(FILE.read_text()).get(TEXT_MODELS.get(kind, kind), {})
     rope = config.get("rope_parameters") or config.get("rope_scaling") or defaults.get("rope_parameters")
+    partial = (rope or {}).get(_PARTIAL) or config.get(_PARTIAL)
+    if defaults and _PARTIAL not in defaults and partial not in (None, 1):
+        # Hugging Face's models of these families ignore the key, other tools do not.
+        raise UnsupportedError(f"{_PARTIAL} is {partial}, but models of type {kind} rotate whole heads")
     return {**defaults, **config, "rope_parameters": rope}

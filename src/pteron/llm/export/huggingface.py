@@ -10,7 +10,7 @@ from pteron.format.source import read_file
 from pteron.llm.architectures import Family, find_family
 from pteron.llm.architectures.defaults import with_defaults
 from pteron.llm.architectures.names import Config
-from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_named_error, assemble
+from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_config_error, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
 from pteron.llm.export.safetensors_file import read_safetensors
 from pteron.llm.model_files import COMPANION_BYTES_MAX, is_there, read_json, read_utf8, shard_names
@@ -29,11 +29,9 @@ def read_huggingface(folder: Path) -> Checkpoint:
     family = check_config(folder.name, config)
     files = weight_files(folder)
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
-    with as_named_error(folder.name):
-        tensors = with_mxfp4(tensors)
-    checkpoint = assemble(
-        folder.name, with_defaults(config), family, tensors, family.hugging_face, read_vocabulary(folder)
-    )
+    with as_config_error(folder.name), as_named_error(folder.name):
+        tensors, config = with_mxfp4(tensors), with_defaults(config)
+    checkpoint = assemble(folder.name, config, family, tensors, family.hugging_face, read_vocabulary(folder))
     checkpoint.licence = read_licence(folder)
     checkpoint.notices = {
         file.name: read_file(file, COMPANION_BYTES_MAX)

@@ -354,6 +354,11 @@ def test_a_stored_output_matrix_is_used_unless_tables_are_tied(
     placed = read_checkpoint(folder).tensors
     expected = stored["model.embed_tokens.weight" if is_tied else "lm_head.weight"]
     np.testing.assert_array_equal(placed["output.weight"].read(), expected)
+    if "tie_word_embeddings" not in outer:  # what the text model says is a default only
+        del stored["lm_head.weight"]
+        safetensors_numpy.save_file(stored, folder / "model.safetensors")
+        placed = read_checkpoint(folder).tensors
+        assert placed["output.weight"] is placed["tok_embeddings.weight"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ class Family:
         """A configuration with common names of keys; that of the text model in one of several modalities."""
         if isinstance(config.get("text_config"), dict):
             text = config["text_config"]
-            tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
+            # Hugging Face's multimodal models ignore a false of the text model: what is stored decides.
+            tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings") or None)
             config = {**text, "tie_word_embeddings": tied}
         if isinstance(kinds := config.get("layers_block_type"), list):
             config = {"num_hidden_layers": len(kinds), **config}

@@ -100,6 +100,16 @@ def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         choose.choose(webgpu="dawn")
 
 
+def test_an_option_that_dawn_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> None:
+        raise ValueError("Unknown Dawn toggle 'allow_unsafe_apis'")
+
+    monkeypatch.setattr(choose.dawn(), "entry", unknown)
+    kept, reason = choose.with_matrices(replace(GPU, library=WGPU))
+    assert kept.library is WGPU
+    assert reason == "Dawn cannot be used: Unknown Dawn toggle 'allow_unsafe_apis'"
+
+
 def test_an_unknown_library() -> None:
     with pytest.raises(DeviceError, match="no WebGPU library is named 'metal'; there are auto, wgpu, dawn"):
         Device.open(webgpu="metal")

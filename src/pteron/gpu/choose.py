@@ -75,6 +75,8 @@ def with_matrices(adapter: AdapterInfo) -> tuple[AdapterInfo, str]:
         check_matrices(same)
     except DeviceError as error:
         return adapter, str(error)
+    except (RuntimeError, ValueError) as error:  # an option that this build of Dawn does not have
+        return adapter, f"Dawn cannot be used: {error}"
     return same, "its matrix cores are used"
 
 
@@ -84,8 +86,8 @@ def _counterpart(adapter: AdapterInfo, library: Library) -> AdapterInfo | None:
     def alike(found: Sequence[AdapterInfo]) -> list[AdapterInfo]:
         return [each for each in found if (each.name, each.backend) == (adapter.name, adapter.backend)]
 
-    before = [each.index for each in alike(adapters(adapter.library))].index(adapter.index)
     others = alike(adapters(library))
+    before = sum(each.index < adapter.index for each in alike(adapters(adapter.library)))
     return replace(others[before], index=adapter.index) if before < len(others) else None
 
 

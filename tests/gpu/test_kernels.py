@@ -11,4 +11,5 @@ from pteron.wgsl import compose
 
 @each("name", sorted(FILES))
 def test_a_kernel_compiles(name: str) -> None:
-    Device.open().pipeline(compose(kernel(name)))
+    emulated = {"use_matrix_cores": "matrix_emulated"} if "matrix" in name else {}
+    Device.open().pipeline(compose(kernel(name, **emulated)))

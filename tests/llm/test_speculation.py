@@ -332,6 +332,9 @@ def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None
         assert (model.position, model.tokens) == (len(prompt) + 5, prompt + tokens)
 
 
+ALONE = {"ministral3"}  # scales queries by position, which rows of several sequences cannot yet
+
+
 @pytest.mark.long(every=15)
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_have_the_logits_of_hugging_face(device: Device, name: str, tmp_path: Path) -> None:
@@ -344,6 +347,10 @@ def test_rows_have_the_logits_of_hugging_face(device: Device, name: str, tmp_pat
         model.prefill(golden.prompt[:24])
         if not model.can_rewind:
             with pytest.raises(UnsupportedError, match="its state cannot be rewound"):
+                Verifier(model)
+            return
+        if name in ALONE:
+            with pytest.raises(UnsupportedError, match="cannot run in rows"):
                 Verifier(model)
             return
         found = verified(model, golden.prompt[24:37])

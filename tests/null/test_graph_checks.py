@@ -269,7 +269,7 @@ def test_what_is_no_program(tmp_path: Path, programs: Path) -> None:
     empty = tmp_path / "empty.pte"
     empty.touch()
     sources: list[tuple[Path | bytes, str]] = [
-        (tmp_path, "directory"),
+        (tmp_path, "this is a folder"),
         (tmp_path / "missing.pte", "no such file"),
         (empty, "empty"),
         (b"", "empty"),

@@ -29,7 +29,7 @@ def with_defaults(config: Config) -> Config:
     text = config.get("text_config")
     if isinstance(text, dict):
         return {**config, "text_config": with_defaults({"model_type": TEXT_MODELS.get(kind), **text})}
-    defaults: Config = json.loads(FILE.read_text()).get(TEXT_MODELS.get(kind, kind), {})
+    defaults: Config = json.loads(FILE.read_text("utf-8")).get(TEXT_MODELS.get(kind, kind), {})
     rope = config.get("rope_parameters") or config.get("rope_scaling") or defaults.get("rope_parameters")
     partial = (rope or {}).get(_PARTIAL) or config.get(_PARTIAL)
     if defaults and _PARTIAL not in defaults and partial not in (None, 1):

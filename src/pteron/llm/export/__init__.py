@@ -121,7 +121,7 @@ def export_llm(
 
 
 def _embedding_bits(checkpoint: Checkpoint, quantize: str | None, group_size: int) -> int | None:
-    """Of a table that nobody chose them for."""
+    """The default bits of the embedding table: 8 or 4, or None for floats."""
     if quantize == IN_GROUPS:
         return 8
     fits = checkpoint.tensors[EMBEDDING].shape[1] % max(integer("group_size", group_size), 1) == 0

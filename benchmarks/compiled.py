@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,8 @@ def first(result: Any) -> torch.Tensor:
 
 
 def beside_xnnpack(folder: Path, names: list[str]) -> None:
-    """Calls of either runtime in turn, so that both see the same machine; then our slowest launches."""
+    """Process time of calls in turn, so that all see the same machine, and how many times the others' ours
+    is; then our slowest launches."""
     from executorch.runtime import Runtime
 
     for name in names:
@@ -229,21 +231,26 @@ def beside_xnnpack(folder: Path, names: list[str]) -> None:
         theirs = Runtime.get().load_program(path).load_method("forward")
         method = pteron.load(program(folder, name, "f32"))["forward"]
         arguments = [x.numpy() for x in inputs]
-        ours_times, their_times = [], []
-        for _ in range(6):
-            started = time.perf_counter()
-            ours, *_ = method(*arguments)
-            between = time.perf_counter()
-            expected, *_ = theirs.execute(list(inputs))
-            ours_times.append(between - started)
-            their_times.append(time.perf_counter() - between)
-        error = np.abs(np.asarray(ours) - expected.numpy()).max() / expected.abs().max().item()
-        ratio = statistics.median(ours_times[1:]) / statistics.median(their_times[1:])
+        calls: dict[str, Callable[[], Any]] = {
+            "Pteron": partial(method, *arguments),
+            "XNNPACK": partial(theirs.execute, list(inputs)),
+            "eager PyTorch": partial(build(name), *inputs),
+        }
+        seconds: dict[str, list[float]] = {way: [] for way in calls}
+        with torch.inference_mode():
+            for _ in range(6):
+                for way, call in calls.items():
+                    started = time.process_time()
+                    call()
+                    seconds[way].append(time.process_time() - started)
+        ours, expected = np.asarray(calls["Pteron"]()[0]), calls["XNNPACK"]()[0]
+        error = np.abs(ours - expected.numpy()).max() / expected.abs().max().item()
+        least = {way: min(each) for way, each in seconds.items()}
+        listed = ", ".join(
+            f"{way} {each * 1e3:.0f} ms ({least['Pteron'] / each:.1f})" for way, each in least.items()
+        )
         print(
-            f"{name}: Pteron on {method.device.adapter.name} "
-            f"{statistics.median(ours_times[1:]) * 1e3:.1f} ms, XNNPACK "
-            f"{statistics.median(their_times[1:]) * 1e3:.1f} ms: {ratio:.1f} times; {error:.1e} apart",
-            flush=True,
+            f"{name} on {method.device.adapter.name}, process time: {listed}; {error:.1e} apart", flush=True
         )
         print_slowest(method, arguments)
 

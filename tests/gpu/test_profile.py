@@ -34,6 +34,7 @@ from pteron.tools.workload import Decode, Prefill
 # Of the launches' sum beside the pass, on a software adapter whose cores others use: 1 to 17 % were measured
 # on Mesa's llvmpipe, undisturbed. A GPU has to keep to a tenth.
 APART_ON_CPU, APART = 0.3, 0.1
+OF_PASSES = 1.0  # with a pass for each of many short launches: 1 to 59 % were measured on two machines
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,7 +62,7 @@ def seen(programs: Path) -> Profile:
 def test_launches_add_up(name: str, timing: str, models: Path, device: Device) -> None:
     """To the time of their pass, in the best of some profiles: other processes use the machine too."""
     work, found = Decode(20) if "llama" in name else Selection(), list[float]()
-    bound = APART_ON_CPU if device.target.is_cpu else APART
+    bound = APART if not device.target.is_cpu else OF_PASSES if timing == "passes" else APART_ON_CPU
     with pteron.load(models.parent / f"{name}.pte") as program:
         while len(found) < 12 and min(found, default=1.0) >= bound:
             profile = pteron.profile(program, work, runs=7, timing=timing, ceilings=False)

@@ -86,9 +86,8 @@ class Buffers(OpenDevice):
             self.check_open()
         if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
             try:
-                self.library.write_buffer(
-                    self._queue, buffer, offset, data, size
-                )  # hot path: parameters and inputs
+                # The hot path: parameters and inputs.
+                self.library.write_buffer(self._queue, buffer, offset, data, size)
             except DeviceLost as error:
                 raise self.mark_lost(f"writing to {buffer.label!r}") from error
         else:

@@ -7,10 +7,12 @@ a tile's `start`."""
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from pteron.dtypes import Storage
 from pteron.ops.target import EMULATED, Target
 
 # Measured on an H200, as are the rates of tiles.
@@ -23,7 +25,7 @@ PART_DEPTH_MIN = 64
 PART_DEPTH_MAX = 1 << 15  # of one sum: bounds its error, and loops where an adapter ends long ones
 
 
-class TimedTile:
+class TimedTile(ABC):
     """What a workgroup computes at once, and how long that takes."""
 
     rate: float  # TFLOP/s with many tiles per processor
@@ -34,12 +36,14 @@ class TimedTile:
     __slots__ = ()
 
     @property
+    @abstractmethod
     def height(self) -> int:
-        raise NotImplementedError
+        """Rows of outputs."""
 
     @property
+    @abstractmethod
     def width(self) -> int:
-        raise NotImplementedError
+        """Columns of outputs."""
 
     def count(self, rows: int, columns: int, matrices: int = 0) -> int:
         """Tiles of one part; the maximum of them if rows are grouped by their matrices."""
@@ -165,6 +169,13 @@ class MatrixTile(TimedTile):
     def _plane(self) -> int:
         """Halves of a plane of the other factor."""
         return self.width * self._pitch if self.is_along else self.step * (self.width + 8)
+
+
+def planes_of(target: Target, *factors: Storage) -> tuple[int, int]:
+    """In how many halves matrices multiply each factor: f16 is one half, and so is f32 if the user accepts
+    it."""
+    x, other = (1 if each is Storage.F16 or target.products == "f16" else 2 for each in factors)
+    return x, other
 
 
 def matrix_tiles(

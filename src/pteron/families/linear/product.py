@@ -16,7 +16,7 @@ from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, r
 from pteron.ops.operand import joined
 from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast, broadcast_strides
-from pteron.ops.tiles import PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles
+from pteron.ops.tiles import PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -248,13 +248,8 @@ class Product:
         """Tiles for matrix cores, if the device has them and the product is large enough."""
         if self.rows < MATRIX_ROWS_MIN:
             return ()
-        return matrix_tiles(MATRIX_TILES, target, planes_of(target, self.a, self.b), is_along=self.b_row == 1)
-
-
-def planes_of(target: Target, *factors: Operand | Weight) -> tuple[int, int]:
-    """In how many halves each factor is multiplied: f16 is one half, and so is f32 if the user accepts it."""
-    x, other = (1 if each.storage is Storage.F16 or target.products == "f16" else 2 for each in factors)
-    return x, other
+        planes = planes_of(target, self.a.storage, self.b.storage)
+        return matrix_tiles(MATRIX_TILES, target, planes, is_along=self.b_row == 1)
 
 
 def matrix_declarations(x: Operand, other: Operand | Weight) -> dict[str, Any]:

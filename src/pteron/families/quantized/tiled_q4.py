@@ -15,7 +15,7 @@ from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
 from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
-from pteron.ops.tiles import MatrixTile, Tile, choose, matrix_tiles
+from pteron.ops.tiles import MatrixTile, Tile, choose, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -116,8 +116,8 @@ def product(
 
 
 def _matrix_tiles(x: Operand | Scratch, rows: int, target: Target) -> tuple[MatrixTile, ...]:
-    """Tiles for matrix cores: x in one half if it is f16, weights in two, unless the user accepts f16."""
-    planes = (1, 1) if target.products == "f16" else (1 if x.storage is Storage.F16 else 2, 2)
+    """Tiles for matrix cores, if the device has them and there are enough rows."""
+    planes = planes_of(target, x.storage, Storage.F32)  # weights times their scales are f32
     found = matrix_tiles(tiles.MATRIX_TILES, target, planes)
     return found if found and rows >= tiles.MATRIX_ROWS_MIN[found[0].products] else ()
 

@@ -33,7 +33,8 @@ def width(subgroups: Device) -> int:
     """The subgroup size, as a shader on the device reports it."""
     handle: Any = subgroups.handle
     buffer = subgroups.create_buffer(4, "width")
-    compute = {"module": handle.create_shader_module(code=WIDTH), "entry_point": "main"}
+    enable = "enable subgroups;" if subgroups.library.name == "Dawn" else ""  # wgpu rejects this line
+    compute = {"module": handle.create_shader_module(code=enable + WIDTH), "entry_point": "main"}
     pipeline = handle.create_compute_pipeline(layout="auto", compute=compute)
     entries = [{"binding": 0, "resource": {"buffer": buffer}}]
     encoder = handle.create_command_encoder()

@@ -85,6 +85,10 @@ def test_a_language_model_goes_on_from_a_file(
     original = Delegate(session)
     expected = [run(original, inputs)[0] for inputs in steps]
     copied = copy_of(session, tmp_path, trusted=trusted)
+    if not trusted and device.library.name == "Dawn":
+        with pytest.raises(pteron.DeviceError, match="from a file that is not trusted"):
+            run(copied, steps[0])
+        return
     for inputs, result in zip(steps, expected, strict=True):
         np.testing.assert_array_equal(run(copied, inputs)[0], result)
     with pytest.raises(pteron.ShapeError, match="no plan for the shapes"):
@@ -100,6 +104,8 @@ def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_pat
     original = method.sole_delegate
     assert original is not None
     device = original.session.device
+    if device.library.name == "Dawn":
+        pytest.skip("Dawn runs no kernels of untrusted files")
     modules = original.session.snapshot().modules()
     unchecked = {module.source: device.pipeline(module) for module in modules if not module.bounds_checks}
     copied = copy_of(original.session, tmp_path, trusted=False)

@@ -162,7 +162,7 @@ def test_info_lists_adapters_and_says_why_one_is_used(
 
 
 def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(import_module("pteron.gpu.choose"), "adapters", lambda: ())
+    monkeypatch.setattr(import_module("pteron.gpu.choose"), "adapters", lambda *_: ())
     assert main(["info"]) == 1
     assert "mesa-vulkan-drivers" in capsys.readouterr().err
 

@@ -40,9 +40,8 @@ class Buffers(OpenDevice):
     def create_buffer(self, size: int, label: str, *, uniform: bool = False) -> Buffer:
         """A zero-filled buffer of at least `size` bytes, a multiple of 16."""
         size = self.check_size(size, label, uniform=uniform)
-        usage = BufferUsage.STORAGE | BufferUsage.COPY_DST | BufferUsage.COPY_SRC
-        if uniform or self.adapter.is_cpu:  # software adapters: kernels read tensors as uniform arrays
-            usage |= BufferUsage.UNIFORM
+        # UNIFORM: parameters, and tensors that kernels for software adapters read as uniform arrays.
+        usage = BufferUsage.STORAGE | BufferUsage.UNIFORM | BufferUsage.COPY_DST | BufferUsage.COPY_SRC
         device = self.handle
         try:
             buffer = device.create_buffer(label=label, size=size, usage=usage)

@@ -15,7 +15,7 @@ from pteron.ops import Target
 
 BLOCK = "pteron.attention_q4"
 CAPACITY, DEPTH = 23, 96
-NO_OUTPUT = (None,) * 7
+NO_OUTPUT = (None,) * 9
 # A chunk, decode, two and three steps, the last places of the cache.
 LIVE = {"S": (5, 1, 1, 2, 3, 1, 2), "p": (0, 5, 6, 7, 9, 12, 21)}
 
@@ -27,8 +27,8 @@ class Oracle:
         self.attention = TurnedAttention(rows)
 
     def __call__(self, x: Any, *arguments: Any) -> Any:
-        *factors, form, cosines, sines, start, end = arguments[:13]
-        caches_and_rest, output = arguments[13:-7], arguments[-7:]
+        *factors, form, cosines, sines, start, end = arguments[:15]
+        caches_and_rest, output = arguments[15:-9], arguments[-9:]
         batch, _, _, width = floats_of(caches_and_rest[0]).shape
         made = products(x, *factors, None)
         q, k, v = (each.reshape(batch, -1, each.shape[-1] // width, width) for each in made)
@@ -36,20 +36,21 @@ class Oracle:
         if form == "neighbours":
             start, end = caches_and_rest[2], caches_and_rest[2] + steps
         found = self.attention(q, k, v, form, cosines, sines, start, end, *caches_and_rest)
-        out_weights, out_scales, bias, group, known, least, residual = output
+        out_weights, out_scales, bias, group, bits, minima, known, least, residual = output
         if out_weights is None:
             return found
-        listed = [None if each is None else [each] for each in (out_weights, out_scales, bias, known)]
+        given = (out_weights, out_scales, bias, minima, known)
+        *listed, minima, known = [None if each is None else [each] for each in given]
         rows = found.reshape(batch, steps, -1)
-        return products(rows, None, 0.0, *listed[:3], group, listed[3], least, residual)[0]
+        return products(rows, None, 0.0, *listed, group, bits, minima, known, least, residual)[0]
 
 
 def products(*arguments: Any) -> Any:
     """Products of x as int8 where there are sums of weights, or as it is."""
     *_, known, _, residual = arguments
     if known is not None:
-        return fused_int8(*(*arguments, False))
-    return fused(*(*arguments[:7], residual, False))
+        return fused_int8(*(*arguments[:7], *arguments[9:], False))
+    return fused(*(*arguments[:9], residual, False))
 
 
 def block(
@@ -78,7 +79,7 @@ def block(
         (out_weights,), (out_scales,) = factors(heads * width, count, group=group)
         bias = weight(count + 2, low=-1, high=1) if options.get("biases") else None
         out_known = sums(count, heads * width, group) if "last" in int8 else None
-        output = (out_weights, out_scales, bias, group, out_known, least, options.get("residual"))
+        output = (out_weights, out_scales, bias, group, 4, None, out_known, least, options.get("residual"))
     softmax = options.get("softmax", NO_OPTIONS)
     rest = (*caches, Symbol("p"), mask, causal, options.get("scale"), *softmax, *norms, *output)
     x = tensor(batch, "S", depth)
@@ -88,6 +89,8 @@ def block(
         *factors(depth, *columns, group=group),
         biases,
         group,
+        4,
+        None,
         known,
         least,
         form,

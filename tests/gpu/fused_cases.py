@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from arguments import Argument, TensorArgument, tensor, weight
 from check import check_op
-from quantized_cases import packed
+from quantized_cases import groups_of, packed
 
 from pteron.families.quantized import peaks
 from pteron.ops import Target
-from pteron.reference.products import matrix_q4
+from pteron.reference.products import matrix_q4, matrix_q8
 
 FUSED, DYNAMIC_ADD, FUSED_INT8 = (
     f"pteron.{name}" for name in ("linear_q4", "linear_dq8ca_q4_add", "linear_dq8ca_q4")
@@ -31,14 +31,16 @@ def layer(
     scales: Any,
     biases: Any,
     group: int,
+    bits: int,
+    minima: Any,
     residual: Any,
     gated: bool,
 ) -> Any:
     """Products with a norm before them; biases, a gate and a residual behind."""
     if gain is not None:
         x = x * gain * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
-    pairs = zip(weights, scales, strict=True)
-    outs = [multiply(x, matrix_q4(w, s, group, x.shape[-1]).T) for w, s in pairs]
+    triples = zip(weights, scales, minima or [None] * len(weights), strict=True)
+    outs = [multiply(x, matrix(w, s, least, group, bits, x.shape[-1]).T) for w, s, least in triples]
     outs = [out + bias[: out.shape[-1]] for out, bias in zip(outs, biases, strict=True)] if biases else outs
     if gated:
         outs = [torch.nn.functional.silu(outs[0]) * outs[1]]
@@ -46,6 +48,12 @@ def layer(
 
 
 fused = partial(layer, torch.matmul)
+
+
+def matrix(weights: Any, scales: Any, minima: Any, group: int, bits: int, depth: int) -> Any:
+    if bits == 4:
+        return matrix_q4(weights, scales, group, depth)
+    return matrix_q8(weights, scales, minima, group)
 
 
 def steps(x: Any, least: float | None) -> tuple[Any, Any]:
@@ -66,7 +74,7 @@ def fused_int8(*arguments: Any) -> Any:
         whole, scale = steps(x, least)
         return whole @ matrix * scale
 
-    return layer(multiply, *(*first, residual, gated))
+    return layer(multiply, *(*first, 4, None, residual, gated))
 
 
 def factors(depth: int, *columns: int, group: int = 32) -> tuple[list[Argument], list[Argument]]:
@@ -81,8 +89,16 @@ def check(target: Target, depth: int, *columns: int, **options: Any) -> None:
     norm = (weight(depth, low=0.5, high=2), 1e-5) if options.pop("norm", False) else (None, 0.0)
     biases = [weight(count + 2) for count in columns] if options.pop("biases", False) else None
     residual, gated = options.pop("residual", None), options.pop("gated", False)
-    arguments = (*norm, *factors(depth, *columns), biases, 32, residual, gated)
-    options = {"live": LIVE, "tolerance": 5e-6, **options}
+    group, bits, minima = options.pop("group", 32), options.pop("bits", 4), None
+    if bits == 4:
+        weights, scales = factors(depth, *columns, group=group)
+    else:
+        has_minima = options.pop("minima", False)
+        parts = [groups_of(count, depth, group, minima=has_minima) for count in columns]
+        weights, scales, minima = ([part[place] for part in parts] for place in range(3))
+        minima = minima if has_minima else None
+    arguments = (*norm, weights, scales, biases, group, bits, minima, residual, gated)
+    options = {"live": LIVE, "tolerance": 5e-6 if bits == 4 else 5e-5, **options}
     check_op(FUSED, tensor(1, "M", depth), *arguments, oracle=fused, target=target, **options)
 
 
@@ -98,6 +114,12 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((96, 64, 8, 36), {"biases": True}),
     ((96, 67), {"residual": tensor("M", 67), "biases": True}),
     ((96, 67), {"norm": True, "residual": tensor(1, "M", 67)}),
+    ((96, 67), {"bits": 8, "norm": True}),
+    ((96, 64, 7, 33), {"bits": 8, "norm": True, "minima": True}),
+    ((64, 67, 67), {"bits": 8, "norm": True, "gated": True, "minima": True}),
+    ((1024, 8, 8), {"bits": 8, "gated": True, "biases": True}),
+    ((96, 5, 66), {"bits": 8, "group": 16, "biases": True}),  # two scales in a chunk
+    ((1088, 67), {"bits": 8, "group": 1088, "residual": tensor("M", 67)}),  # one scale in a row
 ]
 PEAKS = "pteron.linear_q4_peaks"
 
@@ -107,6 +129,7 @@ def memory() -> TensorArgument:
 
 
 def product(
-    x: Any, gain: Any, eps: float, weights: Any, scales: Any, bias: Any, group: int, _: object
+    x: Any, gain: Any, eps: float, weights: Any, scales: Any, bias: Any, group: int, bits: int, *rest: Any
 ) -> Any:
-    return fused(x, gain, eps, [weights], [scales], None if bias is None else [bias], group, None, False)[0]
+    biases, minima = (None if each is None else [each] for each in (bias, rest[0]))
+    return fused(x, gain, eps, [weights], [scales], biases, group, bits, minima, None, False)[0]

@@ -76,6 +76,36 @@ class Layers(Drawing):
         shape = (*x.shape_max[:-1], columns)
         return self.made("et_vk.linear_q4gsw.default", x, *factors, 32, None, shape=shape)
 
+    def byte_product(self, x: Tensor, columns: int) -> Tensor:
+        """x times a matrix of 8-bit weights in groups with minima."""
+        depth = x.shape_max[-1]
+        least = random.uniform(-0.01, 0.01, (depth // 32, columns)).astype(np.float32)
+        scales = self.scales(depth, columns) / 16
+        factors = self.given(self.bytes(depth, columns)), self.given(scales), self.given(least), 32, None
+        return self.made("pteron.linear_q8gsw.default", x, *factors, shape=(*x.shape_max[:-1], columns))
+
+    def row_product(self, x: Tensor, columns: int) -> Tensor:
+        """x as rows times a matrix of 8-bit weights with a scale for each column, and a bias; shaped as x."""
+        made = self.flat_product(x, columns)
+        sizes = [self.size(x, dim) for dim in range(len(x.shape_max) - 1)]
+        return self.made(
+            "aten.view_copy.default", made, [*sizes, columns], shape=(*x.shape_max[:-1], columns)
+        )
+
+    def flat_product(self, x: Tensor, columns: int) -> Tensor:
+        """The same without the last view."""
+        *dims, depth = x.shape_max
+        rows = self.made("aten.view_copy.default", x, [-1, depth], shape=(np.prod(dims), depth))
+        factors = self.given(self.bytes(depth, columns)), self.given(self.scales(depth, columns)[0] / 16)
+        shape = (rows.shape_max[0], columns)
+        made = self.made("aten._weight_int8pack_mm.default", rows, *factors, shape=shape)
+        bias = self.given(random.normal(size=columns).astype(np.float32))
+        return self.made(ADD, made, bias, 1, shape=shape)
+
+    @staticmethod
+    def bytes(depth: int, columns: int) -> Array:
+        return random.integers(-128, 128, (columns, depth)).astype(np.int8)
+
     def int8_product(self, x: Tensor, columns: int) -> Tensor:
         """x as int8 times a matrix of 4-bit weights."""
         *rows, depth = x.shape_max

@@ -45,15 +45,17 @@ def product_q4(
     return case(LINEAR_Q4, x, *weights, 32, bias, kernels=kernels, on=(on,), live={"M": rows}, **options)
 
 
-def product_q8(rows: tuple[int, ...], kernels: str, on: str, depth: int, group: int) -> Case:
-    arguments = tensor("M", depth, low=-1, high=1), *groups_of(67, depth, group, minima=True), weight(67)
+def product_q8(
+    rows: tuple[int, ...], kernels: str, on: str, depth: int, group: int, *, minima: bool = True
+) -> Case:
+    arguments = tensor("M", depth, low=-1, high=1), *groups_of(67, depth, group, minima=minima), weight(67)
     return case(LINEAR_Q8, *arguments, kernels=kernels, on=(on,), live={"M": rows})
 
 
 def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
     """A norm before products, their gate or three outputs after them."""
     given = [weight(count) for count in columns] if biases else None
-    arguments = weight(depth), 1e-5, *factors_q4(depth, *columns), given, 32, None, gated
+    arguments = weight(depth), 1e-5, *factors_q4(depth, *columns), given, 32, 4, None, None, gated
     live = {"M": (3, 1, 4)}
     x = tensor(1, "M", depth)
     return case(FUSED, x, *arguments, kernels="q4_digits", on=("subgroups",), oracle=fused, live=live)
@@ -62,7 +64,18 @@ def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
 def peaks_case(depth: int, columns: int) -> Case:
     """A row of results, and the greatest of their blocks."""
     (matrix,), (scales,) = factors_q4(depth, columns)
-    arguments = tensor(1, 1, depth), weight(depth), 1e-5, matrix, scales, weight(columns), 32, memory()
+    arguments = (
+        tensor(1, 1, depth),
+        weight(depth),
+        1e-5,
+        matrix,
+        scales,
+        weight(columns),
+        32,
+        4,
+        None,
+        memory(),
+    )
     return case(PEAKS, *arguments, kernels="q4_digits", on=("subgroups",), oracle=peaks_product)
 
 
@@ -130,6 +143,8 @@ QUANTIZED_CASES = [
     product_q8((33, 1, 6), "q4_windows", "software", 104, 32),
     product_q8((3, 1), "q4_matvec", "hardware", 324, 32),
     product_q8((67, 33), "q4_tiled", "hardware", 100, 16),
+    product_q8((4, 1, 3, 2), "q4_digits", "subgroups", 96, 32),
+    product_q8((2, 1), "q4_digits", "subgroups", 2048, 16, minima=False),
     product_q4((67, 1, 33), "q4_thread", "software"),
     product_q4((67, 1, 6), "q4_windows", "software", 104),
     product_q4((3, 1, 2), "q4_matvec", "hardware", 324),

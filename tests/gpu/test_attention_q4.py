@@ -230,7 +230,7 @@ def test_a_device_of_few_buffers(own_subgroups: Target, launched: list[Kernel]) 
 def test_a_table_that_is_no_constant(own_subgroups: Target, launched: list[Kernel]) -> None:
     cosines, sines = tensor(CAPACITY, 32, low=-1, high=1), tensor(CAPACITY, 32, low=-1, high=1)
     arguments = list(block("halves"))
-    arguments[10:12] = cosines, sines
+    arguments[12:14] = cosines, sines
     live = {"S": (4, 1, 2), "p": (0, 4, 5)}
     check(replace(own_subgroups, buffers_max=9), tuple(arguments), live=live)
     assert "rope" not in {kernel.name for kernel in launched}
@@ -242,7 +242,7 @@ def test_a_table_that_is_no_constant(own_subgroups: Target, launched: list[Kerne
 def test_what_is_refused() -> None:
     live = {"S": (1,), "p": (0,), "e": (1,)}
     arguments = list(block("halves"))
-    arguments[14] = weight(1, CAPACITY, 1, 32)
+    arguments[16] = weight(1, CAPACITY, 1, 32)
     refuse_op(BLOCK, *arguments, match="columns of their caches", live=live, out=((1, 1, 4, 32),))
     arguments = list(block("halves", output=13, residual=tensor(1, "S", 14)))
     refuse_op(BLOCK, *arguments, match="do not broadcast together", live=live, out=((1, 1, 14),))

@@ -29,6 +29,24 @@ def test_products(depth: int, group: int, columns: int, minima: bool, target: Ta
     check_op(LINEAR_Q8, x, *weights, bias, live=LIVE_ROWS, target=target, tolerance=5e-5)
 
 
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize(("depth", "group", "minima"), [(64, 32, True), (1056, 32, False), (96, 16, False)])
+@pytest.mark.parametrize("columns", [1, 67, 130])
+def test_few_rows_by_subgroups(depth: int, group: int, minima: bool, columns: int, few: Target) -> None:
+    x, live = tensor("M", depth, low=-1, high=1), {"M": (4, 1, 2, 3)}
+    weights = groups_of(columns, depth, group, minima=minima)
+    check_op(LINEAR_Q8, x, *weights, weight(columns), live=live, target=few, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_numbers_of_all_sizes(scale: float, few: Target) -> None:
+    """Elements of x that are 2^20 apart in a chunk, and all of a size near the ends of the range."""
+    random = np.random.default_rng(9)
+    x = random.uniform(-1, 1, (3, 96)) * np.exp2(random.integers(-20, 1, (3, 96))) * scale
+    weights = groups_of(13, 96, 32, minima=True)
+    check_op(LINEAR_Q8, tensor(values=x), *weights, None, target=few, tolerance=2e-6, atol=2e-6 * scale)
+
+
 @floats
 def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
     tolerance = 5e-5 if dtype == "f32" else 1e-2

@@ -35,7 +35,7 @@ INFINITY = float("inf")
 def test_results(columns: int, is_normed: bool, target: Target) -> None:
     (matrix,), (scales,) = factors(96, columns)
     norm = (weight(96, low=0.5, high=2), 1e-5) if is_normed else (None, 0.0)
-    arguments = tensor(1, "M", 96), *norm, matrix, scales, weight(columns + 2), 32, memory()
+    arguments = tensor(1, "M", 96), *norm, matrix, scales, weight(columns + 2), 32, 4, None, memory()
     check_op(PEAKS, *arguments, oracle=product, live=LIVE, tolerance=5e-6, target=target)
 
 
@@ -43,7 +43,7 @@ def test_results(columns: int, is_normed: bool, target: Target) -> None:
 @floats
 def test_results_by_subgroups(dtype: str, few: Target) -> None:
     (matrix,), (scales,) = factors(96, 67)
-    arguments = tensor(1, "M", 96), None, 0.0, matrix, scales, None, 32, memory()
+    arguments = tensor(1, "M", 96), None, 0.0, matrix, scales, None, 32, 4, None, memory()
     tolerance = 5e-6 if dtype == "f32" else 2e-2
     check_op(PEAKS, *arguments, oracle=product, live=LIVE, dtype=dtype, tolerance=tolerance, target=few)
 
@@ -54,7 +54,7 @@ def left(results: np.ndarray, target: Target, rows: int = 1) -> tuple[np.ndarray
     (matrix,), _ = factors(64, columns)
     zeros = weight(values=np.zeros((2, -(-columns // 4) * 4), np.float32))
     x, bias = tensor(1, rows, 64), weight(values=results.astype(np.float32))
-    arguments = x, None, 0.0, matrix, zeros, bias, 32, memory()
+    arguments = x, None, 0.0, matrix, zeros, bias, 32, 4, None, memory()
     random = np.random.default_rng(0)
     given: dict[Leaf, Any] = {
         leaf: leaf.draw({}, "f32", random) for leaf in leaves(arguments) if isinstance(leaf, TensorArgument)

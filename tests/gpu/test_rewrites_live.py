@@ -114,6 +114,16 @@ def shared_int8() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(*outputs), [live((1, rows, DEPTH)) for rows in (ROWS, 1, 3)]
 
 
+def heads_of_rows() -> tuple[Graph, list[list[Array]]]:
+    """Three products of the rows of a norm, seen as heads at once."""
+    drawing = Layers()
+    x = drawing.input(1, ROWS, DEPTH)
+    normed, steps = drawing.norm(x), drawing.size(x, 1)
+    made = [drawing.flat_product(normed, 24) for _ in range(3)]
+    seen = [drawing.made(VIEW, each, [1, steps, 3, 8], shape=(1, ROWS, 3, 8)) for each in made]
+    return drawing.ending(*seen), [live((1, rows, DEPTH)) for rows in (ROWS, 1, 3)]
+
+
 CONVOLVED = ["aten.relu.default", "aten.hardswish.default", None]
 # Live shapes of (image, addend), whose sum may be larger than either.
 IMAGES = [
@@ -246,6 +256,14 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
         attention_layer(2, flat=True, ones=1),
         "pteron.attention_q4",
     ),
+    "a product of bytes": (sum_after(Layers.byte_product), "pteron.linear_q4"),
+    "a product of byte rows": (sum_after(Layers.row_product), "pteron.linear_q4"),
+    "a layer of bytes": (feed_forward(True, True, Layers.byte_product), "pteron.linear_q4"),
+    "a layer of byte rows": (feed_forward(False, True, Layers.row_product), "pteron.linear_q4"),
+    "attention of bytes": (attention_layer(make=Layers.byte_product), "pteron.attention_q4"),
+    "attention of byte rows": (attention_layer(make=Layers.row_product), "pteron.attention_q4"),
+    "attention of batches of bytes": (attention_layer(2, make=Layers.byte_product), "pteron.attention_q4"),
+    "heads of byte rows": (heads_of_rows, "pteron.linear_q4"),
     "products of one int8": (shared_int8, ""),
     "a layer of int8": (feed_forward(False, False, Layers.int8_product), "pteron.linear_dq8ca_q4"),
     "a layer of int8 by views": (feed_forward(True, False, Layers.int8_product), "pteron.linear_dq8ca_q4"),
@@ -259,6 +277,9 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "a shorter table": (turned(20, 12, -9, -9 + ROWS), None),
     "tables of a call": (tables_of_a_call, None),
 }
+
+
+BYTES = [name for name in CASES if "byte" in name]
 
 
 @pytest.mark.long(every=6)
@@ -281,7 +302,9 @@ def test_with_all_and_with_none(name: str, device: Device, target: Target) -> No
 
 
 @pytest.mark.long(every=2)
-@pytest.mark.parametrize("name", ["a product plus a tensor", "a layer by views", "a layer of attention"])
+@pytest.mark.parametrize(
+    "name", ["a product plus a tensor", "a layer by views", "a layer of attention", *BYTES]
+)
 def test_by_subgroups(name: str, device: Device, few: Target) -> None:
     for of_all, of_none in both_by_subgroups(name, device, few):
         np.testing.assert_allclose(of_all, of_none, atol=5e-6, rtol=5e-6)

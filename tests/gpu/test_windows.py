@@ -110,7 +110,7 @@ def test_products_of_groups_of_bytes(
 def test_windows_that_lie_in_several_matrices(
     columns: tuple[int, ...], software: Target, launched: set[str]
 ) -> None:
-    arguments = (weight(64), 1e-5, *factors(64, *columns), None, 32, None, False)
+    arguments = (weight(64), 1e-5, *factors(64, *columns), None, 32, 4, None, None, False)
     x, live = tensor(1, "M", 64), {"M": (11, 1)}
     for target in (software, small(software, 2048)):
         check_op(FUSED, x, *arguments, oracle=fused, live=live, target=target, tolerance=5e-6)
@@ -131,7 +131,7 @@ def test_windows_that_lie_in_several_matrices(
 def test_what_other_kernels_take(
     change: dict[str, Any], depth: int, columns: tuple[int, ...], software: Target, launched: set[str]
 ) -> None:
-    arguments = (None, 0.0, *factors(depth, *columns), None, 32, None, False)
+    arguments = (None, 0.0, *factors(depth, *columns), None, 32, 4, None, None, False)
     target = replace(software, **change)
     check_op(FUSED, tensor("M", depth), *arguments, oracle=fused, live={"M": (9, 2)}, target=target)
     assert "q4_thread" in launched

@@ -109,7 +109,7 @@ def test_a_whole_block_of_int8(order: str) -> None:
     for position, steps in ((5, 1), (550, 1), (550, 3)):
         assert layer.launches(position, out, steps=steps) == THREE
     (call,) = (call for call in layer.compiled(out).prepared.each if call.operator.name == BLOCK)
-    weights, sums = (call.inputs[place] for place in (3, 7))
+    weights, sums = (call.inputs[place] for place in (3, 9))
     queries = [node for node in layer.nodes if node.name == DYNAMIC][order.index("q")]
     assert isinstance(weights, ValueList)
     assert isinstance(sums, ValueList)

@@ -40,10 +40,16 @@ _VIEWS = ("aten.view_copy.default", _COPY)
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Calls to remove, and the call that computes those of their results that other calls use."""
+    """Calls to remove, and the call that computes those of their results that other calls use, perhaps with a
+    view of its result."""
 
     old: tuple[Call, ...]
     new: Call
+    view: Call | None = None
+
+    @property
+    def made(self) -> tuple[Call, ...]:
+        return (self.new,) if self.view is None else (self.new, self.view)
 
 
 class Flow:

@@ -38,7 +38,7 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
     Every replacement is proven on the current order of calls. Of overlapping replacements the first is made;
     the others wait for the next pass."""
     taken: set[Call] = set()
-    replaced: dict[Call, Call] = {}  # the call before which a new one is inserted
+    replaced: dict[Call, tuple[Call, ...]] = {}  # the call before which new ones are inserted
     spans: list[tuple[int, int]] = []  # positions of the calls that were replaced, first and last
     is_all = True
     for found in find(flow):
@@ -52,11 +52,11 @@ def _pass(flow: Flow, find: Find) -> tuple[tuple[Call, ...], bool]:
         spans.append((first, last))
         taken.update(found.old)
         nodes = tuple(node for call in found.old for node in (call.node, *call.replaced))
-        replaced[flow.calls[point]] = replace(found.new, replaced=nodes)
+        replaced[flow.calls[point]] = tuple(replace(call, replaced=nodes) for call in found.made)
     calls: list[Call] = []
     for call in flow.calls:
         if call in replaced:
-            calls.append(replaced[call])
+            calls += replaced[call]
         if call not in taken:
             calls.append(call)
     return tuple(calls), is_all
@@ -116,7 +116,7 @@ def insertion_point(flow: Flow, found: Replacement) -> int | None:
 
 def _is_visible(flow: Flow, found: Replacement) -> bool:
     """Whether another call reads a value that the new call does not write."""
-    made = {value.id for value in found.new.outputs if value is not None}
+    made = {value.id for call in found.made for value in call.outputs if value is not None}
     vanishing = {value.id for call in found.old for value in call.outputs if value is not None} - made
     return any(
         id in flow.outputs or any(reader not in found.old for reader in flow.readers.get(id, ()))

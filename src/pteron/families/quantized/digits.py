@@ -1,5 +1,5 @@
-"""Products with 4-bit weights for few rows, in integer arithmetic (q4_digits.wgsl): when the kernel applies,
-its layout, and what is fused before and after it."""
+"""Products with 4-bit or 8-bit weights for few rows, in integer arithmetic (q4_digits.wgsl): when the kernel
+applies, its layout, and what is fused before and after it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 CHUNK = 4  # words of one load: 32 weights
+_CHUNKS = {"words": {}, "words8": {"use_chunk_nibbles": "chunk_bytes"}}  # declarations, by library of words
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
 # x as int8 inside the kernel: one plane with a zero point. Scale and zero point come from the extremes of a
@@ -38,7 +39,8 @@ class Layout:
 def suits(target: Target, rows: int, packed: PackedWeights, subgroup_bytes: int = 0) -> bool:
     """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
     workgroup memory per subgroup."""
-    is_even = packed.pitch % CHUNK == packed.group % CHUNK == 0 and packed.library == "words"
+    is_even = packed.pitch % CHUNK == 0 and (packed.group % CHUNK == 0 or _is_halved(packed))
+    is_even = is_even and packed.library in _CHUNKS
     rows_max = target.workgroups_max if packed.choice else ROWS_FEW
     is_some = 0 < rows <= rows_max and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
@@ -104,7 +106,7 @@ def product(
         "QUADS": packed.depth // 4,
         "CHUNKS": chunks(packed),
         "PITCH": packed.pitch // CHUNK,
-        "GROUP": packed.group // CHUNK,
+        **_groups(packed),
         "PLANES": target.digits,
         "IS_GATED": is_gated,
         **packed.matrix,
@@ -153,6 +155,20 @@ def columns_of_workgroup(target: Target, packed: PackedWeights) -> int:
 def chunks(packed: PackedWeights) -> int:
     """Loads that cover a row of weights."""
     return -(-packed.depth // (8 * CHUNK))
+
+
+def _is_halved(packed: PackedWeights) -> bool:
+    """Whether chunks of 8-bit weights have a scale for each half."""
+    has_halves = packed.library == "words8" and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
+    return has_halves and packed.minima is None
+
+
+def _groups(packed: PackedWeights) -> dict[str, Any]:
+    """Declarations of chunks and of the groups that share a scale."""
+    chosen: dict[str, Any] = {**_CHUNKS[packed.library], "GROUP": max(1, packed.group // CHUNK)}
+    if _is_halved(packed):
+        chosen |= {"IS_HALVED": True, "GROUPS": 2 * chunks(packed)}
+    return chosen | ({"HAS_MINIMA": True, "minimum": "minima[group]"} if packed.minima else {})
 
 
 def _bytes(target: Target, rows: int, packed: PackedWeights) -> int:

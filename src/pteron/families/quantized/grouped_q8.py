@@ -40,13 +40,14 @@ def _by_row(
     (rows, columns), size = weights.shape, 8 * words_per_group(group_size)
     groups = -(-columns // size)
     for each in (scales, minima):
-        fits = each is None or (each.rank == 2 and each.shape[0] >= groups and each.shape[1] >= rows)
+        shape = (groups, rows) if each is None else each.shape if each.rank != 1 else (1, *each.shape)
+        fits = len(shape) == 2 and shape[0] >= groups and shape[1] >= rows
         require(fits, f"scales and minima must be [{groups}, {rows}], groups of {size}", each, weights)
     least = None if minima is None else scales_by_row(minima, rows, groups)
     return scales_by_row(scales, rows, groups), least
 
 
-def _linear_shape(x: Operand, weights: Operand, *_: object) -> Shape:
+def bytes_shape(x: Operand, weights: Operand, *_: object) -> Shape:
     fits = x.rank >= 1 and weights.rank == 2 and weights.shape[1] == x.shape[-1]
     require(fits, "an 8-bit product takes x [..., k] and weights [n, k]", x, weights)
     return (*x.shape[:-1], weights.shape[0])
@@ -55,7 +56,7 @@ def _linear_shape(x: Operand, weights: Operand, *_: object) -> Shape:
 @op(
     "pteron.linear_q8gsw.default",
     "self weights weight_scales weight_minima? group_size:int bias? -> out",
-    shape=_linear_shape,
+    shape=bytes_shape,
 )
 def linear_q8gsw(
     x: Operand,

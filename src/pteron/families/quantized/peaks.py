@@ -12,8 +12,7 @@ import numpy as np
 from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.linear_q4 import linear_shape
-from pteron.families.quantized.products import Products
+from pteron.families.quantized.products import Products, product_shape
 from pteron.graph import Constant, Tensor, ValueList
 from pteron.ops import OPERATORS, Call, Dispatch, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -25,16 +24,17 @@ PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
 
 @op(
     "pteron.linear_q4_peaks",
-    "x gain? eps:float weights scales bias? group_size:int peaks! -> out",
-    shape=lambda x, gain, eps, weights, *rest: linear_shape(x, weights),
+    "x gain? eps:float weights scales bias? group_size:int bits:int minima? peaks! -> out",
+    shape=lambda x, _, eps, weights, *rest: product_shape(x, weights, rest[3]),
 )
 def linear_q4_peaks(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """`pteron.linear_q4` of one matrix. `peaks` is only written if the kernel for few rows computes a single
     row; `Recording.peaks` knows this from the plan. f16 results have no peaks: a compiler may compare with
     more bits than it stores, so equal stored values could differ."""
-    x, gain, eps, weights, scales, bias, group_size, peaks, out = arguments
-    biases = None if bias is None else [bias]
-    products = Products(x, gain, eps, [weights], [scales], biases, group_size)
+    x, gain, eps, *factors, group_size, bits, least, peaks, out = arguments
+    weights, scales, biases, minima = (None if each is None else [each] for each in (*factors, least))
+    bias = factors[-1]
+    products = Products(x, gain, eps, weights or [], scales or [], biases, group_size, bits, minima)
     packed = products.in_one_launch(target, PEAK_BYTES)
     if packed and x.numel == x.shape[-1] and out.storage is Storage.F32:
         blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
@@ -49,15 +49,16 @@ def linear_peaks(flow: Flow) -> Iterator[Replacement]:
     """A product that is an output of the graph and has as many columns as a vocabulary."""
     for call in flow.of("pteron.linear_q4"):
         (*inputs, residual, gated), outputs = call.inputs, call.outputs
-        x, gain, eps, weights, scales, biases, group_size = inputs
+        x, gain, eps, weights, scales, biases, group_size, bits, minima = inputs
         out = outputs[0]
         if len(outputs) > 1 or residual is not None or gated or not isinstance(out, Tensor):
             continue
         if out.id in flow.outputs and out.shape_max[-1] >= COLUMNS_MIN:
-            parts = (
-                each.items[0] if isinstance(each, ValueList) else None for each in (weights, scales, biases)
+            *parts, least = (
+                each.items[0] if isinstance(each, ValueList) else None
+                for each in (weights, scales, biases, minima)
             )
-            new = (x, gain, eps, *parts, group_size, _state(flow.new_id()))
+            new = (x, gain, eps, *parts, group_size, bits, least, _state(flow.new_id()))
             yield Replacement((call,), Call(call.node, OPERATORS["pteron.linear_q4_peaks"], new, outputs))
 
 

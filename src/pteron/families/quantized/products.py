@@ -1,5 +1,5 @@
-"""Products of one x with several matrices of 4-bit weights, with an RMS norm, int8 activations, a gate or a
-residual: the launches by the number of rows and the device (docs/kernels-quantized.md).
+"""Products of one x with several matrices of 4-bit or 8-bit weights, with an RMS norm, int8 activations, a
+gate or a residual: the launches by the number of rows and the device (docs/kernels-quantized.md).
 
 Few rows take one launch if the device allows it. For many rows, norm and int8 conversion are one launch.
 Software adapters launch the steps one after the other."""
@@ -18,6 +18,7 @@ from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
+from pteron.families.quantized.grouped_q8 import bytes_of, bytes_shape
 from pteron.families.quantized.linear_q4 import (
     check_bias,
     linear_dq8ca_q4gsw,
@@ -38,8 +39,9 @@ from pteron.ops.shapes import broadcast
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """x, normed if there is a gain, times several matrices of one depth. With `weight_sums`, x becomes int8
-    by the extremes of each row, with scales of at least `least`."""
+    """x, normed if there is a gain, times several matrices of one depth, with minima of their groups or
+    without. With `weight_sums`, x becomes int8 by the extremes of each row, with scales of at least
+    `least`."""
 
     x: Operand
     gain: Operand | None
@@ -48,8 +50,15 @@ class Products:
     scales: Sequence[Operand]
     biases: Sequence[Operand] | None
     group_size: AnyInt
+    bits: int = 4  # of a weight
+    minima: Sequence[Operand] | None = None
     weight_sums: Sequence[Operand] | None = None
     least: float | None = None
+
+    @property
+    def factors(self) -> int:
+        """Buffers: x, weights, scales and perhaps minima."""
+        return 3 if self.minima is None else 4
 
     @property
     def bias(self) -> Operand | Weight | None:
@@ -81,7 +90,7 @@ class Products:
         """The launches for x on this device. Only a single product without a gate can have a residual."""
         if residual is None:
             return self._dispatches(outputs, None, target, is_gated)
-        shape, (out,) = linear_shape(self.x, self.weights[0]), outputs
+        shape, (out,) = product_shape(self.x, self.weights[0], self.bits), outputs
         return add_residual(
             shape, residual, out, lambda out, added: self._dispatches((out,), added, target, False)
         )
@@ -117,7 +126,7 @@ class Products:
             return
         made = (outputs[0].scratch(), outputs[0].scratch()) if is_gated else outputs
         bound = sum(each is not None for each in (self.bias, residual, *made))
-        bound += 5 if int8 else 3  # x, weights and scales; with int8 also the scales and zero points of x
+        bound += 5 if int8 else self.factors  # with int8 also the scales and zero points of x
         if is_bound and bound <= target.buffers_max:
             yield from product(source, packed, Epilogue(made, self.bias, residual), target, int8)
         else:  # matrix by matrix
@@ -136,8 +145,11 @@ class Products:
 
     @property
     def _matrices(self) -> list[PackedWeights]:
-        pairs = zip(self.weights, self.scales, strict=True)
-        return [words_of(*pair, self.group_size, self.x.shape[-1]) for pair in pairs]
+        minima: Sequence[Operand | None] = self.minima or [None] * len(self.weights)
+        parts = list(zip(self.weights, self.scales, minima, strict=True))
+        if self.bits == 8:
+            return [bytes_of(self.x, *part, self.group_size) for part in parts]
+        return [words_of(*part[:2], self.group_size, self.x.shape[-1]) for part in parts]
 
     @property
     def _sums(self) -> Weight | None:
@@ -155,8 +167,14 @@ class Products:
 def _joined_weights(matrices: Sequence[PackedWeights]) -> PackedWeights:
     """Matrices of one depth, one below the other, as one."""
     weights, scales = [words.weights for words in matrices], [words.scales for words in matrices]
-    columns = sum(words.columns for words in matrices)
-    return replace(matrices[0], weights=joined(weights), scales=joined(scales), columns=columns)
+    minima = [words.minima for words in matrices if words.minima is not None]
+    return replace(
+        matrices[0],
+        weights=joined(weights),
+        scales=joined(scales),
+        minima=joined(minima) if minima else None,
+        columns=sum(words.columns for words in matrices),
+    )
 
 
 def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None) -> Operand | Weight | None:
@@ -205,39 +223,44 @@ def _at_rank_of(addend: Operand, product: Shape) -> Shape:
     return (1,) * -extra + product[max(0, extra) :]
 
 
+def product_shape(x: Operand, weights: Operand, bits: int) -> Shape:
+    return linear_shape(x, weights) if bits == 4 else bytes_shape(x, weights)
+
+
 def _shapes(*inputs: Any) -> list[Shape]:
-    x, _, _, weights, *_, residual, gated = inputs
+    x, _, _, weights, _, _, _, bits, *_, residual, gated = inputs
+    found = [product_shape(x, matrix, bits) for matrix in weights]
     if residual is not None:
-        (matrix,) = weights
-        return [sum_shape(linear_shape(x, matrix), residual)]
-    found = [linear_shape(x, matrix) for matrix in weights]
+        (shape,) = found
+        return [sum_shape(shape, residual)]
     require(not gated or len(set(found)) == 1 < len(found), "gate and value must have one shape", x, *weights)
     return found[:1] if gated else found
 
 
 @op(
     "pteron.linear_q4",
-    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
-    "residual? gated:bool -> out:tensors",
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int bits:int "
+    "minima:tensors? residual? gated:bool -> out:tensors",
     shape=_shapes,
 )
 def linear_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """x, normalised if there is a gain, times each matrix, plus its bias; if gated, silu(first) · second.
     Only a single product without a gate can have a residual."""
-    residual, is_gated, *outputs = arguments[7:]
-    yield from Products(*arguments[:7]).dispatches(tuple(outputs), residual, target, is_gated=is_gated)
+    residual, is_gated, *outputs = arguments[9:]
+    yield from Products(*arguments[:9]).dispatches(tuple(outputs), residual, target, is_gated=is_gated)
 
 
 @op(
     "pteron.linear_dq8ca_q4",
     "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int weight_sums:tensors "
     "least:float? residual? gated:bool -> out:tensors",
-    shape=_shapes,
+    shape=lambda *inputs: _shapes(*inputs[:7], 4, *inputs[7:]),
 )
 def linear_dq8ca_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """The same with x as int8 by the extremes of each row; `least` is the smallest scale."""
     residual, is_gated, *outputs = arguments[9:]
-    yield from Products(*arguments[:9]).dispatches(tuple(outputs), residual, target, is_gated=is_gated)
+    products = Products(*(*arguments[:7], 4, None, *arguments[7:9]))
+    yield from products.dispatches(tuple(outputs), residual, target, is_gated=is_gated)
 
 
 @op(

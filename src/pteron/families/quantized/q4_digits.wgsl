@@ -2,17 +2,17 @@
 //! use q4_result
 //! use one_matrix
 //! use planes
+//! use chunk_nibbles
 //! use silu
 //! loops: FETCH * (1 + ROUNDS) + ROWS
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
-//! extent weights: 4 * MATRICES * columns * PITCH
 //! extent scales: MATRICES * columns * GROUPS
-// A product with 4-bit weights for few rows m, in integer arithmetic: Σ x[m, k] · w[n, k] · scale[n, k / group],
-// times a factor per row. Weights are read once, in loads of 32 (a chunk). lib/q4_result.wgsl finishes the sums.
+// A product with 4-bit or 8-bit weights for few rows m, in integer arithmetic: Σ x[m, k] · w[n, k] · scale[n, k / group],
+// times a factor per row. Weights are read once, in chunks of 32 (lib/chunk_nibbles.wgsl, lib/chunk_bytes.wgsl).
+// lib/q4_result.wgsl finishes the sums.
 //
 // A workgroup converts ROWS rows of x to integers in workgroup memory: planes of 8-bit digits (lib/planes.wgsl), or
-// int8 with a zero point (lib/planes_int8.wgsl). Weights are stored as their value plus 8, so the sum of a chunk
-// starts at -8 · Σ x. The sum of a chunk is exact.
+// int8 with a zero point (lib/planes_int8.wgsl). The sum of a chunk is exact.
 //
 // A bundle is COLUMNS adjacent columns n. SPLIT subgroups share a bundle, with STEPS chunks per lane. A workgroup
 // computes BUNDLES bundles at a time, in ROUNDS rounds, and loads the weights of the next round in advance.
@@ -42,7 +42,6 @@ const FETCH = STEPS * (1 + COLUMNS) + ROWS;
 const IS_PAIRED = IS_GATED || IS_ROTATED; // a bundle has COLUMNS / 2 pairs: first all left columns, then all right ones
 const HALF = (COLUMNS + 1u) / 2u;
 
-@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
 var<workgroup> partials: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
@@ -57,8 +56,8 @@ fn row_of(bundle: u32, column: u32) -> u32 {
 }
 
 struct Bundle {
-  words: array<vec4<u32>, STEPS * COLUMNS>,
-  scales: array<f32, STEPS * COLUMNS>,
+  chunks: array<Chunk, STEPS * COLUMNS>,
+  scales: array<Scales, STEPS * COLUMNS>,
   added: array<f32, ROWS>,
   angles: array<vec2<f32>, ROWS>,
 }
@@ -74,8 +73,8 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
     //! unroll
     for (var column = 0u; column < COLUMNS; column++) {
       let row = matrix + row_of(bundle, column);
-      found.words[step * COLUMNS + column] = weights[row * PITCH + place];
-      found.scales[step * COLUMNS + column] = scales[row * GROUPS + place / GROUP];
+      found.chunks[step * COLUMNS + column] = load_chunk(row * PITCH + place);
+      found.scales[step * COLUMNS + column] = load_scales(row, place);
     }
   }
   let row = row_of(bundle, column_of(lane));
@@ -84,20 +83,6 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
     if (IS_ROTATED) { found.angles[m] = angle(m_first + m, row); }
   }
   return found;
-}
-
-// start + Σ digit · weight, for one plane of a chunk.
-fn plane_sum(start: i32, even: vec4<u32>, odd: vec4<u32>, left: vec4<u32>, right: vec4<u32>) -> i32 {
-  return start + dot4I8Packed(even.x, left.x) + dot4I8Packed(odd.x, left.y)
-    + dot4I8Packed(even.y, left.z) + dot4I8Packed(odd.y, left.w)
-    + dot4I8Packed(even.z, right.x) + dot4I8Packed(odd.z, right.y)
-    + dot4I8Packed(even.w, right.z) + dot4I8Packed(odd.w, right.w);
-}
-
-// Σ weight of a chunk, of weights as stored (plus 8): a byte sum is at most 8 · 15.
-fn weights_sum(even: vec4<u32>, odd: vec4<u32>) -> i32 {
-  let both = even + odd;
-  return dot4I8Packed(both.x + both.y + both.z + both.w, 0x01010101u);
 }
 
 // The column of a bundle whose sum `total` returns on a lane.
@@ -160,18 +145,8 @@ fn main(
         for (var i = 0u; i < 2u * PLANES; i++) { halves[i] = planes[(m * 2u * PLANES + i) * CELLS + chunk]; }
         //! unroll
         for (var column = 0u; column < COLUMNS; column++) {
-          let word = held.words[step * COLUMNS + column];
-          let even = word & vec4(0x0f0f0f0fu);
-          let odd = (word >> vec4(4u)) & vec4(0x0f0f0f0fu);
-          var sum = plane_sum(i32(unit.x), even, odd, halves[0], halves[1]);
-          //! unroll
-          for (var plane = 1u; plane < PLANES; plane++) {
-            sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
-          }
-          if (HAS_ZERO) { sum -= zeros[m] * weights_sum(even, odd); }
-          // Multiply the unit and the scale first, so that a large x does not overflow unless the result does.
-          let unit_scale = bitcast<f32>(unit.y) * held.scales[step * COLUMNS + column];
-          sums[m][column] = fma(f32(sum), unit_scale, sums[m][column]);
+          let at = step * COLUMNS + column;
+          sums[m][column] = add_chunk(sums[m][column], held.chunks[at], held.scales[at], halves, unit, zeros[m]);
         }
       }
     }

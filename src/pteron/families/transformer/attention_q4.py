@@ -1,6 +1,6 @@
-"""An attention layer with 4-bit weights as one operator: the products that compute queries, keys and values
-from x (optionally with an RMS norm and int8 activations), RoPE, the update of the KV caches, attention, and
-optionally the output product and a residual.
+"""An attention layer with 4-bit or 8-bit weights as one operator: the products that compute queries, keys
+and values from x (optionally with an RMS norm and int8 activations), RoPE, the update of the KV caches,
+attention, and optionally the output product and a residual.
 
 Few rows take three launches if the device allows it: the first product also rotates and writes the caches,
 and the last product also merges the splits of attention. Otherwise each step has its own launches, with
@@ -19,8 +19,7 @@ from pteron.families.attention.rope_sdpa import head_norms, rotate_into_caches
 from pteron.families.attention.sdpa import KVCache
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
-from pteron.families.quantized.linear_q4 import linear_shape
-from pteron.families.quantized.products import Products, add_residual, sum_shape
+from pteron.families.quantized.products import Products, add_residual, product_shape, sum_shape
 from pteron.families.rope.rotate import Norm, Rotation
 from pteron.graph import Shape
 from pteron.graph.values import numel
@@ -29,11 +28,11 @@ from pteron.ops import Dispatch, Operand, Target, op, require
 SPLITS_MAX = 16  # splits of attention: every workgroup of the last product merges all of them
 
 
-def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
+def _query_shape(x: Operand, weights: Operand, bits: int, cache: Operand) -> Shape:
     """[batch, steps, heads, width], by the cache and the columns of queries."""
     require(cache.rank == 4, "caches are [batch, capacity, heads, width]", cache)
     batch, width = cache.shape[0], head_width(cache)
-    shape = linear_shape(x, weights)
+    shape = product_shape(x, weights, bits)
     rows, columns = numel(shape[:-1]), shape[-1]
     fits = batch > 0 and width > 0 and rows % batch == columns % width == 0
     require(fits, "x must have rows for each batch of the caches, and whole heads", x, weights, cache)
@@ -41,9 +40,9 @@ def _query_shape(x: Operand, weights: Operand, cache: Operand) -> Shape:
 
 
 def _shape(*inputs: Any) -> Shape:
-    x, _, _, (weights, *_), *_ = inputs
-    cache, o_weights, residual = inputs[14], inputs[-7], inputs[-1]
-    query = _query_shape(x, weights, cache)
+    x, _, _, (weights, *_), _, _, _, bits, *_ = inputs
+    cache, o_weights, residual = inputs[16], inputs[-9], inputs[-1]
+    query = _query_shape(x, weights, bits, cache)
     if o_weights is None:
         return query
     batch, steps, *_ = query
@@ -54,26 +53,27 @@ def _shape(*inputs: Any) -> Shape:
 
 @op(
     "pteron.attention_q4",
-    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int "
-    "weight_sums:tensors? least:number? "
+    "x gain? eps:float weights:tensors scales:tensors biases:tensors? group_size:int bits:int "
+    "minima:tensors? weight_sums:tensors? least:number? "
     "form:str cosines sines? start:int? end:int? key_cache! value_cache! start_pos:int "
     "attn_mask? is_causal:bool scale:float? window:int? softcap:float? sinks? slopes? "
     "query_weight? query_eps:float? key_weight? key_eps:float? "
-    "out_weights? out_scales? out_bias? out_group_size:int? out_weight_sums? out_least:number? residual? "
+    "out_weights? out_scales? out_bias? out_group_size:int? out_bits:int? out_minima? out_weight_sums? "
+    "out_least:number? residual? "
     "-> out",
     shape=_shape,
 )
 def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """Attention over the results of the first three products, then the output product if there are weights
     for it. With `weight_sums`, products take x as int8, as in `pteron.linear_dq8ca_q4`."""
-    products, rotation = Products(*arguments[:9]), Rotation(*arguments[9:14])
-    mask, is_causal, options = *arguments[17:19], Options(*arguments[19:24])
-    keys, values, start = arguments[14:17]
+    products, rotation = Products(*arguments[:11]), Rotation(*arguments[11:16])
+    mask, is_causal, options = *arguments[19:21], Options(*arguments[21:26])
+    keys, values, start = arguments[16:19]
     cache = KVCache(keys, values, start, options.window)
-    norms = head_norms(*arguments[24:28])
-    *out_product, residual, out = arguments[28:]
+    norms = head_norms(*arguments[26:30])
+    *out_product, residual, out = arguments[30:]
     x, has_output = products.x, out_product[0] is not None
-    rotated = x.scratch(_query_shape(x, products.weights[0], cache.keys))
+    rotated = x.scratch(_query_shape(x, products.weights[0], products.bits, cache.keys))
     yield from _project(products, rotated, rotation, cache, norms, target)
     batch, steps, heads, width = rotated.shape
     attended = x.scratch(rotated.shape) if has_output else out
@@ -81,10 +81,10 @@ def attention_q4(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     if not has_output:
         yield from attention.dispatches(target)
         return
-    weights, scales, bias, group_size, sums, least = out_product
+    weights, scales, bias, group_size, bits, least_weights, sums, least = out_product
     rows = replace(attended, shape=(batch, steps, heads * width))
-    biases, weight_sums = (None if each is None else [each] for each in (bias, sums))
-    last = Products(rows, None, 0.0, [weights], [scales], biases, group_size, weight_sums, least)
+    biases, minima, known = (None if each is None else [each] for each in (bias, least_weights, sums))
+    last = Products(rows, None, 0.0, [weights], [scales], biases, group_size, bits, minima, known, least)
     packed = last.in_one_launch(target)
     splits = attention.in_splits(target, SPLITS_MAX) if packed and width % 8 == 0 else None
     if packed is None or splits is None:
@@ -119,7 +119,7 @@ def _project(
     rotation.angles(key)  # for its checks
     landed = cache.landing(key)
     epilogue = RopeEpilogue(by, rotated, landed.keys, landed.values, landed.start, landed.ring, products.bias)
-    buffers = 3 + (products.gain is not None) + epilogue.buffers  # x, weights and scales besides
+    buffers = products.factors + (products.gain is not None) + epilogue.buffers
     can_rotate = norms is None and rotated.shape[3] % 2 == 0 and buffers <= target.buffers_max
     packed = products.in_one_launch(target) if can_rotate else None
     if packed:

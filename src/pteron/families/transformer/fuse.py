@@ -1,18 +1,19 @@
-"""Rewrites that fuse attention with the products with 4-bit weights before and after it."""
+"""Rewrites that fuse attention with the products with 4-bit or 8-bit weights before and after it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from pteron.families.attention.int8 import head_width
-from pteron.families.quantized.fuse import FUSED, FUSED_DYNAMIC, NO_END, PLAIN
+from pteron.families.quantized.fuse import FUSED, FUSED_DYNAMIC, NO_END, fused
 from pteron.graph import Shape, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, rewrite, without_ones
 
 _ATTENTION = "pteron.attention_q4"
 _NO_INT8 = (None, None)  # sums of weights, the smallest scale
-_NO_OUTPUT = (None,) * 7  # weights, scales, bias, group size, sums of weights, smallest scale, residual
+_NO_OUTPUT = (None,) * 9  # weights, scales, bias, group size, bits, minima, sums, smallest scale, residual
+_OUTPUT = slice(-len(_NO_OUTPUT), None)  # among the arguments of attention
 
 
 @rewrite("linear_rope_sdpa")
@@ -27,7 +28,7 @@ def linear_rope_sdpa(flow: Flow) -> Iterator[Replacement]:
         is_one_type = len({dtype_of(value) for value in (products.inputs[0], *found)}) == 1
         if is_one_type and len(products.outputs) == 3 and _are_heads(attention, found):
             places = [products.outputs.index(value) for value in found]
-            ordered = [_in_order(each, places) for each in _factors(products)]
+            ordered = [_in_order(each, places) for each in _factors(products, products.inputs)]
             inputs = (*ordered, *attention.inputs[3:], *_NO_OUTPUT)
             views = dict.fromkeys(view for _, chain in seen for view in chain)
             new = Call(attention.node, OPERATORS[_ATTENTION], inputs, attention.outputs)
@@ -40,7 +41,7 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
     for product, x, output in _products(flow):
         value, views = flow.behind_views(x)
         attention = flow.maker(value, _ATTENTION)
-        if attention is None or attention.inputs[-7:] != _NO_OUTPUT:
+        if attention is None or attention.inputs[_OUTPUT] != _NO_OUTPUT:
             continue
         batch, steps, *heads = _shape(value)
         fits = _shape(x)[-1] == heads[0] * heads[1] and (batch == 1 or _shows_batches(batch, views))
@@ -49,25 +50,24 @@ def attention_linear(flow: Flow) -> Iterator[Replacement]:
         if fits and (
             rows == (batch, steps) or (is_sum and without_ones(rows) == without_ones((batch, steps)))
         ):
-            inputs = (*attention.inputs[:-7], *output)
+            inputs = (*attention.inputs[: _OUTPUT.start], *output)
             new = Call(product.node, attention.operator, inputs, product.outputs)
             yield Replacement((attention, *views, product), new)
 
 
-def _factors(products: Call) -> tuple[Value, ...]:
-    """The arguments of products before the residual, padded to those of int8 products."""
-    factors = products.inputs[:-2]
-    return factors if products.operator.name == FUSED_DYNAMIC else (*factors, *_NO_INT8)
+def _factors(products: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The arguments of products before the residual, as attention takes them."""
+    factors = inputs[:-2]
+    if products.operator.name != FUSED_DYNAMIC:
+        return (*factors, *_NO_INT8)
+    return (*factors[:-2], 4, None, *factors[-2:])
 
 
 def _products(flow: Flow) -> Iterator[tuple[Call, Value, tuple[Value, ...]]]:
     """(call, x, arguments for attention) of every product of one matrix and an x that is not normed."""
-    for call in flow.of(PLAIN):
-        x, weights, scales, group_size, bias = call.inputs
-        yield call, x, (weights, scales, bias, group_size, *_NO_INT8, None)
-    for call in (*flow.of(FUSED), *flow.of(FUSED_DYNAMIC)):
-        x, gain, _, *factors = _factors(call)
-        residual, is_gated = call.inputs[-2:]
+    for call, inputs in fused(flow):
+        x, gain, _, *factors = _factors(call, inputs)
+        residual, is_gated = inputs[-2:]
         if gain is None and not is_gated and len(call.outputs) == 1:
             alone = (each.items[0] if isinstance(each, ValueList) else each for each in factors)
             yield call, x, (*alone, residual)

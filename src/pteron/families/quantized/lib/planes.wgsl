@@ -30,15 +30,14 @@ fn load_planes(m_first: u32, local: u32) {
       let sum = chunk_total(both.x + both.y + both.z + both.w - 8u * MIDDLE_BITS);
       let left = digits(low);
       let right = digits(high);
-      let even = vec4(left.xz, right.xz);
-      let odd = vec4(left.yw, right.yw);
+      let ordered = in_order(left, right);
       let chunk = octet / 4u;
       if (chunk < CELLS) {
         for (var plane = 0u; plane < PLANES; plane++) {
-          put_plane(m, plane, octet, pack4xU8(even >> vec4(8u * plane)), pack4xU8(odd >> vec4(8u * plane)));
+          put_plane(m, plane, octet, pack4xU8(ordered[0] >> vec4(8u * plane)), pack4xU8(ordered[1] >> vec4(8u * plane)));
         }
         let unit = bitcast<u32>(chunk_unit(largest));
-        if (octet % 4u == 0u) { units[m * CELLS + chunk] = vec2(0u - 8u * sum, unit); }
+        if (octet % 4u == 0u) { units[m * CELLS + chunk] = vec2(chunk_start(sum), unit); }
       }
     }
     if (IS_NORMED) {

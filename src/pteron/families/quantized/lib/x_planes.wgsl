@@ -1,8 +1,8 @@
 //! use x_source
 //! extent gain: 4 * QUADS
 // ROWS rows of x in workgroup memory, as integers: PLANES planes of int8, and for each chunk of 32 elements the
-// initial value of its sums and its unit. A chunk of a plane is two vec4s. Words alternate: one has the digits of four
-// even k, the next those of the odd k between them, the order in which two masks extract 4-bit weights from a word.
+// initial value of its sums and its unit. A chunk of a plane is two vec4s, its words in the order of the weights'
+// (`in_order`).
 // Rows are QUADS vec4s long in global memory and CELLS chunks in workgroup memory, padded with zeros. An invocation
 // loads eight elements at a time, four invocations a chunk.
 alias G = f32;
@@ -28,9 +28,9 @@ fn chunk_total(value: u32) -> u32 {
   return pair + subgroupShuffleXor(pair, 2u);
 }
 
-// Stores one plane of eight elements: a word of the even ones and a word of the odd ones.
-fn put_plane(m: u32, plane: u32, octet: u32, even: u32, odd: u32) {
+// Stores one plane of eight elements: two words.
+fn put_plane(m: u32, plane: u32, octet: u32, first: u32, second: u32) {
   let at = ((m * PLANES + plane) * 2u + octet / 2u % 2u) * CELLS + octet / 4u;
-  planes[at][octet % 2u * 2u] = even;
-  planes[at][octet % 2u * 2u + 1u] = odd;
+  planes[at][octet % 2u * 2u] = first;
+  planes[at][octet % 2u * 2u + 1u] = second;
 }

@@ -1,0 +1,56 @@
+//! extent weights: 8 * MATRICES * columns * PITCH
+//! extent minima: MATRICES * columns * GROUPS
+// Chunks of 32 8-bit weights in place of lib/chunk_nibbles.wgsl, with one scale, a scale and a minimum, or a scale for
+// each half.
+alias Chunk = array<vec4<u32>, 2>;
+alias Scales = vec2<f32>; // a scale and a minimum, or two scales
+const HAS_MINIMA = false;
+const IS_HALVED = false; // whether groups are half as long as a chunk
+
+@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(29) var<storage, read> minima: array<f32>; // [n][group]
+
+fn load_chunk(at: u32) -> Chunk { return array(weights[2u * at], weights[2u * at + 1u]); }
+
+fn minimum(group: u32) -> f32 { return 0.0; }
+
+fn load_scales(row: u32, place: u32) -> Scales {
+  if (IS_HALVED) {
+    let first = row * GROUPS + 2u * place;
+    return vec2(scales[first], scales[first + 1u]);
+  }
+  let group = row * GROUPS + place / GROUP;
+  return vec2(scales[group], minimum(group));
+}
+
+fn in_order(left: vec4<u32>, right: vec4<u32>) -> array<vec4<u32>, 2> { return array(left, right); }
+
+fn chunk_start(sum: u32) -> u32 { return sum; } // for the product with a minimum
+
+// Σ digit · weight, for one plane of half a chunk.
+fn plane_sum(bytes: vec4<u32>, digits: vec4<u32>) -> i32 {
+  return dot4I8Packed(bytes.x, digits.x) + dot4I8Packed(bytes.y, digits.y)
+    + dot4I8Packed(bytes.z, digits.z) + dot4I8Packed(bytes.w, digits.w);
+}
+
+// The exact sum of half a chunk: x is the sum of its two lower digits, 2^16 · y that of the third one.
+fn half_sum(chunk: Chunk, halves: array<vec4<u32>, 2u * PLANES>, half: u32) -> vec2<i32> {
+  var low = plane_sum(chunk[half], halves[half]);
+  if (PLANES > 1u) { low += plane_sum(chunk[half], halves[(2u + half) % (2u * PLANES)]) << 8u; }
+  if (PLANES < 3u) { return vec2(low, 0); }
+  return vec2(low, plane_sum(chunk[half], halves[(4u + half) % (2u * PLANES)]));
+}
+
+fn rounded(sum: vec2<i32>) -> f32 { return fma(f32(sum.y), 65536.0, f32(sum.x)); }
+
+fn add_chunk(
+  before: f32, chunk: Chunk, by: Scales, halves: array<vec4<u32>, 2u * PLANES>, unit: vec2<u32>, zero: i32,
+) -> f32 {
+  let scale = bitcast<f32>(unit.y) * by;
+  let first = half_sum(chunk, halves, 0u);
+  let second = half_sum(chunk, halves, 1u);
+  if (IS_HALVED) { return fma(rounded(second), scale.y, fma(rounded(first), scale.x, before)); }
+  let sum = fma(rounded(first + second), scale.x, before);
+  if (HAS_MINIMA) { return fma(f32(i32(unit.x)), scale.y, sum); }
+  return sum;
+}

@@ -95,6 +95,26 @@ def test_numbers_that_halves_do_not_hold(
     check_op(LINEAR, x, w, None, target=emulating, tolerance=1e-5, atol=1e-5 * size)
 
 
+SIZES = (1.0, 1e-3, 1e3, 1e-6, 0.0, 7e4, 1e-5, 1e30, 1e-30, 0.1)
+
+
+@pytest.mark.parametrize("tile", [TILES[1], replace(TILES[1], is_low_apart=False)], ids=["apart", "together"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rows_and_columns_of_any_size(
+    tile: MatrixTile, parts: int, emulating: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every output is as exact as the numbers of its own row and column allow: no sum cancels here."""
+    choose_tile(monkeypatch, tile, parts)
+    random = np.random.default_rng(4)
+    sizes = np.resize(SIZES, 67)[:, None]
+    bound = 8e-7 if tile.is_low_apart else 2e-5
+    for rows, columns in ((sizes[:41], np.ones((67, 1))), (np.ones((41, 1)), sizes)):
+        x, w = rows * random.uniform(0.1, 1, (41, 68)), columns * random.uniform(0.1, 1, (67, 68))
+        check_op(LINEAR, tensor(values=x), weight(values=w), None, target=emulating, tolerance=bound, atol=0)
+        factors = tensor(values=x), tensor(values=w.T)
+        check_op(MM, *factors, target=emulating, tolerance=bound, atol=0)
+
+
 def test_products_of_halves(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """With products="f16", both factors are rounded to halves."""
     choose_tile(monkeypatch, TILES[0], 1)

@@ -6,6 +6,8 @@
 // A matrix product (lib/matmul.wgsl, lib/matmul_loads.wgsl) by tiles of matrices (lib/matrix_walk.wgsl).
 alias Rows = Tile;
 const IS_GATED = false;
+const X_LOADS = A_LOADS;
+const W_LOADS = B_LOADS;
 
 fn is_tile(tile: Tile) -> bool { return tile.slice < params.batch * params.parts; }
 fn is_row(tile: Tile, row: u32) -> bool { return tile.m + row < params.rows; }
@@ -19,23 +21,19 @@ fn fetch_step(tile: Tile, rows: Rows, step: u32, local: u32) -> Loads {
   return fetch(tile, first_k(tile) + step * STEP, local);
 }
 
+fn right_place(local: u32, i: u32) -> vec2<u32> { return quad_at(local + i * WORKGROUP, WIDTH, IS_ALONG); }
+fn right_column(local: u32, i: u32) -> u32 { return right_place(local, i).x; }
+
 fn store_loads(loads: Loads, local: u32, before: Seen) -> Seen {
   var seen = before;
-  //! unroll
-  for (var i = 0u; i < A_LOADS; i++) {
-    let at = quad_at(local + i * WORKGROUP, HEIGHT, true);
-    if (HEIGHT * STEP / 4u % WORKGROUP == 0u || local + i * WORKGROUP < HEIGHT * STEP / 4u) {
-      put_left(at.x, at.y, loads.a[i]);
-      seen.x = max(seen.x, abs(loads.a[i]));
-    }
-  }
+  seen.left = store_left(loads.a, local, before.left);
   //! unroll
   for (var i = 0u; i < B_LOADS; i++) {
-    let at = quad_at(local + i * WORKGROUP, WIDTH, IS_ALONG);
+    let at = right_place(local, i);
     if (WIDTH * STEP / 4u % WORKGROUP == 0u || local + i * WORKGROUP < WIDTH * STEP / 4u) {
       let scaled = loads.b[i] * SCALE;
       if (IS_ALONG) { put_right(at.x, at.y, scaled); } else { put_right_across(at.x, at.y, scaled); }
-      seen.w = max(seen.w, abs(scaled));
+      seen.right[i] = seen_right(before.right[i], scaled);
     }
   }
   return seen;

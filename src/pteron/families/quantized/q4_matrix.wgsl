@@ -23,23 +23,19 @@ fn store_word(column: u32, k: u32, word: Word, scale: f32, least: f32) -> vec4<f
   return max(abs(low), abs(high));
 }
 
+fn right_column(local: u32, i: u32) -> u32 { return (local + i * WORKGROUP) / STEP_WORDS; }
+
 fn store_loads(loads: Loads, local: u32, before: Seen) -> Seen {
   var seen = before;
-  //! unroll
-  for (var i = 0u; i < X_LOADS; i++) {
-    let at = local + i * WORKGROUP;
-    if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
-      put_left(at / STEP_QUADS, at % STEP_QUADS * 4u, loads.x[i]);
-      seen.x = max(seen.x, abs(loads.x[i]));
-    }
-  }
+  seen.left = store_left(loads.x, local, before.left);
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
       let scale = loads.scales[i] * SCALE;
       let least = loads.least[i] * SCALE;
-      seen.w = max(seen.w, store_word(at / STEP_WORDS, at % STEP_WORDS * 8u, loads.words[i], scale, least));
+      let stored = store_word(at / STEP_WORDS, at % STEP_WORDS * 8u, loads.words[i], scale, least);
+      seen.right[i] = seen_right(before.right[i], stored);
     }
   }
   return seen;

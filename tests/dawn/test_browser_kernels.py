@@ -13,6 +13,7 @@ from kernel_files import FILES, kernel
 from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
+from pteron.families.convolution import kernels as convolution
 from pteron.families.linear import product
 from pteron.families.quantized import peaks, tiled_q4, tiles
 from pteron.format.program import read_program
@@ -123,6 +124,10 @@ def test_products_by_matrices(dawn: DawnCompiler, planes: str, is_along: bool) -
         dawn,
         (compose(kernel("matmul_matrix", **tile.declarations, B_ALONG=is_along)) for tile in dense),
     )
+    planes_of_pixels = matrix_tiles(convolution.MATRIX_TILES, LARGE, PLANES[planes]) if is_along else ()
+    for tile in planes_of_pixels:
+        assert 32 * tile.down * tile.across % tile.width == 0  # an invocation loads one pixel only
+        compile_all(dawn, [compose(kernel("convolution_matrix", **tile.declarations))])
     words = {"WORDS": 64, "PART": 64, "IS_GATED": True, "OTHERS": 64}
     for tile, unpacking in product_of(few_bits, ({}, tiled_q4.NIBBLES)):
         compile_all(dawn, [compose(kernel("q4_matrix", **tile.declarations, **words, **unpacking))])

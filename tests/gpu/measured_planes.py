@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from arguments import tensor, weight
 from measured_case import EITHER, Case, case
 from plane_cases import (
@@ -22,12 +24,18 @@ from pteron.reference.elementwise import nearest
 
 
 def convolution(
-    channels: int, filters: int, kernels: str, on: tuple[str, ...] = EITHER, groups: int = 1, size: int = 7
+    channels: int,
+    filters: int,
+    kernels: str,
+    on: tuple[str, ...] = EITHER,
+    groups: int = 1,
+    size: int = 7,
+    **options: Any,
 ) -> Case:
     weights = weight(filters, channels // groups, 3, 3, low=-0.5, high=0.5), weight(filters)
     arguments = tensor("S", channels, size, size, low=-1, high=1), *weights
     rest = numbers(stride=2, padding=1, groups=groups)
-    return case(CONVOLUTION, *arguments, *rest, kernels=kernels, on=on)
+    return case(CONVOLUTION, *arguments, *rest, kernels=kernels, on=on, **options)
 
 
 PLANE_CASES = [
@@ -39,8 +47,9 @@ PLANE_CASES = [
     convolution(3200, 5, "convolution_windows convolution_merge_quads", ("software",), size=4),
     convolution(8, 16, "convolution_depthwise_windows", ("software",), size=8, groups=8),
     convolution(67, 5, "convolution_lanes", ("hardware",), size=1),
-    convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=3),
-    convolution(257, 67, "convolution_tiled convolution_merge", ("hardware",)),
+    convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=5),
+    convolution(257, 67, "convolution_tiled convolution_merge", ("hardware",), size=5),
+    convolution(5, 67, "convolution_matrix", ("matrices",), tolerance=0.02),
     case(
         CONVOLUTION,
         *(tensor("S", 5, 7, 7), tensor(13, 5, 3, 3), None, *numbers(extra=None)),

@@ -10,8 +10,11 @@ import pytest
 from arguments import tensor, weight
 from check import check_op
 from fused_cases import check as check_fused
+from measure import Measuring
+from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 from test_quantized_tiles import check_floats
 
+from pteron.families.convolution import kernels as convolution
 from pteron.families.linear import product
 from pteron.families.quantized import tiled_q4, tiles
 from pteron.gpu import Device, matrix_check
@@ -40,7 +43,7 @@ def choose_tile(monkeypatch: pytest.MonkeyPatch, tile: MatrixTile, parts: int) -
     def made(_: object, target: Target, planes: tuple[int, int], *, is_along: bool = True) -> Any:
         return (replace(tile, planes=planes, is_along=is_along, bytes_of_half=4),)
 
-    for module in (product, tiled_q4):
+    for module in (product, tiled_q4, convolution):
         monkeypatch.setattr(module, "matrix_tiles", made)
         monkeypatch.setattr(module, "choose", lambda tiles, *_, **__: (tiles[-1], parts))
 
@@ -95,6 +98,26 @@ def test_numbers_that_halves_do_not_hold(
     check_op(LINEAR, x, w, None, target=emulating, tolerance=1e-5, atol=1e-5 * size)
 
 
+SIZES = (1.0, 1e-3, 1e3, 1e-6, 0.0, 7e4, 1e-5, 1e30, 1e-30, 0.1)
+
+
+@pytest.mark.parametrize("tile", [TILES[1], replace(TILES[1], is_low_apart=False)], ids=["apart", "together"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rows_and_columns_of_any_size(
+    tile: MatrixTile, parts: int, emulating: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every output is as exact as the numbers of its own row and column allow: no sum cancels here."""
+    choose_tile(monkeypatch, tile, parts)
+    random = np.random.default_rng(4)
+    sizes = np.resize(SIZES, 67)[:, None]
+    bound = 8e-7 if tile.is_low_apart else 2e-5
+    for rows, columns in ((sizes[:41], np.ones((67, 1))), (np.ones((41, 1)), sizes)):
+        x, w = rows * random.uniform(0.1, 1, (41, 68)), columns * random.uniform(0.1, 1, (67, 68))
+        check_op(LINEAR, tensor(values=x), weight(values=w), None, target=emulating, tolerance=bound, atol=0)
+        factors = tensor(values=x), tensor(values=w.T)
+        check_op(MM, *factors, target=emulating, tolerance=bound, atol=0)
+
+
 def test_products_of_halves(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """With products="f16", both factors are rounded to halves."""
     choose_tile(monkeypatch, TILES[0], 1)
@@ -145,3 +168,70 @@ def test_large_numbers_and_4_bits(emulating: Target, monkeypatch: pytest.MonkeyP
     choose_tile(monkeypatch, TILES[0], 2)
     monkeypatch.setattr("test_quantized_tiles.tensor", lambda *shape, **_: tensor(*shape, low=-7e4, high=7e4))
     check_floats((19, 16), 68, 192, 64, emulating, tolerance=1e-5, atol=1.0)
+
+
+PLANES = {"S": (11, 5), "T": (13, 8), "N": (3, 1)}
+
+
+@pytest.mark.parametrize(("tile", "parts"), [(TILES[0], 1), (TILES[1], 2), (TILES[2], 1)])
+@pytest.mark.parametrize(
+    ("window", "options"),
+    [
+        ((3, 3), {"padding": 1}),
+        ((4, 2), {"stride": (2, 3), "padding": (1, 2), "dilation": (2, 1)}),
+        ((3, 4), {"extra": (1, 0), "stride": (3, 2), "padding": (1, 2)}),
+    ],
+    ids=["plain", "dilated", "transposed"],
+)
+def test_convolutions(
+    tile: MatrixTile,
+    parts: int,
+    window: tuple[int, int],
+    options: dict[str, Any],
+    emulating: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    measuring: Measuring,
+) -> None:
+    """Channels that fill quads and do not; planes that are multiples of four and are not."""
+    choose_tile(monkeypatch, tile, parts)
+    folded = replace(emulating, workgroups_max=29)
+    for channels, filters in ((5, 67), (16, 20)):
+        shape = (channels, filters) if "extra" in options else (filters, channels)
+        x = tensor("N", channels, "S", "T", low=-1, high=1)
+        rest = numbers(**options)
+        check_op(
+            CONVOLUTION,
+            x,
+            small(*shape, *window),
+            small(filters),
+            *rest,
+            live=PLANES,
+            target=folded,
+            tolerance=2e-5,
+        )
+    assert "convolution_matrix" in measuring.kernels
+    assert parts == 1 or measuring.kernels & {"convolution_merge", "convolution_merge_quads"}
+
+
+def test_convolutions_in_one_dim_with_bounds(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose_tile(monkeypatch, TILES[0], 1)
+    arguments = tensor("N", 33, "T", low=-1, high=1), small(19, 33, 3), small(19)
+    rest = [*numbers(1, padding=1, stride=2), 0.0, 1.5]
+    check_op(CLAMPED, *arguments, *rest, live={"T": (61, 36, 40), "N": (3, 1, 2)}, target=emulating)
+
+
+def test_convolutions_of_large_and_small_numbers(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An infinity and a NaN stay in their windows; pixels and filters have any size."""
+    choose_tile(monkeypatch, TILES[0], 1)
+    random = np.random.default_rng(5)
+    x, w = random.uniform(0.1, 1, (1, 8, 9, 9)), random.uniform(0.1, 1, (20, 8, 3, 3))
+    strange = x * np.resize(SIZES, (9, 9))
+    strange[0, 3, 4, 4], strange[0, 7, 0, 0] = np.inf, np.nan
+    for source, weights in ((strange, w), (x, w * np.resize(SIZES, 20)[:, None, None, None])):
+        check_op(
+            CONVOLUTION,
+            *(tensor(values=source), weight(values=weights), None, *numbers()),
+            target=emulating,
+            tolerance=2e-6,
+            atol=0,
+        )

@@ -127,6 +127,7 @@ class MatrixTile(TimedTile):
     planes: tuple[int, int] = (2, 2)  # halves of a number of x, and of the other factor
     is_along: bool = True  # whether the other factor is stored along k
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
+    is_low_apart: bool = True  # products with low halves have sums of their own, if registers allow it
 
     @property
     def height(self) -> int:
@@ -138,9 +139,11 @@ class MatrixTile(TimedTile):
 
     @property
     def workgroup_bytes(self) -> int:
-        """Factors, and at the end the sums of one row of matrices of every subgroup. Then four words."""
+        """Factors, and at the end the sums of a strip of every subgroup. Then words for rows and columns."""
         halves = self.planes[0] * self.height * self._pitch + self.planes[1] * self._plane
-        return self.bytes_of_half * (max(halves, 512 * self.down * self.across * self.wide) + 8)
+        strip = self._sum_planes * -(-self.wide // self._sum_planes)  # matrices
+        sums = 512 * self.down * self.across * strip
+        return self.bytes_of_half * (max(halves, sums) + 2 * self._word_count)
 
     @property
     def declarations(self) -> dict[str, Any]:
@@ -154,16 +157,28 @@ class MatrixTile(TimedTile):
             "X_PLANES": self.planes[0],
             "W_PLANES": self.planes[1],
             "W_PLANE": self._plane,
+            "SUM_PLANES": self._sum_planes,
+            **({} if self._sum_planes == 2 else {"LOW_SCALE": "1.0"}),
+            **({"SMALLEST": "0.0078125"} if self.products > self._sum_planes == 1 else {}),
             "IS_ALONG": self.is_along,
             "K_PITCH": self._pitch,
             "N_PITCH": self.width + 8,
             "MEMORY_BYTES": 2 * self.workgroup_bytes // self.bytes_of_half,
+            "WORD_COUNT": self._word_count,
             **({"use_matrix_cores": "matrix_emulated"} if self.bytes_of_half == 4 else {}),
         }
 
     @property
     def _pitch(self) -> int:
         return self.step + 8
+
+    @property
+    def _sum_planes(self) -> int:
+        return 2 if self.is_low_apart and self.products == 3 else 1
+
+    @property
+    def _word_count(self) -> int:
+        return self.height + self.width + 4
 
     @property
     def _plane(self) -> int:

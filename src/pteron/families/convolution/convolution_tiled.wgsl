@@ -1,4 +1,5 @@
 //! use convolution
+//! use convolution_loads
 //! loops: (ceil(span, STEP * SLICES) + 1) * (1 + STEP) + 80
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
@@ -18,8 +19,6 @@ const PIXELS = 4u * COLUMNS; // divides LANES
 const STEP = 16u; // per step an invocation loads two quads of channels and two quads of filters
 const X_TILE = STEP * PIXELS / 4u; // vec4s per slice and step
 const W_TILE = STEP * FILTERS / 4u;
-const WHOLE_STEPS = false; // whether all of a step's channels belong to one tap
-const WHOLE_QUADS = false; // whether the channels of a group fill their quads
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 
@@ -29,23 +28,6 @@ var<workgroup> w_tile: array<vec4<f32>, SLICES * W_TILE>;
 // The products of every row with every column.
 fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
   return mat4x4(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
-}
-
-// Division by multiplication with the reciprocal: exact up to QUOTIENT_MAX (kernels.py), which planning ensures.
-fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }
-
-// Four channels of the source under a tap; zeros outside the source or past the last k.
-fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside: bool) -> vec4<f32> {
-  let tap = quotient(select(k_quad, step_quad, WHOLE_STEPS), params.quads_reciprocal);
-  let tap_y = quotient(tap, params.width_reciprocal);
-  let input = tap_input(pixel, tap_y, tap - tap_y * params.window_width);
-  let channel = (k_quad - tap * params.quads) * 4u;
-  let channels = vec4(channel) + vec4(0u, 1u, 2u, 3u);
-  var there = vec4(inside && input.inside && channel < params.channels);
-  if (!WHOLE_QUADS) { there = there & (channels < vec4(params.channels)); }
-  let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + input.index, there);
-  let value = vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w]));
-  return select(vec4(0.0), value, there);
 }
 
 // The weights of a quad of filters. Past the last k they are arbitrary: the source is zero there.

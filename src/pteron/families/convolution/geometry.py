@@ -169,6 +169,14 @@ def in_quads(weight: HostArray, groups: int, transposed: int, quads: int, storag
     return np.pad(grouped, padding).astype(storage)
 
 
+@packing("convolution filters")
+def in_filters(weight: HostArray, groups: int, transposed: int, quads: int, storage: str) -> HostArray:
+    """[group][filter][tap][channel], channels padded to `quads` quads with zeros."""
+    grouped = by_group(weight, groups, bool(transposed)).transpose(0, 1, 3, 2)
+    padding = [(0, 0), (0, 0), (0, 0), (0, 4 * quads - grouped.shape[3])]
+    return np.pad(grouped, padding).astype(storage)
+
+
 @packing("convolution window")
 def in_window(weight: HostArray, first: int, channels: int, first_filter: int, filters: int) -> HostArray:
     """[tap][channel][filter] of some channels and filters. If they end past the last channel, the array

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pteron.dtypes import Storage
 from pteron.families.convolution import windows
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
+from pteron.ops.tiles import MatrixTile, choose, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -30,7 +32,27 @@ DEPTHWISE_TAPS_MAX = 4096
 QUOTIENT_MAX = 1 << 20  # up to this number, convolution_tiled divides exactly
 STEPS_LEAST = 2  # minimum of steps per slice and part
 
+# For matrix cores: filters by pixels. WIDTH divides WORKGROUP (convolution_matrix.wgsl).
+MATRIX_TILES = (
+    MatrixTile(1, 1, 1, 4, 64, 1, 90.0, 2.0, 4, 2.7),
+    MatrixTile(1, 1, 2, 2, 64, 1, 90.0, 2.0, 4, 2.7),
+    MatrixTile(1, 2, 2, 2, 64, 1, 150.0, 2.0, 3, 2.7),
+    MatrixTile(2, 2, 2, 2, 64, 1, 200.0, 2.0, 2, 2.7),
+    MatrixTile(1, 1, 1, 4, 32, 3, 40.0, 1.0, 2, 3.0),
+    MatrixTile(1, 1, 2, 2, 32, 3, 40.0, 1.0, 2, 3.0),
+    MatrixTile(1, 2, 2, 2, 32, 3, 50.0, 1.0, 2, 3.0),
+    MatrixTile(1, 2, 4, 2, 32, 3, 60.0, 1.0, 1, 3.0),
+)
+MATRIX_LEAST = 16  # filters, and pixels
+MATRIX_TERMS_MIN = 32
+
 _F32_MAX = 3.4028234663852886e38
+# Pixels of a launch are those of all images.
+_ALL_IMAGES = {
+    "launch_pixel": "pixel_at(index)",
+    "launch_image": "index / (params.out_height * params.out_width)",
+    "place_in_image": "index % (params.out_height * params.out_width)",
+}
 # Transposed: a window is placed at every input element, and an output sums the taps that fall on it.
 _TRANSPOSED = {
     "tap_input": """
@@ -112,7 +134,7 @@ class Convolution:
         if not self.out.numel:
             return
         if not self.x.numel:  # an empty input with enough padding: all sums are empty
-            yield self._merge(Scratch(1), 0, 0)
+            yield self._merge(Scratch(4), 0, 0)
             return
         wide = 8 if target.is_cpu else 1  # pixels of an invocation that works alone
         strips = -(-sizes.pixels // wide)
@@ -134,6 +156,8 @@ class Convolution:
             yield self._at_once("convolution_depthwise", declarations, groups=groups)
         elif is_constant and is_few and not target.is_cpu:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
+        elif is_constant and (tiles := self._matrix_tiles(target)):
+            yield from self._by_matrices(tiles, target)
         elif is_constant and (cut := windows.choose(target, self.x, self.weight, sizes)):
             yield from self._by_windows(cut)
         elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
@@ -158,7 +182,37 @@ class Convolution:
             given = arguments | cut.arguments(self.x, self.weight, launch) | {"source": None}
             yield self._dispatch("convolution_windows", declarations, cut.parts, sizes.depth, **given)
         if sums:
-            yield self._merge(sums, cut.parts, sizes.depth, by_quads=True)
+            yield self._merge(sums, cut.parts, sizes.depth)
+
+    def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
+        """Tiles for matrix cores, if the device has them and the convolution is large enough."""
+        sizes = self.sizes
+        is_large = min(sizes.filters, sizes.pixels) >= MATRIX_LEAST and sizes.terms >= MATRIX_TERMS_MIN
+        if target.is_cpu or sizes.groups > 1 or not is_large or sizes.depth > 4 * QUOTIENT_MAX:
+            return ()
+        return matrix_tiles(MATRIX_TILES, target, planes_of(target, self.weight.storage, self.x.storage))
+
+    def _by_matrices(self, tiles: tuple[MatrixTile, ...], target: Target) -> Iterator[Dispatch]:
+        sizes = self.sizes
+        tile, parts = choose(tiles, target, sizes.filters, sizes.pixels, sizes.depth, 1)
+        span = -(-sizes.depth // (parts * tile.step)) * tile.step
+        parts = -(-sizes.depth // span)
+        is_f32 = self.weight.storage is Storage.F32
+        declarations = tile.declarations | {
+            "IS_WHOLE": sizes.depth % tile.step == 0,
+            "WHOLE_STEPS": 4 * sizes.quads % tile.step == 0,
+            "WHOLE_QUADS": sizes.channels % 4 == 0,
+            "IS_CHECKED": is_f32 or self.x.storage is Storage.F32,
+            "SCALE": "1024.0" if is_f32 else "1.0",
+            **_ALL_IMAGES,
+        }
+        height, width = sizes.out_plane
+        if height * width % 4 == 0:
+            declarations["use_convolution_store"] = "convolution_store_quads"
+        grid = {"groups": folded(target, parts * tile.count(sizes.filters, sizes.pixels))}
+        weights = self._packed("convolution filters", sizes.filters * sizes.depth)
+        arguments = {"weights": weights, "pixels": sizes.pixels, **grid}
+        yield from self._merged("convolution_matrix", declarations, parts, span, **arguments)
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
@@ -196,21 +250,27 @@ class Convolution:
         else:
             weights = Scratch(count)
             yield self._pack(weights)
+        yield from self._merged(name, declarations, parts, span, weights=weights, **grid)
+
+    def _merged(
+        self, name: str, declarations: dict[str, Any], parts: int, span: int, **arguments: Any
+    ) -> Iterator[Dispatch]:
+        """A dispatch that finishes its sums, or writes those of parts for a second dispatch that does."""
         declarations = declarations | self._places
         if parts == 1:
-            yield self._dispatch(name, declarations | self._finish, 1, span, weights=weights, **grid)
+            yield self._dispatch(name, declarations | self._finish, 1, span, **arguments)
             return
         sums = Scratch(parts * self.out.numel)
         partial = declarations | {"result": "sum", "added": "0.0", "beside": "0.0"}
         alone: dict[str, Any] = {"out": sums, "bias": None, "addend": None}
-        yield self._dispatch(name, partial, parts, span, weights=weights, **alone, **grid)
+        yield self._dispatch(name, partial, parts, span, **arguments, **alone)
         yield self._merge(sums, parts, span)
 
-    def _merge(self, sums: Scratch, parts: int, span: int, *, by_quads: bool = False) -> Dispatch:
+    def _merge(self, sums: Scratch, parts: int, span: int) -> Dispatch:
         """A dispatch that finishes the sums of parts; four pixels at a time, if planes allow it."""
         height, width = self.sizes.out_plane
         merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
-        if height * width % 4 or not by_quads:
+        if height * width % 4:
             return self._dispatch("convolution_merge", self._finish, parts, span, **merged)
         declarations = self._finish | {"use_convolution_store": "convolution_store_quads"}
         merged["threads"] //= 4

@@ -2,10 +2,17 @@
 //! use matrix_tile
 //! use tile
 //! use q4_loads
-//! loops: STEPS + TALL * (1 + STRIP_LOADS) + HEIGHT * WIDTH // (4 * WORKGROUP) * (1 + PART)
-// A product with 4-bit or 8-bit weights (lib/q4.wgsl) by tiles of matrices (lib/matrix_tile.wgsl), over PART words; PART
-// is a multiple of STEP_WORDS. Every step passes STEP k of x and of the unpacked, scaled weights through workgroup memory
-// as halves; meanwhile an invocation's share of the next step is loaded from global memory into registers.
+//! use matrix_walk
+//! loops: STEPS + HEIGHT * WIDTH // (4 * WORKGROUP) * PART
+// A product with 4-bit or 8-bit weights (lib/q4.wgsl, lib/q4_loads.wgsl) by tiles of matrices (lib/matrix_walk.wgsl), over
+// PART words; PART is a multiple of STEP_WORDS.
+fn is_tile(tile: Tile) -> bool { return tile.part < PARTS && tile.m < tile.end; }
+fn is_row(tile: Tile, row: u32) -> bool { return tile.m + row < tile.end; }
+fn steps_of(tile: Tile) -> u32 { return STEPS; }
+
+fn fetch_step(tile: Tile, rows: Rows, step: u32, local: u32) -> Loads {
+  return fetch(rows, tile.part * PART + step * STEP_WORDS, local);
+}
 
 // Unpacks a word and stores it; the largest magnitudes of its weights.
 fn store_word(column: u32, k: u32, word: Word, scale: f32, least: f32) -> vec4<f32> {
@@ -16,24 +23,19 @@ fn store_word(column: u32, k: u32, word: Word, scale: f32, least: f32) -> vec4<f
   return max(abs(low), abs(high));
 }
 
-// Unpacks the share and stores it in workgroup memory; the largest factors so far.
+fn right_column(local: u32, i: u32) -> u32 { return (local + i * WORKGROUP) / STEP_WORDS; }
+
 fn store_loads(loads: Loads, local: u32, before: Seen) -> Seen {
   var seen = before;
-  //! unroll
-  for (var i = 0u; i < X_LOADS; i++) {
-    let at = local + i * WORKGROUP;
-    if (X_COUNT % WORKGROUP == 0u || at < X_COUNT) {
-      put_left(at / STEP_QUADS, at % STEP_QUADS * 4u, loads.x[i]);
-      seen.x = max(seen.x, abs(loads.x[i]));
-    }
-  }
+  seen.left = store_left(loads.x, local, before.left);
   //! unroll
   for (var i = 0u; i < W_LOADS; i++) {
     let at = local + i * WORKGROUP;
     if (W_COUNT % WORKGROUP == 0u || at < W_COUNT) {
       let scale = loads.scales[i] * SCALE;
       let least = loads.least[i] * SCALE;
-      seen.w = max(seen.w, store_word(at / STEP_WORDS, at % STEP_WORDS * 8u, loads.words[i], scale, least));
+      let stored = store_word(at / STEP_WORDS, at % STEP_WORDS * 8u, loads.words[i], scale, least);
+      seen.right[i] = seen_right(before.right[i], stored);
     }
   }
   return seen;
@@ -52,107 +54,21 @@ fn float_sum(m: u32, row: u32, part: u32) -> f32 {
   return sum;
 }
 
-// Four sums, from floats, of the columns of a tile from `column` on.
-fn float_sums(tile: Tile, place: u32, column: u32) -> vec4<f32> {
+fn float_sums(tile: Tile, row: u32, column: u32) -> vec4<f32> {
   var sums: vec4<f32>;
   //! unroll
   for (var e = 0u; e < 4u; e++) {
-    sums[e] = float_sum(row_at(place), weights_row(tile, column + e), tile.part);
+    sums[e] = float_sum(row_at(tile.m + row), weights_row(tile, column + e), tile.part);
   }
   return sums;
 }
 
-// Stores four columns of a tile, if gated with their values, which are half a tile further on.
-fn store_columns(tile: Tile, place: u32, column: u32, sums: vec4<f32>, values: vec4<f32>) {
+fn store_columns(tile: Tile, row: u32, column: u32, sums: vec4<f32>, values: vec4<f32>) {
+  let m = row_at(tile.m + row);
   let n = tile.n + column;
   if (IS_GATED) {
-    if (n < OTHERS) { store_gated(row_at(place), n, sums, values); }
+    if (n < OTHERS) { store_gated(m, n, sums, values); }
     return;
   }
-  if (n < params.columns) { store_quad(tile.part, row_at(place), n, sums); }
-}
-
-@compute @workgroup_size(WORKGROUP)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
-) {
-  let tile = tile_of(group, groups);
-  if (tile.part >= PARTS || tile.m >= tile.end) { return; }
-  let subgroup = local / 32u;
-  let rows = rows_of(tile, local);
-  let first = tile.part * PART;
-  begin_tile(local);
-  var loads = fetch(rows, first, local);
-  var seen = store_loads(loads, local, Seen(vec4(0.0), vec4(0.0)));
-  workgroupBarrier();
-  //! spread
-  var sums: array<Sums, MATRICES_OF_SUMS>;
-  //! spread
-  var rights: array<Right, WIDE>;
-  //! spread
-  var rights_low: array<Right, WIDE>;
-  for (var step = 0u; step < STEPS; step++) {
-    // The last step is loaded twice, so that all iterations are alike.
-    loads = fetch(rows, first + min(step + 1u, STEPS - 1u) * STEP_WORDS, local);
-    //! unroll
-    for (var k = 0u; k < STEP; k += 16u) {
-      //! unroll
-      for (var n = 0u; n < WIDE; n++) {
-        rights[n] = right_of(subgroup, 0u, k, n);
-        if (W_PLANES == 2u) { rights_low[n] = right_of(subgroup, 1u, k, n); }
-      }
-      //! unroll
-      for (var m = 0u; m < TALL; m++) {
-        let left = left_of(subgroup, 0u, k, m);
-        if (X_PLANES == 2u) {
-          let left_low = left_of(subgroup, 1u, k, m);
-          //! unroll
-          for (var n = 0u; n < WIDE; n++) {
-            sums[m * WIDE + n] = multiplied(left_low, rights[n], sums[m * WIDE + n]);
-          }
-        }
-        //! unroll
-        for (var n = 0u; n < WIDE; n++) {
-          if (W_PLANES == 2u) { sums[m * WIDE + n] = multiplied(left, rights_low[n], sums[m * WIDE + n]); }
-          sums[m * WIDE + n] = multiplied(left, rights[n], sums[m * WIDE + n]);
-        }
-      }
-    }
-    workgroupBarrier();
-    seen = store_loads(loads, local, seen);
-    workgroupBarrier();
-  }
-  let is_exact = is_in_range(seen);
-  for (var m = 0u; m < TALL; m++) {
-    //! unroll
-    for (var i = 0u; i < MATRICES_OF_SUMS; i++) {
-      if (m == i / WIDE) { put_sums(256u * (subgroup * WIDE + i % WIDE), sums[i]); }
-    }
-    workgroupBarrier();
-    for (var i = 0u; i < STRIP_LOADS; i++) {
-      let at = strip_quad(local, i);
-      let place = tile.m + strip_row(at, m);
-      let column = strip_column(at);
-      if (is_exact && place < tile.end && (!IS_GATED || column < GATES_WIDTH)) {
-        var values: vec4<f32>;
-        if (IS_GATED) { // a value is in the same place of the subgroup that is half a tile further on
-          values = strip_sums(StripQuad(at.subgroup + SUBGROUPS / 2u, at.row, at.quad));
-        }
-        store_columns(tile, place, column, strip_sums(at), values);
-      }
-    }
-    workgroupBarrier();
-  }
-  if (is_exact) { return; }
-  for (var i = local; i < HEIGHT * WIDTH / 4u; i += WORKGROUP) {
-    let place = tile.m + i / (WIDTH / 4u);
-    let column = i % (WIDTH / 4u) * 4u;
-    if (place < tile.end && (!IS_GATED || column < GATES_WIDTH)) {
-      var values: vec4<f32>;
-      if (IS_GATED) { values = float_sums(tile, place, column + GATES_WIDTH); }
-      store_columns(tile, place, column, float_sums(tile, place, column), values);
-    }
-  }
+  if (n < params.columns) { store_quad(tile.part, m, n, sums); }
 }

@@ -29,7 +29,8 @@ SCALED = {"finish": "sum * f32(x_scales[m])"}  # multiplies the sums by the scal
 # For matrices, 4-bit weights without minima are unpacked as halves.
 NIBBLES = {
     "store_word": "put_nibbles(W_START + column * K_PITCH + k, W_PLANE, W_PLANES, word, scale); "
-    "return vec4(8.0 * abs(scale));"
+    "let size = abs(scale); "  # the second plane has up to size · 8 · 2^-8 · LOW_SCALE
+    "return vec4(select(8.0, 64.0, W_PLANES == 2u && size > 1.0) * size);"
 }
 # A part of a deep product writes only its sums.
 _PARTIAL = {"result": "sum", "added": "0.0"}

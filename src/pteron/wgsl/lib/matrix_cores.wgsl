@@ -11,6 +11,8 @@ alias Sums = subgroup_matrix_result<f32, 16, 16>;
 const K_PITCH = 40u; // a multiple of eight
 const N_PITCH = 136u; // a multiple of eight
 const MEMORY_BYTES = 8192u;
+const WORD_COUNT = 4u; // at the end of the memory
+const LOW_SCALE = 2048.0; // of low halves
 
 var<workgroup> memory: buffer<MEMORY_BYTES>;
 
@@ -23,11 +25,11 @@ fn put_halves(at: u32, value: vec4<f32>) {
 
 // Stores eight 4-bit weights of a word, which are stored there plus 8, times a scale. Two of them in the lowest bits of
 // halves of 1024 are these numbers plus 1024. With two planes, the high part of the scale has eight bits, so that
-// products with it are exact; those with the rest of the scale go to the second plane.
+// products with it are exact; those with the rest of the scale, times LOW_SCALE, go to the second plane.
 fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
-  let high = bitcast<f32>(bitcast<u32>(scale) & 0xffff0000u);
+  let high = bitcast<f32>((bitcast<u32>(scale) + 0x8000u) & 0xffff0000u);
   let first = Half(select(high, scale, planes == 1u));
-  let second = Half(scale - high);
+  let second = Half((scale - high) * LOW_SCALE);
   var made: vec4<u32>;
   var rest: vec4<u32>;
   //! unroll
@@ -41,9 +43,9 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
   if (planes == 2u) { bufferView<array<vec4<u32>>>(&memory, 0u)[(at + plane) / 8u] = rest; }
 }
 
-// Four words at the end of the memory, for any use.
-fn put_word(at: u32, value: u32) { bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - 4u + at] = value; }
-fn word_at(at: u32) -> u32 { return bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - 4u + at]; }
+// Words at the end of the memory, for any use.
+fn put_word(at: u32, value: u32) { bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at] = value; }
+fn word_at(at: u32) -> u32 { return bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at]; }
 
 fn left_at(at: u32) -> Left {
   return subgroupMatrixLoad<Left, row_major>(bufferView<array<Half>>(&memory, 0u), at, K_PITCH);

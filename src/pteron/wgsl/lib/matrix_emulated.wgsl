@@ -7,6 +7,8 @@ alias Sums = array<f32, 8>;
 const K_PITCH = 40u;
 const N_PITCH = 136u;
 const MEMORY_BYTES = 8192u;
+const WORD_COUNT = 4u;
+const LOW_SCALE = 2048.0;
 
 var<workgroup> memory: array<f32, MEMORY_BYTES / 2u>; // a float for each half
 var<private> lane: u32;
@@ -29,9 +31,9 @@ fn put_halves(at: u32, value: vec4<f32>) {
 }
 
 fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
-  let high = bitcast<f32>(bitcast<u32>(scale) & 0xffff0000u);
+  let high = bitcast<f32>((bitcast<u32>(scale) + 0x8000u) & 0xffff0000u);
   let first = half_of(select(high, scale, planes == 1u));
-  let second = half_of(scale - high);
+  let second = half_of((scale - high) * LOW_SCALE);
   for (var i = 0u; i < length / 2u; i++) {
     let weight = f32((word >> (4u * i)) & 15u) - 8.0;
     memory[at + i] = half_of(weight * first);
@@ -39,8 +41,8 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
   }
 }
 
-fn put_word(at: u32, value: u32) { memory[MEMORY_BYTES / 2u - 4u + at] = f32(value); }
-fn word_at(at: u32) -> u32 { return u32(memory[MEMORY_BYTES / 2u - 4u + at]); }
+fn put_word(at: u32, value: u32) { memory[MEMORY_BYTES / 2u - WORD_COUNT + at] = f32(value); }
+fn word_at(at: u32) -> u32 { return u32(memory[MEMORY_BYTES / 2u - WORD_COUNT + at]); }
 
 fn left_at(at: u32) -> Left { return at; }
 fn right_at(at: u32) -> Right { return vec3(at, 1u, K_PITCH); }

@@ -1,8 +1,9 @@
 //! use matrix_cores
 // Tiles of products by matrices: a workgroup of DOWN × ACROSS subgroups computes HEIGHT rows by WIDTH columns. A subgroup
 // has TALL × WIDE matrices of 16 × 16 sums. In workgroup memory, factors are halves: x in X_PLANES planes and weights in
-// W_PLANES. With two planes, a number is the sum of its high half and its low one, which have 22 bits together; the
-// product of two low halves is left out.
+// W_PLANES. With two planes, a number is its high half plus its low one / LOW_SCALE, which have 22 bits together; the
+// product of two low halves is left out. Matrix cores round sums towards zero whenever they add, so products with low
+// halves have sums of their own: a second plane, added at the end.
 const TALL = 4u;
 const WIDE = 4u;
 const DOWN = 2u;
@@ -12,8 +13,10 @@ const WORKGROUP = 32u * SUBGROUPS;
 const HEIGHT = 16u * TALL * DOWN;
 const WIDTH = 16u * WIDE * ACROSS;
 const IS_HALVED = true;
-const MATRICES_OF_SUMS = TALL * WIDE;
-const STRIP_QUADS = 4u * WIDE; // quads of columns of a subgroup
+const SUM_PLANES = 2u; // 1 if low halves are added to the sums of high ones
+const MATRICES_OF_SUMS = TALL * WIDE; // of one plane
+const SUM_COUNT = SUM_PLANES * MATRICES_OF_SUMS;
+const FIRST_LOW = SUM_COUNT - MATRICES_OF_SUMS;
 const X_PLANES = 2u;
 const W_PLANES = 2u;
 const IS_ALONG = true; // the right factor is stored along k
@@ -24,26 +27,23 @@ const W_START = X_PLANES * X_PLANE;
 // Weights are small numbers: multiplied by SCALE, their low halves are not rounded to zero. Sums are divided by it.
 const SCALE = 1024.0;
 
-// Halves hold numbers below 65,504, and those below 2^-14 with fewer bits. A tile whose largest factors are not between
-// these limits is computed again, from floats.
+// Halves hold numbers below LARGEST, and those below 2^-14 with fewer bits. Products of rows and columns whose largest
+// numbers are not between these limits are computed from floats.
 const IS_CHECKED = true;
 const LARGEST = 65504.0;
-const SMALLEST = 0.0078125;
-
-struct Seen {
-  x: vec4<f32>, // the largest magnitudes
-  w: vec4<f32>,
-}
+const SMALLEST = 0.00006103515625;
+const DENORMAL = 1.17549435e-38; // smaller numbers are zero
 
 fn put_split(at: u32, plane: u32, planes: u32, value: vec4<f32>) {
   if (planes == 1u) {
     put_halves(at, value);
     return;
   }
-  // By bits: drivers may simplify value - f32(f16(value)) to zero.
-  let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(value) & vec4(0xffffe000u));
+  // By bits: drivers may simplify value - f32(f16(value)) to zero. Below 2^-14 halves are multiples of 2^-24.
+  let rounded = bitcast<vec4<f32>>((bitcast<vec4<u32>>(value) + 0x1000u) & vec4(0xffffe000u));
+  let high = select(rounded, round(value * 16777216.0) / 16777216.0, abs(value) < vec4(0.00006103515625));
   put_halves(at, high);
-  put_halves(at + plane, value - high);
+  put_halves(at + plane, (value - high) * LOW_SCALE);
 }
 
 // Four k of a row of x.
@@ -70,49 +70,77 @@ fn right_of(subgroup: u32, plane: u32, k: u32, n: u32) -> Right {
   return right_across_at(W_START + plane * W_PLANE + k * N_PITCH + column);
 }
 
-fn begin_tile(local: u32) {
-  begin_matrices(local);
-  if (local < 3u) { put_word(local, 0u); }
-}
-
 fn largest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
-// Whether halves hold the factors that the workgroup has seen: word 0 is 1 if one is too large; words 1 and 2, for x and
-// for weights, are 1 if one is not zero and 2 if one is large enough.
-fn is_in_range(seen: Seen) -> bool {
-  if (!IS_CHECKED) { return true; }
-  let x = largest(seen.x);
-  let w = largest(seen.w);
-  // Invocations may store at once: they store the same value.
-  if (!(x < LARGEST && w < LARGEST)) { put_word(0u, 1u); }
-  if (x > 0.0) { put_word(1u, 1u); }
-  if (w > 0.0) { put_word(2u, 1u); }
-  workgroupBarrier();
-  if (x >= SMALLEST) { put_word(1u, 2u); }
-  if (w >= SMALLEST) { put_word(2u, 2u); }
-  workgroupBarrier();
-  return word_at(0u) == 0u && word_at(1u) != 1u && word_at(2u) != 1u;
+// A word for every row and column says how large its numbers are: 0 if they are zero, 2 if halves hold them; if not,
+// 1 or 3. A last word is 1 if there are such rows or columns.
+const NOTES = HEIGHT + WIDTH;
+
+fn begin_tile(local: u32) {
+  begin_matrices(local);
+  for (var i = local; i <= NOTES; i += WORKGROUP) { put_word(i, 0u); }
 }
 
-// Where an invocation reads quad `i` of a strip of all subgroups: a strip has the sums of 16 rows of each.
+// Notes the magnitudes of a row or column that are at least those of a level, if there are any; then barriers follow, so
+// that invocations that store at once store the same.
+fn note(place: u32, magnitude: f32, level: u32) {
+  let limit = select(select(DENORMAL, SMALLEST, level == 2u), LARGEST, level == 3u);
+  if (magnitude >= limit) { put_word(place, level); }
+}
+
+// Whether halves hold all rows and columns.
+fn are_in_range(local: u32) -> bool {
+  for (var i = local; i < NOTES; i += WORKGROUP) {
+    if (word_at(i) % 2u == 1u) { put_word(NOTES, 1u); }
+  }
+  workgroupBarrier();
+  return word_at(NOTES) == 0u;
+}
+
+// Whether halves hold a row and four columns.
+fn is_in_range(row: u32, column: u32) -> bool {
+  var notes = word_at(row);
+  //! unroll
+  for (var e = 0u; e < 4u; e++) { notes |= word_at(HEIGHT + column + e) & 1u; }
+  return notes % 2u == 0u;
+}
+
+// A strip has 16 rows by 16 · STRIP_WIDE columns of every subgroup: as many sums as workgroup memory takes at once.
+const STRIP_WIDE = (WIDE + SUM_PLANES - 1u) / SUM_PLANES;
+const STRIPS_ACROSS = WIDE / STRIP_WIDE;
+const STRIPS = TALL * STRIPS_ACROSS;
+const STRIP_QUADS = 4u * STRIP_WIDE; // quads of columns of a subgroup
+const STRIP_LOADS = 16u * STRIP_QUADS / 32u; // quads per invocation
+
+// Where an invocation reads quad `i` of a strip of all subgroups.
 struct StripQuad {
   subgroup: u32,
   row: u32, // of the 16
   quad: u32, // of the STRIP_QUADS
 }
 
-const STRIP_LOADS = 16u * STRIP_QUADS / 32u; // quads per invocation
-
 fn strip_quad(local: u32, i: u32) -> StripQuad {
   let at = local + i * WORKGROUP;
   return StripQuad(at / (16u * STRIP_QUADS), at / STRIP_QUADS % 16u, at % STRIP_QUADS);
 }
 
-fn strip_sums(at: StripQuad) -> vec4<f32> {
-  let matrix = at.subgroup * WIDE + at.quad / 4u;
-  return sums_at(256u * matrix + 16u * at.row + 4u * (at.quad % 4u)) / SCALE;
+// Where a subgroup's sums of matrix n of a strip are.
+fn strip_matrix(subgroup: u32, plane: u32, n: u32) -> u32 {
+  return 256u * ((subgroup * SUM_PLANES + plane) * STRIP_WIDE + n);
 }
 
-// Row and column in the tile, for strip m.
-fn strip_row(at: StripQuad, m: u32) -> u32 { return (at.subgroup % DOWN * TALL + m) * 16u + at.row; }
-fn strip_column(at: StripQuad) -> u32 { return at.subgroup / DOWN * WIDE * 16u + at.quad * 4u; }
+fn strip_sums(at: StripQuad) -> vec4<f32> {
+  let place = 16u * at.row + 4u * (at.quad % 4u);
+  var sums = sums_at(strip_matrix(at.subgroup, 0u, at.quad / 4u) + place);
+  if (SUM_PLANES == 2u) { sums += sums_at(strip_matrix(at.subgroup, 1u, at.quad / 4u) + place) / LOW_SCALE; }
+  return sums / SCALE;
+}
+
+// Row and column in the tile.
+fn strip_row(at: StripQuad, strip: u32) -> u32 {
+  return (at.subgroup % DOWN * TALL + strip / STRIPS_ACROSS) * 16u + at.row;
+}
+
+fn strip_column(at: StripQuad, strip: u32) -> u32 {
+  return (at.subgroup / DOWN * WIDE + strip % STRIPS_ACROSS * STRIP_WIDE) * 16u + at.quad * 4u;
+}

@@ -64,10 +64,12 @@ fn pixel_at(index: u32) -> Pixel {
   return Pixel(row / params.out_height, row % params.out_height, index % params.out_width);
 }
 
-// A pixel of a launch's image.
+// A pixel of a launch's image. convolution_matrix.wgsl has all images in a launch.
 fn launch_pixel(index: u32) -> Pixel {
   return Pixel(params.image, index / params.out_width, index % params.out_width);
 }
+fn launch_image(index: u32) -> u32 { return params.image; }
+fn place_in_image(index: u32) -> u32 { return index; }
 
 fn pixel_after(pixel: Pixel) -> Pixel {
   let x = select(pixel.x + 1u, 0u, pixel.x + 1u == params.out_width);

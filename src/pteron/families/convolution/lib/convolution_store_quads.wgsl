@@ -11,6 +11,6 @@ fn store_pixels(part: u32, at: u32, row: u32, sums: vec4<f32>) {
   var results: vec4<f32>;
   //! unroll
   for (var p = 0u; p < 4u; p++) { results[p] = result(launch_pixel(at + p), row, sums[p]); }
-  let plane = (part * params.batch + params.image) * params.group_count * params.filters + row;
-  put_quad((plane * params.out_height * params.out_width + at) / 4u, results);
+  let plane = (part * params.batch + launch_image(at)) * params.group_count * params.filters + row;
+  put_quad((plane * params.out_height * params.out_width + place_in_image(at)) / 4u, results);
 }

@@ -76,7 +76,7 @@ class Ids(Tokenizer):
         return []
 
 
-class Synthetic:
+class Synthetic(speculation_module.Proposer):
     """Proposes the tokens of plain decoding; each is right with probability `rate`."""
 
     right: Sequence[int] = ()
@@ -88,9 +88,6 @@ class Synthetic:
     def propose(self, drawn: Sequence[int], most: int) -> list[int]:
         found = self.right[len(drawn) : len(drawn) + most]
         return [token if self._random.random() < self.rate else (token + 1) % 7 for token in found]
-
-    def close(self) -> None:
-        pass
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ it equals the draw, so the output has the distribution of plain decoding, and fo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Protocol
 
 from pteron.errors import InputError, OutOfMemory, PteronError
 from pteron.gpu import Buffer, Copy, Replay, WordIncrements
@@ -23,23 +23,36 @@ from pteron.llm.verifier import ROWS, Verifier
 LOOKUP = "lookup"  # the name of prompt lookup, beside names of draft models
 NGRAMS = (4, 3, 2)  # lengths of the suffix that is looked up, longest first
 RATE, RATE_WEIGHT = 0.6, 2.0  # acceptance rate that is assumed first, and its weight in proposals
+SCORED_RATE = 0.2  # the same for proposals that are scored before any is verified
 DECAY = 0.9  # of counts, at each verification
-ROW_COST = 0.2  # assumed cost of a further row, in steps, until it is measured
+COST, ROW_COST = 1.8, 0.2  # assumed costs of a verification and of each row, in steps, until measured
 MISS_STEPS = (4, 8, 16)  # plain steps after each miss: no proposal
 LOSS_STEPS, LOSS_STEPS_MAX = 16, 256  # plain steps after a verification that does not pay; they double
+WATCHING = 1 << 62  # a step: plain steps run until scores say that proposals would pay
 
 
-class Proposer(Protocol):
+class Proposer(ABC):
     """Proposes the next tokens of one sequence."""
 
+    is_scored = False  # whether `score` can be used
+
+    @abstractmethod
     def propose(self, drawn: Sequence[int], most: int) -> list[int]:
         """Up to `most` tokens that may follow the prompt and the drawn tokens; [] if none is likely."""
 
-    def close(self) -> None: ...
+    def score(self, drawn: Sequence[int]) -> list[bool]:
+        """Of the tokens drawn since the last call: whether each is the one that would have been proposed,
+        without those for which nothing would have been."""
+        return []
+
+    def close(self) -> None:  # noqa: B027  # most proposers need nothing
+        """Free what proposals need."""
 
 
-class Lookup:
+class Lookup(Proposer):
     """Prompt lookup: proposes what followed the last occurrence of the sequence's suffix."""
+
+    is_scored = True
 
     def __init__(self, prompt: Sequence[int]) -> None:
         self._tokens: list[int] = []
@@ -49,16 +62,25 @@ class Lookup:
 
     def propose(self, drawn: Sequence[int], most: int) -> list[int]:
         self._extend(drawn[len(self._tokens) - self._prompt_tokens :])
-        for size in NGRAMS:
-            start = self._following.get(tuple(self._tokens[-size:]))
-            if start is not None:
-                # A match that reaches the end repeats with its period.
-                period = len(self._tokens) - start
-                return [self._tokens[start + index % period] for index in range(most)]
-        return []
+        start = self._match()
+        if start is None:
+            return []
+        period = len(self._tokens) - start  # a match that reaches the end repeats with its period
+        return [self._tokens[start + index % period] for index in range(most)]
 
-    def close(self) -> None:
-        pass
+    def score(self, drawn: Sequence[int]) -> list[bool]:
+        found = []
+        for token in drawn[len(self._tokens) - self._prompt_tokens :]:
+            start = self._match()
+            if start is not None:
+                found.append(self._tokens[start] == token)
+            self._extend([token])
+        return found
+
+    def _match(self) -> int | None:
+        """The place after the last occurrence of the longest suffix that occurred before."""
+        places = (self._following.get(tuple(self._tokens[-size:])) for size in NGRAMS)
+        return next((place for place in places if place is not None), None)
 
     def _extend(self, tokens: Sequence[int]) -> None:
         for token in tokens:
@@ -69,7 +91,7 @@ class Lookup:
             self._tokens.append(token)
 
 
-class Draft:
+class Draft(Proposer):
     """Proposes what a smaller model draws from the same seed and steps."""
 
     def __init__(
@@ -170,7 +192,7 @@ class Speculator:
     def cost(self, rows: int) -> float:
         """The time of a verification, in plain steps."""
         known = max((each for each in self.seconds if each <= rows), default=1)
-        measured = self.seconds[known] / self._pace.seconds if known > 1 and self._pace.seconds else 1.0
+        measured = self.seconds[known] / self._pace.seconds if known > 1 and self._pace.seconds else COST
         return measured + ROW_COST * (rows - known)
 
     def close(self) -> None:
@@ -179,15 +201,21 @@ class Speculator:
 
 class Speculation:
     """The proposals of one request. Plain steps run up to the step `until`; then a proposal is verified if it
-    is expected to pay."""
+    is expected to pay.
+
+    Proposals of prompt lookup cost nothing. So those that would have been made are compared with what plain
+    steps draw, and none is verified before this shows that it pays: plain steps need not wait for the host.
+    Proposals of a draft model are judged by verifications alone, the first of which is a trial."""
 
     def __init__(self, speculator: Speculator, proposer: Proposer) -> None:
         self.speculator = speculator
         self.proposal: list[int] = []  # to be verified by the next step
         self.started = 0.0  # when the proposal was begun
-        self.until = 0
+        self.until = WATCHING if proposer.is_scored else 0
+        self._others = 0
         self._proposer = proposer
-        self._accepted, self._tried = RATE * RATE_WEIGHT, RATE_WEIGHT  # decaying counts
+        rate = SCORED_RATE if proposer.is_scored else RATE
+        self._accepted, self._tried = rate * RATE_WEIGHT, RATE_WEIGHT  # decaying counts
         self._misses = 0  # in a row
         self._loss_steps = LOSS_STEPS
         self._is_trial = False  # a pause is over: measure the acceptance rate again
@@ -196,7 +224,7 @@ class Speculation:
     def propose(self, drawn: Sequence[int], room: int, others: int) -> None:
         """Make a proposal of at most `room` tokens, or plan plain steps. `others` is the number of further
         requests that a plain step would serve in the same batch."""
-        step = len(drawn)
+        step, self._others = len(drawn), others
         if step < self.until:
             return
         if room < 1:
@@ -213,8 +241,19 @@ class Speculation:
             self.until = step + room + 1
             return
         if not self.proposal:
-            self.until = step + MISS_STEPS[min(self._misses, len(MISS_STEPS) - 1)]
+            wait = MISS_STEPS[min(self._misses, len(MISS_STEPS) - 1)]
+            self.until = WATCHING if self._proposer.is_scored else step + wait
             self._misses += 1
+
+    def observe(self, drawn: Sequence[int]) -> None:
+        """Score proposals by tokens that plain steps drew; if they pay, speculate from the next token on."""
+        if self.until != WATCHING:
+            return
+        found = self._proposer.score(drawn)
+        for is_right in found:
+            self._accepted, self._tried = DECAY * self._accepted + is_right, DECAY * self._tried + 1
+        if found and found[-1] and self.best_rows(self._others) > 1:
+            self.until = 0
 
     def best_rows(self, others: int = 0) -> int:
         """The rows of a verification that give the most tokens per time; 1: plain steps give more."""
@@ -248,7 +287,10 @@ class Speculation:
 
     def _pause(self, step: int, others: int) -> None:
         """Plan plain steps, then a trial that outweighs earlier verifications. The trial is late if not even
-        full acceptance would pay."""
+        full acceptance would pay. No trial is needed where proposals are scored."""
+        if self._proposer.is_scored:
+            self.until = WATCHING
+            return
         can_pay = any(self._gain(rows, 1.0, others) > 1 for rows in ROWS)
         self.until = step + (self._loss_steps if can_pay else LOSS_STEPS_MAX)
         self._loss_steps = min(2 * self._loss_steps, LOSS_STEPS_MAX)

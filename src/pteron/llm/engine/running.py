@@ -174,6 +174,8 @@ class RunningRequest:
                     self.matcher.take(each.token)
                 pieces += self._push(each)
         self._record(max(0, before - 1))
+        if self.speculation:
+            self.speculation.observe(self.drawn)
         statistics.new_tokens, statistics.finish_reason = len(self.drawn), self.reason
         return pieces
 

@@ -5,7 +5,7 @@
 
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -13,7 +13,8 @@ const WEB = dirname(fileURLToPath(import.meta.url));
 const PACKAGE = join(WEB, "..", "src", "pteron");
 const STATIC = join(PACKAGE, "web", "static");
 
-/** An entry point with all that it imports -> text, and the licences of the packages in it. */
+/** An entry point with all that it imports -> the text of each output by its name, and the licences of the packages in
+ * them. What is imported when needed is an output of its own in the format esm. */
 async function bundle(entry, format = "esm") {
   const { outputFiles, metafile } = await build({
     entryPoints: [join(WEB, entry)],
@@ -24,12 +25,15 @@ async function bundle(entry, format = "esm") {
     metafile: true,
     charset: "utf8",
     format,
+    splitting: format === "esm",
+    chunkNames: "[name]",
     target: ["chrome123", "firefox121", "safari17.5"],
+    alias: { entities: "./shared/entities.ts" },
     legalComments: "none", // in licenses.txt
-    loader: { ".css": entry.endsWith(".css") ? "css" : "text" },
     outdir: "out",
   });
-  return { text: outputFiles[0].text, licenses: licensesOf(Object.keys(metafile.inputs)) };
+  const texts = Object.fromEntries(outputFiles.map((file) => [basename(file.path), file.text]));
+  return { texts, licenses: licensesOf(Object.keys(metafile.inputs)) };
 }
 
 function licensesOf(inputs) {
@@ -44,31 +48,29 @@ function licensesOf(inputs) {
 
 const source = (...parts) => readFileSync(join(WEB, ...parts), "utf8");
 
-/** A page of several files: index.html as it is, one script, one style sheet. */
+/** A page of several files: index.html as it is, scripts, one style sheet. */
 async function* site(folder, out) {
-  const script = await bundle(`${folder}/main.ts`);
-  yield [join(out, "main.js"), script.text];
-  if (existsSync(join(WEB, folder, "style.css"))) {
-    yield [join(out, "style.css"), (await bundle(`${folder}/style.css`)).text];
-  }
-  if (script.licenses.length) yield [join(out, "licenses.txt"), script.licenses.join(`\n${"-".repeat(80)}\n\n`)];
+  const { texts, licenses } = await bundle(`${folder}/main.ts`);
+  if (existsSync(join(WEB, folder, "style.css"))) Object.assign(texts, (await bundle(`${folder}/style.css`)).texts);
+  if (licenses.length) texts["licenses.txt"] = licenses.join(`\n${"-".repeat(80)}\n\n`);
   for (const name of readdirSync(join(WEB, folder))) {
-    if (/\.(html|svg|js)$/.test(name)) yield [join(out, name), source(folder, name)];
+    if (/\.(html|svg|js)$/.test(name)) texts[name] = source(folder, name);
   }
+  for (const [name, text] of Object.entries(texts)) yield [join(out, name), text];
 }
 
 /** A page in one file: scripts and styles are inlined, and only that script may run. Python fills in {{title}} and
  * {{data}}. */
 async function* file(folder, out) {
-  const script = (await bundle(`${folder}/main.ts`, "iife")).text;
-  const style = (await bundle(`${folder}/style.css`)).text;
+  const script = (await bundle(`${folder}/main.ts`, "iife")).texts["main.js"];
+  const style = (await bundle(`${folder}/style.css`)).texts["style.css"];
   const hash = createHash("sha256").update(script).digest("base64");
   const parts = { script: `<script>${script}</script>`, style: `<style>${style}</style>`, hash: `'sha256-${hash}'` };
   yield [out, source(folder, "page.html").replace(/\{\{(script|style|hash)\}\}/g, (_, name) => parts[name])];
 }
 
 async function* player() {
-  const { text } = await bundle("player/index.ts");
+  const text = (await bundle("player/index.ts")).texts["index.js"];
   yield [join(STATIC, "player.js"), text];
   yield [join(WEB, "dist", "player.js"), text];
 }

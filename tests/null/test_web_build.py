@@ -1,6 +1,6 @@
-"""The files that web/ builds: those in the repository are the ones that its sources give, and its own checks pass.
+"""The files that web/ builds are those of its sources, and its own checks pass.
 
-They need node and the packages of web/package-lock.json (`npm ci` in web/); without them they are skipped.
+Without node, or without the packages of web/package-lock.json (`npm ci` in web/), most of it is skipped.
 """
 
 from __future__ import annotations

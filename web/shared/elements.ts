@@ -5,28 +5,36 @@ type Events = HTMLElementEventMap;
 type Listeners = { [Name in keyof Events as `on${Name}`]?: (event: Events[Name]) => void };
 export type Attributes = Listeners & { [name: string]: unknown };
 
-const SVG = "http://www.w3.org/2000/svg";
+type First = Attributes | Child;
 
-/** An element; attributes named on... are listeners, children are elements or text. */
+/** An element: `make("p.quiet", { title: "…" }, "text", other)`. The class and the attributes may be left out;
+ * attributes named on... are listeners, children are elements or text. */
 export function make<Tag extends keyof HTMLElementTagNameMap>(
-  tag: Tag,
-  attributes: Attributes = {},
+  tag: Tag | `${Tag}.${string}`,
+  first?: First,
   ...children: Child[]
 ): HTMLElementTagNameMap[Tag] {
-  return filled(document.createElement(tag), attributes, children);
+  const [name, kind] = tag.split(".");
+  const element = document.createElement(name as Tag);
+  if (kind) element.className = kind;
+  return filled(element, first, children);
 }
 
 /** The same for drawings. */
 export function makeSvg<Tag extends keyof SVGElementTagNameMap>(
   tag: Tag,
-  attributes: Attributes = {},
+  first?: First,
   ...children: Child[]
 ): SVGElementTagNameMap[Tag] {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), first, children);
 }
 
-function filled<Made extends Element>(element: Made, attributes: Attributes, children: Child[]): Made {
-  for (const [name, value] of Object.entries(attributes)) {
+function filled<Made extends Element>(element: Made, first: First, children: Child[]): Made {
+  if (!first || typeof first !== "object" || first instanceof Node || Array.isArray(first)) {
+    append(element, [first, ...children]);
+    return element;
+  }
+  for (const [name, value] of Object.entries(first)) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
     else if (value === true) element.setAttribute(name, "");
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
@@ -40,6 +48,12 @@ function append(element: Element, children: Child[]): void {
     if (Array.isArray(child)) append(element, child);
     else if (child) element.append(child);
   }
+}
+
+/** Replace what an element contains. */
+export function fill(element: Element, children: Child[]): void {
+  element.replaceChildren();
+  append(element, children);
 }
 
 export function byId<Kind extends HTMLElement = HTMLElement>(id: string): Kind {
@@ -69,7 +83,7 @@ export function icon(name: keyof typeof ICONS): SVGElement {
 
 /** A button with an icon, and a label for screen readers. */
 export function iconButton(name: keyof typeof ICONS, label: string, onclick: () => void): HTMLButtonElement {
-  return make("button", { type: "button", class: "plain", "aria-label": label, title: label, onclick }, icon(name));
+  return make("button.plain", { type: "button", "aria-label": label, title: label, onclick }, icon(name));
 }
 
 /** Change a text only if it differs, so that a selection in it stays. */
@@ -80,7 +94,7 @@ export function setText(element: Element, text: string): void {
 /** Copy text to the clipboard; the clipboard API exists only for https and localhost. */
 async function copyText(text: string): Promise<void> {
   if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text);
-  const field = make("textarea", { class: "unseen", readonly: true });
+  const field = make("textarea.unseen", { readonly: true });
   field.value = text;
   document.body.append(field);
   const focused = document.activeElement;

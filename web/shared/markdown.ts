@@ -112,13 +112,11 @@ function elementOf({ html, code }: Block): Element {
 
 function codeElement({ language, text }: Code): Element {
   const code = make("code", { "data-language": language }, text);
-  const head = make("span", {}, language || "code");
+  const head = make("span", language || "code");
   return make(
-    "div",
-    { class: "code" },
+    "div.code",
     make(
-      "div",
-      { class: "code-head" },
+      "div.code-head",
       head,
       copyButton(() => code.textContent ?? "", "Copy this code"),
     ),

@@ -24,11 +24,11 @@ export class MessageView {
   readonly id: string;
   readonly role: Message["role"];
   readonly element: HTMLElement;
-  #body = make("div", { class: "text" });
-  #note = make("p", { class: "note" });
-  #figures = make("span", { class: "figures" });
-  #buttons = make("span", { class: "actions" });
-  #foot = make("div", { class: "foot" }, this.#figures, this.#buttons);
+  #body = make("div.text");
+  #note = make("p.note");
+  #figures = make("span.figures");
+  #buttons = make("span.actions");
+  #foot = make("div.foot", this.#figures, this.#buttons);
   #text = "";
   #offered = "";
 
@@ -106,9 +106,8 @@ export class MessageView {
       this.#showText(null);
     };
     const form = make(
-      "form",
+      "form.edit",
       {
-        class: "edit",
         onsubmit: (event) => {
           event.preventDefault();
           if (!field.value.trim()) return;
@@ -118,8 +117,7 @@ export class MessageView {
       },
       field,
       make(
-        "div",
-        { class: "row" },
+        "div.row",
         make("button", { type: "button", onclick: leave }, "Cancel"),
         make("button", { type: "submit", class: "strong" }, "Send"),
       ),

@@ -6,7 +6,7 @@ const SECONDS = 12;
 
 /** `action`: the label of a button, and what it does. */
 export function notice(text: string, action: [string, () => void] | null = null): void {
-  const element = make("p", { class: "notice", role: "status" }, make("span", {}, text));
+  const element = make("p.notice", { role: "status" }, make("span", text));
   if (action) {
     element.append(
       make(

@@ -25,23 +25,16 @@ export class Settings {
     this.#panel.append(
       make(
         "header",
-        {},
-        make("h2", {}, "Settings"),
+        make("h2", "Settings"),
         iconButton("close", "Close settings", () => actions.close()),
       ),
       make(
-        "div",
-        { class: "fields" },
+        "div.fields",
         make("label", { for: "system" }, "System prompt"),
         this.#system,
+        make("p.quiet", "For this conversation, from the next answer on. Empty fields use the server's defaults."),
         make(
-          "p",
-          { class: "quiet" },
-          "For this conversation, from the next answer on. Empty fields use the server's defaults.",
-        ),
-        make(
-          "div",
-          { class: "numbers" },
+          "div.numbers",
           FIELDS.map((field) => this.#row(field)),
         ),
         reset,

@@ -15,7 +15,7 @@ export function showHint(error: Error | null, isBlocked: boolean, retry: () => v
   place.classList.toggle("wide-only", error === null && !isBlocked);
   place.replaceChildren(
     text,
-    ...(error ? [" ", make("button", { type: "button", class: "link", onclick: retry }, "Try again")] : []),
+    ...(error ? [" ", make("button.link", { type: "button", onclick: retry }, "Try again")] : []),
   );
 }
 
@@ -37,5 +37,5 @@ export function showContext(conversation: Conversation, model: Model | null): vo
     { class: `bar ${isFull ? "full" : ""}`, "aria-hidden": "true", hidden: whole === null },
     fill,
   );
-  place.replaceChildren(bar, make("span", {}, text));
+  place.replaceChildren(bar, make("span", text));
 }

@@ -13,9 +13,8 @@ export function offerThemes(storage: Storage | null): void {
   const inputs = Object.entries(CHOICES).map(([name, label]) =>
     make(
       "label",
-      {},
       make("input", { type: "radio", name: "theme", value: name, onchange: () => choose(name) }),
-      make("span", {}, label),
+      make("span", label),
     ),
   );
   byId("theme").replaceChildren(...inputs);

@@ -84,8 +84,8 @@ export class Thread {
 
   #greet(model: string | undefined): void {
     this.#welcome.replaceChildren(
-      make("p", { class: "large" }, model ? ["Talk to ", make("b", {}, model)] : "No model yet"),
-      make("p", { class: "quiet" }, "Conversations are kept in this browser."),
+      make("p.large", model ? ["Talk to ", make("b", model)] : "No model yet"),
+      make("p.quiet", "Conversations are kept in this browser."),
     );
   }
 

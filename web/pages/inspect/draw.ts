@@ -1,28 +1,38 @@
 // A layout, a camera and what is chosen -> a picture on a canvas. Only what is in sight is drawn.
-"use strict";
+
+import type { Vertex } from "./flow.ts";
+import { type Area, type Box, type Curve, NODE_HEIGHT, type Point } from "./layout.ts";
+import type { State } from "./main.ts";
+import { DELEGATES } from "./program.ts";
+import type { Frame, GraphView } from "./view.ts";
+
+type Pen = CanvasRenderingContext2D;
 
 const TITLE_FONT = '600 12.5px system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif';
 const SMALL_FONT = '11px system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif';
-const TEXT_SCALE = 0.42, LABEL_SCALE = 0.62; // below these, text would be specks
+const [TEXT_SCALE, LABEL_SCALE] = [0.42, 0.62]; // below these, text would be specks
 const FILL_SCALE = 0.2; // below this, a box is a speck of its colour
-const FRAME_MARGIN = 12, FRAME_HEAD = 18;
-const WIDTH_MIN = 86, WIDTH_MAX = 280;
+const [WIDTH_MIN, WIDTH_MAX] = [86, 280];
 
-const measure = document.createElement("canvas").getContext("2d");
-let colours = {}; // read from the style sheet, whenever the theme changes
+const measure = document.createElement("canvas").getContext("2d") as Pen;
+const colours: Record<string, string> = {}; // read from the style sheet, whenever the theme changes
 
-function readColours() {
-  const style = getComputedStyle(document.documentElement);
-  const families = new Set(DELEGATES.flatMap((delegate) => delegate.record.operators.map((operator) => operator.family)));
-  const names = ["ground", "paper", "ink", "quiet", "line", "edge", "accent", "mark", "node"];
-  colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-  for (const family of [...families, "block", "border", "unknown"]) {
-    const found = style.getPropertyValue(`--family-${family}`).trim();
-    colours[`family-${family}`] = found || style.getPropertyValue("--family-unknown").trim();
-  }
+/** Canvases need colours as they are computed, without variables. */
+export function readColours(): void {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const read = (name: string, otherwise = "") => {
+    probe.style.color = `var(--${name}, ${otherwise})`;
+    colours[name] = getComputedStyle(probe).color;
+  };
+  const families = new Set(
+    DELEGATES.flatMap((delegate) => delegate.record.operators.map((operator) => operator.family)),
+  );
+  for (const name of ["ground", "paper", "ink", "quiet", "line", "edge", "accent", "mark", "node"]) read(name);
+  for (const family of [...families, "block", "border", "unknown"]) read(`family-${family}`, "var(--family-unknown)");
+  probe.remove();
 }
 
-function widthOf(vertex) {
+export function widthOf(vertex: Vertex): number {
   measure.font = TITLE_FONT;
   const title = measure.measureText(vertex.title).width;
   measure.font = SMALL_FONT;
@@ -31,7 +41,7 @@ function widthOf(vertex) {
 }
 
 /** Draw a view: `view` has layout, camera and canvas, `state` says what is chosen. */
-function drawView(view, state) {
+export function drawView(view: GraphView, state: State): void {
   const { context: pen, camera, layout } = view;
   const ratio = window.devicePixelRatio || 1;
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -39,23 +49,26 @@ function drawView(view, state) {
   pen.fillRect(0, 0, view.width, view.height);
   pen.setTransform(ratio * camera.scale, 0, 0, ratio * camera.scale, ratio * camera.x, ratio * camera.y);
   const sight = {
-    left: -camera.x / camera.scale, top: -camera.y / camera.scale,
-    right: (view.width - camera.x) / camera.scale, bottom: (view.height - camera.y) / camera.scale,
+    left: -camera.x / camera.scale,
+    top: -camera.y / camera.scale,
+    right: (view.width - camera.x) / camera.scale,
+    bottom: (view.height - camera.y) / camera.scale,
   };
   for (const frame of view.frames) if (isSeen(frame, sight)) drawFrame(pen, frame, camera.scale);
   drawEdges(pen, view, state, sight);
   for (const box of layout.boxes.values()) {
     const x = box.x - box.width / 2;
-    if (isSeen({ left: x, right: x + box.width, top: box.y, bottom: box.y + box.height }, sight)) drawBox(pen, box, x, state, camera.scale);
+    if (isSeen({ left: x, right: x + box.width, top: box.y, bottom: box.y + box.height }, sight))
+      drawBox(pen, box, x, state, camera.scale);
   }
   if (camera.scale >= LABEL_SCALE) drawLabels(pen, view, sight);
 }
 
-function isSeen(area, sight) {
+function isSeen(area: Area, sight: Area): boolean {
   return area.right >= sight.left && area.left <= sight.right && area.bottom >= sight.top && area.top <= sight.bottom;
 }
 
-function drawFrame(pen, frame, scale) {
+function drawFrame(pen: Pen, frame: Frame, scale: number): void {
   pen.lineWidth = 1 / Math.min(1, scale);
   pen.strokeStyle = colours.line;
   pen.fillStyle = colours.paper;
@@ -72,7 +85,7 @@ function drawFrame(pen, frame, scale) {
 
 /** A smooth line through the points of a route, from the foot of one box to the head of another; of a long one,
     the part that is in sight. */
-function tracePath(pen, points, sight) {
+function tracePath(pen: Pen, points: Point[], sight: Area): void {
   let [x, y] = points[0];
   y += NODE_HEIGHT;
   let isDrawn = false;
@@ -89,14 +102,18 @@ function tracePath(pen, points, sight) {
   }
 }
 
-function drawEdges(pen, view, state, sight) {
-  const plain = [], strong = [];
+function drawEdges(pen: Pen, view: GraphView, state: State, sight: Area): void {
+  const plain: Curve[] = [];
+  const strong: Curve[] = [];
   for (const curve of view.layout.curves) {
     if (!isSeen(curve.area, sight)) continue;
     const touches = state.chosen !== null && (curve.from === state.chosen || curve.to === state.chosen);
     (touches ? strong : plain).push(curve);
   }
-  for (const [curves, colour, width] of [[plain, colours.edge, 1.2], [strong, colours.accent, 2.2]]) {
+  for (const [curves, colour, width] of [
+    [plain, colours.edge, 1.2],
+    [strong, colours.accent, 2.2],
+  ] as const) {
     pen.beginPath();
     for (const curve of curves) tracePath(pen, curve.points, sight);
     pen.strokeStyle = colour;
@@ -105,19 +122,21 @@ function drawEdges(pen, view, state, sight) {
   }
 }
 
-function isMarked(vertex, marked) {
+function isMarked(vertex: Vertex, marked: Set<number>): boolean {
   return vertex.items.some((item) => item.nodes.some((node) => marked.has(node)));
 }
 
-function drawBox(pen, box, x, state, scale) {
+function drawBox(pen: Pen, box: Box, x: number, state: State, scale: number): void {
   const { vertex } = box;
-  const families = vertex.kind === "block" ? vertex.items.map((item) => state.delegate.operator(item).family) : [vertex.family];
+  const families =
+    vertex.kind === "block" ? vertex.items.map((item) => state.delegate?.operator(item).family ?? "") : [vertex.family];
   const marked = state.marked.size > 0 && isMarked(vertex, state.marked);
   const isFaded = families.every((family) => state.faded.has(family)) || (state.marked.size > 0 && !marked);
   pen.globalAlpha = isFaded ? 0.28 : 1;
   const colour = colours[`family-${vertex.family}`];
   const radius = vertex.kind === "border" ? box.height / 2 : 7;
-  if (vertex.kind === "block") { // sheets on a pile
+  if (vertex.kind === "block") {
+    // sheets on a pile
     for (const offset of [6, 3]) outline(pen, x + offset, box.y + offset, box, radius, colours.node, colours.line, 1);
   }
   const fill = scale < FILL_SCALE && vertex.kind === "node" ? colour : colours.node;
@@ -139,7 +158,16 @@ function drawBox(pen, box, x, state, scale) {
   pen.globalAlpha = 1;
 }
 
-function outline(pen, x, y, box, radius, fill, stroke, width) {
+function outline(
+  pen: Pen,
+  x: number,
+  y: number,
+  box: Box,
+  radius: number,
+  fill: string,
+  stroke: string,
+  width: number,
+): void {
   pen.beginPath();
   pen.roundRect(x, y, box.width, box.height, radius);
   pen.fillStyle = fill;
@@ -149,7 +177,7 @@ function outline(pen, x, y, box, radius, fill, stroke, width) {
   pen.stroke();
 }
 
-function drawText(pen, box, x, vertex) {
+function drawText(pen: Pen, box: Box, x: number, vertex: Vertex): void {
   const centre = x + box.width / 2 + (vertex.kind === "node" ? 3 : 0);
   pen.textAlign = "center";
   pen.font = TITLE_FONT;
@@ -157,10 +185,14 @@ function drawText(pen, box, x, vertex) {
   pen.fillText(shortened(pen, vertex.title, box.width - 24), centre, box.y + 17);
   pen.font = SMALL_FONT;
   pen.fillStyle = colours.quiet;
-  pen.fillText(shortened(pen, vertex.kind === "block" ? `▸ ${vertex.subtitle}` : vertex.subtitle, box.width - 20), centre, box.y + 32);
+  pen.fillText(
+    shortened(pen, vertex.kind === "block" ? `▸ ${vertex.subtitle}` : vertex.subtitle, box.width - 20),
+    centre,
+    box.y + 32,
+  );
 }
 
-function shortened(pen, text, width) {
+function shortened(pen: Pen, text: string, width: number): string {
   if (pen.measureText(text).width <= width) return text;
   let end = text.length;
   while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > width) end--;
@@ -168,7 +200,7 @@ function shortened(pen, text, width) {
 }
 
 /** The type of each value, once, beside the line on which it leaves its box. */
-function drawLabels(pen, view, sight) {
+function drawLabels(pen: Pen, view: GraphView, sight: Area): void {
   pen.font = SMALL_FONT;
   pen.textAlign = "left";
   pen.strokeStyle = colours.ground;

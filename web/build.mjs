@@ -69,10 +69,22 @@ async function* file(folder, out) {
   yield [out, source(folder, "page.html").replace(/\{\{(script|style|hash)\}\}/g, (_, name) => parts[name])];
 }
 
+const DECLARED = `
+export declare const Pteron: PteronApi;
+export declare class PteronError extends Error {
+  readonly code: ErrorCode;
+}
+`;
+
+/** The player for sites, and for the npm package, which also needs its declarations and the licence. */
 async function* player() {
-  const text = (await bundle("player/index.ts")).texts["index.js"];
-  yield [join(STATIC, "player.js"), text];
-  yield [join(WEB, "dist", "player.js"), text];
+  const script = (await bundle("player/index.ts")).texts["index.js"];
+  const types = source("player", "api.ts") + DECLARED;
+  for (const folder of [STATIC, join(WEB, "dist")]) {
+    yield [join(folder, "player.js"), script];
+    yield [join(folder, "player.d.ts"), types];
+  }
+  yield [join(WEB, "LICENSE"), source("..", "LICENSE")];
 }
 
 async function* outputs() {
@@ -93,7 +105,7 @@ for await (const [path, text] of outputs()) {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, text);
     console.log(`${String(Math.ceil(Buffer.byteLength(text) / 1000)).padStart(5)} kB  ${name}`);
-  } else if (!name.startsWith("web/dist/") && (!existsSync(path) || readFileSync(path, "utf8") !== text)) {
+  } else if (!name.startsWith("web/") && (!existsSync(path) || readFileSync(path, "utf8") !== text)) {
     console.error(`${name} is not what its sources build: run \`npm run build\` in web/`);
     process.exitCode = 1;
   }

@@ -1,32 +1,20 @@
-"""The files that web/ builds are those of its sources, and its own checks pass.
+"""The files that web/ builds are those of its sources, its own checks pass, and it packs for npm.
 
 Without node, or without the packages of web/package-lock.json (`npm ci` in web/), most of it is skipped.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import json
 from pathlib import Path
 
 import pytest
+from node_fixtures import WEB, node, npm
 
-WEB = Path(__file__).parents[2] / "web"
+import pteron
 
-
-def node(*arguments: str) -> str:
-    """What a node command prints; it must succeed."""
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("there is no node (on Debian: apt install nodejs npm)")
-    if not (WEB / "node_modules").is_dir():
-        pytest.skip("the packages of web/ are not installed (`npm ci` in web/)")
-    done = subprocess.run(
-        [found, *arguments], cwd=WEB, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+if not WEB.is_dir():
+    pytest.skip("web/ is only in the repository", allow_module_level=True)
 
 
 def test_built_files_are_those_of_the_sources() -> None:
@@ -42,12 +30,24 @@ def test_lint() -> None:
 
 
 def test_own_tests() -> None:
-    node(
-        "--test", "--test-reporter", "dot", *(str(path) for path in sorted((WEB / "test").glob("*.test.mjs")))
-    )
+    node("--test", *(str(path) for path in sorted((WEB / "test").glob("*.test.mjs"))))
 
 
-def test_the_lock_file_names_no_other_registry() -> None:
+def test_versions_and_addresses() -> None:
+    """npm's version is Python's, all packages are pinned, and the lock file names no registry but npm's."""
+    package = json.loads((WEB / "package.json").read_text("utf-8"))
+    assert package["version"] == pteron.__version__
+    assert "dependencies" not in package
+    assert all(version[0].isdigit() for version in package["devDependencies"].values())
     lock = (WEB / "package-lock.json").read_text("utf-8")
     assert lock.count('"integrity"') > 5
     assert lock.count('"resolved"') == lock.count('"resolved": "https://registry.npmjs.org/')
+
+
+@pytest.mark.skipif(not (WEB / "player").is_dir(), reason="this checkout has no player")
+def test_the_npm_package(tmp_path: Path) -> None:
+    """It holds the player, its types, the licence and the README, and nothing else."""
+    (packed,) = json.loads(npm("pack", "--dry-run", "--json", "--pack-destination", str(tmp_path)))
+    names = {entry["path"] for entry in packed["files"]}
+    assert names == {"LICENSE", "README.md", "package.json", "dist/player.js", "dist/player.d.ts"}
+    assert packed["unpackedSize"] < 100_000

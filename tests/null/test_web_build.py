@@ -13,6 +13,9 @@ from node_fixtures import WEB, node, npm
 
 import pteron
 
+NPM = "https://registry.npmjs.org/"
+KINDS = ("dependencies", "devDependencies", "optionalDependencies")
+
 if not WEB.is_dir():
     pytest.skip("web/ is only in the repository", allow_module_level=True)
 
@@ -39,9 +42,13 @@ def test_versions_and_addresses() -> None:
     assert package["version"] == pteron.__version__
     assert "dependencies" not in package
     assert all(version[0].isdigit() for version in package["devDependencies"].values())
-    lock = (WEB / "package-lock.json").read_text("utf-8")
-    assert lock.count('"integrity"') > 5
-    assert lock.count('"resolved"') == lock.count('"resolved": "https://registry.npmjs.org/')
+    packages = json.loads((WEB / "package-lock.json").read_text("utf-8"))["packages"]
+    locked = [package for path, package in packages.items() if path]
+    assert all(package["integrity"].startswith("sha512-") for package in locked)
+    assert all(package.get("resolved", NPM).startswith(NPM) for package in locked)
+    # Those of other systems too: without one, `npm ci` refuses the file.
+    needed = {name for each in packages.values() for kind in KINDS for name in each.get(kind, {})}
+    assert {f"node_modules/{name}" for name in needed} <= set(packages)
 
 
 @pytest.mark.skipif(not (WEB / "player").is_dir(), reason="this checkout has no player")

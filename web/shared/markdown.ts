@@ -5,10 +5,7 @@ import DOMPurify from "dompurify";
 import MarkdownIt from "markdown-it";
 import { copyButton, make } from "./elements.ts";
 
-interface Code {
-  language: string;
-  text: string;
-}
+type Code = { language: string; text: string };
 type Block = { html: string; code: null } | { html: ""; code: Code };
 
 const TAGS = "p h3 h4 h5 h6 ul ol li blockquote hr strong em del a code pre div table thead tbody tr th td".split(" ");

@@ -2,14 +2,7 @@
 
 import type { Conversation } from "./store.ts";
 
-export interface Field {
-  name: string;
-  label: string;
-  min: number;
-  max?: number;
-  step: number;
-  hint: string;
-}
+export type Field = { name: string; label: string; min: number; max?: number; step: number; hint: string };
 
 const field = (name: string, label: string, hint: string, step: number, min: number, max?: number): Field => {
   return { name, label, hint, step, min, max };

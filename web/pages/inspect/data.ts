@@ -11,13 +11,7 @@ export interface Histogram {
   bits: number | null;
 }
 
-export interface Constant {
-  key: string;
-  type: string;
-  bytes: number;
-  is_given: boolean;
-  histogram: Histogram | null;
-}
+export type Constant = { key: string; type: string; bytes: number; is_given: boolean; histogram: Histogram | null };
 
 export interface Value {
   id: number;
@@ -28,27 +22,13 @@ export interface Value {
   is_state: boolean;
 }
 
-export interface Operator {
-  name: string;
-  family: string;
-  arguments: string[];
-  is_available: boolean;
-}
+export type Operator = { name: string; family: string; arguments: string[]; is_available: boolean };
 
 export type Argument = string | number | boolean | null | { value: number } | Argument[];
 
-export interface NodeRecord {
-  operator: number;
-  arguments: Argument[];
-  reads: number[];
-  writes: number[];
-}
+export type NodeRecord = { operator: number; arguments: Argument[]; reads: number[]; writes: number[] };
 
-export interface CallRecord extends NodeRecord {
-  node: number;
-  nodes: number[];
-  is_once: boolean;
-}
+export type CallRecord = NodeRecord & { node: number; nodes: number[]; is_once: boolean };
 
 export interface Launch {
   node: number;

@@ -13,11 +13,7 @@ export interface Vertex {
   block: Block | null;
 }
 
-export interface Edge {
-  from: string;
-  to: string;
-  value: number;
-}
+export type Edge = { from: string; to: string; value: number };
 
 /** The vertices and edges to draw. An edge is a value, from the vertex that writes it to one that reads it. */
 export function flowOf(

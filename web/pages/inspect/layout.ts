@@ -3,12 +3,7 @@
 import type { Edge, Vertex } from "./flow.ts";
 import { type Cell, type Route, ranked, type Trunk } from "./ranks.ts";
 
-export interface Area {
-  left: number;
-  right: number;
-  top: number;
-  bottom: number;
-}
+export type Area = { left: number; right: number; top: number; bottom: number };
 
 export interface Box {
   vertex: Vertex;
@@ -20,16 +15,9 @@ export interface Box {
 
 export type Point = [x: number, y: number];
 
-export interface Curve extends Route {
-  points: Point[];
-  area: Area;
-}
+export type Curve = Route & { points: Point[]; area: Area };
 
-export interface Layout {
-  boxes: Map<string, Box>;
-  curves: Curve[];
-  bounds: Area;
-}
+export type Layout = { boxes: Map<string, Box>; curves: Curve[]; bounds: Area };
 
 export const NODE_HEIGHT = 40;
 const [RANK_GAP, NODE_GAP, POINT_GAP] = [44, 26, 14];

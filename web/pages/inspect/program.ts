@@ -6,20 +6,10 @@ import type { CallRecord, DelegateRecord, Launch, Method, NodeRecord, Operator, 
 export const PROGRAM: Program = JSON.parse(byId("data").textContent ?? "");
 
 /** Nodes of equal structure that follow one another, such as a layer. */
-export interface Block {
-  first: number;
-  end: number;
-  key: string;
-  title: string;
-}
+export type Block = { first: number; end: number; key: string; title: string };
 
 /** A node of the file, with the key n..., or a call after rewrites, with the key c... */
-export interface Item extends NodeRecord {
-  index: number;
-  nodes: number[];
-  key: string;
-  is_once?: boolean;
-}
+export type Item = NodeRecord & { index: number; nodes: number[]; key: string; is_once?: boolean };
 
 /** A delegate's lists by id, and the launches that do the work of a node. */
 export class Delegate {

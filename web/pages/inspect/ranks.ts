@@ -17,15 +17,9 @@ export interface Cell {
   trunk: Trunk | null;
 }
 
-export interface Trunk {
-  cells: Cell[];
-  ends: Cell[];
-  x: number;
-}
+export type Trunk = { cells: Cell[]; ends: Cell[]; x: number };
 
-export interface Route extends Edge {
-  cells: Cell[];
-}
+export type Route = Edge & { cells: Cell[] };
 
 const cellOf = (vertex: Vertex | null, rank: number, width: number, trunk: Trunk | null = null): Cell => {
   return { vertex, rank, width, up: [], down: [], x: 0, y: 0, position: 0, trunk };

@@ -7,16 +7,9 @@ import { type Area, type Layout, layOut, NODE_HEIGHT, type Point } from "./layou
 import type { State } from "./main.ts";
 import type { Block, Delegate, Item } from "./program.ts";
 
-export interface Frame extends Area {
-  block: Block;
-}
+export type Frame = Area & { block: Block };
 
-interface Label {
-  text: string;
-  x: number;
-  y: number;
-  isDynamic: boolean;
-}
+type Label = { text: string; x: number; y: number; isDynamic: boolean };
 
 interface Actions {
   choose(vertex: Vertex | null): void;

@@ -37,12 +37,7 @@ fill(
 
 // Bars ---------------------------------------------------------------------------------------------
 
-interface Bar {
-  name: string;
-  time: number;
-  colour: string;
-  share?: number;
-}
+type Bar = { name: string; time: number; colour: string; share?: number };
 
 function showBars(id: string, bars: Bar[], none = ""): void {
   const longest = Math.max(...bars.map((bar) => bar.time), 0);

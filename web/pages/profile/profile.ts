@@ -18,10 +18,7 @@ export interface Launch {
   operations: number | null;
 }
 
-interface Ceilings {
-  bytes_per_second: number;
-  operations_per_second: number;
-}
+type Ceilings = { bytes_per_second: number; operations_per_second: number };
 
 interface Profile {
   program: string;

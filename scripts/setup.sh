@@ -75,6 +75,14 @@ provide_adapter() {
     fail "${message#pteron: }"
 }
 
+# The packages of web/, with which tests build and check the pages. Where they cannot be had, those tests are skipped.
+provide_web() {
+    [ -d web/node_modules ] && return
+    command -v npm >/dev/null || { say "no npm, so web/ is not checked (on Debian and Ubuntu: apt install npm)" && return; }
+    say "installing the packages of web/"
+    quietly npm ci --prefix web || say "npm could not install the packages of web/, so it is not checked"
+}
+
 # Chromium, with which tests open the pages that tools write. Where it cannot be had, those tests are skipped.
 provide_browser() {
     local name

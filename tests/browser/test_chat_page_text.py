@@ -1,11 +1,10 @@
-"""Texts on the chat page: hostile ones stay text, Markdown becomes elements, events are parsed in parts."""
+"""Texts on the chat page: hostile ones stay text, Markdown becomes elements, code is coloured."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from chat_fixtures import Chat, Tab, chatting
@@ -33,14 +32,20 @@ def still(browser: Browser, canned_address: tuple[Canned, str]) -> Iterator[Tab]
 def written(tab: Tab, text: str) -> str:
     """The elements that a Markdown text becomes, without attributes' noise."""
     script = """async (text) => {
-        const { renderMarkdown } = await import("/page/script/markdown.js");
+        const { renderMarkdown } = await import("/page/main.js");
         const place = document.createElement("div");
         renderMarkdown(place, text);
         for (const head of place.querySelectorAll(".code-head")) head.remove();
         return place.innerHTML;
     }"""
     html: str = tab.page.evaluate(script, text)
-    return re.sub(r' (class|tabindex|target|rel)="[^"]*"', "", html)
+    html = re.sub(r' (class|tabindex|target|rel|data-language)="[^"]*"', "", html)
+    return re.sub(r"\n(?=<)|(?<=>)\n", "", html)
+
+
+def plain(text: str) -> str:
+    """Markdown replaces a null character by U+FFFD, as its standard says."""
+    return re.sub("[\u0000\ufffd\ufeff]", "", text)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
@@ -51,10 +56,10 @@ def test_hostile_text_is_text(chat: Chat, tab: Tab, text: str) -> None:
     tab.ask(text)
     tab.sees("tokens ·")
     shown = tab.run("[...document.querySelectorAll('.message')].map((message) => message.textContent)")
-    plain = text.replace("\u0000", "").replace("\ufeff", "")
     for part in shown:
-        assert plain[:12] in part.replace("\u0000", "").replace("\ufeff", "")
-    assert tab.run("document.querySelector('#thread pre code').textContent").startswith(text[:5])
+        assert plain(text)[:12] in plain(part)
+    code = tab.run("document.querySelector('#thread pre code').textContent")
+    assert plain(code).startswith(plain(text)[:3])
     assert tab.run("document.querySelectorAll('#thread :is(img, script, style, b, i)').length") == 0
     assert tab.run("document.title") != "hacked"
     tab.reload()
@@ -69,7 +74,7 @@ def test_hostile_text_is_text(chat: Chat, tab: Tab, text: str) -> None:
         ("**bold** *it* _it_ ~~no~~", "<p><strong>bold</strong> <em>it</em> <em>it</em> <del>no</del></p>"),
         (
             "***both*** and **a *b* c**",
-            "<p><strong><em>both</em></strong> and <strong>a <em>b</em> c</strong></p>",
+            "<p><em><strong>both</strong></em> and <strong>a <em>b</em> c</strong></p>",
         ),
         ("**open and *open", "<p>**open and *open</p>"),
         ("snake_case_name 2 * 3 * 4", "<p>snake_case_name 2 * 3 * 4</p>"),
@@ -78,7 +83,7 @@ def test_hostile_text_is_text(chat: Chat, tab: Tab, text: str) -> None:
         ("# One\n### Three #", "<h3>One</h3><h5>Three</h5>"),
         ("- a\n- b\n  - c\n- d", "<ul><li>a</li><li>b<ul><li>c</li></ul></li><li>d</li></ul>"),
         ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
-        ("1. a\n\n   more\n2. b", "<ol><li><p>a</p><p>more</p></li><li>b</li></ol>"),
+        ("1. a\n\n   more\n2. b", "<ol><li><p>a</p><p>more</p></li><li><p>b</p></li></ol>"),
         ("> said\n> so\n\nnot", "<blockquote><p>said\nso</p></blockquote><p>not</p>"),
         ("a\n\n---\n\nb", "<p>a</p><hr><p>b</p>"),
         ("```py\nx = 1\n\n  y\n```\nz", "<div><pre><code>x = 1\n\n  y</code></pre></div><p>z</p>"),
@@ -95,6 +100,8 @@ def test_hostile_text_is_text(chat: Chat, tab: Tab, text: str) -> None:
             "<tbody><tr><td>1</td><td><code>2</code></td></tr></tbody></table></div>",
         ),
         ("a | b\nno table", "<p>a | b\nno table</p>"),
+        ("a  \nb\\\nc &lt;", "<p>a\nb\nc &lt;</p>"),
+        ("- x\n\n  ```js\n  1\n  ```", "<ul><li><p>x</p><div><pre><code>1</code></pre></div></li></ul>"),
         ("<u>x</u> & y", "<p>&lt;u&gt;x&lt;/u&gt; &amp; y</p>"),
     ],
     ids=lambda text: text[:14] if not text.startswith("<") else "",
@@ -106,7 +113,7 @@ def test_markdown(still: Tab, text: str, html: str) -> None:
 def test_growing_text_renders_like_whole_text(still: Tab) -> None:
     text = "# H\n\nA *b* `c`\n\n```py\nx = '**'\n```\n\n1. a\n   - b\n\n| a |\n|---|\n| 1 |\n\n> q\n\nend [l](http://m.n)"
     script = """async (text) => {
-        const { renderMarkdown } = await import("/page/script/markdown.js");
+        const { renderMarkdown } = await import("/page/main.js");
         const grown = document.createElement("div"), whole = document.createElement("div");
         const wrong = [];
         for (let end = 0; end <= text.length; end++) {
@@ -128,13 +135,28 @@ def test_growing_text_renders_like_whole_text(still: Tab) -> None:
 def test_rendering_takes_linear_time(still: Tab, unit: str) -> None:
     """250,000 characters: quadratic time would be hours."""
     script = """async (unit) => {
-        const { renderMarkdown } = await import("/page/script/markdown.js");
+        const { renderMarkdown } = await import("/page/main.js");
         const text = unit.repeat(Math.ceil(250_000 / unit.length));
         const texts = [text, `x${text}x`, `${text}\\n|--`, `# a${text}b`, `- ${text}`];
         for (const each of texts) renderMarkdown(document.createElement("div"), each);
         return true;
     }"""
     assert still.page.evaluate(script, unit)
+
+
+def test_code_is_coloured_once_it_is_whole(chat: Chat, tab: Tab) -> None:
+    reply = chat.server.reply(*"```py\nx = 'a'\n", "```\n", "\n```nonsense\n<i>\n```", held=True)
+    tab.ask("Code")
+    reply.release(13)
+    tab.sees("x = 'a'")
+    assert tab.page.locator("pre span").count() == 0
+    reply.release()
+    tab.until_idle()
+    tab.page.locator("pre span.hljs-string").wait_for()
+    assert tab.page.locator("pre").all_inner_texts() == ["x = 'a'", "<i>"]
+    assert tab.page.locator("pre").last.locator("*").count() == 1
+    tab.reload()
+    tab.page.locator("pre span.hljs-string").wait_for()
 
 
 def test_a_huge_answer(chat: Chat, tab: Tab) -> None:
@@ -144,26 +166,3 @@ def test_a_huge_answer(chat: Chat, tab: Tab) -> None:
     tab.until_idle()
     assert tab.run("document.querySelector('pre code').textContent.split('\\n').length") == 5000
     assert tab.run("document.querySelector('.code').getBoundingClientRect().height < innerHeight")
-
-
-def test_events_in_parts(still: Tab) -> None:
-    """Cut at every byte, with each kind of line end, comments, and characters of many bytes."""
-    data = [{"a": "é😀"}, {"b": "two\nlines"}, {"c": 3}]
-    script = """async ([parts, cut]) => {
-        const { eventsOf } = await import("/page/script/events.js");
-        const bytes = new TextEncoder().encode(parts);
-        const body = new ReadableStream({ start(controller) {
-            for (let at = 0; at < bytes.length; at += cut) controller.enqueue(bytes.slice(at, at + cut));
-            controller.close();
-        } });
-        const seen = [];
-        for await (const event of eventsOf(body)) seen.push(event);
-        return seen;
-    }"""
-    for end in ("\n", "\r\n", "\r"):
-        texts = [json.dumps(each, ensure_ascii=False) for each in data]
-        events = [": hello", f"data: {texts[0]}", f"event: x\ndata:{texts[1]}", 'data: {\ndata: "c": 3}']
-        sent = "\n\n".join([*events, "data: half"]).replace("\n", end)
-        for cut in (1, 2, 3, 7, 1000):
-            seen: list[Any] = still.page.evaluate(script, [sent, cut])
-            assert [json.loads(each) for each in seen] == data

@@ -200,9 +200,13 @@ def test_constants_families_and_themes(stories: Path, open_page: Open) -> None:
     assert family.inner_text() == "quantized 44"
     family.click()
     assert opened.run("[...page.state.faded]") == ["quantized"]
-    ground = opened.run("colours.ground")
+    picture = "[getComputedStyle(document.body).backgroundColor, page.views[0].canvas.toDataURL()]"
+    ground, drawn = opened.run(picture)
     opened.page.locator("#theme").click()
-    assert opened.run("colours.ground") != ground
+    opened.settle()
+    other_ground, other_drawn = opened.run(picture)
+    assert ground != other_ground
+    assert drawn != other_drawn
 
 
 def test_several_delegates_and_the_host_between_them(programs: Path, tmp_path: Path, open_page: Open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from pteron.serving.http.page import POLICY, mount, parts
+
+WEB = Path(__file__).parents[2] / "web"
+SOURCES = sorted([*(WEB / "pages" / "chat").glob("*.ts"), *(WEB / "shared").glob("*.ts")])
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +51,11 @@ def test_the_page_and_its_parts_are_served(client: TestClient) -> None:
 
 
 def test_what_did_not_change_is_not_sent_again(client: TestClient) -> None:
-    tag = client.get("/page/script/main.js").headers["ETag"]
+    tag = client.get("/page/main.js").headers["ETag"]
     for given in (tag, f'"other", W/{tag}'):
-        again = client.get("/page/script/main.js", headers={"If-None-Match": given})
+        again = client.get("/page/main.js", headers={"If-None-Match": given})
         assert (again.status_code, again.content) == (304, b"")
-    assert client.get("/page/script/main.js", headers={"If-None-Match": '"other"'}).status_code == 200
+    assert client.get("/page/main.js", headers={"If-None-Match": '"other"'}).status_code == 200
     head = client.head("/")
     assert (head.status_code, head.content) == (200, b"")
 
@@ -65,7 +69,7 @@ def test_what_did_not_change_is_not_sent_again(client: TestClient) -> None:
         "__init__.py",
         "../mounting.py",
         "..%2f..%2f__init__.py",
-        "script",
+        "licenses.txt",
         "/etc/passwd",
     ],
 )
@@ -78,28 +82,35 @@ def test_the_page_keeps_its_own_policy() -> None:
     works below a URL prefix."""
     page = text("index.html")
     assert not re.search(r"\sstyle=|\son\w+=|<style|<script[^>]*>\s*[^<\s]", page)
-    assert {address.removeprefix("page/") for address in addresses(page)} <= set(parts())
+    loaded = {address.removeprefix("page/") for address in addresses(page)} | {"index.html"}
     for name in parts():
         if name.endswith(".css"):
             assert not re.search(r"url\(|@import", text(name))
         elif name.endswith(".js"):
-            assert not re.search(
-                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text(name)
-            )
-            fetched = re.findall(r'(?:fetch|ask)\("([^"]+)"', text(name))
-            assert all(re.match(r"v1/", address) for address in fetched)
+            assert not re.search(r"\beval\(|new Function", text(name))
+            loaded.update(re.findall(r'(?:from|import)\s*\(?"\./([^"]+)"', text(name)))
+    assert loaded == set(parts())
+
+
+def test_sources_insert_no_markup_and_ask_the_server_only() -> None:
+    for path in SOURCES:
+        source = path.read_text("utf-8")
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", source), path
+        fetched = re.findall(r'(?:fetch|ask)\("([^"]+)"', source)
+        assert all(re.match(r"v1/", address) for address in fetched)
 
 
 def test_all_that_scripts_name_is_there() -> None:
-    page = text("index.html")
-    ids = re.findall(r'\sid="([^"]*)"', page)
+    ids = re.findall(r'\sid="([^"]*)"', text("index.html"))
     assert len(set(ids)) == len(ids) > 20
-    loaded = {address.removeprefix("page/script/") for address in addresses(page) if address.endswith(".js")}
-    for name in parts():
-        if not name.endswith(".js"):
-            continue
-        imported = re.findall(r'from "\./([\w.]+)"', text(name))
-        assert all(f"script/{each}" in parts() for each in imported)
-        loaded.update(imported)
-        assert set(re.findall(r'byId\("([\w-]+)"\)', text(name))) <= set(ids)
-    assert {f"script/{name}" for name in loaded} == {name for name in parts() if name.endswith(".js")}
+    named = [
+        id for path in SOURCES for id in re.findall(r'byId(?:<\w+>)?\("([\w-]+)"\)', path.read_text("utf-8"))
+    ]
+    assert len(named) > 20
+    assert set(named) <= set(ids)
+
+
+def test_the_page_is_small() -> None:
+    """Of code, what a page without code blocks loads."""
+    assert len(parts()["main.js"].content) < 150_000
+    assert len(parts()["highlight.js"].content) < 80_000

@@ -1,4 +1,4 @@
-"""The chat page at `/`: static files, without a build step and without resources of other sites.
+"""The chat page at `/`: static files, built from `web/pages/chat`, without resources of other sites.
 
 In: the files of this package. Out: routes of an application, `/` and below `/page/`. All files are read once,
 into a table by name, so that the path of a request never reaches the file system.
@@ -7,11 +7,10 @@ into a table by name, so that the path of a request never reaches the file syste
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
@@ -46,8 +45,14 @@ class Part:
 
 @lru_cache(maxsize=1)
 def parts() -> Mapping[str, Part]:
-    """All files of the page by their paths in this folder: "index.html", "script/main.js", ..."""
-    return dict(_read(files("pteron.serving.http.page")))
+    """All files of the page by name: "index.html", "main.js", ..."""
+    table = {}
+    for entry in files("pteron.serving.http.page").iterdir():
+        media_type = _TYPES.get(entry.name.rpartition(".")[2])
+        if media_type is not None:
+            content = entry.read_bytes()
+            table[entry.name] = Part(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:20]}"')
+    return table
 
 
 def mount(app: FastAPI) -> None:
@@ -72,14 +77,3 @@ def _respond(request: Request, part: Part) -> Response:
     if part.tag in known:
         return Response(status_code=304, headers=headers)
     return Response(part.content, headers=headers, media_type=part.media_type)
-
-
-def _read(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Part]]:
-    for entry in folder.iterdir():
-        name = prefix + entry.name
-        media_type = _TYPES.get(entry.name.rpartition(".")[2])
-        if entry.is_dir():
-            yield from _read(entry, f"{name}/")
-        elif media_type is not None:
-            content = entry.read_bytes()
-            yield name, Part(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:20]}"')

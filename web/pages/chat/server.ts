@@ -1,0 +1,133 @@
+// The server's API: models, and streamed answers. Errors are sentences for the user.
+
+import { eventsOf } from "./events.ts";
+
+export interface Usage {
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  prompt_tokens_details?: { cached_tokens?: number };
+}
+
+/** A part of a streamed answer, as the API sends it. */
+export interface Chunk {
+  choices?: { finish_reason?: string | null; delta?: { content?: unknown } }[];
+  usage?: Usage | null;
+  error?: { message?: string };
+}
+
+export interface Model {
+  id: string;
+  context: number | null; // length in tokens; null if unknown
+}
+
+const KEY = "pteron.key"; // in the tab's storage, until the tab is closed
+const BUSY = new Set([429, 503]);
+const WAIT_MAX = 120;
+
+/** Why there is no answer. `seconds`: when to try again, if the server says so; `needsKey`: a valid key is needed. */
+export class Refused extends Error {
+  constructor(
+    message: string,
+    readonly status = 0,
+    readonly seconds: number | null = null,
+  ) {
+    super(message);
+  }
+
+  get needsKey(): boolean {
+    return this.status === 401;
+  }
+  get isBusy(): boolean {
+    return BUSY.has(this.status) && (this.status === 429 || this.seconds !== null);
+  }
+}
+
+export function setKey(text: string): void {
+  try {
+    sessionStorage.setItem(KEY, text);
+  } catch {
+    heldKey = text;
+  }
+}
+
+let heldKey = "";
+
+function keyOf(): string {
+  try {
+    return sessionStorage.getItem(KEY) ?? heldKey;
+  } catch {
+    return heldKey;
+  }
+}
+
+export async function listModels(): Promise<Model[]> {
+  const answer = await ask("v1/models", {});
+  const { data } = await answer.json().catch(() => ({}));
+  if (!Array.isArray(data) || !data.length) throw new Refused("The server has no model.");
+  return data.map((model: Record<string, unknown>) => ({
+    id: String(model.id),
+    context: Number(model.context_length ?? model.max_model_len) || null,
+  }));
+}
+
+/** The chunks of an answer, until the server marks its end. */
+export async function* chat(body: object, signal: AbortSignal): AsyncGenerator<Chunk> {
+  const answer = await ask("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal });
+  if (!answer.body || !answer.headers.get("Content-Type")?.startsWith("text/event-stream")) {
+    throw new Refused("The server does not stream its answer.", answer.status);
+  }
+  try {
+    for await (const data of eventsOf(answer.body)) {
+      if (data.trim() === "[DONE]") return;
+      const chunk = parsed(data);
+      if (chunk.error) throw new Refused(sentence(chunk.error.message ?? "The server could not finish this answer"));
+      yield chunk;
+    }
+  } catch (error) {
+    if (error instanceof Refused || isAbort(error)) throw error;
+    throw new Refused("The connection broke before the answer was complete.");
+  }
+  throw new Refused("The connection ended before the answer was complete.");
+}
+
+async function ask(path: string, options: RequestInit): Promise<Response> {
+  const headers: Record<string, string> = { Accept: "application/json, text/event-stream" };
+  if (options.body) headers["Content-Type"] = "application/json";
+  const key = keyOf();
+  if (key) headers.Authorization = `Bearer ${key}`;
+  let answer: Response;
+  try {
+    answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin" });
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    throw new Refused("The server cannot be reached. Is it still running?");
+  }
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => null);
+  const message = said?.error?.message ?? `The server answered ${answer.status} ${answer.statusText}`.trim();
+  throw new Refused(sentence(String(message)), answer.status, secondsUntil(answer.headers.get("Retry-After")));
+}
+
+function isAbort(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+function parsed(data: string): Chunk {
+  try {
+    return JSON.parse(data) ?? {};
+  } catch {
+    throw new Refused("The server sent an invalid answer.");
+  }
+}
+
+/** Retry-After is in seconds or a date. */
+function secondsUntil(text: string | null): number | null {
+  if (!text) return null;
+  const seconds = /^\d+(\.\d+)?$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
+  return Number.isFinite(seconds) ? Math.min(WAIT_MAX, Math.max(0, seconds)) : null;
+}
+
+function sentence(text: string): string {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(whole) ? whole : `${whole}.`;
+}

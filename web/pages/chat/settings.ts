@@ -1,0 +1,116 @@
+// The settings panel of a conversation: its system prompt and sampling parameters.
+
+import { byId, type Child, iconButton, make, setText } from "../../shared/elements.ts";
+import { FIELDS, type Field, problemWith } from "./settings_fields.ts";
+import type { Conversation } from "./store.ts";
+
+interface Actions {
+  change(edit: (conversation: Conversation) => void): void; // of the shown conversation
+  close(): void;
+}
+
+export class Settings {
+  #panel = byId("settings");
+  #system = make("textarea", { id: "system", rows: "4", placeholder: "None" });
+  #rows = new Map<string, { input: HTMLInputElement; field: Field; note: HTMLElement }>();
+  #shown: string | null = null;
+
+  constructor(private actions: Actions) {
+    this.#system.addEventListener("input", () =>
+      actions.change((conversation) => {
+        conversation.system = this.#system.value;
+      }),
+    );
+    const reset = make("button", { type: "button", onclick: () => this.#reset() }, "Use the server's defaults");
+    this.#panel.append(
+      make(
+        "header",
+        make("h2", "Settings"),
+        iconButton("close", "Close settings", () => actions.close()),
+      ),
+      make(
+        "div.fields",
+        make("label", { for: "system" }, "System prompt"),
+        this.#system,
+        make("p.quiet", "For this conversation, from the next answer on. Empty fields use the server's defaults."),
+        make(
+          "div.numbers",
+          FIELDS.map((field) => this.#row(field)),
+        ),
+        reset,
+      ),
+    );
+  }
+
+  show(conversation: Conversation): void {
+    const isOther = this.#shown !== conversation.id;
+    this.#shown = conversation.id;
+    fill(this.#system, conversation.system, isOther);
+    for (const [name, { input, field, note }] of this.#rows) {
+      fill(input, String(conversation.settings[name] ?? ""), isOther);
+      if (isOther) this.#isInvalid(input, field, note);
+    }
+  }
+
+  #row(field: Field): Child[] {
+    const id = `field-${field.name}`;
+    const note = make("small", { id: `${id}-note` }, field.hint);
+    const input = make("input", {
+      id,
+      type: "text",
+      inputmode: Number.isInteger(field.step) && field.min >= 0 ? "numeric" : "text",
+      placeholder: "default",
+      autocomplete: "off",
+      "aria-describedby": note.id,
+      oninput: () => {
+        if (this.#isInvalid(input, field, note)) return;
+        const text = input.value.trim();
+        this.actions.change(({ settings }) => {
+          if (text === "") delete settings[field.name];
+          else settings[field.name] = Number(text);
+        });
+      },
+      onkeydown: (event) => step(event, input, field),
+    });
+    this.#rows.set(field.name, { input, field, note });
+    return [make("label", { for: id }, field.label), input, note];
+  }
+
+  /** Whether a field is invalid. If so, its note says why, and the last valid value stays in use. */
+  #isInvalid(input: HTMLInputElement, field: Field, note: Element): boolean {
+    const wrong = problemWith(field, input.value);
+    input.setAttribute("aria-invalid", String(wrong !== ""));
+    note.classList.toggle("bad", wrong !== "");
+    setText(note, wrong || field.hint);
+    return wrong !== "";
+  }
+
+  #reset(): void {
+    this.actions.change((conversation) => {
+      conversation.settings = {};
+    });
+    this.#shown = null; // so that all fields are filled again
+    this.actions.change(() => {});
+  }
+}
+
+/** Show what another tab wrote, except in the field that the user is typing in. */
+function fill(input: HTMLInputElement | HTMLTextAreaElement, text: string, isOther: boolean): void {
+  if (
+    input.value !== text &&
+    (isOther || document.activeElement !== input) &&
+    (isOther || input.getAttribute("aria-invalid") !== "true")
+  )
+    input.value = text;
+}
+
+/** The arrow keys count up and down. */
+function step(event: KeyboardEvent, input: HTMLInputElement, field: Field): void {
+  const sign = event.key === "ArrowUp" ? 1 : event.key === "ArrowDown" ? -1 : 0;
+  if (!sign || problemWith(field, input.value)) return;
+  event.preventDefault();
+  const from = input.value.trim() === "" ? Math.max(field.min, 0) : Number(input.value) + sign * field.step;
+  const next = Math.min(field.max ?? Infinity, Math.max(field.min, from));
+  input.value = String(Number(next.toFixed(6)));
+  input.dispatchEvent(new Event("input"));
+}

@@ -1,0 +1,154 @@
+// Conversations in the browser's storage, one key each, shared by all tabs.
+//
+// A change reads the stored conversation, edits it and writes it back, so that two tabs with one conversation keep
+// each other's messages. If storage refuses a conversation, it stays in this tab, and an `unsaved` event is sent.
+
+import { newId } from "../../shared/elements.ts";
+
+import type { Figures } from "./speed.ts";
+
+const PREFIX = "pteron.conversation.";
+const VERSION = 1;
+
+export interface Message {
+  id: string;
+  role: "user" | "assistant";
+  text: string;
+  state?: "streaming" | "done" | "stopped" | "failed" | "interrupted";
+  beat?: number; // when its tab was last alive
+  finish?: string | null;
+  error?: string | null;
+  figures?: Figures | null;
+}
+
+export interface Conversation {
+  version: number;
+  id: string;
+  title: string;
+  created: number;
+  changed: number;
+  model: string | null;
+  system: string;
+  settings: Record<string, number>;
+  messages: Message[];
+}
+
+export function blank(id = newId()): Conversation {
+  const now = Date.now();
+  return {
+    version: VERSION,
+    id,
+    title: "",
+    created: now,
+    changed: now,
+    model: null,
+    system: "",
+    settings: {},
+    messages: [],
+  };
+}
+
+export class Store extends EventTarget {
+  #storage: Storage | null;
+  #parsed = new Map<string, [string, Conversation | null]>(); // id -> [text in storage, parsed conversation]
+  #unsaved = new Map<string, Conversation>();
+
+  constructor(storage: Storage | null) {
+    super();
+    this.#storage = storage;
+    window.addEventListener("storage", (event) => {
+      if (event.key === null) this.#notify(null);
+      else if (event.key.startsWith(PREFIX)) this.#notify(event.key.slice(PREFIX.length));
+    });
+  }
+
+  /** A conversation, read-only, or null. */
+  get(id: string): Conversation | null {
+    const unsaved = this.#unsaved.get(id);
+    if (unsaved) return unsaved;
+    const text = this.#read(id);
+    if (text === null) return null;
+    const known = this.#parsed.get(id);
+    if (known?.[0] === text) return known[1];
+    const conversation = parsed(text, id);
+    this.#parsed.set(id, [text, conversation]);
+    return conversation;
+  }
+
+  /** All conversations, newest first. */
+  all(): Conversation[] {
+    const ids = new Set(this.#unsaved.keys());
+    for (let index = 0; index < (this.#storage?.length ?? 0); index++) {
+      const key = this.#storage?.key(index);
+      if (key?.startsWith(PREFIX)) ids.add(key.slice(PREFIX.length));
+    }
+    return [...ids].flatMap((id) => this.get(id) ?? []).sort((a, b) => b.changed - a.changed);
+  }
+
+  put(conversation: Conversation): void {
+    this.#write(conversation);
+  }
+
+  /** Edit the stored conversation; false, without a change, if it was deleted or `edit` returns false. */
+  change(id: string, edit: (conversation: Conversation) => unknown): boolean {
+    const stored = this.get(id);
+    if (!stored) return false;
+    const conversation = structuredClone(stored);
+    if (edit(conversation) === false) return false;
+    this.#write(conversation);
+    return true;
+  }
+
+  remove(id: string): void {
+    this.#unsaved.delete(id);
+    this.#parsed.delete(id);
+    this.#storage?.removeItem(PREFIX + id);
+    this.#notify(id);
+  }
+
+  #read(id: string): string | null {
+    return this.#storage?.getItem(PREFIX + id) ?? null;
+  }
+
+  #write(conversation: Conversation): void {
+    const { id } = conversation;
+    const text = JSON.stringify(conversation);
+    try {
+      if (!this.#storage) throw new Error("there is no storage");
+      this.#storage.setItem(PREFIX + id, text);
+      this.#parsed.set(id, [text, conversation]);
+      this.#unsaved.delete(id);
+    } catch {
+      if (!this.#unsaved.has(id)) this.dispatchEvent(new Event("unsaved"));
+      this.#unsaved.set(id, conversation);
+    }
+    this.#notify(id);
+  }
+
+  #notify(id: string | null): void {
+    this.dispatchEvent(new CustomEvent("change", { detail: id }));
+  }
+}
+
+/** The storage, or null if the browser has none for this page. */
+export function openStorage(): Storage | null {
+  try {
+    return window.localStorage;
+  } catch {
+    return null;
+  }
+}
+
+/** The conversation of a text in storage; null if it is not one. */
+function parsed(text: string, id: string): Conversation | null {
+  try {
+    const stored: Partial<Conversation> | null = JSON.parse(text);
+    if (stored?.version !== VERSION || !Array.isArray(stored.messages)) return null;
+    const messages = stored.messages.filter(
+      (message) => typeof message?.text === "string" && typeof message.id === "string",
+    );
+    return { ...blank(id), ...stored, id, messages };
+  } catch {
+    return null;
+  }
+}

@@ -42,10 +42,10 @@ MATRIX_TILES = (
     MatrixTile(2, 2, 2, 2, 64, 1, 255.0, 2.1, 2, 2.6),
     MatrixTile(4, 2, 2, 2, 32, 1, 187.0, 1.27, 3, 2.2),
     MatrixTile(2, 2, 4, 4, 64, 1, 243.0, 0.0, 1, 5.1),
-    MatrixTile(2, 2, 1, 4, 64, 3, 36.0, 0.0, 1, 3.4),
-    MatrixTile(1, 2, 4, 2, 64, 3, 62.0, 0.0, 1, 4.6),
-    MatrixTile(2, 2, 2, 4, 32, 3, 66.0, 0.0, 1, 4.3),
-    MatrixTile(2, 4, 4, 2, 32, 3, 112.0, 0.0, 1, 6.4),
+    MatrixTile(2, 2, 1, 4, 64, 3, 29.0, 0.0, 1, 3.4),
+    MatrixTile(1, 2, 4, 2, 64, 3, 50.0, 0.0, 1, 4.6),
+    MatrixTile(2, 2, 2, 4, 32, 3, 53.0, 0.0, 1, 4.3),
+    MatrixTile(2, 4, 4, 2, 32, 3, 90.0, 0.0, 1, 6.4),
 )
 MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
 

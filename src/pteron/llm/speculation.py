@@ -205,7 +205,7 @@ class Speculation:
 
     Proposals of prompt lookup cost nothing. So those that would have been made are compared with what plain
     steps draw, and none is verified before this shows that it pays: plain steps need not wait for the host.
-    Proposals of a draft model are judged by verifications alone, the first of which is a trial."""
+    Proposals of a draft model are judged by verifications alone; the first is a trial."""
 
     def __init__(self, speculator: Speculator, proposer: Proposer) -> None:
         self.speculator = speculator

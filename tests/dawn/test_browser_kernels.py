@@ -13,6 +13,7 @@ from kernel_files import FILES, kernel
 from targets import TARGETS, modules_of
 
 from pteron.dtypes import DType
+from pteron.families.attention.layouts import MATRIX_TILES
 from pteron.families.convolution import kernels as convolution
 from pteron.families.linear import product
 from pteron.families.quantized import peaks, tiled_q4, tiles
@@ -131,6 +132,17 @@ def test_products_by_matrices(dawn: DawnCompiler, planes: str, is_along: bool) -
     words = {"WORDS": 64, "PART": 64, "IS_GATED": True, "OTHERS": 64}
     for tile, unpacking in product_of(few_bits, ({}, tiled_q4.NIBBLES)):
         compile_all(dawn, [compose(kernel("q4_matrix", **tile.declarations, **words, **unpacking))])
+
+
+@pytest.mark.parametrize("planes", MATRIX_TILES)
+@pytest.mark.parametrize(("width", "value_width"), [(64, 64), (128, 128), (80, 48)])
+def test_attention_by_matrices(dawn: DawnCompiler, planes: int, width: int, value_width: int) -> None:
+    widths = {"WIDTH": width, "VALUE_WIDTH": value_width}
+    found = [tile for tile in MATRIX_TILES[planes] if tile.bytes_needed(width, value_width) <= 49152]
+    declared = [tile.declarations(width, value_width) | widths for tile in found]
+    compile_all(dawn, (compose(kernel("attention_matrix", **each)) for each in declared))
+    whole = {"use_store_split": "store_whole"}
+    compile_all(dawn, (compose(kernel("attention_matrix", **each, **whole)) for each in declared))
 
 
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:

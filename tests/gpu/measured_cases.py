@@ -58,9 +58,11 @@ def ring(width: int, kernels: str, on: str, *, is_int8: bool = False) -> Case:
     return case(OPTIONED, *arguments, kernels=kernels, on=(on,), oracle=RingAttention, live=CHUNKS)
 
 
-def attention(width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2) -> Case:
+def attention(
+    width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2, **options: Any
+) -> Case:
     arguments = (*cached(heads, 2, width, batch, capacity=142), 1, None, 0, causal, None)
-    return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS)
+    return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS, **options)
 
 
 def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67, **options: Any) -> Case:
@@ -164,6 +166,7 @@ CASES = [
     attention(20, False, "attention_windows", "software", heads=6, batch=1),
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
+    attention(16, True, "attention_matrix", "matrices", tolerance=0.05),
     attention(64, True, "attention_decode attention_merge", "subgroups"),
     attention(20, False, "attention_decode attention_merge", "subgroups", heads=10),
     optioned(6, 10, "attention_scores attention_values", "software"),

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
+from attention_cases import CACHED, CHUNKS, OPTIONED, PLAIN, CachedAttention, OptionedAttention, cached
 from check import check_op
 from fused_cases import check as check_fused
 from measure import Measuring
 from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 from test_quantized_tiles import check_floats
 
+from pteron.families.attention import kernels as attention
+from pteron.families.attention.layouts import MATRIX_TILES, MatrixTiles
 from pteron.families.convolution import kernels as convolution
 from pteron.families.linear import product
 from pteron.families.quantized import tiled_q4, tiles
@@ -235,3 +238,79 @@ def test_convolutions_of_large_and_small_numbers(emulating: Target, monkeypatch:
             tolerance=2e-6,
             atol=0,
         )
+
+
+# Attention -----------------------------------------------------------------------------------------
+
+ATTENTION_TILES = [MatrixTiles(1, 2, 32, 2), MatrixTiles(2, 1, 16, 2)]
+
+
+@pytest.fixture
+def attending(emulating: Target, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Target:
+    """Let attention have a tile."""
+    tile = getattr(request, "param", ATTENTION_TILES[0])
+    monkeypatch.setattr(attention, "MATRIX_TILES", {tile.planes: (tile,)})
+    return replace(emulating, products="f32" if tile.planes == 2 else "f16")
+
+
+@pytest.mark.parametrize("attending", ATTENTION_TILES, ids=str, indirect=True)
+@pytest.mark.parametrize(("heads", "key_heads", "width"), [(4, 2, 16), (3, 1, 16)])
+def test_attention_over_caches(
+    heads: int, key_heads: int, width: int, attending: Target, measuring: Measuring
+) -> None:
+    arguments = (*cached(heads, key_heads, width, batch=2, capacity=142), 1, None, 0, True, None)
+    check_op(CACHED, *arguments, oracle=CachedAttention(), live=CHUNKS, target=attending, tolerance=2e-5)
+    assert "attention_matrix" in measuring.kernels
+
+
+def test_attention_with_a_mask(attending: Target, measuring: Measuring) -> None:
+    """Heads before steps; keys that are not a multiple of a tile."""
+    shapes = ((2, 3, "S", 32), (2, 3, "T", 32), (2, 3, "T", 32), ("S", "T"))
+    arguments = (*(tensor(*shape) for shape in shapes), 0.2)
+    live = {"S": (37, 17, 64), "T": (5, 70, 32)}
+    check_op(PLAIN, *arguments, live=live, target=attending, tolerance=2e-5)
+    assert "attention_matrix" in measuring.kernels
+
+
+def test_attention_with_options(attending: Target, measuring: Measuring) -> None:
+    """A window, a soft cap, sinks, slopes, values of another width."""
+    q, k, _, k_cache, *_, position = cached(6, 2, 16, capacity=142)
+    v, v_cache = tensor(1, "S", 2, 32), weight(1, 142, 2, 32)
+    options = (None, 37, 9.0, weight(6), weight(6), None)
+    arguments = (q, k, v, k_cache, v_cache, position, *options)
+    check_op(OPTIONED, *arguments, oracle=OptionedAttention(), live=CHUNKS, target=attending, tolerance=5e-5)
+    assert "attention_matrix" in measuring.kernels
+
+
+@pytest.mark.parametrize(
+    ("attending", "width"),
+    [(MatrixTiles(1, 4, 64, 1), 16), (MatrixTiles(1, 2, 32, 1), 48), (MatrixTiles(2, 2, 32, 1), 32)],
+    indirect=["attending"],
+)
+def test_attention_of_halves(width: int, attending: Target, measuring: Measuring) -> None:
+    """Values with fewer matrices than there are subgroups for them, or an odd number."""
+    arguments = (*(tensor(2, 3, size, width, low=-1, high=1) for size in ("S", "T", "T")), None, 0.25)
+    live = {"S": (37, 17), "T": (70, 32)}
+    check_op(PLAIN, *arguments, live=live, target=attending, tolerance=5e-3)
+    with pytest.raises(AssertionError):
+        check_op(PLAIN, *arguments, live=live, target=attending, tolerance=1e-5)
+    assert "attention_matrix" in measuring.kernels
+
+
+@pytest.mark.parametrize("index", range(3), ids=["queries", "keys", "values"])
+@pytest.mark.parametrize("size", [1e-6, 7e4, 1e30])
+def test_attention_to_numbers_that_halves_do_not_hold(index: int, size: float, attending: Target) -> None:
+    sizes = [1.0, 1.0, 1.0]
+    sizes[index] = size
+    tensors = (
+        tensor(1, 2, length, 16, low=0.5 * each, high=each)
+        for length, each in zip((19, 35, 35), sizes, strict=True)
+    )
+    check_op(PLAIN, *tensors, None, 0.01 / max(size, 1), target=attending, tolerance=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_attention_tiles_fit_workgroup_memory(planes: int, width: int) -> None:
+    found = [tile for tile in MATRIX_TILES[planes] if tile.bytes_needed(width, width) <= 49152]
+    assert found

@@ -2,6 +2,8 @@
 //! extent x: 512
 //! extent out: 256
 // A product of two 16 × 16 matrices, of which x has the second after the first. Four subgroups compute the same.
+const K_PITCH = 40u;
+
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
 
@@ -11,7 +13,7 @@ fn main(@builtin(local_invocation_index) local: u32) {
   put_halves(local / 4u * K_PITCH + local % 4u * 4u, x[local]);
   workgroupBarrier();
   var sums: Sums;
-  sums = multiplied(left_at(0u), right_at(16u * K_PITCH), sums);
+  sums = multiplied(left_at(0u, K_PITCH), right_at(16u * K_PITCH, K_PITCH), sums);
   workgroupBarrier();
   put_sums(local / 32u * 256u, sums);
   workgroupBarrier();

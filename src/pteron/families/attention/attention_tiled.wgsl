@@ -1,67 +1,25 @@
-//! use masked
-//! use nan
+//! use attention_tile
 //! use row_reduce
 //! use store_split
-//! use window
-//! use softcap
-//! use key_quads
-//! use value_quads
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * VALUE_QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
-//! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
-//! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + KEY_ROW
-//! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_ROW
-//! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
-// out = softmax(scale · q·kᵀ + bias) · v for many queries. Rows are the queries that share a key head, ordered by
-// step, then by head. A workgroup computes ROWS rows and processes their context in tiles of KEYS keys. In
-// workgroup memory it multiplies the tile of queries with the tile of keys, replaces the keys by the weights
+// Attention of many queries (lib/attention_tile.wgsl). A workgroup processes the context of its ROWS rows in tiles of KEYS
+// keys. In workgroup memory it multiplies the tile of queries with the tile of keys, replaces the keys by the weights
 // exp(score - maximum), and multiplies these with the tile of values.
 //
 // An invocation always processes the same four rows: it scores four keys of a tile, and accumulates every
-// (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. If there are few rows, the context is divided
-// into `splits` near-equal parts, one workgroup each. lib/store_split.wgsl or lib/store_whole.wgsl stores the result.
-alias Q = f32;
-alias M = f32;
+// (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. lib/store_split.wgsl or lib/store_whole.wgsl stores the
+// result.
 const ROWS = 64u;
 const KEYS = 64u;
 const WORKGROUP = ROWS * KEYS / 16u;
-const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
-const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
-const KEY_ROW = WIDTH; // elements that a key takes in its cache
-const VALUE_ROW = VALUE_WIDTH;
-const CAUSAL = true; // query s sees the context up to start + s
-const QUADS = WIDTH / 4u;
-const VALUE_QUADS = VALUE_WIDTH / 4u;
 const ROW_QUADS = ROWS / 4u;
 const KEY_QUADS = KEYS / 4u;
 const OUT_QUADS = (VALUE_QUADS + KEY_QUADS - 1u) / KEY_QUADS; // maximum of output vec4s per row of an invocation
 const TILE = KEYS * max(WIDTH, ROWS) / 4u; // vec4s of the keys, and of the weights
 
-struct Params {
-  first_query: u32, // 0: one launch computes all queries
-  queries: u32, // counted over batch, heads and steps
-  splits: u32, // of the context
-  steps: u32,
-  heads: u32,
-  heads_per_key: u32, // query heads that share a key head
-  context: i32, // keys to attend to
-  start: i32, // position of the first query
-  scale: f32,
-  q_strides: vec3<u32>, // of (batch, step, head), in elements
-  k_strides: vec3<u32>,
-  v_strides: vec3<u32>,
-  out_strides: vec3<u32>,
-  mask_strides: vec4<u32>, // of (batch, head, step, key)
-}
-
-@group(0) @binding(0) var<storage, read> q: array<vec4<Q>>;
-@group(0) @binding(3) var<storage, read> mask: array<M>;
-@group(0) @binding(4) var<uniform> params: Params;
-
 var<workgroup> queries: array<vec4<f32>, WIDTH * ROW_QUADS>; // [element][row]
 var<workgroup> tile: array<vec4<f32>, TILE>; // keys as [element][key], then weights as [key][row]
 var<workgroup> values: array<vec4<f32>, KEYS * VALUE_QUADS>; // [key][element]
-
-fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -69,20 +27,15 @@ fn main(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) local: u32,
 ) {
-  let first = (groups.y - 1u - group.y) * ROWS; // rows with the longest context start first
-  let key_head = group.x;
-  let batch = group.z / params.splits;
-  let split = group.z % params.splits;
+  let span = span_of(group, groups);
+  let first = span.first;
+  let key_head = span.key_head;
+  let batch = span.batch;
+  let split = span.split;
   let across = local % KEY_QUADS;
   let down = local / KEY_QUADS;
   let context = u32(params.context);
-  let low = first_seen(seen_by(first)); // the first row sees the oldest keys
-  var high = context;
-  if (WINDOW > 0u) { high = seen_by(first + ROWS - 1u); }
-  let length = (high - low + params.splits - 1u) / params.splits;
-  var end = min(low + (split + 1u) * length, context);
-  let last = index_of(first + ROWS - 1u, key_head, batch).y;
-  if (CAUSAL) { end = min(end, u32(params.start) + last + 1u); }
+  let end = span.end;
   let ends = vec4(
     seen_by(first + 4u * down),
     seen_by(first + 4u * down + 1u),
@@ -114,7 +67,7 @@ fn main(
   var most = vec4(LOWEST);
   var total = vec4(0.0); // over the keys that this invocation scored
   var gathered: array<mat4x4<f32>, OUT_QUADS>; // a column for each row
-  for (var base = low + split * length; base < end; base += KEYS) {
+  for (var base = span.begin; base < end; base += KEYS) {
     for (var i = local; i < KEY_QUADS * QUADS; i += WORKGROUP) {
       let quad = i / KEY_QUADS;
       let key = i % KEY_QUADS;
@@ -200,40 +153,6 @@ fn main(
   }
 }
 
-// (batch, step, head) of a row; for a row past the end, those of the last row.
-fn index_of(row: u32, key_head: u32, batch: u32) -> vec3<u32> {
-  let at = min(row, params.steps * params.heads_per_key - 1u);
-  let head = key_head * params.heads_per_key + at % params.heads_per_key;
-  return vec3(batch, at / params.heads_per_key, head);
-}
-
 fn query_at(index: vec3<u32>, quad: u32) -> vec4<f32> {
   return vec4<f32>(q[dot(index, params.q_strides) / 4u + quad]) * params.scale;
-}
-
-// One past the last key that a row sees.
-fn seen_by(row: u32) -> u32 {
-  if (!CAUSAL) { return u32(params.context); }
-  return min(u32(params.context), u32(params.start) + index_of(row, 0u, 0u).y + 1u);
-}
-
-// The scores of a row for four keys with the mask added; -∞ for keys that the row does not see.
-fn shown(scores: vec4<f32>, oldest: u32, seen: u32, index: vec3<u32>, key: u32) -> vec4<f32> {
-  let keys = key + vec4(0u, 1u, 2u, 3u);
-  let known = min(keys, vec4(u32(params.context) - 1u));
-  let biases = vec4(
-    bias(vec4(index.xzy, known.x)),
-    bias(vec4(index.xzy, known.y)),
-    bias(vec4(index.xzy, known.z)),
-    bias(vec4(index.xzy, known.w)),
-  );
-  let is_seen = (keys >= vec4(oldest)) & (keys < vec4(seen));
-  return select(vec4(minus_infinity()), four_capped(scores) + biases, is_seen);
-}
-
-fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
-
-// The softmax weights of four keys, before the division by the sum over all keys.
-fn weights_of(scores: vec4<f32>, most: f32) -> vec4<f32> {
-  return select(exp(scores - most), vec4(0.0), are_masked(scores));
 }

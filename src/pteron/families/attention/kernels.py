@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pteron.dtypes import DType
+from pteron.dtypes import DType, Storage
 from pteron.families.attention import windows
 from pteron.families.attention.int8 import head_width, key_declarations, value_declarations
-from pteron.families.attention.layouts import SCRATCH_BYTES, TILES, Decode, Tiles, chunks_of, context_bucket
+from pteron.families.attention.layouts import (
+    MATRIX_TILES,
+    SCRATCH_BYTES,
+    TILES,
+    Decode,
+    MatrixTiles,
+    Tiles,
+    chunks_of,
+    context_bucket,
+)
 from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
 from pteron.graph import Shape
@@ -25,10 +34,12 @@ from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, requi
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.shapes import broadcast_strides
 from pteron.ops.strided import Strided, bound_of, source_of
+from pteron.ops.target import EMULATED
 from pteron.wgsl import Kernel, Kernels, compose
 
 kernel = Kernels(__name__)
 
+MATRIX_ROWS_MIN = 16  # queries that share a key head: with fewer, most of a matrix is empty
 LANES = 64  # keys that a workgroup scores at once
 BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to this many steps, splits of the context are faster than tiles of queries
@@ -97,14 +108,16 @@ class Attention:
         assert isinstance(parts, Scratch)
         return (first, parts, layout.splits) if len(others) == 1 else None
 
-    def _by_tiles(self, tiles: Tiles) -> Iterator[Dispatch]:
+    def _by_tiles(self, tiles: Tiles | MatrixTiles) -> Iterator[Dispatch]:
         """Process queries that share a key head together, in tiles of queries and of context."""
         across, down, batches = self._tiled(tiles)
+        is_exact = isinstance(tiles, MatrixTiles) and self._are_halves
+        checked = {"IS_CHECKED": False} if is_exact else {}
         yield from self._leaving(
             tiles.splits,
             0,
             self._count,
-            kernel("attention_tiled", **self._declarations(), **tiles.declarations),
+            kernel(tiles.kernel, **self._declarations(), **self._tile_declarations(tiles), **checked),
             heads_per_key=self._heads_per_key,
             groups=(across, down, batches * tiles.splits),
         )
@@ -349,10 +362,11 @@ class Attention:
         """Queries over all batches and heads."""
         return self.q.numel // self._width
 
-    def _tiles(self, target: Target) -> Tiles | None:
-        """The largest tiles that the device allows; smaller ones, and splits of the context, if there would
-        be too few to keep it busy."""
-        tiles = next((tiles for tiles in TILES if self._fits(tiles, target)), None)
+    def _tiles(self, target: Target) -> Tiles | MatrixTiles | None:
+        """The largest tiles that the device allows, of matrices if it has them; smaller ones, and splits of
+        the context, if there would be too few to keep it busy."""
+        choices: list[Tiles | MatrixTiles] = [*self._matrix_tiles(target), *TILES]
+        tiles = next((tiles for tiles in choices if self._fits(tiles, target)), None)
         if tiles is None:
             return None
         few = math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2
@@ -370,9 +384,25 @@ class Attention:
             )
         return tiles.on(target, max(1, splits))
 
-    def _fits(self, tiles: Tiles, target: Target) -> bool:
+    @property
+    def _are_halves(self) -> bool:
+        return all(each.storage is Storage.F16 for each in map(source_of, (self.q, self.k, self.v)))
+
+    def _matrix_tiles(self, target: Target) -> list[MatrixTiles]:
+        """Tiles for matrix cores, if the device has them and the widths are those of whole matrices."""
+        few = self._steps * self._heads_per_key < MATRIX_ROWS_MIN
+        if not target.has_matrices or few or self._width % 16 or self._value_width % 16:
+            return []
+        planes = 1 if self._are_halves or target.products == "f16" else 2
+        bytes_of_half = 4 if EMULATED in target.matrices else 2
+        return [replace(tiles, bytes_of_half=bytes_of_half) for tiles in MATRIX_TILES[planes]]
+
+    def _tile_declarations(self, tiles: Tiles | MatrixTiles) -> dict[str, Any]:
+        return tiles.declarations(self._width, self._value_width)
+
+    def _fits(self, tiles: Tiles | MatrixTiles, target: Target) -> bool:
         """Whether a device has the workgroups, memory and loops for tiles."""
-        module = compose(kernel("attention_tiled", **self._widths(), **tiles.declarations))
+        module = compose(kernel(tiles.kernel, **self._widths(), **self._tile_declarations(tiles)))
         assert module.statements.loops is not None
         loops = module.statements.loops.value({"context": self._keys, "splits": 1})
         return (
@@ -382,7 +412,7 @@ class Attention:
             and not 0 < target.loop_max < loops
         )
 
-    def _tiled(self, tiles: Tiles) -> tuple[int, int, int]:
+    def _tiled(self, tiles: Tiles | MatrixTiles) -> tuple[int, int, int]:
         """The number of key heads, of tiles of queries per key head, and of batches."""
         return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
 

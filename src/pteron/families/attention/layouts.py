@@ -24,12 +24,13 @@ class Tiles:
     by_subgroups: bool = False
     splits: int = 1
 
+    kernel = "attention_tiled"
+
     @property
     def workgroup(self) -> int:
         return self.rows * self.keys // 16
 
-    @property
-    def declarations(self) -> dict[str, Any]:
+    def declarations(self, width: int, value_width: int) -> dict[str, Any]:
         library = {"use_row_reduce": "row_reduce_subgroup"} if self.by_subgroups else {}
         return {"ROWS": self.rows, "KEYS": self.keys, **library}
 
@@ -46,6 +47,60 @@ class Tiles:
         return 4 * (self.rows * width + self.keys * max(width, self.rows) + values)
 
 
+@dataclass(frozen=True, slots=True)
+class MatrixTiles:
+    """The tiles of attention_matrix.wgsl: `down` by `across` subgroups, 16 rows each, by keys."""
+
+    down: int
+    across: int
+    keys: int
+    planes: int  # of halves of a number
+    bytes_of_half: int = 2  # 4 if matrix cores are emulated
+    splits: int = 1
+
+    kernel = "attention_matrix"
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.down
+
+    @property
+    def workgroup(self) -> int:
+        return 32 * self.down * self.across
+
+    def declarations(self, width: int, value_width: int) -> dict[str, Any]:
+        return {
+            "DOWN": self.down,
+            "ACROSS": self.across,
+            "KEYS": self.keys,
+            "PLANES": self.planes,
+            "MEMORY_BYTES": 2 * self.bytes_needed(width, value_width) // self.bytes_of_half,
+            "WORD_COUNT": self._words,
+            **({"use_matrix_cores": "matrix_emulated"} if self.bytes_of_half == 4 else {}),
+        }
+
+    def halved(self) -> MatrixTiles:
+        return replace(self, down=self.down // 2)
+
+    def on(self, target: Target, splits: int = 1) -> MatrixTiles:
+        return replace(self, splits=splits)
+
+    def bytes_needed(self, width: int, value_width: int) -> int:
+        """Of workgroup memory: queries, keys or values, weights; scores or products, as floats; words."""
+        halves = self.rows * (width + 8) + self.keys * (max(width, value_width) + 8)
+        halves += self.rows * (self.keys + 8) + 2 * self.rows * max(self.keys, value_width)
+        return self.bytes_of_half * (self.planes * halves + 2 * self._words)
+
+    @property
+    def _words(self) -> int:
+        return 4 if self.bytes_of_half == 2 else 4 + self.workgroup
+
+
+# For matrix cores, by planes; the first that fits is used.
+MATRIX_TILES = {
+    1: (MatrixTiles(4, 2, 64, 1), MatrixTiles(4, 2, 32, 1), MatrixTiles(2, 2, 32, 1)),
+    2: (MatrixTiles(2, 2, 32, 2), MatrixTiles(1, 2, 32, 2)),
+}
 TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
 
 

@@ -1,6 +1,6 @@
-// Products of 16 × 16 matrices by subgroups of 32 invocations: f16 factors, f32 sums. Factors are in workgroup memory,
-// rows of K_PITCH halves along k for every row of the left factor and every column of the right one. Or, for the right
-// one, rows of N_PITCH halves along its columns for every k.
+// Products of 16 × 16 matrices by subgroups of 32 invocations: f16 factors, f32 sums. Factors are in workgroup memory, in
+// rows of `pitch` halves, a multiple of eight: along k for every row of the left factor and every column of the right
+// one; or, for the right one, along its columns for every k.
 // lib/matrix_emulated.wgsl replaces it on devices without matrix cores.
 //
 // A kernel must declare no other variables in workgroup memory: Dawn gives them the same addresses.
@@ -8,8 +8,6 @@ alias Half = f16;
 alias Left = subgroup_matrix_left<Half, 16, 16>;
 alias Right = subgroup_matrix_right<Half, 16, 16>;
 alias Sums = subgroup_matrix_result<f32, 16, 16>;
-const K_PITCH = 40u; // a multiple of eight
-const N_PITCH = 136u; // a multiple of eight
 const MEMORY_BYTES = 8192u;
 const WORD_COUNT = 4u; // at the end of the memory
 const LOW_SCALE = 2048.0; // of low halves
@@ -47,16 +45,16 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
 fn put_word(at: u32, value: u32) { bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at] = value; }
 fn word_at(at: u32) -> u32 { return bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at]; }
 
-fn left_at(at: u32) -> Left {
-  return subgroupMatrixLoad<Left, row_major>(bufferView<array<Half>>(&memory, 0u), at, K_PITCH);
+fn left_at(at: u32, pitch: u32) -> Left {
+  return subgroupMatrixLoad<Left, row_major>(bufferView<array<Half>>(&memory, 0u), at, pitch);
 }
 
-fn right_at(at: u32) -> Right {
-  return subgroupMatrixLoad<Right, col_major>(bufferView<array<Half>>(&memory, 0u), at, K_PITCH);
+fn right_at(at: u32, pitch: u32) -> Right {
+  return subgroupMatrixLoad<Right, col_major>(bufferView<array<Half>>(&memory, 0u), at, pitch);
 }
 
-fn right_across_at(at: u32) -> Right {
-  return subgroupMatrixLoad<Right, row_major>(bufferView<array<Half>>(&memory, 0u), at, N_PITCH);
+fn right_across_at(at: u32, pitch: u32) -> Right {
+  return subgroupMatrixLoad<Right, row_major>(bufferView<array<Half>>(&memory, 0u), at, pitch);
 }
 
 fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
@@ -70,3 +68,16 @@ fn put_sums(at: u32, sums: Sums) {
 
 // Four of those floats.
 fn sums_at(at: u32) -> vec4<f32> { return bufferView<array<vec4<f32>>>(&memory, 0u)[at / 4u]; }
+
+// The largest of the values of some neighbouring invocations, a power of two up to 32; and their sum.
+fn largest_of(value: f32, count: u32, local: u32) -> f32 {
+  var found = value;
+  for (var apart = 1u; apart < count; apart *= 2u) { found = max(found, subgroupShuffleXor(found, apart)); }
+  return found;
+}
+
+fn sum_of(value: f32, count: u32, local: u32) -> f32 {
+  var found = value;
+  for (var apart = 1u; apart < count; apart *= 2u) { found += subgroupShuffleXor(found, apart); }
+  return found;
+}

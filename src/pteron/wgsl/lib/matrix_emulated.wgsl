@@ -1,11 +1,9 @@
-// lib/matrix_cores.wgsl without matrix cores: a factor is its place in memory (the right one with its strides along k and
-// along its columns), and an invocation has eight of the 256 sums of its subgroup, which is 32 adjacent invocations.
+// lib/matrix_cores.wgsl without matrix cores: a factor is its place in memory (the left one with its pitch, the right one
+// with its strides along k and along its columns), and an invocation has eight of the 256 sums of its subgroup, which is 32 adjacent invocations.
 // Slow; for tests.
-alias Left = u32;
+alias Left = vec2<u32>;
 alias Right = vec3<u32>;
 alias Sums = array<f32, 8>;
-const K_PITCH = 40u;
-const N_PITCH = 136u;
 const MEMORY_BYTES = 8192u;
 const WORD_COUNT = 4u;
 const LOW_SCALE = 2048.0;
@@ -44,14 +42,14 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
 fn put_word(at: u32, value: u32) { memory[MEMORY_BYTES / 2u - WORD_COUNT + at] = f32(value); }
 fn word_at(at: u32) -> u32 { return u32(memory[MEMORY_BYTES / 2u - WORD_COUNT + at]); }
 
-fn left_at(at: u32) -> Left { return at; }
-fn right_at(at: u32) -> Right { return vec3(at, 1u, K_PITCH); }
-fn right_across_at(at: u32) -> Right { return vec3(at, N_PITCH, 1u); }
+fn left_at(at: u32, pitch: u32) -> Left { return vec2(at, pitch); }
+fn right_at(at: u32, pitch: u32) -> Right { return vec3(at, 1u, pitch); }
+fn right_across_at(at: u32, pitch: u32) -> Right { return vec3(at, pitch, 1u); }
 
 fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
   var made = sums;
   for (var i = 0u; i < length / 2u; i++) {
-    let row = left + (lane * 8u + i) / 16u * K_PITCH;
+    let row = left.x + (lane * 8u + i) / 16u * left.y;
     let column = right.x + (lane * 8u + i) % 16u * right.z;
     for (var k = 0u; k < length; k++) {
       made[i] = fma(memory[row + k], memory[column + k * right.y], made[i]);
@@ -60,10 +58,35 @@ fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
   return made;
 }
 
+// A float takes the place of two halves.
 fn put_sums(at: u32, sums: Sums) {
-  for (var i = 0u; i < 8u; i++) { memory[at + lane * 8u + i] = sums[i]; }
+  for (var i = 0u; i < 8u; i++) { memory[2u * (at + lane * 8u + i)] = sums[i]; }
 }
 
 fn sums_at(at: u32) -> vec4<f32> {
-  return vec4(memory[at], memory[at + 1u], memory[at + 2u], memory[at + 3u]);
+  return vec4(memory[2u * at], memory[2u * at + 2u], memory[2u * at + 4u], memory[2u * at + 6u]);
+}
+
+// By words from the fifth on, one for each invocation.
+fn largest_of(value: f32, count: u32, local: u32) -> f32 {
+  let first = share(value, count, local);
+  var found = value;
+  for (var i = 0u; i < count; i++) { found = max(found, memory[first + i]); }
+  workgroupBarrier();
+  return found;
+}
+
+fn sum_of(value: f32, count: u32, local: u32) -> f32 {
+  let first = share(value, count, local);
+  var found = 0.0;
+  for (var i = 0u; i < count; i++) { found += memory[first + i]; }
+  workgroupBarrier();
+  return found;
+}
+
+fn share(value: f32, count: u32, local: u32) -> u32 {
+  let start = MEMORY_BYTES / 2u - WORD_COUNT + 4u;
+  memory[start + local] = value;
+  workgroupBarrier();
+  return start + local / count * count;
 }

@@ -1,4 +1,4 @@
-//! use matrix_cores
+//! use matrix_halves
 // Tiles of products by matrices: a workgroup of DOWN × ACROSS subgroups computes HEIGHT rows by WIDTH columns. A subgroup
 // has TALL × WIDE matrices of 16 × 16 sums. In workgroup memory, factors are halves: x in X_PLANES planes and weights in
 // W_PLANES. With two planes, a number is its high half plus its low one / LOW_SCALE, which have 22 bits together; the
@@ -19,6 +19,8 @@ const SUM_COUNT = SUM_PLANES * MATRICES_OF_SUMS;
 const FIRST_LOW = SUM_COUNT - MATRICES_OF_SUMS;
 const X_PLANES = 2u;
 const W_PLANES = 2u;
+const K_PITCH = 40u; // halves, a multiple of eight
+const N_PITCH = 136u;
 const IS_ALONG = true; // the right factor is stored along k
 const X_PLANE = HEIGHT * K_PITCH; // halves
 const W_PLANE = WIDTH * K_PITCH; // or k per step · N_PITCH
@@ -30,21 +32,7 @@ const SCALE = 1024.0;
 // Halves hold numbers below LARGEST, and those below 2^-14 with fewer bits. Products of rows and columns whose largest
 // numbers are not between these limits are computed from floats.
 const IS_CHECKED = true;
-const LARGEST = 65504.0;
-const SMALLEST = 0.00006103515625;
 const DENORMAL = 1.17549435e-38; // smaller numbers are zero
-
-fn put_split(at: u32, plane: u32, planes: u32, value: vec4<f32>) {
-  if (planes == 1u) {
-    put_halves(at, value);
-    return;
-  }
-  // By bits: drivers may simplify value - f32(f16(value)) to zero. Below 2^-14 halves are multiples of 2^-24.
-  let rounded = bitcast<vec4<f32>>((bitcast<vec4<u32>>(value) + 0x1000u) & vec4(0xffffe000u));
-  let high = select(rounded, round(value * 16777216.0) / 16777216.0, abs(value) < vec4(0.00006103515625));
-  put_halves(at, high);
-  put_halves(at + plane, (value - high) * LOW_SCALE);
-}
 
 // Four k of a row of x.
 fn put_left(row: u32, k: u32, value: vec4<f32>) { put_split(row * K_PITCH + k, X_PLANE, X_PLANES, value); }
@@ -61,16 +49,14 @@ fn put_right_across(column: u32, k: u32, value: vec4<f32>) {
 
 // A matrix of the rows of a subgroup, from k on.
 fn left_of(subgroup: u32, plane: u32, k: u32, m: u32) -> Left {
-  return left_at(plane * X_PLANE + (subgroup % DOWN * TALL + m) * 16u * K_PITCH + k);
+  return left_at(plane * X_PLANE + (subgroup % DOWN * TALL + m) * 16u * K_PITCH + k, K_PITCH);
 }
 
 fn right_of(subgroup: u32, plane: u32, k: u32, n: u32) -> Right {
   let column = (subgroup / DOWN * WIDE + n) * 16u;
-  if (IS_ALONG) { return right_at(W_START + plane * W_PLANE + column * K_PITCH + k); }
-  return right_across_at(W_START + plane * W_PLANE + k * N_PITCH + column);
+  if (IS_ALONG) { return right_at(W_START + plane * W_PLANE + column * K_PITCH + k, K_PITCH); }
+  return right_across_at(W_START + plane * W_PLANE + k * N_PITCH + column, N_PITCH);
 }
-
-fn largest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
 // A word for every row and column says how large its numbers are: 0 if they are zero, 2 if halves hold them; if not,
 // 1 or 3. A last word is 1 if there are such rows or columns.

@@ -69,15 +69,19 @@ fn put_sums(at: u32, sums: Sums) {
 // Four of those floats.
 fn sums_at(at: u32) -> vec4<f32> { return bufferView<array<vec4<f32>>>(&memory, 0u)[at / 4u]; }
 
-// The largest of the values of some neighbouring invocations, a power of two up to 32; and their sum.
+// The largest of the values of some neighbouring invocations, 2, 4, 8 or 16; and their sum.
 fn largest_of(value: f32, count: u32, local: u32) -> f32 {
-  var found = value;
-  for (var apart = 1u; apart < count; apart *= 2u) { found = max(found, subgroupShuffleXor(found, apart)); }
+  var found = max(value, subgroupShuffleXor(value, 1u));
+  if (count > 2u) { found = max(found, subgroupShuffleXor(found, 2u)); }
+  if (count > 4u) { found = max(found, subgroupShuffleXor(found, 4u)); }
+  if (count > 8u) { found = max(found, subgroupShuffleXor(found, 8u)); }
   return found;
 }
 
 fn sum_of(value: f32, count: u32, local: u32) -> f32 {
-  var found = value;
-  for (var apart = 1u; apart < count; apart *= 2u) { found += subgroupShuffleXor(found, apart); }
+  var found = value + subgroupShuffleXor(value, 1u);
+  if (count > 2u) { found += subgroupShuffleXor(found, 2u); }
+  if (count > 4u) { found += subgroupShuffleXor(found, 4u); }
+  if (count > 8u) { found += subgroupShuffleXor(found, 8u); }
   return found;
 }

@@ -119,6 +119,7 @@ fn main(
   var most = LOWEST;
   var total = 0.0; // over the keys that this invocation scored
   var gathered: array<vec4<f32>, OUT_QUADS>;
+  var none: Sums; // zeros
   //! spread
   var scores: array<Sums, SCORE_COUNT>;
   //! spread
@@ -139,7 +140,7 @@ fn main(
       values[i] = value_at(span, base + at / VALUE_QUADS, at % VALUE_QUADS);
     }
     //! unroll
-    for (var n = 0u; n < SCORE_COUNT; n++) { scores[n] = Sums(); }
+    for (var n = 0u; n < SCORE_COUNT; n++) { scores[n] = none; }
     //! unroll
     for (var d = 0u; d < WIDTH; d += 16u) {
       let query = left_at(strip * 16u * PITCH + d, PITCH);
@@ -200,7 +201,7 @@ fn main(
       keys[i] = key_at(span, base + KEYS + at / QUADS, at % QUADS);
     }
     //! unroll
-    for (var n = 0u; n < VALUE_COUNT; n++) { products[n] = Sums(); }
+    for (var n = 0u; n < VALUE_COUNT; n++) { products[n] = none; }
     //! unroll
     for (var c = 0u; c < KEYS; c += 16u) {
       let weights = left_at(WEIGHT_START + strip * 16u * WEIGHT_PITCH + c, WEIGHT_PITCH);

@@ -59,6 +59,7 @@ def test_the_test_kernel(device: Device) -> None:
     assert np.array_equal(found, left @ right.T)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
 @pytest.mark.parametrize(("parts", "sizes"), [(1, (67, 132, 96)), (3, (19, 131, 68)), (2, (133, 68, 53))])
 def test_every_tile(
@@ -180,6 +181,7 @@ def test_large_numbers_and_4_bits(emulating: Target, monkeypatch: pytest.MonkeyP
 PLANES = {"S": (11, 5), "T": (13, 8), "N": (3, 1)}
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("tile", "parts"), [(TILES[0], 1), (TILES[1], 2), (TILES[2], 1)])
 @pytest.mark.parametrize(
     ("window", "options"),

@@ -119,6 +119,7 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((64, 67, 67), {"bits": 8, "norm": True, "gated": True, "minima": True}),
     ((1024, 8, 8), {"bits": 8, "gated": True, "biases": True}),
     ((96, 5, 66), {"bits": 8, "group": 16, "biases": True}),  # two scales in a chunk
+    ((96, 5, 66), {"bits": 8, "group": 16, "minima": True, "norm": True}),
     ((1088, 67), {"bits": 8, "group": 1088, "residual": tensor("M", 67)}),  # one scale in a row
 ]
 PEAKS = "pteron.linear_q4_peaks"

@@ -30,7 +30,9 @@ def test_products(depth: int, group: int, columns: int, minima: bool, target: Ta
 
 
 @pytest.mark.long(every=2)
-@pytest.mark.parametrize(("depth", "group", "minima"), [(64, 32, True), (1056, 32, False), (96, 16, False)])
+@pytest.mark.parametrize(
+    ("depth", "group", "minima"), [(64, 32, True), (1056, 32, False), (96, 16, False), (1088, 16, True)]
+)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_few_rows_by_subgroups(depth: int, group: int, minima: bool, columns: int, few: Target) -> None:
     x, live = tensor("M", depth, low=-1, high=1), {"M": (4, 1, 2, 3)}

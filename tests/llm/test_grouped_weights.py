@@ -21,6 +21,7 @@ from pteron.llm.build.options import Options
 from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export import export_llm, read_checkpoint
 from pteron.llm.export.checkpoint import executorch_parameters
+from pteron.passes import prepare
 
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("safetensors")
@@ -161,6 +162,17 @@ def test_floats_beside_blocks_are_rounded(tmp_path: Path) -> None:
             assert (error <= rounding_bound(wanted, 32)).all()
         else:
             np.testing.assert_allclose(matrix, wanted, 2**-23)
+
+
+def test_queries_keys_and_values_have_groups_alike(tmp_path: Path) -> None:
+    """In a file whose values have another type, so that one operator can compute all three."""
+    golden = Golden.load("llama").wide()
+    checkpoint = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf", MIXED))
+    kinds = [checkpoint.tensors[f"layers.0.attention.{kind}.weight"].groups for kind in ("wq", "wk", "wv")]
+    assert len({(kind.size, kind.has_minima) for kind in kinds if kind}) == 2
+    with loaded(checkpoint, GROUPS, tmp_path) as program:
+        names = [call.operator.name for call in prepare(graph_of(program)).each]
+    assert names.count("pteron.attention_q4") == len(checkpoint.decoder.layers)
 
 
 def test_floats_without_whole_groups_stay_floats(tmp_path: Path) -> None:

@@ -159,8 +159,7 @@ def chunks(packed: PackedWeights) -> int:
 
 def _is_halved(packed: PackedWeights) -> bool:
     """Whether chunks of 8-bit weights have a scale for each half."""
-    has_halves = packed.library == "words8" and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
-    return has_halves and packed.minima is None
+    return packed.library == "words8" and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
 
 
 def _groups(packed: PackedWeights) -> dict[str, Any]:

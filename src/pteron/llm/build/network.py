@@ -44,6 +44,7 @@ from pteron.llm.build.weights import (
 )
 
 T = TypeVar("T")
+_TOGETHER = ("wq", "wk", "wv")  # matrices that multiply one x
 
 
 class MissingWeightError(FormatError):
@@ -303,25 +304,48 @@ class Network:
     ) -> tuple[Tensor, Tensor, Tensor | None, int]:
         """Integers, scales and minima [groups, rows], and the group size. A table that is also the output
         matrix has them once."""
-        key, groups = self._key(name), tensor.groups
-        size = groups.size if groups else self.options.group_size
+        key = self._key(name)
+        own, has_own = self._groups_of(tensor)
+        size, has_minima = self._groups_beside(name, tensor)
         self._check_group(name, tensor, size)
 
+        def finish(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+            return transposed(1)(np.repeat(array, own // size, axis=1))
+
         def make() -> tuple[Tensor, Tensor, Tensor | None, int]:
-            matrix, place = matrix_groups(tensor, size), key.removesuffix(".weight")
+            matrix, place = matrix_groups(tensor, own), key.removesuffix(".weight")
             data = matrix.integers(tensor.shape[1])
             integers = self.graph.constant(f"{key}.in_groups", DType.I8, tensor.shape, data)
             shape = (tensor.shape[1] // size, tensor.rows)
-            kinds = ("group_scales", "group_minima") if groups and groups.has_minima else ("group_scales",)
             kept = [
                 self.graph.constant(
-                    f"{place}.{kind}", DType.F32, shape, matrix.kept(index, 4 * prod(shape), transposed(1))
+                    f"{place}.{kind}", DType.F32, shape, matrix.kept(index, 4 * prod(shape), finish)
                 )
-                for index, kind in enumerate(kinds)
+                for index, kind in enumerate(("group_scales", "group_minima")[: 1 + has_own])
             ]
-            return integers, kept[0], kept[1] if len(kept) > 1 else None, size
+            if has_minima and not has_own:
+                zeros = StreamedData(4 * prod(shape))
+                kept.append(self.graph.constant(f"{place}.group_minima", DType.F32, shape, zeros))
+            return integers, kept[0], kept[1] if has_minima else None, size
 
         return self.once(("groups", key), make)
+
+    def _groups_of(self, tensor: StoredTensor) -> tuple[int, bool]:
+        """(size of its groups, whether they have minima)."""
+        groups = tensor.groups
+        return (groups.size, groups.has_minima) if groups else (self.options.group_size, False)
+
+    def _groups_beside(self, name: str, tensor: StoredTensor) -> tuple[int, bool]:
+        """The same for queries, keys and values alike, whose types differ in many files: so one launch can
+        compute all three."""
+        place, _, kind = name.removesuffix(".weight").rpartition(".")
+        beside = [self._weights.get(f"{place}.{each}.weight") for each in _TOGETHER]
+        if kind not in _TOGETHER or not all(beside):
+            return self._groups_of(tensor)
+        found = [self._groups_of(each) for each in beside if each and not self._stays_float(each)]
+        size = min(size for size, _ in found)
+        is_whole = len(found) == len(_TOGETHER) and not any(each % size for each, _ in found)
+        return (size, any(has for _, has in found)) if is_whole else self._groups_of(tensor)
 
     def _weights_8_bits(self, place: str, matrix: StoredTensor) -> tuple[Tensor, Tensor]:
         """Integers and scales of rows."""

@@ -1,9 +1,9 @@
 //! extent weights: 8 * MATRICES * columns * PITCH
 //! extent minima: MATRICES * columns * GROUPS
-// Chunks of 32 8-bit weights in place of lib/chunk_nibbles.wgsl, with one scale, a scale and a minimum, or a scale for
+// Chunks of 32 8-bit weights in place of lib/chunk_nibbles.wgsl, with a scale and perhaps a minimum for the chunk or for
 // each half.
 alias Chunk = array<vec4<u32>, 2>;
-alias Scales = vec2<f32>; // a scale and a minimum, or two scales
+alias Scales = vec4<f32>; // scales and minima of both halves
 const HAS_MINIMA = false;
 const IS_HALVED = false; // whether groups are half as long as a chunk
 
@@ -17,10 +17,10 @@ fn minimum(group: u32) -> f32 { return 0.0; }
 fn load_scales(row: u32, place: u32) -> Scales {
   if (IS_HALVED) {
     let first = row * GROUPS + 2u * place;
-    return vec2(scales[first], scales[first + 1u]);
+    return vec4(scales[first], scales[first + 1u], minimum(first), minimum(first + 1u));
   }
   let group = row * GROUPS + place / GROUP;
-  return vec2(scales[group], minimum(group));
+  return vec4(scales[group], 0.0, minimum(group), 0.0);
 }
 
 fn in_order(left: vec4<u32>, right: vec4<u32>) -> array<vec4<u32>, 2> { return array(left, right); }
@@ -49,8 +49,13 @@ fn add_chunk(
   let scale = bitcast<f32>(unit.y) * by;
   let first = half_sum(chunk, halves, 0u);
   let second = half_sum(chunk, halves, 1u);
-  if (IS_HALVED) { return fma(rounded(second), scale.y, fma(rounded(first), scale.x, before)); }
-  let sum = fma(rounded(first + second), scale.x, before);
-  if (HAS_MINIMA) { return fma(f32(i32(unit.x)), scale.y, sum); }
-  return sum;
+  if (!IS_HALVED) {
+    let sum = fma(rounded(first + second), scale.x, before);
+    if (HAS_MINIMA) { return fma(f32(i32(unit.x)), scale.z, sum); }
+    return sum;
+  }
+  let sum = fma(rounded(second), scale.y, fma(rounded(first), scale.x, before));
+  if (!HAS_MINIMA) { return sum; }
+  let ones = Chunk(vec4(0x01010101u), vec4(0x01010101u)); // Σ x of each half
+  return fma(rounded(half_sum(ones, halves, 1u)), scale.w, fma(rounded(half_sum(ones, halves, 0u)), scale.z, sum));
 }

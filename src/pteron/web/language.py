@@ -1,0 +1,239 @@
+"""A language model -> what a site of it has besides: samplers, tokenizer, lengths of prompts, chat
+template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pteron.dtypes import DType
+from pteron.errors import InputError, PteronError, UnsupportedError
+from pteron.graph import Tensor
+from pteron.llm.cache_options import CacheOptions, CacheType, stated_context
+from pteron.llm.chat import render
+from pteron.llm.model_files import program_file, read_sampling
+from pteron.llm.sampling.form import RING, Form
+from pteron.llm.sampling.graphs import sampler_graph
+from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.ops import Target
+from pteron.passes import prepare
+from pteron.plan import Executable
+from pteron.plan.advance import ADVANCE
+from pteron.runtime import Program, load
+from pteron.web.methods import WebMethod, web_methods
+from pteron.web.planned import plan_ahead
+from pteron.wgsl import Module, compose
+
+Json: TypeAlias = Any
+LENGTHS = (1, 4, 16, 64)  # of prompts that have plans, and the program's maximum
+LENGTH_MAX = 128
+_OPTIONS = {  # names of sampling settings in JavaScript
+    "temperature": "temperature",
+    "top_k": "topK",
+    "top_p": "topP",
+    "min_p": "minP",
+    "repetition_penalty": "repetitionPenalty",
+}
+_MARK = "\u2603{}\u2603"  # stands for a message's content while the chat template is taken apart
+
+
+@dataclass(frozen=True, slots=True)
+class WebLanguageModel:
+    """A language model whose decode loop can stay on the GPU."""
+
+    folder: Path
+    program: Program
+    method: WebMethod
+    tokenizer: Tokenizer
+    context: int
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def load(
+        cls, path: Path, context: int | None, cache: CacheType | None, lengths: Sequence[int] | None
+    ) -> WebLanguageModel:
+        folder = path if path.is_dir() else path.parent
+        file = program_file(folder) if path.is_dir() else path
+        # Rings lose rows, so a page could not go back in a conversation.
+        options = CacheOptions(context, cache, rings=False, model=str(path))
+        program = load(file, adapt=options.adapt)
+        (method,) = web_methods(program, ["forward"])
+        _check_loop(program, method)
+        tokens = method.inputs[0]
+        most = tokens.shape_max[1]
+        usual = LENGTHS if tokens.dynamic[1] else (most,)
+        chosen = sorted({*(lengths or (*(each for each in usual if each <= most), min(most, LENGTH_MAX)))})
+        if chosen[0] != 1 or chosen[-1] > most or (not tokens.dynamic[1] and most != 1):
+            raise InputError(
+                f"{program.file.name}: lengths of prompts must have 1 and be at most {most}, not "
+                f"{', '.join(map(str, chosen))}"
+            )
+        length = options.length(program.file) or stated_context(program.file)
+        return cls(folder, program, method, load_tokenizer(folder), length, tuple(chosen))
+
+    @property
+    def vocabulary(self) -> int:
+        return self.method.outputs[0].shape_max[-1]
+
+    @property
+    def growth(self) -> Mapping[int, int]:
+        """Of the model's live integers at each step: all are the position."""
+        return {source.symbol: 1 for source in self.method.prepared.sources}
+
+    @property
+    def advance(self) -> Module:
+        """The kernel that advances parameters where the sampler cannot."""
+        return compose(ADVANCE)
+
+    def executables(self, target: Target) -> dict[str, Executable]:
+        """The model with plans for all lengths and positions, and samplers of all forms."""
+        name = self.method.inputs[0].name
+        ends = {self.method.shapes({name: (1, length)}): self.context - length + 1 for length in self.lengths}
+        found = {self.method.name: plan_ahead(self.method.prepared, target, ends, ends)}
+        dtype = self.method.outputs[0].dtype or DType.F32
+        for flags, form in _forms().items():
+            prepared = prepare(sampler_graph(self.vocabulary, form, dtype))
+            shapes = tuple(
+                value.shape_max if isinstance(value, Tensor) else None for value in prepared.graph.inputs
+            )
+            found[f"sample-{flags}"] = plan_ahead(prepared, target, [shapes], {shapes: 1})
+        return found
+
+    def to_json(self) -> Json:
+        """What the index says of it, without the tokenizer's file and the number of the kernel that
+        advances."""
+        tokenizer = self.tokenizer
+        ends = tokenizer.eos_ids
+        return {
+            "method": self.method.name,
+            "context": self.context,
+            "vocabulary": self.vocabulary,
+            "lengths": self.lengths,
+            "rewinds": not any("recurrent" in call.operator.name for call in self.method.prepared.calls),
+            "ring": RING,
+            "eos": list(ends),
+            "bos": [] if tokenizer.bos_id is None else [tokenizer.bos_id],
+            "sampling": {
+                _OPTIONS[key]: value for key, value in read_sampling(self.folder).items() if key in _OPTIONS
+            },
+            "chat": chat_form(tokenizer),
+        }
+
+
+def _check_loop(program: Program, method: WebMethod) -> None:
+    """Raise unless it takes tokens and a position, and its live integers are the position."""
+    graph, inputs = method.prepared.graph, method.inputs
+    is_model = len(inputs) == 2 and len(inputs[0].shape_max) == 2 and bool(method.outputs)
+    if not is_model:
+        raise UnsupportedError(
+            f"{program.file.name}: forward is not a language model with a cache: it takes "
+            f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
+        )
+    positioned = all(method.taken[source.input] == 1 for source in method.prepared.sources)
+    if not positioned or len(graph.inputs) != 2:
+        raise UnsupportedError(
+            f"{program.file.name}: its decode loop cannot stay on the GPU, so a page cannot run it"
+        )
+
+
+def _forms() -> dict[str, Form]:
+    """The samplers of a site by their letters: r random, k top-k, p top-p, c penalties and biases."""
+    found = {}
+    for flags in ("", "r", "rk", "rp", "rkp"):
+        for more in ("", "c"):
+            is_changed = more == "c"
+            found[flags + more] = Form(
+                is_random="r" in flags,
+                has_top_k="k" in flags,
+                has_top_p="p" in flags,
+                has_repetition_penalty=is_changed,
+                has_count_penalties=is_changed,
+                has_biases=is_changed,
+            )
+    return found
+
+
+def chat_form(tokenizer: Tokenizer) -> Json:
+    """A chat template as texts around messages; None if the tokenizer has none, or one that depends on more
+    than roles.
+
+    Pages have no Jinja. So the template is taken apart here, and a conversation is rendered both ways to see
+    that they agree.
+    """
+    if tokenizer.chat_template is None:
+        return None
+    names = {
+        "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
+        "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
+    }
+
+    def rendered(*roles: str, answer: bool = False) -> str:
+        messages = [{"role": role, "content": _MARK.format(place)} for place, role in enumerate(roles)]
+        return render(messages, tokenizer.chat_template, add_generation_prompt=answer, **names)
+
+    try:
+        for first in ("system", "user"):
+            form = _take_apart(rendered, first)
+            if form and all(_agrees(form, rendered, roles) for roles in _conversations(form)):
+                return form
+    except PteronError:
+        return None
+    return None
+
+
+def _conversations(form: Json) -> list[tuple[str, ...]]:
+    talks = [("user",), ("user", "assistant", "user"), ("user", "assistant", "user", "assistant", "user")]
+    return talks + ([("system", *talk) for talk in talks] if "system" in form["roles"] else [])
+
+
+def _agrees(form: Json, rendered: Any, roles: tuple[str, ...]) -> bool:
+    turns = [form["roles"][role] for role in roles]
+    text = "".join(before + _MARK.format(place) + after for place, (before, after) in enumerate(turns))
+    return bool(form["start"] + text + form["answer"] == rendered(*roles, answer=True))
+
+
+def _take_apart(rendered: Any, first: str) -> Json | None:
+    """The texts around each role, from conversations that differ by one turn."""
+    marks = [_MARK.format(place) for place in range(4)]
+    roles = (
+        (first, "user", "assistant", "user")
+        if first == "system"
+        else ("user", "assistant", "user", "assistant")
+    )
+    whole = rendered(*roles)
+    parts: list[str] = []
+    rest = whole
+    for mark in marks:
+        before, found, rest = rest.partition(mark)
+        if not found:
+            return None
+        parts.append(before)
+    parts.append(rest)
+    last = {
+        role: rendered(*roles[: place + 1]).partition(marks[place])[2] for place, role in enumerate(roles)
+    }
+    befores: dict[str, str] = {}
+    for place, role in enumerate(roles[1:], start=1):
+        after = last[roles[place - 1]]
+        if not parts[place].startswith(after):
+            return None
+        befores[role] = parts[place].removeprefix(after)
+    opening = parts[0]
+    own = befores.get(first, "") or _opening_of(opening, befores)
+    start = opening.removesuffix(own)
+    found = {role: [befores.get(role, own), last[role]] for role in dict.fromkeys(roles)}
+    asked = rendered(*roles[:2] if first == "system" else roles[:1], answer=True)
+    told = rendered(*roles[:2] if first == "system" else roles[:1])
+    return {"start": start, "roles": found, "answer": asked.removeprefix(told)}
+
+
+def _opening_of(opening: str, befores: Mapping[str, str]) -> str:
+    """The text before the system message: as that before others, with another role."""
+    for role, before in befores.items():
+        candidate = before.replace(role, "system")
+        if candidate != before and opening.endswith(candidate):
+            return candidate
+    return opening

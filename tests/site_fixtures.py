@@ -16,7 +16,7 @@ import pytest
 from browser_fixtures import NAMES, TIMEOUT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 WEBGPU = ("--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
@@ -97,6 +97,16 @@ class SitePage:
     page: Page
     server: SiteServer
 
+    @classmethod
+    def open(cls, context: BrowserContext, server: SiteServer, init: str = "") -> SitePage:
+        """Open an empty page of a site; `init` is a script that runs first."""
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT)
+        if init:
+            page.add_init_script(init)
+        page.goto(f"{server.url}player.d.ts")
+        return cls(page, server)
+
     def run(self, script: str, argument: Any = None) -> Any:
         """What an async function body returns; `Pteron` is the player, `load` loads the site."""
         body = f"""async (argument) => {{
@@ -126,12 +136,7 @@ def open_site(gpu_browser: Browser) -> Iterator[Callable[..., SitePage]]:
         if server is None:
             server = SiteServer(folder)
             servers.append(server)
-        page = context.new_page()
-        page.set_default_timeout(TIMEOUT)
-        if init:
-            page.add_init_script(init)
-        page.goto(f"{server.url}player.d.ts")
-        return SitePage(page, server)
+        return SitePage.open(context, server, init)
 
     yield open_folder
     context.close()

@@ -194,6 +194,12 @@ export class Executable {
     for (const [word, by] of this.growth(plan) ?? []) this.written[word] = (this.written[word] as number) + steps * by;
   }
 
+  /** The name of a launch's kernel. */
+  kernel(launch: number): string {
+    const [module] = this.json.launches[launch] as LaunchJson;
+    return (this.modules[module] as ModuleJson)[0];
+  }
+
   /** Whether any launch of a plan binds a buffer. */
   touches(plan: PlanJson, buffer: number): boolean {
     return plan.launches.some((launch) => (this.json.launches[launch] as LaunchJson)[2].includes(buffer));

@@ -72,23 +72,15 @@ export interface ExecutableJson {
   plans: { shapes: (number[] | null)[]; plans: PlanJson[] }[];
 }
 
-/** After a launch, these numbers are expected in a buffer. */
-export interface AnswerJson {
-  launch: number;
-  operator: string;
-  buffer: number;
-  offset: number;
-  storage: string;
-  values: number[];
-  allowed: number[];
-}
+/** first and last launch of a step, operators, buffer, byte offset, storage, allowed difference, values */
+export type AnswerJson = [number, number, string, number, number, string, number, number[]];
 
 export interface CheckJson {
   executable: string;
   shapes: number;
   plan: number;
   values: [number, number][];
-  inputs: { buffer: number; storage: string; data: number[] }[];
+  limits: (number | null)[];
   answers: AnswerJson[];
 }
 
@@ -116,8 +108,10 @@ export interface LanguageJson {
 
 export interface ChatJson {
   start: string;
+  systemStart?: string; // instead, if the first message is the system's
   roles: Record<string, [string, string]>;
   answer: string;
+  trim: boolean; // cut white space around messages
 }
 
 export interface Index {

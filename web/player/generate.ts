@@ -108,9 +108,10 @@ export class Generation {
           "input",
           `The model's chat template has no role ${role}; it has ${Object.keys(chat.roles).join(", ")}.`,
         );
-      return around[0] + content + around[1];
+      return around[0] + (chat.trim ? content.trim() : content) + around[1];
     });
-    return chat.start + turns.join("") + chat.answer;
+    const start = messages[0]?.role === "system" ? (chat.systemStart ?? chat.start) : chat.start;
+    return start + turns.join("") + chat.answer;
   }
 
   private async *decode(

@@ -1,7 +1,9 @@
 // Pteron.load on the thread that will have the device.
 
-import type { LoadOptions, Progress } from "./api.ts";
+import type { CheckRow, LoadOptions, Progress, Report } from "./api.ts";
+import { checkKernels } from "./check.ts";
 import { adapterName, choose, openDevice, requestAdapter } from "./device.ts";
+import { PteronError } from "./errors.ts";
 import { Weights } from "./executable.ts";
 import type { Index, PlansJson, Variant } from "./format.ts";
 import { LocalProgram, Model } from "./program.ts";
@@ -11,25 +13,64 @@ import { Tokenizer, type TokenizerJson } from "./tokenizer.ts";
 const AT_ONCE = 4; // downloads
 
 export async function loadHere(url: string | URL, options: LoadOptions): Promise<LocalProgram> {
-  const progress = new Report(options.onProgress);
-  const adapter = await requestAdapter();
+  const progress = new Teller(options.onProgress);
+  let adapter = await requestAdapter();
   const store = new Store(url, options.cache !== false, options.signal);
   progress.say("Reading the index");
   const index = await store.index();
   const { variants, problems } = choose(index, adapter, options.variant);
-  const variant = variants[0] as Variant;
-  const model = await open(adapter, index, variant, store, progress);
-  const found = {
-    adapter: adapterName(adapter),
-    variant: variant.name,
-    variants: problems,
-    checks: [],
-    notes: store.notes,
-  };
-  return new LocalProgram(model, found);
+  const wrong: string[] = [];
+  for (const variant of variants) {
+    const model = await open(adapter, index, variant, store, progress);
+    const report: Report = {
+      adapter: adapterName(adapter),
+      variant: variant.name,
+      variants: problems,
+      checks: [],
+      notes: store.notes,
+    };
+    const program = new LocalProgram(model, report);
+    report.checks = await checks(program, variant, store, options.check ?? "first", progress);
+    const failed = report.checks.filter(({ error }) => !(error <= 1));
+    if (!failed.length) {
+      progress.say("Ready");
+      return program;
+    }
+    await program.close();
+    const kernels = [...new Set(failed.map(({ kernel }) => kernel))].join(", ");
+    wrong.push(`${variant.name}: ${kernels}`);
+    store.notes.push(
+      `The kernels of the variant ${variant.name} give wrong numbers on this adapter (${kernels}): a simpler one is used.`,
+    );
+    const problem = problems.find(({ name }) => name === variant.name);
+    if (problem) problem.problem = `gives wrong numbers: ${kernels}`;
+    adapter = await requestAdapter(); // one that gave a device is spent
+  }
+  throw new PteronError(
+    "wrong",
+    `${adapterName(adapter)} computes wrong numbers (${wrong.join("; ")}), so the model is not run here. Try another browser, or a newer driver.`,
+  );
 }
 
-class Report {
+/** The result of the check of a variant's kernels: by default of the first time on this adapter. */
+async function checks(
+  program: LocalProgram,
+  variant: Variant,
+  store: Store,
+  when: "first" | "always" | "never",
+  progress: Teller,
+): Promise<CheckRow[]> {
+  if (when === "never" || !program.model.plans.checks?.length) return [];
+  const key = `check ${program.model.device.name} ${navigator.userAgent} ${variant.sha256}`;
+  const known = when === "first" ? await store.remember(key) : undefined;
+  if (known) return JSON.parse(known, (_, value) => value ?? Number.POSITIVE_INFINITY);
+  progress.say("Checking this GPU");
+  const found = await checkKernels(program.model, program);
+  await store.remember(key, JSON.stringify(found));
+  return found;
+}
+
+class Teller {
   total = 0;
   private loaded = 0;
   private text = "";
@@ -56,7 +97,7 @@ async function open(
   index: Index,
   variant: Variant,
   store: Store,
-  progress: Report,
+  progress: Teller,
 ): Promise<Model> {
   progress.total = variant.streams.reduce((sum, each) => sum + (index.streams[each]?.bytes ?? 0), 0);
   progress.say("Reading plans");
@@ -73,7 +114,6 @@ async function open(
     model.runOnce();
     await device.gpu.queue.onSubmittedWorkDone();
     device.check();
-    progress.say("Ready");
     return model;
   } catch (error) {
     const explained = await device.explain(error);
@@ -87,7 +127,7 @@ async function fetchWeights(
   variant: Variant,
   store: Store,
   weights: Weights,
-  progress: Report,
+  progress: Teller,
 ): Promise<void> {
   const wanted = variant.streams.flatMap((stream) => {
     let start = 0;

@@ -91,7 +91,8 @@ export class Store {
         await this.keep(cache, url, data);
         return data;
       } catch (error) {
-        if (attempt === ATTEMPTS || this.signal?.aborted) throw error;
+        if (this.signal?.aborted) throw error;
+        if (attempt === ATTEMPTS) throw error instanceof PteronError ? error : broken(url, error);
         await new Promise((resolve) => setTimeout(resolve, 200 * attempt));
       }
     }
@@ -112,15 +113,20 @@ export class Store {
       response = await fetch(url, { cache: mode, ...(this.signal ? { signal: this.signal } : {}) });
     } catch (error) {
       if (this.signal?.aborted) throw error;
-      throw new PteronError(
-        "download",
-        `${url} could not be fetched (${(error as Error).message}). Is there a network?`,
-      );
+      throw broken(url, error);
     }
     if (!response.ok)
       throw new PteronError("download", `${url} could not be fetched: the server says ${response.status}.`);
     return response;
   }
+}
+
+function broken(url: URL, error: unknown): PteronError {
+  const { message } = error as Error;
+  return new PteronError(
+    "download",
+    `${url} could not be fetched (${message}). Is there a network? What has arrived is kept: load the page again.`,
+  );
 }
 
 async function isWhole(data: ArrayBuffer, file: File): Promise<boolean> {

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from pteron.dtypes import DType
 from pteron.errors import InputError, PteronError, UnsupportedError
-from pteron.graph import Tensor
 from pteron.llm.cache_options import CacheOptions, CacheType, stated_context
 from pteron.llm.chat import render
 from pteron.llm.model_files import program_file, read_sampling
@@ -20,11 +19,13 @@ from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.ops import Target
 from pteron.passes import prepare
-from pteron.plan import Executable
+from pteron.plan import Compiled
 from pteron.plan.advance import ADVANCE
 from pteron.runtime import Program, load
+from pteron.web.check import checks_of
 from pteron.web.methods import WebMethod, web_methods
 from pteron.web.planned import plan_ahead
+from pteron.web.variants import Variant
 from pteron.wgsl import Module, compose
 
 Json: TypeAlias = Any
@@ -37,6 +38,7 @@ _OPTIONS = {  # names of sampling settings in JavaScript
     "min_p": "minP",
     "repetition_penalty": "repetitionPenalty",
 }
+_TALKS = (("user",), ("user", "assistant", "user"), ("user", "assistant", "user", "assistant", "user"))
 _MARK = "\u2603{}\u2603"  # stands for a message's content while the chat template is taken apart
 
 
@@ -88,19 +90,19 @@ class WebLanguageModel:
         """The kernel that advances parameters where the sampler cannot."""
         return compose(ADVANCE)
 
-    def executables(self, target: Target) -> dict[str, Executable]:
+    def variant(self, variant: str, target: Target, *, checked: bool) -> Variant:
         """The model with plans for all lengths and positions, and samplers of all forms."""
         name = self.method.inputs[0].name
         ends = {self.method.shapes({name: (1, length)}): self.context - length + 1 for length in self.lengths}
-        found = {self.method.name: plan_ahead(self.method.prepared, target, ends, ends)}
+        compiled = Compiled(self.method.prepared, target)
+        model = plan_ahead(compiled, ends, ends)
+        found = {self.method.name: model}
         dtype = self.method.outputs[0].dtype or DType.F32
         for flags, form in _forms().items():
-            prepared = prepare(sampler_graph(self.vocabulary, form, dtype))
-            shapes = tuple(
-                value.shape_max if isinstance(value, Tensor) else None for value in prepared.graph.inputs
-            )
-            found[f"sample-{flags}"] = plan_ahead(prepared, target, [shapes], {shapes: 1})
-        return found
+            sampler = Compiled(prepare(sampler_graph(self.vocabulary, form, dtype)), target)
+            found[f"sample-{flags}"] = plan_ahead(sampler, [sampler.shapes_max], {sampler.shapes_max: 1})
+        checks = {self.method.name: checks_of(compiled, model)} if checked else {}
+        return Variant(variant, target, found, checks)
 
     def to_json(self) -> Json:
         """What the index says of it, without the tokenizer's file and the number of the kernel that
@@ -170,23 +172,27 @@ def chat_form(tokenizer: Tokenizer) -> Json:
         "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
     }
 
-    def rendered(*roles: str, answer: bool = False) -> str:
-        messages = [{"role": role, "content": _MARK.format(place)} for place, role in enumerate(roles)]
+    def rendered(*roles: str, answer: bool = False, around: str = "") -> str:
+        messages = [
+            {"role": role, "content": around + _MARK.format(place) + around}
+            for place, role in enumerate(roles)
+        ]
         return render(messages, tokenizer.chat_template, add_generation_prompt=answer, **names)
 
     try:
-        for first in ("system", "user"):
-            form = _take_apart(rendered, first)
-            if form and all(_agrees(form, rendered, roles) for roles in _conversations(form)):
-                return form
+        form, with_system = (_take_apart(rendered, first) for first in ("user", "system"))
+        if form is None or not all(_agrees(form, rendered, talk) for talk in _TALKS):
+            return None
+        same = with_system and all(
+            with_system["roles"][role] == form["roles"][role] for role in ("user", "assistant")
+        )
+        # Some templates cut white space around messages.
+        form["trim"] = rendered("user", around=" ") == rendered("user")
+        if with_system and same and all(_agrees(with_system, rendered, ("system", *talk)) for talk in _TALKS):
+            return {**form, "systemStart": with_system["start"], "roles": with_system["roles"]}
     except PteronError:
         return None
-    return None
-
-
-def _conversations(form: Json) -> list[tuple[str, ...]]:
-    talks = [("user",), ("user", "assistant", "user"), ("user", "assistant", "user", "assistant", "user")]
-    return talks + ([("system", *talk) for talk in talks] if "system" in form["roles"] else [])
+    return form
 
 
 def _agrees(form: Json, rendered: Any, roles: tuple[str, ...]) -> bool:

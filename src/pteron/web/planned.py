@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pteron.errors import InputError, MisfitError
-from pteron.ops import Target
-from pteron.passes import Prepared
 from pteron.plan import Advance, Compiled, Executable, Plan, Shapes
 
 PLANS_MAX = 64  # for one set of shapes: a live integer that needs more is better a shape
@@ -16,11 +14,10 @@ _INTEGER_MAX = (1 << 31) - 1
 
 
 def plan_ahead(
-    prepared: Prepared, target: Target, shapes: Iterable[Shapes], ends: Mapping[Shapes, int] | None = None
+    compiled: Compiled, shapes: Iterable[Shapes], ends: Mapping[Shapes, int] | None = None
 ) -> Executable:
     """The executable of a graph with plans for these shapes of its inputs. A live integer may have any value
     from 0 on that the graph takes, below `ends` of the shapes."""
-    compiled = Compiled(prepared, target)
     plans = {each: plans_for(compiled, each, (ends or {}).get(each)) for each in dict.fromkeys(shapes)}
     return replace(compiled.executable, plans=plans)
 

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pteron.errors import InputError
+from pteron.extras import check_installed, has_torch
 from pteron.graph import Shape
 from pteron.llm.cache_options import CacheType
 from pteron.llm.model_files import program_file
 from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_program
 from pteron.llm.tokenizers.load import find_tokenizer
 from pteron.ops import Target
+from pteron.plan import Compiled
 from pteron.runtime import Program, load
+from pteron.web.check import checks_of
 from pteron.web.executable_json import ExecutableWriter, ModuleTable
 from pteron.web.language import WebLanguageModel
 from pteron.web.methods import WebMethod, web_methods
@@ -59,6 +62,7 @@ def export_web(
     context: int | None = None,
     cache: CacheType | None = None,
     lengths: Sequence[int] | None = None,
+    check: bool | None = None,
     page: Page | None = None,
     name: str | None = None,
     progress: Progress = lambda line: None,
@@ -71,14 +75,19 @@ def export_web(
     prompt, and for all positions of its `context`; `cache` is the element type of its KV cache.
 
     `variants` names the kinds of adapter to plan for: "subgroups", "hardware" and "software" by default.
-    Those with "-f16" have 16-bit floats where the program has them. `page` is the kind of the example page.
+    Those with "-f16" have 16-bit floats where the program has them. With `check`, the site has known answers
+    in float64, by which the player checks kernels on the visitor's adapter; this takes PyTorch, and is the
+    default where it is installed. `page` is the kind of the example page.
     """
     targets = chosen_targets(variants)
+    checked = has_torch() if check is None else check
+    if checked:
+        check_installed(("torch",), "computing known answers in float64", "host")
     located = None if isinstance(source, Program) else _locate(source, context, progress)
     if located is not None and _is_language(located):
         model = WebLanguageModel.load(located, context, cache, lengths)
         writer = SiteWriter(Path(folder), name or _name_of(located), progress)
-        return _write_language(writer, model, targets, page or "chat", progress)
+        return _write_language(writer, model, targets, page or "chat", progress, checked=checked)
     given = {"context": context, "cache": cache, "lengths": lengths}
     needless = [option for option, value in given.items() if value is not None]
     if needless:
@@ -92,11 +101,15 @@ def export_web(
     made = []
     for variant, target in targets.items():
         progress(f"planning for {variant}")
+        compiled = {method.name: Compiled(method.prepared, target) for method in exported}
         executables = {
-            method.name: plan_ahead(method.prepared, target, map(method.shapes, _shapes_of(method, shapes)))
+            method.name: plan_ahead(compiled[method.name], map(method.shapes, _shapes_of(method, shapes)))
             for method in exported
         }
-        made.append(Variant(variant, target, executables))
+        checks = (
+            {name: checks_of(compiled[name], each) for name, each in executables.items()} if checked else {}
+        )
+        made.append(Variant(variant, target, executables, checks))
     return writer.write(made, exported, page or _page_for(exported))
 
 
@@ -123,12 +136,18 @@ def _name_of(path: Path) -> str:
 
 
 def _write_language(
-    writer: SiteWriter, model: WebLanguageModel, targets: Mapping[str, Target], page: str, progress: Progress
+    writer: SiteWriter,
+    model: WebLanguageModel,
+    targets: Mapping[str, Target],
+    page: str,
+    progress: Progress,
+    *,
+    checked: bool,
 ) -> Site:
     made = []
     for variant, target in targets.items():
         progress(f"planning for {variant}")
-        made.append(Variant(variant, target, model.executables(target)))
+        made.append(model.variant(variant, target, checked=checked))
     more = {"language": {**model.to_json(), "advance": 0}}
     growth = {model.method.name: model.growth}
     return writer.write(
@@ -188,11 +207,18 @@ class SiteWriter:
             modules = ModuleTable()
             for kernel in kernels:
                 modules.number(kernel)
-            executables = {
-                name: ExecutableWriter(each, places, modules).header(name, (growth or {}).get(name))
-                for name, each in variant.executables.items()
+            writers = {
+                name: ExecutableWriter(each, places, modules) for name, each in variant.executables.items()
             }
-            data = _compact({"modules": modules.entries, "executables": executables})
+            executables = {
+                name: each.header(name, (growth or {}).get(name)) for name, each in writers.items()
+            }
+            checks = [
+                check.to_json(name, writers[name].buffers)
+                for name, of_executable in variant.checks.items()
+                for check in of_executable
+            ]
+            data = _compact({"modules": modules.entries, "executables": executables, "checks": checks})
             file = write_file(self.folder, "plans", ".json", data)
             entries.append(
                 {"name": variant.name, "needs": variant.needs(), "streams": needed[variant.name], **file}

@@ -20,6 +20,7 @@ Json: TypeAlias = Any
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
 # GPT-2's rule, which ByteLevel applies by itself.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_POSSESSIVE = re.compile(r"([?*+]|\{\d+(?:,\d*)?\})\+")
 _CASELESS = re.compile(r"\(\?i:([^()]*)\)")
 
 
@@ -156,8 +157,8 @@ def _javascript(name: str, rule: str) -> str:
         return f"(?:{''.join(letters)})"
 
     found = _CASELESS.sub(both_cases, rule)
-    found = re.sub(r"([?*+}])\+", r"\1", found) if _is_safe_greedy(found) else found
-    if re.search(r"\(\?[a-z>]|[?*+}]\+|\\[AzZGhH]|\[\[:|&&", found):
+    found = _POSSESSIVE.sub(r"\1", found) if _is_safe_greedy(found) else found
+    if _POSSESSIVE.search(found) or re.search(r"\(\?[a-z>]|\\[AzZGhH]|\[\[:|&&", found):
         raise UnsupportedError(f"{name}: its rule {rule!r} cannot be written in JavaScript")
     return found.replace(r"\'", "'")
 

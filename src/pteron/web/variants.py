@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from pteron.errors import InputError
 from pteron.ops import Target
 from pteron.plan import Executable
 from pteron.plan.verify import storage_buffers
+from pteron.web.check import Check
 
 Json: TypeAlias = Any
 
@@ -45,6 +46,7 @@ class Variant:
     name: str
     target: Target
     executables: Mapping[str, Executable]
+    checks: Mapping[str, Sequence[Check]] = field(default_factory=dict)  # by executable
 
     def needs(self) -> Json:
         """What an adapter must have: features, limits above the usual ones, language features."""

@@ -123,4 +123,5 @@ export interface Index {
   variants: Variant[];
   streams: { bytes: number; chunks: File[] }[];
   language?: LanguageJson;
+  labels?: string[];
 }

@@ -255,6 +255,10 @@ export class LocalProgram extends LocalSequence implements Program {
       : null;
   }
 
+  get labels() {
+    return this.model.index.labels ?? null;
+  }
+
   async sequence(): Promise<Sequence> {
     return new LocalSequence(this.model);
   }

@@ -16,7 +16,7 @@ import { PteronError } from "./errors.ts";
 import { loadHere } from "./load.ts";
 import type { LocalProgram } from "./program.ts";
 
-type Facts = Pick<Program, "name" | "page" | "methods" | "language" | "notes">;
+type Facts = Pick<Program, "name" | "page" | "methods" | "language" | "labels" | "notes">;
 // biome-ignore lint/suspicious/noExplicitAny: what a message holds depends on its name
 type Any = any;
 
@@ -33,8 +33,8 @@ export function serve(scope: {
   const actions: Record<string, (argument: Any, id: number) => Promise<unknown>> = {
     load: async ({ url, options }, id) => {
       program = await loadHere(url, { ...options, onProgress: (progress) => scope.postMessage({ id, progress }) });
-      const { name, page, methods, language, notes } = program;
-      return { name, page, methods, language, notes };
+      const { name, page, methods, language, labels, notes } = program;
+      return { name, page, methods, language, labels, notes };
     },
     run: async ({ sequence, inputs, method }) => of(sequence).run(inputs, method),
     generate: async ({ sequence, prompt, options }, id) => {
@@ -176,6 +176,7 @@ class RemoteProgram extends RemoteSequence implements Program {
   readonly page: string;
   readonly methods: Program["methods"];
   readonly language: Program["language"];
+  readonly labels: Program["labels"];
   readonly notes: string[];
 
   constructor(connection: Connection, facts: Facts) {
@@ -184,6 +185,7 @@ class RemoteProgram extends RemoteSequence implements Program {
     this.page = facts.page;
     this.methods = facts.methods;
     this.language = facts.language;
+    this.labels = facts.labels;
     this.notes = facts.notes;
   }
 

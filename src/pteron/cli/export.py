@@ -128,6 +128,7 @@ def _add_web(kinds: Any) -> None:
     web.add_argument("--cache", choices=["f32", "f16", "int8"], help="type of a language model's KV cache")
     pages = ["chat", "vision", "sound", "generic"]
     web.add_argument("--page", choices=pages, help="the example page (default: by the model's inputs)")
+    options.add("--labels", "FILE", "names of classes, one a line, for the page of a network for pictures")
     options.add("--name", "TEXT", "the model's name on the page")
     web.set_defaults(command=web_command)
     add_examples(
@@ -170,6 +171,7 @@ def web_command(arguments: argparse.Namespace) -> int:
             context=arguments.context,
             cache=arguments.cache,
             lengths=[1, *arguments.length] if arguments.length else None,
+            labels=Path(arguments.labels).read_text("utf-8").splitlines() if arguments.labels else (),
             page=arguments.page,
             name=arguments.name,
             progress=progress,

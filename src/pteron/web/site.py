@@ -63,6 +63,7 @@ def export_web(
     cache: CacheType | None = None,
     lengths: Sequence[int] | None = None,
     check: bool | None = None,
+    labels: Sequence[str] = (),
     page: Page | None = None,
     name: str | None = None,
     progress: Progress = lambda line: None,
@@ -77,7 +78,8 @@ def export_web(
     `variants` names the kinds of adapter to plan for: "subgroups", "hardware" and "software" by default.
     Those with "-f16" have 16-bit floats where the program has them. With `check`, the site has known answers
     in float64, by which the player checks kernels on the visitor's adapter; this takes PyTorch, and is the
-    default where it is installed. `page` is the kind of the example page.
+    default where it is installed. `labels` are names of classes, in the order of a network's scores. `page`
+    is the kind of the example page.
     """
     targets = chosen_targets(variants)
     checked = has_torch() if check is None else check
@@ -110,7 +112,8 @@ def export_web(
             {name: checks_of(compiled[name], each) for name, each in executables.items()} if checked else {}
         )
         made.append(Variant(variant, target, executables, checks))
-    return writer.write(made, exported, page or _page_for(exported))
+    more = {"labels": list(labels)} if labels else {}
+    return writer.write(made, exported, page or _page_for(exported), more)
 
 
 def _locate(source: str | os.PathLike[str], context: int | None, progress: Progress) -> Path:
@@ -186,7 +189,7 @@ class SiteWriter:
         variants: Sequence[Variant],
         methods: Sequence[WebMethod],
         page: str,
-        more: Json = None,
+        more: Json,
         growth: Mapping[str, Mapping[int, int]] | None = None,
         kernels: Sequence[Module] = (),
         tokenizer: Json = None,
@@ -231,7 +234,7 @@ class SiteWriter:
             "methods": {method.name: method.to_json() for method in methods},
             "variants": entries,
             "streams": streams,
-            **(more or {}),
+            **more,
         }
         (self.folder / INDEX).write_bytes(_compact(index))
         self._copy_page(page)

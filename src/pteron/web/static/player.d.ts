@@ -115,6 +115,8 @@ export interface Program extends Sequence {
   readonly methods: Record<string, { inputs: Spec[]; outputs: Spec[] }>;
   /** Of a language model: the longest conversation in tokens, and whether it has a chat template. */
   readonly language: { context: number; chat: boolean; sampling: GenerateOptions } | null;
+  /** Names of classes, if the site has them. */
+  readonly labels: string[] | null;
   /** What the page should tell: a full disk, for example. */
   readonly notes: string[];
   sequence(): Promise<Sequence>;

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Open = Callable[..., SitePage]
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
 PROMPT = "Once upon a time, there was a little robot. Its name was Zoë — and it liked"
-CASES = [
+CASES: list[tuple[str, dict[str, Any]]] = [
     (PROMPT, {"max_new_tokens": 40, "temperature": 0.0}),
     (PROMPT, {"max_new_tokens": 20, "temperature": 0.8, "top_p": 0.9, "seed": 7}),
     ("The", {"max_new_tokens": 12, "temperature": 1.0, "repetition_penalty": 1.3, "seed": 3}),

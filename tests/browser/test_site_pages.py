@@ -87,7 +87,7 @@ def test_mobilenet(tmp_path: Path, visit: Visit, gpu_browser: Browser) -> None:
     from networks.vision import MobileNetV3Small
 
     torch.manual_seed(0)
-    network = MobileNetV3Small().eval()
+    network = MobileNetV3Small().eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if name.endswith("weight") and parameter.ndim == 2:

@@ -171,9 +171,8 @@ function isolate(text: string, rule: RegExp): string[] {
   const parts: string[] = [];
   let last = 0;
   for (const match of text.matchAll(rule)) {
-    if (!match[0]) continue;
     if (match.index > last) parts.push(text.slice(last, match.index));
-    parts.push(match[0]);
+    if (match[0]) parts.push(match[0]);
     last = match.index + match[0].length;
   }
   if (last < text.length) parts.push(text.slice(last));

@@ -37,10 +37,6 @@ class WebMethod:
 
     def shapes(self, by_name: Mapping[str, Shape]) -> Shapes:
         """The shapes of the delegate's inputs, where inputs that are not named have their maximum shape."""
-        unknown = by_name.keys() - self.shapes_max.keys()
-        if unknown:
-            known = ", ".join(self.shapes_max)
-            raise InputError(f"{self.name} has no tensor {', '.join(sorted(unknown))}; it has {known}")
         live = self.shapes_max | {name: tuple(shape) for name, shape in by_name.items()}
         for spec in self.inputs:
             problem = spec.misfit(live[spec.name]) if spec.name in live else None

@@ -99,6 +99,7 @@ def export_web(
     program = load(located) if located is not None else source
     assert isinstance(program, Program)
     exported = web_methods(program, methods)
+    _check_names(exported, shapes)
     writer = SiteWriter(Path(folder), name or Path(program.file.name).stem, progress)
     made = []
     for variant, target in targets.items():
@@ -156,6 +157,13 @@ def _write_language(
     return writer.write(
         made, [model.method], page, more, growth, [model.advance], tokenizer_json(model.tokenizer)
     )
+
+
+def _check_names(methods: Sequence[WebMethod], shapes: Sequence[Mapping[str, Shape]]) -> None:
+    known = [name for method in methods for name in method.shapes_max]
+    unknown = [name for each in shapes for name in each if name not in known]
+    if unknown:
+        raise InputError(f"there is no tensor {unknown[0]} to plan for; there are {', '.join(known)}")
 
 
 def _shapes_of(method: WebMethod, shapes: Sequence[Mapping[str, Shape]]) -> Sequence[Mapping[str, Shape]]:

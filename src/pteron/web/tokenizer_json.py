@@ -20,6 +20,18 @@ Json: TypeAlias = Any
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
 # GPT-2's rule, which ByteLevel applies by itself.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# What \s and others are in Oniguruma: of all scripts. JavaScript has them for ASCII, or with other spaces.
+_UNICODE = {
+    r"\s": r"\p{White_Space}",
+    r"\S": r"\P{White_Space}",
+    r"\d": r"\p{Nd}",
+    r"\D": r"\P{Nd}",
+    r"\b": r"(?:(?<=[\p{L}\p{M}\p{N}\p{Pc}])(?![\p{L}\p{M}\p{N}\p{Pc}])"
+    r"|(?<![\p{L}\p{M}\p{N}\p{Pc}])(?=[\p{L}\p{M}\p{N}\p{Pc}]))",
+    r"\'": "'",
+}
+_SHORT = re.compile(r"\\.")
+_CLASS = re.compile(r"(\[\^?(?:\\.|[^\]\\])+\])")
 _POSSESSIVE = re.compile(r"([?*+]|\{\d+(?:,\d*)?\})\+")
 _CASELESS = re.compile(r"\(\?i:([^()]*)\)")
 
@@ -153,14 +165,25 @@ def _javascript(name: str, rule: str) -> str:
     """A rule of Oniguruma as JavaScript has it (flag u)."""
 
     def both_cases(match: re.Match[str]) -> str:
-        letters = (f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in match[1])
-        return f"(?:{''.join(letters)})"
+        found, is_class = "", False
+        for letter in match[1]:
+            is_class = letter == "[" or (is_class and letter != "]")
+            pair = letter.lower() + letter.upper() if letter.isalpha() else letter
+            found += f"[{pair}]" if letter.isalpha() and not is_class else pair
+        return f"(?:{found})"
 
     found = _CASELESS.sub(both_cases, rule)
-    found = _POSSESSIVE.sub(r"\1", found) if _is_safe_greedy(found) else found
-    if _POSSESSIVE.search(found) or re.search(r"\(\?[a-z>]|\\[AzZGhH]|\[\[:|&&", found):
+    parts = _CLASS.split(found)  # those at odd places are classes, where + is a letter
+    if _is_safe_greedy(found):
+        parts[::2] = [_POSSESSIVE.sub(r"\1", part) for part in parts[::2]]
+    outside, inside = "\n".join(parts[::2]), "\n".join(parts[1::2])
+    if (
+        _POSSESSIVE.search(outside)
+        or re.search(r"\(\?[a-z>]|\\[AzZGhHwWBX]", outside)
+        or re.search(r"&&|\[:", inside)
+    ):
         raise UnsupportedError(f"{name}: its rule {rule!r} cannot be written in JavaScript")
-    return found.replace(r"\'", "'")
+    return _SHORT.sub(lambda match: _UNICODE.get(match[0], match[0]), "".join(parts))
 
 
 def _is_safe_greedy(rule: str) -> bool:

@@ -94,8 +94,8 @@ def write_weights(
         for weight in weights:
             users.setdefault(weight, []).append(variant)
     groups: dict[tuple[str, ...], list[Weight]] = {}
-    for weight, names in users.items():
-        groups.setdefault(tuple(names), []).append(weight)
+    for weight, variants in users.items():
+        groups.setdefault(tuple(variants), []).append(weight)
     streams: list[Json] = []
     places: dict[Weight, Place] = {}
     needed: dict[str, list[int]] = {name: [] for name in used}

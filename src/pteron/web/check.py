@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import Storage
 from pteron.graph import Constant, Tensor
+from pteron.graph.values import tensors
 from pteron.ops import Weight
 from pteron.ops.live import affine
 from pteron.ops.operand import Slot, State
@@ -182,6 +183,11 @@ class _Chain:
                 count = int(np.prod(shape))
                 numbers = np.zeros(count, np.int64) if limit is None else hashed(count, limit)
                 self._known[value.id] = numbers.reshape(shape)
+        for node in walked.graph.nodes:
+            for tensor in (each for value in node.args for each in tensors(value)):
+                constant = tensor.constant
+                if constant is not None and not len(constant.data):  # a KV cache, without its zeros
+                    self._known[tensor.id] = np.zeros(constant.shape)
 
     def run(self, step: Step) -> dict[int, Array]:
         """The tensors that a step writes; none if it has no reference."""

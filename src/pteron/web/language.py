@@ -39,7 +39,7 @@ _OPTIONS = {  # names of sampling settings in JavaScript
     "repetition_penalty": "repetitionPenalty",
 }
 _TALKS = (("user",), ("user", "assistant", "user"), ("user", "assistant", "user", "assistant", "user"))
-_MARK = "\u2603{}\u2603"  # stands for a message's content while the chat template is taken apart
+_MARK = "\u2603{}\u2603"  # in place of a message's content while the chat template is taken apart
 
 
 @dataclass(frozen=True, slots=True)

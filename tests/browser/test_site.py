@@ -57,6 +57,29 @@ def test_outputs_at_several_live_shapes(
     assert missing.startswith("shape: The site has no plan for the shapes ([3,7]). It has plans for ([")
 
 
+@pytest.mark.parametrize("name", ["dtypes", "symint_output", "select_position_last", "zero_dim", "letters"])
+def test_programs_of_many_kinds(programs: Path, tmp_path: Path, open_site: Open, name: str) -> None:
+    """Element types, live integers in and out, empty tensors, inputs by name."""
+    method = pteron.load(programs / f"{name}.pte")["forward"]
+    golden = np.load(programs / f"{name}.npz")
+    count = len({key.split("_")[0] for key in golden})
+    cases = [given(method, case, golden) for case in range(count)]
+    shapes = [{name: each["shape"] for name, each in case.items()} for case in cases]
+    pteron.export_web(programs / f"{name}.pte", tmp_path, variants=["software"], shapes=shapes)
+    results = open_site(tmp_path).run(
+        "const program = await load();"
+        "const all = [];"
+        "for (const inputs of argument) all.push(Object.values(await program.run(inputs)));"
+        "return all.map((each) => each.map(({ data, shape }) => [[...data], shape]));",
+        cases,
+    )
+    for case, outputs in enumerate(results):
+        for place, (data, shape) in enumerate(outputs):
+            expected = golden[f"case{case}_output{place}"]
+            assert shape == list(expected.shape)
+            np.testing.assert_allclose(np.reshape(data, shape), expected.astype(np.float64), atol=1e-5)
+
+
 def test_states_stay_until_reset(programs: Path, tmp_path: Path, open_site: Open) -> None:
     """Calls go on from their sequence's cache, at live positions and live lengths; `reset` empties it."""
     method = pteron.load(programs / "attention_cache.pte")["forward"]

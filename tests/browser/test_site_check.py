@@ -73,6 +73,6 @@ def test_both_sides_compute_the_same_inputs(site: Path, open_site: Open) -> None
     from pteron.web.check import hashed
 
     found = open_site(site).run(
-        "return Array.from({ length: 70000 }, (_, at) => (Math.imul(at, 2654435761) >>> 16) / 32768 - 1);"
+        "return Array.from({ length: 70000 }, (_, at) => (Math.imul(at, 2654435761) >>> 8) / 2 ** 23 - 1);"
     )
     np.testing.assert_array_equal(found, hashed(70000, 0))

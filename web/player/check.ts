@@ -12,16 +12,21 @@ import { fromStorage, itemSize, toStorage } from "./tensors.ts";
 /** The numbers of an input: floats from -1 to 1, or integers below a limit. */
 export function hashed(count: number, limit: number): number[] {
   return Array.from({ length: count }, (_, at) => {
-    const mixed = Math.imul(at, 2654435761) >>> 16;
-    return limit === 0 ? mixed / 32768 - 1 : mixed % limit;
+    const mixed = Math.imul(at, 2654435761) >>> 8;
+    return limit === 0 ? mixed / 2 ** 23 - 1 : mixed % limit;
   });
 }
 
-/** All checks of a program, with the states of a sequence, which are reset. */
-export async function checkKernels(model: Model, sequence: LocalSequence): Promise<CheckRow[]> {
+/** Checks of a program's executables, with the states of a sequence, which are reset. */
+export async function checkKernels(
+  model: Model,
+  sequence: LocalSequence,
+  isWanted: (executable: string) => boolean,
+): Promise<CheckRow[]> {
   const rows: CheckRow[] = [];
   for (const check of model.plans.checks ?? []) {
-    const executable = model.executable(check.executable);
+    if (!isWanted(check.executable)) continue;
+    const executable = await model.ready(check.executable);
     const bindings = sequence.bindings(executable);
     executable.reset(bindings);
     rows.push(...(await replay(executable, bindings, check)));

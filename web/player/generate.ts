@@ -2,6 +2,7 @@
 // its token where the model reads it, and advances the model's parameters; the host reads tokens a submission later.
 
 import type { GenerateOptions, Message, Piece } from "./api.ts";
+import { checkKernels } from "./check.ts";
 import { Staging } from "./device.ts";
 import { PteronError } from "./errors.ts";
 import { Bindings, type Executable, isTensor } from "./executable.ts";
@@ -188,37 +189,40 @@ export class Generation {
 
   /** The sampler for these settings; settings that differ only in numbers share one. */
   private async drawing(options: GenerateOptions): Promise<Drawing> {
-    const {
-      temperature = 0,
-      topK = 0,
-      topP = 1,
-      repetitionPenalty = 1,
-      presencePenalty = 0,
-      frequencyPenalty = 0,
-    } = options;
-    const isRandom = temperature > 0;
-    const isChanged =
-      repetitionPenalty !== 1 ||
-      presencePenalty !== 0 ||
-      frequencyPenalty !== 0 ||
-      Object.keys(options.logitBias ?? {}).length > 0;
-    const flags = {
-      r: isRandom,
-      k: isRandom && topK > 0 && topK < this.language.vocabulary,
-      p: isRandom && topP < 1,
-      c: isChanged,
-    };
-    const name = `sample-${Object.entries(flags)
-      .map(([flag, is]) => (is ? flag : ""))
-      .join("")}`;
+    const { model } = this.sequence;
+    const name = samplerName(options, this.language.vocabulary);
     let found = this.samplers.get(name);
     if (!found) {
-      const sampler = await this.sequence.model.ready(name);
+      const sampler = await model.ready(name);
+      const rows = await model.exclusive(() => checkKernels(model, this.sequence, (each) => each === name));
+      if (rows.some(({ error }) => !(error <= 1))) {
+        const kernels = [...new Set(rows.map(({ kernel }) => kernel))].join(", ");
+        throw new PteronError(
+          "wrong",
+          `${model.device.name} draws wrong tokens with these settings (${kernels}). Try temperature 0, or another browser.`,
+        );
+      }
       found = new Drawing(this.sequence, this.language, sampler);
       this.samplers.set(name, found);
     }
     return found;
   }
+}
+
+/** The executable that draws with these settings, by letters: random, top-k, top-p, changed logits. */
+export function samplerName(options: GenerateOptions, vocabulary: number): string {
+  const { temperature = 0, topK = 0, topP = 1, logitBias = {} } = options;
+  const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = options;
+  const isRandom = temperature > 0;
+  const letters = {
+    r: isRandom,
+    k: isRandom && topK > 0 && topK < vocabulary,
+    p: isRandom && topP < 1,
+    c: repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0 || Object.keys(logitBias).length > 0,
+  };
+  return `sample-${Object.entries(letters)
+    .map(([letter, is]) => (is ? letter : ""))
+    .join("")}`;
 }
 
 /** The model with one sampler, over the states of one sequence. */

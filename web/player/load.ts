@@ -6,6 +6,7 @@ import { adapterName, choose, openDevice, requestAdapter } from "./device.ts";
 import { PteronError } from "./errors.ts";
 import { Weights } from "./executable.ts";
 import type { Index, PlansJson, Variant } from "./format.ts";
+import { samplerName } from "./generate.ts";
 import { LocalProgram, Model } from "./program.ts";
 import { Store } from "./store.ts";
 import { Tokenizer, type TokenizerJson } from "./tokenizer.ts";
@@ -65,7 +66,10 @@ async function checks(
   const known = when === "first" ? await store.remember(key) : undefined;
   if (known) return JSON.parse(known, (_, value) => value ?? Number.POSITIVE_INFINITY);
   progress.say("Checking this GPU");
-  const found = await checkKernels(program.model, program);
+  // Samplers compile and are checked at their first use, all but the usual one.
+  const usual = samplerName(program.model.index.language?.sampling ?? {}, Number.POSITIVE_INFINITY);
+  const isWanted = (name: string) => when === "always" || name === usual || !name.startsWith("sample-");
+  const found = await checkKernels(program.model, program, isWanted);
   await store.remember(key, JSON.stringify(found));
   return found;
 }

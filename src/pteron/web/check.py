@@ -83,8 +83,8 @@ class Check:
 def hashed(count: int, limit: int) -> Array:
     """The numbers of an input: floats from -1 to 1, or integers below a limit. The player computes the
     same."""
-    mixed = (np.arange(count, dtype=np.uint64) * _MULTIPLIER & 0xFFFFFFFF) >> 16
-    return mixed.astype(np.float64) / 32768 - 1 if limit == 0 else (mixed % limit).astype(np.int64)
+    mixed = (np.arange(count, dtype=np.uint64) * _MULTIPLIER & 0xFFFFFFFF) >> 8
+    return mixed.astype(np.float64) / (1 << 23) - 1 if limit == 0 else (mixed % limit).astype(np.int64)
 
 
 def checks_of(compiled: Compiled, executable: Executable) -> list[Check]:

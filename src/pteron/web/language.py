@@ -8,21 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pteron.dtypes import DType
+import numpy as np
+
+from pteron.dtypes import DType, Storage
 from pteron.errors import InputError, PteronError, UnsupportedError
+from pteron.families.recurrent.recurrence import RECURRENT
 from pteron.llm.cache_options import CacheOptions, CacheType, stated_context
 from pteron.llm.chat import render
 from pteron.llm.model_files import program_file, read_sampling
-from pteron.llm.sampling.form import RING, Form
-from pteron.llm.sampling.graphs import sampler_graph
+from pteron.llm.sampling import Sampling
+from pteron.llm.sampling.form import RING, Form, numbers
+from pteron.llm.sampling.graphs import DRAWN, sampler_graph
+from pteron.llm.sampling.operator import SAMPLE
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.ops import Target
+from pteron.ops.operand import State
 from pteron.passes import prepare
-from pteron.plan import Compiled
+from pteron.plan import Compiled, Executable
 from pteron.plan.advance import ADVANCE
 from pteron.runtime import Program, load
-from pteron.web.check import checks_of
+from pteron.web.check import Answer, Check, checks_of, hashed
 from pteron.web.methods import WebMethod, web_methods
 from pteron.web.planned import plan_ahead
 from pteron.web.variants import Variant
@@ -102,19 +108,23 @@ class WebLanguageModel:
             sampler = Compiled(prepare(sampler_graph(self.vocabulary, form, dtype)), target)
             found[f"sample-{flags}"] = plan_ahead(sampler, [sampler.shapes_max], {sampler.shapes_max: 1})
         checks = {self.method.name: checks_of(compiled, model)} if checked else {}
+        if checked:
+            checks |= {
+                name: [_check_draw(each)] for name, each in found.items() if name.startswith("sample-")
+            }
         return Variant(variant, target, found, checks)
 
     def to_json(self) -> Json:
         """What the index says of it, without the tokenizer's file and the number of the kernel that
         advances."""
         tokenizer = self.tokenizer
-        ends = tokenizer.eos_ids
+        ends = tokenizer.eos_ids or _constants(self.program, "get_eos_ids")
         return {
             "method": self.method.name,
             "context": self.context,
             "vocabulary": self.vocabulary,
             "lengths": self.lengths,
-            "rewinds": not any("recurrent" in call.operator.name for call in self.method.prepared.calls),
+            "rewinds": not any(node.name in RECURRENT for node in self.method.prepared.graph.nodes),
             "ring": RING,
             "eos": list(ends),
             "bos": [] if tokenizer.bos_id is None else [tokenizer.bos_id],
@@ -123,6 +133,13 @@ class WebLanguageModel:
             },
             "chat": chat_form(tokenizer),
         }
+
+
+def _constants(program: Program, name: str) -> tuple[int, ...]:
+    """The integers that a method without inputs returns; () if the program has no such method."""
+    records = [record for record in program.file.methods if record.name == name and not record.instructions]
+    values = [record.values[id] for record in records for id in record.outputs]
+    return tuple(value for value in values if isinstance(value, int))
 
 
 def _check_loop(program: Program, method: WebMethod) -> None:
@@ -139,6 +156,23 @@ def _check_loop(program: Program, method: WebMethod) -> None:
         raise UnsupportedError(
             f"{program.file.name}: its decode loop cannot stay on the GPU, so a page cannot run it"
         )
+
+
+def _check_draw(sampler: Executable) -> Check:
+    """A draw that can only give the greatest logit: the temperature is so low that no noise changes it."""
+    (plans,) = sampler.plans.values()
+    logits = hashed(sampler.inputs[0].shape_max[-1], 0)  # type: ignore[union-attr]  # a tensor
+    cold = numbers(Sampling(temperature=1e-9, top_k=3, top_p=0.5, seed=1))
+    values = {source.symbol: cold[source.input - 1] for source in sampler.sources}
+    token = int(logits.argmax())
+    logprob = -float(np.log(np.exp(logits - logits.max()).sum()))
+    count, drawn = len(plans[0].launches), State(DRAWN)
+    answers = (
+        Answer(0, count, SAMPLE, drawn, 0, Storage.I32, (float(token),), 0.0),
+        Answer(0, count, SAMPLE, drawn, 4, Storage.F32, (logprob,), 1e-3),
+    )
+    limits = (0, *[None] * (len(sampler.inputs) - 1))
+    return Check(0, 0, values, limits, answers)
 
 
 def _forms() -> dict[str, Form]:

@@ -94,7 +94,10 @@ def _problem(record: MethodRecord) -> str | None:
         {record.operators[call.operator] for call in record.instructions if isinstance(call, KernelCall)}
     )
     if hosted:
-        return f"these operators run on the CPU, and a page has none of them: {', '.join(hosted)}"
+        return (
+            f"these operators run on the CPU, and a page has none of them: {', '.join(hosted)}; "
+            "pteron.compile leaves fewer there"
+        )
     if len(record.instructions) != 1 or not isinstance(record.instructions[0], DelegateCall):
         return "a page runs methods that are one delegate; this one has other instructions"
     return None

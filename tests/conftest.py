@@ -32,6 +32,7 @@ from serving_fixtures import (  # noqa: F401  # fixtures of tests/serving
     stories,
     stories_engine,
 )
+from site_fixtures import gpu_browser, open_site  # noqa: F401  # fixtures of tests/browser
 from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
 
 from pteron import Device

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pteron.tools.bench import Bench, bench
     from pteron.tools.compare import compare
     from pteron.tools.profile import Profile, profile
+    from pteron.web import Site, export_web
 
 __version__ = "0.1.0"
 
@@ -83,6 +84,7 @@ __all__ = [
     "Runtime",
     "Sequence",
     "ShapeError",
+    "Site",
     "StateLost",
     "UnsupportedError",
     "ValueSpec",
@@ -91,6 +93,7 @@ __all__ = [
     "bench",
     "compare",
     "compile",
+    "export_web",
     "load",
     "load_isolated",
     "profile",
@@ -108,6 +111,7 @@ _HOMES = {
     **dict.fromkeys(("Bench", "bench"), "tools.bench"),
     "compare": "tools.compare",
     **dict.fromkeys(("Profile", "profile"), "tools.profile"),
+    **dict.fromkeys(("Site", "export_web"), "web"),
 }
 _HOMES.update({name: "runtime" for name in __all__ if name not in _HOMES})
 __getattr__, __dir__ = lazy(__name__, _HOMES, driving={*_HOMES.values()} - {"dtypes", "errors"})

@@ -51,7 +51,7 @@ def missing_files(page: Path) -> Iterator[str]:
     for path in set(re.findall(r"`([\w/*.<>-]+)`", text)) - ELSEWHERE:
         in_room = re.match(rf"(?:{ROOMS})/", path)
         is_name = re.fullmatch(r"\w+\.(?:py|wgsl)", path)
-        if in_room and not exists(PACKAGE, path):
+        if in_room and not exists(PACKAGE, path) and not exists(ROOT, path):
             yield path
         if is_name and not any(exists(ROOT, f"{folder}/**/{path}") for folder in FOLDERS.split("|")):
             yield path

@@ -35,6 +35,7 @@ STAGES = (
     {"serving"},
     {"reference"},
     {"tools"},
+    {"web"},
     {"cli"},
 )
 STAGE_OF = {name: index for index, names in enumerate(STAGES) for name in names}

@@ -1,10 +1,13 @@
-"""pteron export: from a checkpoint to a folder for `pteron generate`, `chat` and `serve`."""
+"""pteron export: from a checkpoint to a folder for `pteron generate`, `chat` and `serve`; from a model to a
+site."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from pteron.cli.arguments import Options, add_examples, positive
 from pteron.cli.progress import export_progress
@@ -12,8 +15,11 @@ from pteron.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_examples(parser, "pteron export llm SmolLM2-135M-Instruct -o smollm2")
+    add_examples(
+        parser, "pteron export llm SmolLM2-135M-Instruct -o smollm2", "pteron export web stories15m -o site"
+    )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
+    _add_web(kinds)
     llm = kinds.add_parser(
         "llm",
         help="a language model: Llama, Mistral, Qwen, Gemma, Phi and others",
@@ -88,6 +94,89 @@ def command(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     print(folder)
+    return 0
+
+
+def _add_web(kinds: Any) -> None:
+    web = kinds.add_parser(
+        "web",
+        help="a site that runs a model in a browser, on the visitor's GPU",
+        description="Write a folder of static files that runs a model in a browser (docs/web.md).",
+    )
+    web.add_argument("model", metavar="MODEL", help="a program, a folder, or a model's name")
+    web.add_argument("-o", "--output", metavar="SITE", required=True, help="folder for the site")
+    options = Options(web)
+    options.repeatable(
+        "--variant",
+        "NAME",
+        "kind of adapter to plan for: subgroups-f16, subgroups, hardware-f16, hardware or software",
+        default="subgroups, hardware and software",
+    )
+    options.repeatable("--method", "NAME", "method to export", default="all")
+    options.repeatable(
+        "--shape",
+        "NAME=SIZES",
+        "live shapes of inputs to plan for, such as x=1x3x224x224, or with a range of sizes x=1x1-8; commas "
+        "separate inputs",
+        _shapes,
+        "the maximum",
+    )
+    options.add(
+        "--context", "N", "tokens of a language model's conversation (default: the model's)", positive
+    )
+    options.repeatable("--length", "N", "tokens of a prompt to plan for", positive, "4, 16, 64 and 128")
+    web.add_argument("--cache", choices=["f32", "f16", "int8"], help="type of a language model's KV cache")
+    pages = ["chat", "vision", "sound", "generic"]
+    web.add_argument("--page", choices=pages, help="the example page (default: by the model's inputs)")
+    options.add("--labels", "FILE", "names of classes, one a line, for the page of a network for pictures")
+    options.add("--name", "TEXT", "the model's name on the page")
+    web.set_defaults(command=web_command)
+    add_examples(
+        web,
+        "pteron export web stories15m -o site && python3 -m http.server -d site",
+        "pteron export web mobilenet.pte -o site --page vision",
+        "pteron export web model.pte -o site --shape x=1x1-8",
+    )
+
+
+def _shapes(text: str) -> list[dict[str, tuple[int, ...]]]:
+    """`x=1x1-3,y=2` -> shapes by name, one for each size of a range."""
+    found: list[dict[str, tuple[int, ...]]] = [{}]
+    for part in text.split(","):
+        name, equals, sizes = part.partition("=")
+        if not equals or not name:
+            raise argparse.ArgumentTypeError(f"{part!r} is not NAME=SIZES, such as x=1x3x224x224")
+        ranges = [_range(size) for size in sizes.split("x")] if sizes else []
+        found = [{**each, name: shape} for each in found for shape in product(*ranges)]
+    return found
+
+
+def _range(text: str) -> range:
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or (dash and not high.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size or a range of sizes, such as 7 or 1-8")
+    return range(int(low), int(high if dash else low) + 1)
+
+
+def web_command(arguments: argparse.Namespace) -> int:
+    from pteron.web import export_web
+
+    with export_progress() as progress:
+        site = export_web(
+            arguments.model,
+            arguments.output,
+            variants=arguments.variant or None,
+            methods=arguments.method or None,
+            shapes=[shape for shapes in arguments.shape for shape in shapes],
+            context=arguments.context,
+            cache=arguments.cache,
+            lengths=[1, *arguments.length] if arguments.length else None,
+            labels=Path(arguments.labels).read_text("utf-8").splitlines() if arguments.labels else (),
+            page=arguments.page,
+            name=arguments.name,
+            progress=progress,
+        )
+    print(site)
     return 0
 
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,13 @@ class CompiledModule(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program as a .pte file, for `CompiledModule.load` and for `pteron.load`, where inputs and
         outputs are flat."""
+
+    def export_web(self, folder: str | os.PathLike[str], **options: Any) -> Any:
+        """Write a folder of static files that runs the module in a browser; `options` are those of
+        `pteron.export_web`, and so is the result. The module must be one program without operators on the
+        host."""
+        later_stage = import_module("pteron.web")  # by name: stages import earlier ones only
+        return later_stage.export_web(self.program, folder, **{"name": self.name, **options})
 
     @abstractmethod
     def close(self) -> None:

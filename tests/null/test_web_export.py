@@ -1,0 +1,158 @@
+"""What `pteron export web` writes, without a GPU and without a browser."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pteron
+from pteron.cli import main
+from pteron.ops.terms import evaluate
+from pteron.web import export_web, weights
+from pteron.web.language import WebLanguageModel
+from pteron.web.planned import plan_ahead
+from pteron.web.variants import TARGETS
+
+STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
+PLAYER_MAX = 60_000  # bytes
+
+
+def index_of(folder: Path) -> Any:
+    return json.loads((folder / "program.json").read_bytes())
+
+
+def test_files_are_named_by_their_content(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks keep their limit; a second export replaces what the first one wrote."""
+    monkeypatch.setattr(weights, "CHUNK", 100)
+    site = export_web(programs / "mlp.pte", tmp_path)
+    index = index_of(tmp_path)
+    chunks = [chunk for stream in index["streams"] for chunk in stream["chunks"]]
+    for file in (*chunks, *index["variants"]):
+        data = (tmp_path / file["file"]).read_bytes()
+        assert len(data) == file["bytes"]
+        assert hashlib.sha256(data).hexdigest() == file["sha256"]
+        assert Path(file["file"]).stem == file["sha256"][:16]
+    assert max(chunk["bytes"] for chunk in chunks) == 100
+    assert site.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert site.fetched.keys() == {"subgroups", "hardware", "software"}
+    before = {path.name for path in tmp_path.rglob("*.bin")}
+    export_web(programs / "mlp_dynamic.pte", tmp_path, variants=["software"])
+    assert before.isdisjoint(path.name for path in tmp_path.rglob("*.bin"))
+
+
+def test_nothing_of_this_machine_is_in_a_site(programs: Path, tmp_path: Path) -> None:
+    export_web(programs / "attention_cache.pte", tmp_path)
+    for path in tmp_path.rglob("*.json"):
+        assert str(programs) not in path.read_text("utf-8")
+
+
+def test_the_player_is_small() -> None:
+    static = Path(pteron.__file__).parent / "web" / "static"
+    assert (static / "player.js").stat().st_size <= PLAYER_MAX
+
+
+def test_weights_are_shared_by_variants(tmp_path: Path) -> None:
+    """A language model's site is little larger than its weights; zeros of a KV cache are not written."""
+    site = export_web("stories15m", tmp_path, check=False)
+    assert site.bytes < 1.25 * (STORIES / "model.pte").stat().st_size
+    assert all(size < 11.5e6 for size in site.fetched.values())
+
+
+def test_plans_serve_every_position() -> None:
+    """For each length of a prompt and each position of the context, exactly one plan holds first."""
+    model = WebLanguageModel.load(STORIES, None, None, [1, 16, 128])
+    for name in ("software", "subgroups"):
+        executable = model.variant(name, TARGETS[name], checked=False).executables["forward"]
+        assert [shapes[0] for shapes in executable.plans] == [(1, 1), (1, 16), (1, 128)]
+        symbols = [source.symbol for source in executable.sources]
+        for shapes, plans in executable.plans.items():
+            assert shapes[0] is not None
+            for position in range(model.context - shapes[0][1] + 1):
+                values = dict.fromkeys(symbols, position)
+                assert any(plan.numbers(values) is not None for plan in plans), (shapes, position)
+
+
+def test_the_players_tables_are_the_plans(programs: Path) -> None:
+    """Launches and blocks by number are those of the plan; parameters follow the live integers."""
+    from pteron.passes import prepare
+    from pteron.plan import Compiled
+    from pteron.web.executable_json import ExecutableWriter, ModuleTable
+    from pteron.web.weights import Place, used_weights
+
+    program = pteron.load(programs / "attention_cache.pte")
+    (graph,) = program.graphs("forward")
+    compiled = Compiled(prepare(graph), TARGETS["software"])
+    executable = plan_ahead(compiled, [compiled.shapes_max])
+    places = {weight: Place(0, 0, 0) for weight in used_weights(executable)}
+    modules = ModuleTable()
+    written = json.loads(json.dumps(ExecutableWriter(executable, places, modules).header("forward")))
+    (plans,) = executable.plans.values()
+    for plan, entry in zip(plans, written["plans"][0]["plans"], strict=True):
+        assert len(entry["launches"]) == len(plan.launches)
+        values = dict.fromkeys((source.symbol for source in executable.sources), 0)
+        numbers = evaluate(plan.tape, values)
+        for launch, number in zip(plan.launches, entry["launches"], strict=True):
+            module, groups, buffers, block, _ = written["launches"][number]
+            assert modules.entries[module][0] == launch.module.kernel.name
+            assert tuple(groups) == launch.groups
+            assert len(buffers) == len(launch.buffers)
+            if launch.block is None:
+                assert block == -1
+                continue
+            data, *live = written["blocks"][block]
+            words = np.frombuffer(bytes.fromhex(data), np.uint32).copy()
+            for word, (constant, *terms) in live:
+                pairs = zip(terms[::2], terms[1::2], strict=True)
+                words[word] = constant + sum(numbers[term] * factor for term, factor in pairs)
+            assert words.tobytes() == plan.blocks[launch.block].fill(numbers)
+
+
+def refusal(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(pteron.PteronError) as caught:
+        export_web(*arguments, **options)
+    return str(caught.value)
+
+
+def test_what_cannot_be_exported(programs: Path, models: Path, tmp_path: Path) -> None:
+    mlp = programs / "mlp_dynamic.pte"
+    assert "run on the CPU, and a page has none of them: aten::" in refusal(
+        programs / "attention_host.pte", tmp_path / "a"
+    )
+    assert "variants can be subgroups-f16, subgroups" in refusal(mlp, tmp_path / "a", variants=["fast"])
+    assert "there is no tensor y to plan for; there are input_0" in refusal(
+        mlp, tmp_path / "a", shapes=[{"y": (1, 7)}]
+    )
+    assert "dim 0 is 99, expected at most 17" in refusal(mlp, tmp_path / "a", shapes=[{"input_0": (99, 7)}])
+    assert "has no method 'backward'; it has forward" in refusal(mlp, tmp_path / "a", methods=["backward"])
+    assert "context: only for language models" in refusal(mlp, tmp_path / "a", context=9)
+    assert "lengths of prompts must have 1 and be at most 128" in refusal(
+        "stories15m", tmp_path / "a", lengths=[4]
+    )
+    (tmp_path / "note.txt").write_text("mine")
+    assert "is not empty and no site; name another folder" in refusal(mlp, tmp_path)
+    assert "is a file" in refusal(mlp, tmp_path / "note.txt")
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site, labels = tmp_path / "site", tmp_path / "labels.txt"
+    labels.write_text("cat\ndog\n")
+    given = ["export", "web", str(programs / "mlp_dynamic.pte"), "-o", str(site), "--variant", "software"]
+    given += ["--shape", "input_0=1-3x7", "--labels", str(labels), "--name", "A small one"]
+    assert main(given) == 0
+    assert capsys.readouterr().out.startswith(f"{site}: 0.")
+    index = index_of(site)
+    assert index["name"] == "A small one"
+    assert index["labels"] == ["cat", "dog"]
+    plans = json.loads((site / index["variants"][0]["file"]).read_bytes())["executables"]["forward"]["plans"]
+    assert [plan["shapes"] for plan in plans] == [[[rows, 7]] for rows in (1, 2, 3)]
+    with pytest.raises(SystemExit):
+        main([*given, "--shape", "7"])
+    assert "'7' is not NAME=SIZES" in capsys.readouterr().err

@@ -1,0 +1,12 @@
+import type { ErrorCode } from "./api.ts";
+
+/** An error whose message is a sentence for people. */
+export class PteronError extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string) {
+    super(message);
+    this.name = "PteronError";
+    this.code = code;
+  }
+}

@@ -1,0 +1,279 @@
+// A loaded program: its executables on a device, and sequences that run them.
+
+import type { GenerateOptions, Input, Message, Output, Piece, Program, Report, Sequence } from "./api.ts";
+import type { Device } from "./device.ts";
+import { PteronError } from "./errors.ts";
+import { type Bindings, Executable, isTensor, type Weights } from "./executable.ts";
+import { evaluate } from "./expressions.ts";
+import type { ExecutableJson, Index, MethodJson, PlansJson } from "./format.ts";
+import { Generation } from "./generate.ts";
+import { fromStorage, itemSize, shapeOf, toStorage } from "./tensors.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** Everything that the sequences of a program share. */
+export class Model {
+  readonly index: Index;
+  readonly plans: PlansJson;
+  readonly device: Device;
+  readonly tokenizer: Tokenizer | null;
+  private readonly weights: Weights;
+  private readonly executables = new Map<string, Executable>();
+  private tail: Promise<unknown> = Promise.resolve();
+
+  constructor(index: Index, plans: PlansJson, device: Device, weights: Weights, tokenizer: Tokenizer | null) {
+    this.index = index;
+    this.plans = plans;
+    this.device = device;
+    this.weights = weights;
+    this.tokenizer = tokenizer;
+    for (const name of Object.keys(index.methods)) this.executable(name);
+  }
+
+  executable(name: string): Executable {
+    let found = this.executables.get(name);
+    if (!found) {
+      const json = this.plans.executables[name];
+      if (!json)
+        throw new PteronError(
+          "input",
+          `The site has no method ${name}; it has ${Object.keys(this.index.methods).join(", ")}.`,
+        );
+      found = new Executable(json, this.plans.modules, this.device, this.weights);
+      this.executables.set(name, found);
+    }
+    return found;
+  }
+
+  /** The same, compiled: for executables that are not made at load. */
+  async ready(name: string): Promise<Executable> {
+    const isNew = !this.executables.has(name);
+    const executable = this.executable(name);
+    if (isNew) {
+      await executable.compile();
+      executable.runOnce();
+    }
+    return executable;
+  }
+
+  async compile(): Promise<void> {
+    await Promise.all([...this.executables.values()].map((each) => each.compile()));
+  }
+
+  /** Run what depends only on weights, once these are there. */
+  runOnce(): void {
+    for (const each of this.executables.values()) each.runOnce();
+  }
+
+  /** One at a time: calls share the memory of activations. */
+  exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.tail.then(work);
+    this.tail = result.catch(() => {});
+    return result;
+  }
+}
+
+/** Live integers of a call, by value id. */
+function liveValues(executable: ExecutableJson, inputs: Input[], names: string[]): Map<number, number> {
+  return new Map(
+    executable.sources.map(([symbol, input, , index]) => {
+      const given = inputs[input] as Input;
+      const data = typeof given === "number" ? [given] : "shape" in given ? given.data : given;
+      const value = Number(data.length === 1 ? data[0] : data[index < 0 ? data.length + index : index]);
+      if (!Number.isInteger(value) || Math.abs(value) > 2 ** 31 - 1) {
+        throw new PteronError("input", `${names[input]}: ${value} is not an integer of 32 bits.`);
+      }
+      return [symbol, value];
+    }),
+  );
+}
+
+/** A sequence of calls, on the thread that has the device. */
+export class LocalSequence implements Sequence {
+  readonly model: Model;
+  private readonly bound = new Map<string, Bindings>();
+  private generation: Generation | null = null;
+  private isClosed = false;
+
+  constructor(model: Model) {
+    this.model = model;
+  }
+
+  bindings(executable: Executable): Bindings {
+    if (this.isClosed) throw new PteronError("stopped", "The sequence is closed.");
+    let found = this.bound.get(executable.json.name);
+    if (!found) {
+      found = executable.bindings();
+      this.bound.set(executable.json.name, found);
+    }
+    return found;
+  }
+
+  async run(inputs: Record<string, Input>, method?: string): Promise<Record<string, Output>> {
+    const { index, device } = this.model;
+    const name = method ?? (Object.keys(index.methods)[0] as string);
+    const executable = this.model.executable(name);
+    const spec = index.methods[name] as MethodJson;
+    const [read, reading] = await this.model.exclusive(async () => {
+      const read = this.submit(executable, spec, inputs);
+      // Submitted at once: the next call overwrites the buffers.
+      return [read, device.read(read.map(({ buffer, size }) => ({ buffer, offset: 0, size })))] as const;
+    });
+    const data = await reading;
+    return Object.fromEntries(
+      read.map(({ name, shape, port }, at) => [name, fromStorage(data[at] as ArrayBuffer, shape, port)]),
+    );
+  }
+
+  /** Submit a call; which buffers have its outputs. They are read in the order of submissions. */
+  private submit(executable: Executable, spec: MethodJson, inputs: Record<string, Input>) {
+    const { device } = this.model;
+    const { json } = executable;
+    device.check();
+    const unknown = Object.keys(inputs).find((name) => !spec.inputs.some((each) => each.name === name));
+    const missing = spec.taken.find((at) => inputs[(spec.inputs[at] as { name: string }).name] === undefined);
+    if (unknown !== undefined || missing !== undefined) {
+      const listed = spec.inputs.map(({ name }) => name).join(", ");
+      const what =
+        unknown !== undefined
+          ? `There is no input ${unknown}`
+          : `The input ${spec.inputs[missing as number]?.name} is missing`;
+      throw new PteronError("input", `${what}; the inputs are ${listed}.`);
+    }
+    const names = spec.taken.map((at) => (spec.inputs[at] as { name: string }).name);
+    const given = names.map((name) => inputs[name] as Input);
+    const shapes = json.inputs.map((port, at) =>
+      isTensor(port)
+        ? shapeOf(
+            names[at] as string,
+            given[at] as Input,
+            json.plans.map((each) => each.shapes[at] as number[]),
+          )
+        : null,
+    );
+    const values = liveValues(json, given, names);
+    const { plan, numbers } = executable.find(shapes, values);
+    const bindings = this.bindings(executable);
+    const writes = json.inputs.map((port, at) => {
+      if (!isTensor(port)) return null;
+      return { port, data: toStorage(names[at] as string, given[at] as Input, shapes[at] as number[], port) };
+    });
+    for (const [input, low, high, operator] of plan.indices) {
+      const wrong = [...new Int32Array(writes[input]?.data ?? new ArrayBuffer(0))].find(
+        (each) => each < low || each > high,
+      );
+      if (wrong !== undefined) {
+        throw new PteronError(
+          "input",
+          `${names[input]}: the index ${wrong} of ${operator} is outside ${low} to ${high}.`,
+        );
+      }
+    }
+    for (const write of writes) {
+      if (!write?.data.byteLength) continue;
+      const padded = write.data.byteLength % 4 ? new Uint8Array(write.data.byteLength + 2) : new Uint8Array(write.data);
+      if (write.data.byteLength % 4) padded.set(new Uint8Array(write.data));
+      device.gpu.queue.writeBuffer(bindings.buffers[write.port.buffer] as GPUBuffer, 0, padded);
+    }
+    executable.refresh(plan, numbers);
+    const encoder = device.gpu.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    executable.encode(pass, plan, bindings);
+    pass.end();
+    device.gpu.queue.submit([encoder.finish()]);
+    const live = new Map(plan.shapes);
+    const outputs = spec.outputs.map(({ name }, at) => {
+      const port = json.outputs[spec.given[at] as number];
+      if (!port || !isTensor(port)) {
+        const value = plan.integers.find(([id]) => id === port?.id)?.[1] ?? [0];
+        const constant = device.buffer(4, "integer");
+        device.gpu.queue.writeBuffer(constant, 0, Int32Array.of(evaluate(value, numbers)));
+        return {
+          name,
+          shape: [],
+          buffer: constant,
+          size: 4,
+          port: { id: 0, dtype: "i32", shape: [], storage: "i32", buffer: 0 },
+        };
+      }
+      const shape = live.get(port.id) ?? port.shape;
+      const size = shape.reduce((a, b) => a * b, 1) * itemSize(port.storage);
+      return { name, shape, buffer: bindings.buffers[port.buffer] as GPUBuffer, size, port };
+    });
+    return outputs;
+  }
+
+  async *generate(
+    prompt: string | number[] | Message[],
+    options: GenerateOptions = {},
+  ): AsyncGenerator<Piece, void, void> {
+    if (this.isClosed) throw new PteronError("stopped", "The sequence is closed.");
+    this.generation ??= await Generation.of(this);
+    yield* this.generation.run(prompt, options);
+  }
+
+  async reset(): Promise<void> {
+    await this.model.exclusive(async () => {
+      this.model.device.check();
+      for (const [name, bindings] of this.bound) this.model.executable(name).reset(bindings);
+      this.generation?.reset();
+    });
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+    for (const [name, bindings] of this.bound) this.model.executable(name).free(bindings);
+    this.bound.clear();
+  }
+}
+
+export class LocalProgram extends LocalSequence implements Program {
+  readonly notes: string[];
+  private readonly found: Report;
+
+  constructor(model: Model, report: Report) {
+    super(model);
+    this.found = report;
+    this.notes = report.notes;
+  }
+
+  get name(): string {
+    return this.model.index.name;
+  }
+
+  get page(): string {
+    return this.model.index.page;
+  }
+
+  get methods() {
+    return this.model.index.methods;
+  }
+
+  get language() {
+    const found = this.model.index.language;
+    return found
+      ? { context: found.context, chat: found.chat !== null, sampling: found.sampling as GenerateOptions }
+      : null;
+  }
+
+  get labels() {
+    return this.model.index.labels ?? null;
+  }
+
+  async sequence(): Promise<Sequence> {
+    return new LocalSequence(this.model);
+  }
+
+  async tokenize(text: string): Promise<number[]> {
+    if (!this.model.tokenizer) throw new PteronError("input", "The site has no tokenizer: it is not a language model.");
+    return this.model.tokenizer.encode(text);
+  }
+
+  async report(): Promise<Report> {
+    return this.found;
+  }
+
+  override async close(): Promise<void> {
+    await super.close();
+    this.model.device.close();
+  }
+}

@@ -1,0 +1,136 @@
+// Files of a site: fetched, verified by their hash, kept in the browser's cache.
+
+import { PteronError } from "./errors.ts";
+import type { File, Index } from "./format.ts";
+
+const CACHE = "pteron-1";
+const ATTEMPTS = 3;
+export const VERSION = 1;
+
+export class Store {
+  readonly notes: string[] = [];
+  private readonly base: URL;
+  private readonly cache: Promise<Cache | null>;
+  private readonly signal: AbortSignal | undefined;
+
+  constructor(url: string | URL, isCached: boolean, signal?: AbortSignal) {
+    const given = new URL(url, globalThis.location?.href);
+    const path =
+      given.pathname.endsWith(".json") || given.pathname.endsWith("/") ? given.pathname : `${given.pathname}/`;
+    this.base = new URL(path + given.search, given);
+    this.signal = signal;
+    this.cache = isCached && globalThis.caches ? caches.open(CACHE).catch(() => null) : Promise.resolve(null);
+  }
+
+  /** The site's index: from the network; from the cache if there is no network. */
+  async index(): Promise<Index> {
+    const url = new URL("program.json", this.base);
+    let index: Index;
+    try {
+      const response = await this.fetch(url, "no-cache");
+      const cache = await this.cache;
+      await cache?.put(url, response.clone()).catch(() => {});
+      index = await response.json();
+    } catch (error) {
+      const kept = await (await this.cache)?.match(url);
+      if (!kept) throw error instanceof SyntaxError ? new PteronError("damaged", `${url} is not JSON.`) : error;
+      this.notes.push("There is no network: the files are those of the last visit.");
+      index = await kept.json();
+    }
+    if (index.format !== "pteron-web" || index.version !== VERSION) {
+      throw new PteronError("format", `${url} is not a site that this player can read: export it again.`);
+    }
+    return index;
+  }
+
+  /** The bytes of a file. Tabs that want the same file fetch it once. */
+  async get(file: File): Promise<ArrayBuffer> {
+    const url = new URL(file.file, this.base);
+    const cache = await this.cache;
+    if (!cache || !globalThis.navigator?.locks)
+      return (await this.kept(cache, url, file)) ?? this.download(cache, url, file);
+    const kept = await this.kept(cache, url, file);
+    if (kept) return kept;
+    return navigator.locks.request(`pteron ${url}`, async () => {
+      return (await this.kept(cache, url, file)) ?? (await this.download(cache, url, file));
+    });
+  }
+
+  async json<T>(file: File): Promise<T> {
+    return JSON.parse(new TextDecoder().decode(await this.get(file)));
+  }
+
+  /** A small fact that outlives the page, such as the result of a check. */
+  async remember(key: string, value?: string): Promise<string | undefined> {
+    const cache = await this.cache;
+    const url = new URL(`pteron-note-${encodeURIComponent(key)}`, this.base);
+    if (value !== undefined) await cache?.put(url, new Response(value)).catch(() => {});
+    return value ?? (await (await cache?.match(url))?.text());
+  }
+
+  private async kept(cache: Cache | null, url: URL, file: File): Promise<ArrayBuffer | null> {
+    const data = await (await cache?.match(url))?.arrayBuffer();
+    if (!data) return null;
+    if (await isWhole(data, file)) return data;
+    await cache?.delete(url); // damaged on the disk
+    return null;
+  }
+
+  private async download(cache: Cache | null, url: URL, file: File): Promise<ArrayBuffer> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const data = await (await this.fetch(url, attempt > 1 ? "reload" : "default")).arrayBuffer();
+        if (!(await isWhole(data, file))) {
+          const what =
+            data.byteLength < file.bytes ? `only ${data.byteLength} of ${file.bytes} bytes` : "other content";
+          throw new PteronError(
+            "damaged",
+            `${url} is damaged: ${what}. Load the page again, or export the site again.`,
+          );
+        }
+        await this.keep(cache, url, data);
+        return data;
+      } catch (error) {
+        if (this.signal?.aborted) throw error;
+        if (attempt === ATTEMPTS) throw error instanceof PteronError ? error : broken(url, error);
+        await new Promise((resolve) => setTimeout(resolve, 200 * attempt));
+      }
+    }
+  }
+
+  private async keep(cache: Cache | null, url: URL, data: ArrayBuffer): Promise<void> {
+    try {
+      await cache?.put(url, new Response(data));
+    } catch {
+      const note = "The browser has no room to keep the model: it will be downloaded again at the next visit.";
+      if (!this.notes.includes(note)) this.notes.push(note);
+    }
+  }
+
+  private async fetch(url: URL, mode: RequestCache): Promise<Response> {
+    let response: Response;
+    try {
+      response = await fetch(url, { cache: mode, ...(this.signal ? { signal: this.signal } : {}) });
+    } catch (error) {
+      if (this.signal?.aborted) throw error;
+      throw broken(url, error);
+    }
+    if (!response.ok)
+      throw new PteronError("download", `${url} could not be fetched: the server says ${response.status}.`);
+    return response;
+  }
+}
+
+function broken(url: URL, error: unknown): PteronError {
+  const { message } = error as Error;
+  return new PteronError(
+    "download",
+    `${url} could not be fetched (${message}). Is there a network? What has arrived is kept: load the page again.`,
+  );
+}
+
+async function isWhole(data: ArrayBuffer, file: File): Promise<boolean> {
+  if (data.byteLength !== file.bytes) return false;
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
+  return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("") === file.sha256;
+}

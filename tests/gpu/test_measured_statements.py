@@ -143,7 +143,7 @@ def test_a_kernel_compiles_with_its_counts(name: str, device: Device) -> None:
 @pytest.mark.parametrize(
     ("kernel_name", "statement"),
     [
-        ("binary", "loops: rank"),
+        ("where", "loops: rank"),
         ("unary", "extent x: count"),
         ("unary", "extent out: count"),
         ("q4_thread", "extent x: 4 * rows * QUADS"),

@@ -33,12 +33,11 @@ def apply_binary(
     b_strides = broadcast_strides(b.shape, out.shape)
     shape, (a_strides, b_strides) = collapse(out.shape, a_strides, b_strides)
     yield Dispatch(
-        kernel("binary", **declarations),
+        kernel("binary", RANK=max(1, len(shape)), **declarations),
         a=a,
         b=b,
         out=out,
         count=out.numel,
-        rank=len(shape),
         alpha=alpha,
         shape=shape,
         a_strides=a_strides,

@@ -1,6 +1,6 @@
 //! use index
 //! use math
-//! loops: rank
+//! loops: RANK
 // out[i] = combine(a[i], b[i]) with broadcasting. One invocation computes one element, in T whatever the
 // stored types are. Sizes and strides describe the walk over the output, merged to as few dims as possible.
 alias A = f32;
@@ -8,10 +8,10 @@ alias B = f32;
 alias T = f32;
 alias R = f32;
 const WORKGROUP = 64u;
+const RANK = 8u;
 
 struct Params {
   count: u32,
-  rank: u32,
   alpha: f32,
   shape: array<vec4<u32>, 2>,
   a_strides: array<vec4<u32>, 2>,
@@ -32,13 +32,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   var rest = i;
   var a_index = 0u;
   var b_index = 0u;
-  for (var d = params.rank; d > 0u; d--) {
-    let axis = d - 1u;
+  //! unroll
+  for (var d = 1u; d < RANK; d++) {
+    let axis = RANK - d;
     let size = params.shape[axis / 4u][axis % 4u];
-    let position = rest % size;
-    rest /= size;
+    let quotient = rest / size;
+    let position = rest - quotient * size;
+    rest = quotient;
     a_index += position * params.a_strides[axis / 4u][axis % 4u];
     b_index += position * params.b_strides[axis / 4u][axis % 4u];
   }
+  a_index += rest * params.a_strides[0].x;
+  b_index += rest * params.b_strides[0].x;
   out[i] = combine(T(a[a_index]), T(b[b_index]));
 }

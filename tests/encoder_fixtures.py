@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pteron.gpu.encode import NATIVE_VARIABLE, encoder
+from pteron.gpu.encode import NATIVE_VARIABLE, converters, encoder
 from pteron.gpu.wgpu_native import LIBRARY
 
 ROOT = Path(__file__).parent.parent
@@ -35,9 +35,11 @@ def encoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     assert encoder(LIBRARY).description.startswith(request.param)
     yield request.param
     encoder.cache_clear()
+    converters.cache_clear()
 
 
 def encode_by(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     """Let PTERON_NATIVE have a value from now on."""
     monkeypatch.setenv(NATIVE_VARIABLE, value)
     encoder.cache_clear()
+    converters.cache_clear()

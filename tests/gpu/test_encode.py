@@ -16,10 +16,12 @@ from golden import read_cases
 import pteron
 from pteron import Device
 from pteron.cli import main
+from pteron.dtypes import DType, Storage
 from pteron.gpu import Command, Copy, PassTimer, Replay, record, submit, submit_early
 from pteron.gpu import encode as encode_module
 from pteron.gpu.encode import encoder
 from pteron.gpu.wgpu_native import LIBRARY
+from pteron.host.tensors import as_declared, to_storage
 
 ADD_ONE = """
 @group(0) @binding(0) var<storage, read_write> sum: array<f32>;
@@ -160,6 +162,26 @@ def test_errors_are_raised_and_harm_nothing(bench: Bench) -> None:
         assert str(raised.value).startswith("recording commands: ")
         submit(bench.device, [bench.add()])
     assert bench.value() == len(wrong)
+
+
+@pytest.mark.usefixtures("encoding")
+def test_floats_and_halves() -> None:
+    """Every half, and floats of all sizes: those between two halves, beyond the largest, not numbers."""
+    random, every = np.random.default_rng(0), np.arange(1 << 16, dtype=np.uint16)
+    halves = every.view(np.float16)
+    with np.errstate(all="ignore"):
+        floats = halves.astype(np.float32)
+        near = [np.nextafter(floats, np.float32(way)) for way in (-np.inf, np.inf)]
+        between = (floats[:-1] + floats[1:]) / 2
+        any_bits = random.integers(0, 1 << 32, 100_000, np.uint32).view(np.float32)
+        given = np.concatenate([floats, *near, between, any_bits])
+        expected, found = given.astype(np.float16), to_storage(given, DType.F32, Storage.F16)
+    np.testing.assert_array_equal(as_declared(halves, DType.F32), floats)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(found[numbers].view(np.uint16), expected[numbers].view(np.uint16))
+    assert np.isnan(found[~numbers]).all()
+    turned = floats.reshape(256, 256).T
+    np.testing.assert_array_equal(to_storage(turned, DType.F32, Storage.F16), halves.reshape(256, 256).T)
 
 
 # Which way is taken --------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Commands -> a command buffer. The C library of `native/` records it or, if the package has no library for
 this platform, Python does. Both call the same wgpu functions in the same order; Python enters the C library
-only once per command buffer.
+only once per command buffer. The library also converts f32 to f16 and back.
 
 Environment variable PTERON_NATIVE: 0 selects Python, a path selects another library.
 """
@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from pteron.gpu.library import Library, Report, address
 NATIVE_VARIABLE = "PTERON_NATIVE"
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 PACKAGED = Path(__file__).with_name(f"libpteron_encode{_SUFFIX}")
-_VERSION = 4  # of the structures and signatures in native/encode.c
+_VERSION = 5  # of the structures and signatures in native/encode.c
 _COMMAND = struct.Struct("8Q")  # `Command` in native/encode.c
 # `Functions` in native/encode.c
 _FUNCTIONS = (
@@ -42,6 +42,8 @@ _FUNCTIONS = (
 )
 _RECORD = "WGPUCommandBuffer (*)(void *, WGPUDevice, char *, size_t)"  # pteron_record
 _SUBMIT = "uint64_t (*)(void *, WGPUDevice, WGPUQueue, char *, size_t, uint32_t *)"  # pteron_submit
+
+Converter: TypeAlias = Callable[[int, int, int], None]
 
 # A command, and the descriptor (or NULL) of the pass that a replay opens if none is open.
 Operation: TypeAlias = tuple[Command, Any]
@@ -97,10 +99,7 @@ class NativeEncoder:
 
     def __init__(self, library: Library, path: Path) -> None:
         self.description = f"native ({path.name})"
-        encoding = ctypes.CDLL(str(path))
-        version = encoding.pteron_encode_version()
-        if version != _VERSION:
-            raise OSError(f"{path} has version {version}, expected {_VERSION}")
+        encoding = _load(path)
         self._encoding = encoding  # keeps it loaded; calls go through cffi, which costs less than ctypes
         self._library = library
         ffi, lib = library.ffi, library.lib
@@ -142,13 +141,43 @@ def _pack(command: Command, descriptor: Any) -> bytes:
 CommandEncoder: TypeAlias = PythonEncoder | NativeEncoder
 
 
+def _load(path: Path) -> ctypes.CDLL:
+    found = ctypes.CDLL(str(path))
+    version = found.pteron_encode_version()
+    if version != _VERSION:
+        raise OSError(f"{path} has version {version}, expected {_VERSION}")
+    return found
+
+
+def _wanted() -> tuple[str, Path]:
+    """What PTERON_NATIVE says, and the library's path."""
+    wanted = os.environ.get(NATIVE_VARIABLE, "")
+    return wanted, Path(wanted).absolute() if wanted not in ("", "1") else PACKAGED
+
+
+@cache
+def converters() -> tuple[Converter, Converter] | None:
+    """f32 -> f16 and f16 -> f32 by the C library: functions of the addresses of source and target, and of the
+    number of elements. None without the library."""
+    wanted, path = _wanted()
+    try:
+        library = _load(path) if wanted != "0" else None
+    except (OSError, AttributeError):
+        return None
+    if library is None:
+        return None
+    found = library.pteron_to_halves, library.pteron_from_halves
+    for function in found:
+        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), None
+    return found
+
+
 @cache
 def encoder(library: Library) -> CommandEncoder:
     """The encoder for a library in this process."""
-    wanted = os.environ.get(NATIVE_VARIABLE, "")
+    wanted, path = _wanted()
     if wanted == "0":
         return PythonEncoder(library, f"{NATIVE_VARIABLE}=0")
-    path = Path(wanted).absolute() if wanted not in ("", "1") else PACKAGED
     try:
         return NativeEncoder(library, path)
     except (OSError, AttributeError) as error:  # missing, for another machine, or another library

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CPU = (1, 0)  # DLPack's device type and index
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
+_F32, _F16 = np.dtype(np.float32), np.dtype(np.float16)
+_MANY = 4096  # elements
 
 
 class GpuTensor:
@@ -160,7 +162,22 @@ def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
         low, high = extremes(array)
         if low < _INT32_MIN or high > _INT32_MAX:
             raise DtypeError(f"values beyond 32 bits, from {low} to {high}")
-    return np.ascontiguousarray(array, storage.numpy)
+    return _converted(np.ascontiguousarray(array), storage.numpy)
+
+
+def _converted(array: HostArray, to: np.dtype[Any]) -> HostArray:
+    """The elements in another type. Of many, f32 and f16 are converted by the C library, if there is one."""
+    way = {(_F32, _F16): 0, (_F16, _F32): 1}.get((array.dtype, to))
+    if way is None or array.size < _MANY:
+        return array.astype(to, copy=False)
+    from pteron.gpu.encode import converters  # imports wgpu, which tools without a device do not need
+
+    functions = converters()
+    if functions is None:
+        return array.astype(to)
+    out = np.empty(array.shape, to)
+    functions[way](array.ctypes.data, out.ctypes.data, array.size)
+    return out
 
 
 def extremes(array: HostArray) -> tuple[int, int]:
@@ -193,7 +210,7 @@ def as_declared(stored: HostArray, dtype: DType) -> HostArray:
     """Elements of a GPU buffer in the program's type; the same array if the types are equal."""
     if dtype is DType.BF16:
         return bf16_bits(stored)
-    return stored.astype(dtype.numpy, copy=False)
+    return _converted(np.ascontiguousarray(stored), dtype.numpy)
 
 
 def to_torch(array: HostArray, dtype: DType) -> torch.Tensor:

@@ -175,6 +175,7 @@ def _converted(array: HostArray, to: np.dtype[Any]) -> HostArray:
     functions = converters()
     if functions is None:
         return array.astype(to)
+    array = np.ascontiguousarray(array)
     out = np.empty(array.shape, to)
     functions[way](array.ctypes.data, out.ctypes.data, array.size)
     return out
@@ -210,7 +211,7 @@ def as_declared(stored: HostArray, dtype: DType) -> HostArray:
     """Elements of a GPU buffer in the program's type; the same array if the types are equal."""
     if dtype is DType.BF16:
         return bf16_bits(stored)
-    return _converted(np.ascontiguousarray(stored), dtype.numpy)
+    return _converted(stored, dtype.numpy)
 
 
 def to_torch(array: HostArray, dtype: DType) -> torch.Tensor:

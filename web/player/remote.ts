@@ -10,6 +10,7 @@ import type {
   Program,
   Progress,
   Report,
+  RunOptions,
   Sequence,
 } from "./api.ts";
 import { PteronError } from "./errors.ts";
@@ -36,7 +37,7 @@ export function serve(scope: {
       const { name, page, methods, language, labels, notes } = program;
       return { name, page, methods, language, labels, notes };
     },
-    run: async ({ sequence, inputs, method }) => of(sequence).run(inputs, method),
+    run: async ({ sequence, inputs, options }) => of(sequence).run(inputs, options),
     generate: async ({ sequence, prompt, options }, id) => {
       const stop = new AbortController();
       stops.set(id, stop);
@@ -56,6 +57,8 @@ export function serve(scope: {
     },
     reset: async (sequence) => of(sequence).reset(),
     close: async (sequence) => of(sequence).close(),
+    free: async (outputs) => (program as LocalProgram).free(outputs),
+    data: async () => (program as LocalProgram).data(),
     tokenize: async (text) => (program as LocalProgram).tokenize(text),
     report: async () => (program as LocalProgram).report(),
   };
@@ -121,8 +124,8 @@ class RemoteSequence implements Sequence {
     this.number = number;
   }
 
-  run(inputs: Record<string, Input>, method?: string): Promise<Record<string, Output>> {
-    return this.connection.call("run", { sequence: this.number, inputs, method }).done;
+  run(inputs: Record<string, Input>, options?: RunOptions): Promise<Record<string, Output>> {
+    return this.connection.call("run", { sequence: this.number, inputs, options }).done;
   }
 
   async *generate(
@@ -191,6 +194,14 @@ class RemoteProgram extends RemoteSequence implements Program {
 
   async sequence(): Promise<Sequence> {
     return new RemoteSequence(this.connection, await this.connection.call("sequence").done);
+  }
+
+  free(outputs: Output[]): Promise<void> {
+    return this.connection.call("free", outputs).done;
+  }
+
+  data(): Promise<unknown> {
+    return this.connection.call("data").done;
   }
 
   tokenize(text: string): Promise<number[]> {

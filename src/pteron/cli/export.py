@@ -126,8 +126,11 @@ def _add_web(kinds: Any) -> None:
     )
     options.repeatable("--length", "N", "tokens of a prompt to plan for", positive, "4, 16, 64 and 128")
     web.add_argument("--cache", choices=["f32", "f16", "int8"], help="type of a language model's KV cache")
-    pages = ["chat", "vision", "sound", "generic"]
-    web.add_argument("--page", choices=pages, help="the example page (default: by the model's inputs)")
+    web.add_argument(
+        "--page",
+        choices=["chat", "vision", "generic"],
+        help="the example page (default: by the model's inputs)",
+    )
     options.add("--labels", "FILE", "names of classes, one a line, for the page of a network for pictures")
     options.add("--name", "TEXT", "the model's name on the page")
     web.set_defaults(command=web_command)

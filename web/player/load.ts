@@ -34,6 +34,7 @@ export async function loadHere(url: string | URL, options: LoadOptions): Promise
     report.checks = await checks(program, variant, store, options.check ?? "first", progress);
     const failed = report.checks.filter(({ error }) => !(error <= 1));
     if (!failed.length) {
+      await store.tidy(index).catch(() => {});
       progress.say("Ready");
       return program;
     }

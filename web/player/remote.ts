@@ -220,7 +220,12 @@ class RemoteProgram extends RemoteSequence implements Program {
 
 /** Load a program in a worker of its own, which runs this script too. */
 export async function loadInWorker(url: string | URL, script: string, options: LoadOptions): Promise<Program> {
-  const worker = new Worker(script, { type: "module", name: "pteron" });
+  // A worker's script must be of the page's origin, a module that it imports need not.
+  const isOwn = new URL(script).origin === location.origin;
+  const source = isOwn
+    ? script
+    : URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: "text/javascript" }));
+  const worker = new Worker(source, { type: "module", name: "pteron" });
   const connection = new Connection(worker);
   const { onProgress, signal, worker: _, ...settings } = options;
   signal?.addEventListener("abort", () => connection.end());

@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "pteron export llm SmolLM2-135M-Instruct -o smollm2", "pteron export web stories15m -o site"
     )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
-    _add_web(kinds)
     llm = kinds.add_parser(
         "llm",
         help="a language model: Llama, Mistral, Qwen, Gemma, Phi and others",
@@ -71,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron export llm Qwen/Qwen3-0.6B -o folder",
         "pteron export llm Llama-3.2-1B -o folder --quantize 8da4w --group-size 64",
     )
+    _add_web(kinds)
 
 
 def command(arguments: argparse.Namespace) -> int:

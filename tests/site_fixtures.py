@@ -48,6 +48,11 @@ class _Handler(SimpleHTTPRequestHandler):
                 return
         super().do_GET()
 
+    def end_headers(self) -> None:
+        if self.site.is_shared:
+            self.send_header("Access-Control-Allow-Origin", "*")
+        super().end_headers()
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -61,6 +66,7 @@ class SiteServer:
         None  # of a path: its bytes, None to break off, NotImplemented: the file
     )
     requests: list[str] = field(default_factory=list)
+    is_shared: bool = False  # with pages of other origins
 
     def __post_init__(self) -> None:
         handler = partial(_Handler, site=self)

@@ -92,9 +92,13 @@ def test_damaged_chunks(site: Path, open_site: Open) -> None:
         "await cache.put(argument, new Response(new Uint8Array(256)));",
         first,
     )
-    page.server.requests.clear()
     assert page.run(RUN) == [EXPECTED, []]
-    assert fetched(page) == {first: 1}
+    kept = page.run(
+        "const cache = await caches.open('pteron-1');"
+        "return [...new Uint8Array(await (await cache.match(argument)).arrayBuffer())];",
+        first,
+    )
+    assert bytes(kept) == (site / first[1:]).read_bytes()
 
 
 def test_two_tabs_fetch_once(site: Path, open_site: Open) -> None:
@@ -105,6 +109,33 @@ def test_two_tabs_fetch_once(site: Path, open_site: Open) -> None:
     for each in (page, other):
         assert each.page.evaluate("window.done") == [EXPECTED, []]
     assert fetched(page) == dict.fromkeys(chunks(site), 1)
+
+
+def test_files_of_an_earlier_export_are_forgotten(programs: Path, tmp_path: Path, open_site: Open) -> None:
+    keys = (
+        "const cache = await caches.open('pteron-1');"
+        "const paths = (await cache.keys()).map(({ url }) => new URL(url).pathname);"
+        "return paths.filter((path) => path.includes('/weights/'));"
+    )
+    export_web(programs / "mlp.pte", tmp_path, variants=["software"])
+    page = open_site(tmp_path)
+    page.run(RUN)
+    assert page.run(keys) == chunks(tmp_path)
+    before = chunks(tmp_path)
+    export_web(programs / "mlp_dynamic.pte", tmp_path, variants=["software"])
+    page.run("await load();")
+    assert page.run(keys) == chunks(tmp_path) != before
+
+
+def test_a_player_of_another_origin(site: Path, open_site: Open) -> None:
+    """As from a CDN: the worker's script is a module that imports it."""
+    page, other = open_site(site), open_site(site)
+    other.server.is_shared = True
+    found = page.run(
+        "const { Pteron: same } = await import(argument + 'player.js');return (await same.load('./')).name;",
+        other.server.url,
+    )
+    assert found == "mlp"
 
 
 def test_a_full_disk(site: Path, open_site: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,3 +116,37 @@ def test_mobilenet(tmp_path: Path, visit: Visit, gpu_browser: Browser) -> None:
     page.set_input_files("#file", tmp_path / "picture.png")
     page.wait_for_selector("#result table")
     assert page.inner_text("#result td").startswith("kind ")
+
+
+@pytest.mark.export
+def test_speech(tmp_path: Path, visit: Visit) -> None:
+    """A small untrained Whisper writes the text that it writes in PyTorch; its memory stays on the GPU."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("executorch")
+    import transcribe
+    import transcribe_web
+    from models import spectrogram, whisper
+
+    torch.manual_seed(0)
+    sizes = whisper.Sizes(
+        bands=8, sound_positions=30, text_positions=11, vocabulary=150, width=32, heads=2, layers=1
+    )
+    encoder, decoder = whisper.Encoder(sizes).eval(), whisper.Decoder(sizes).eval()
+    for block, attention in zip(decoder.blocks, encoder.cross, strict=True):
+        attention.load_state_dict(block.cross_attn.state_dict())
+    for model in (encoder, decoder):
+        torch.nn.init.normal_(model.positional_embedding)
+    words = transcribe.Vocabulary([bytes([letter]) for letter in range(32, 64)])
+    transcribe_web.export_site(str(tmp_path), encoder, decoder, sizes, words, variants=["software"])
+    samples = (np.random.default_rng(0).normal(size=9_000) * 3000).astype("<i2")
+    with wave.open(str(tmp_path / "sound.wav"), "wb") as file:
+        file.setparams((1, 2, spectrogram.RATE, 0, "NONE", ""))
+        file.writeframes(samples.tobytes())
+    heard = spectrogram.log_mel(spectrogram.read_wav(tmp_path / "sound.wav"), 8, 60)
+    expected = words.text(transcribe.listen(encoder, decoder, heard, words, sizes).tokens)
+    page = visit(tmp_path)
+    page.wait_for_selector("#sound:not([hidden])")
+    page.set_input_files("#file", tmp_path / "sound.wav")
+    page.wait_for_selector("#speed:not(:empty)")
+    assert len(expected) > 1
+    assert page.inner_text("#heard").strip() == expected

@@ -198,7 +198,7 @@ def test_inputs_that_are_damaged(
         (["run", "--re"], ["--repeat"]),
         (["run", "model"], []),
         (["run", "--input", ""], []),
-        (["export", ""], ["llm"]),
+        (["export", ""], ["llm", "web"]),
         (["export", "llm", "--quantize", "8d"], ["8da4w"]),
         (["generate", "--model", "s"], ["smollm2", "stories15m"]),
         (["chat", "smo"], ["smollm2"]),

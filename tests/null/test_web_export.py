@@ -135,6 +135,8 @@ def test_what_cannot_be_exported(programs: Path, models: Path, tmp_path: Path) -
     assert "lengths of prompts must have 1 and be at most 128" in refusal(
         "stories15m", tmp_path / "a", lengths=[4]
     )
+    assert "needs the programs encode and decode" in refusal(mlp, tmp_path / "a", page="sound")
+    assert "give one at least" in refusal({}, tmp_path / "a")
     (tmp_path / "note.txt").write_text("mine")
     assert "is not empty and no site; name another folder" in refusal(mlp, tmp_path)
     assert "is a file" in refusal(mlp, tmp_path / "note.txt")

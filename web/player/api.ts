@@ -18,12 +18,26 @@ export type ErrorCode =
 
 export type Numbers = Float32Array | Float64Array | Int32Array | Uint32Array | Int16Array | Int8Array | Uint8Array;
 /** An input: numbers whose count fits one planned shape, numbers with their shape, or one integer. */
-export type Input = Numbers | BigInt64Array | ArrayLike<number> | { data: ArrayLike<number>; shape: number[] } | number;
+export type Input =
+  | Numbers
+  | BigInt64Array
+  | ArrayLike<number>
+  | { data: ArrayLike<number>; shape: number[]; gpu?: number }
+  | number;
 
 export interface Output {
-  /** Float32Array of floats, Int32Array of integers, Uint8Array of booleans. */
+  /** Float32Array of floats, Int32Array of integers, Uint8Array of booleans; empty if it stays on the GPU. */
   data: Float32Array | Int32Array | Uint8Array;
   shape: number[];
+  /** The number of an output that stays on the GPU, to be an input of later calls. */
+  gpu?: number;
+}
+
+export interface RunOptions {
+  /** The method; the program's first if it is not named. */
+  method?: string;
+  /** Names of outputs that stay on the GPU, until `free`. */
+  onGpu?: string[];
 }
 
 export interface Progress {
@@ -85,7 +99,7 @@ export interface Spec {
 
 /** One run of calls with states of its own, such as a KV cache. */
 export interface Sequence {
-  run(inputs: Record<string, Input>, method?: string): Promise<Record<string, Output>>;
+  run(inputs: Record<string, Input>, options?: RunOptions): Promise<Record<string, Output>>;
   /** Text, token ids or messages in, pieces of text out. */
   generate(prompt: string | number[] | Message[], options?: GenerateOptions): AsyncGenerator<Piece, void, void>;
   /** Set all states to their first values. */
@@ -120,7 +134,11 @@ export interface Program extends Sequence {
   /** What the page should tell: a full disk, for example. */
   readonly notes: string[];
   sequence(): Promise<Sequence>;
+  /** Free outputs that stayed on the GPU. */
+  free(outputs: Output[]): Promise<void>;
   tokenize(text: string): Promise<number[]>;
+  /** What the site has for its page, such as the words of a model; null if nothing. */
+  data(): Promise<unknown>;
   /** Adapter, variant and the result of the check of its kernels. */
   report(): Promise<Report>;
 }

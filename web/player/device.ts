@@ -29,8 +29,11 @@ export class Device {
       throw new PteronError("lost", `${this.name} was lost, with the model on it (${this.lost}). Load the page again.`);
     }
     if (this.problem !== null) {
-      const isMemory = /memory/i.test(this.problem);
-      throw new PteronError(isMemory ? "memory" : "gpu", `${this.name}: ${this.problem}`);
+      if (!/memory/i.test(this.problem)) throw new PteronError("gpu", `${this.name}: ${this.problem}`);
+      throw new PteronError(
+        "memory",
+        `${this.name} has too little memory for this model: close other tabs, or take a smaller one.`,
+      );
     }
   }
 
@@ -164,7 +167,7 @@ export function problemOf(variant: Variant, adapter: GPUAdapter): string {
     return `needs subgroups of ${needs.subgroupSize}, the adapter has ${subgroupMinSize} to ${subgroupMaxSize}`;
   }
   for (const feature of needs.language) {
-    if (!navigator.gpu.wgslLanguageFeatures.has(feature)) return `needs ${feature} of WGSL`;
+    if (!navigator.gpu.wgslLanguageFeatures?.has(feature)) return `needs ${feature} of WGSL`;
   }
   return "";
 }
@@ -192,10 +195,13 @@ export function choose(
 
 export async function openDevice(adapter: GPUAdapter, variant: Variant): Promise<Device> {
   const { features, limits } = variant.needs;
-  const gpu = await adapter.requestDevice({
-    requiredFeatures: features as GPUFeatureName[],
-    requiredLimits: limits,
-    label: "pteron",
+  const wanted = { requiredFeatures: features as GPUFeatureName[], requiredLimits: limits, label: "pteron" };
+  const name = adapterName(adapter);
+  const gpu = await adapter.requestDevice(wanted).catch((error) => {
+    throw new PteronError(
+      "gpu",
+      `${name} cannot be opened: ${error.message}. Load the page again, or restart the browser.`,
+    );
   });
-  return new Device(gpu, adapterName(adapter));
+  return new Device(gpu, name);
 }

@@ -124,4 +124,5 @@ export interface Index {
   streams: { bytes: number; chunks: File[] }[];
   language?: LanguageJson;
   labels?: string[];
+  data?: File;
 }

@@ -30,10 +30,11 @@ export async function loadHere(url: string | URL, options: LoadOptions): Promise
       checks: [],
       notes: store.notes,
     };
-    const program = new LocalProgram(model, report);
+    const program = new LocalProgram(model, report, store);
     report.checks = await checks(program, variant, store, options.check ?? "first", progress);
     const failed = report.checks.filter(({ error }) => !(error <= 1));
     if (!failed.length) {
+      await store.tidy(index).catch(() => {});
       progress.say("Ready");
       return program;
     }

@@ -1,12 +1,13 @@
 // A loaded program: its executables on a device, and sequences that run them.
 
-import type { GenerateOptions, Input, Message, Output, Piece, Program, Report, Sequence } from "./api.ts";
-import type { Device } from "./device.ts";
+import type { GenerateOptions, Input, Message, Output, Piece, Program, Report, RunOptions, Sequence } from "./api.ts";
+import { aligned, type Device } from "./device.ts";
 import { PteronError } from "./errors.ts";
 import { type Bindings, Executable, isTensor, type Weights } from "./executable.ts";
 import { evaluate } from "./expressions.ts";
 import type { ExecutableJson, Index, MethodJson, PlansJson } from "./format.ts";
 import { Generation } from "./generate.ts";
+import type { Store } from "./store.ts";
 import { fromStorage, itemSize, shapeOf, toStorage } from "./tensors.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -16,9 +17,11 @@ export class Model {
   readonly plans: PlansJson;
   readonly device: Device;
   readonly tokenizer: Tokenizer | null;
+  readonly kept = new Map<number, { buffer: GPUBuffer; storage: string }>(); // outputs that stay on the GPU
   private readonly weights: Weights;
   private readonly executables = new Map<string, Executable>();
   private tail: Promise<unknown> = Promise.resolve();
+  private count = 0;
 
   constructor(index: Index, plans: PlansJson, device: Device, weights: Weights, tokenizer: Tokenizer | null) {
     this.index = index;
@@ -64,12 +67,24 @@ export class Model {
     for (const each of this.executables.values()) each.runOnce();
   }
 
+  /** Keep a buffer for later calls; its number. */
+  keep(buffer: GPUBuffer, storage: string): number {
+    this.count++;
+    this.kept.set(this.count, { buffer, storage });
+    return this.count;
+  }
+
   /** One at a time: calls share the memory of activations. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
     const result = this.tail.then(work);
     this.tail = result.catch(() => {});
     return result;
   }
+}
+
+/** The number of an input that is on the GPU. */
+function keptNumber(input: Input): number | undefined {
+  return typeof input === "object" && "gpu" in input ? input.gpu : undefined;
 }
 
 /** Live integers of a call, by value id. */
@@ -108,24 +123,27 @@ export class LocalSequence implements Sequence {
     return found;
   }
 
-  async run(inputs: Record<string, Input>, method?: string): Promise<Record<string, Output>> {
+  async run(inputs: Record<string, Input>, options: RunOptions = {}): Promise<Record<string, Output>> {
     const { index, device } = this.model;
-    const name = method ?? (Object.keys(index.methods)[0] as string);
+    const name = options.method ?? (Object.keys(index.methods)[0] as string);
     const executable = this.model.executable(name);
     const spec = index.methods[name] as MethodJson;
     const [read, reading] = await this.model.exclusive(async () => {
-      const read = this.submit(executable, spec, inputs);
+      const read = this.submit(executable, spec, inputs, options.onGpu ?? []);
       // Submitted at once: the next call overwrites the buffers.
       return [read, device.read(read.map(({ buffer, size }) => ({ buffer, offset: 0, size })))] as const;
     });
     const data = await reading;
     return Object.fromEntries(
-      read.map(({ name, shape, port }, at) => [name, fromStorage(data[at] as ArrayBuffer, shape, port)]),
+      read.map(({ name, shape, port, gpu }, at) => {
+        const output = fromStorage(data[at] as ArrayBuffer, shape, port);
+        return [name, gpu === undefined ? output : { ...output, gpu }];
+      }),
     );
   }
 
   /** Submit a call; which buffers have its outputs. They are read in the order of submissions. */
-  private submit(executable: Executable, spec: MethodJson, inputs: Record<string, Input>) {
+  private submit(executable: Executable, spec: MethodJson, inputs: Record<string, Input>, onGpu: string[]) {
     const { device } = this.model;
     const { json } = executable;
     device.check();
@@ -154,7 +172,7 @@ export class LocalSequence implements Sequence {
     const { plan, numbers } = executable.find(shapes, values);
     const bindings = this.bindings(executable);
     const writes = json.inputs.map((port, at) => {
-      if (!isTensor(port)) return null;
+      if (!isTensor(port) || keptNumber(given[at] as Input) !== undefined) return null;
       return { port, data: toStorage(names[at] as string, given[at] as Input, shapes[at] as number[], port) };
     });
     for (const [input, low, high, operator] of plan.indices) {
@@ -176,10 +194,20 @@ export class LocalSequence implements Sequence {
     }
     executable.refresh(plan, numbers);
     const encoder = device.gpu.createCommandEncoder();
+    json.inputs.forEach((port, at) => {
+      const number = keptNumber(given[at] as Input);
+      if (!isTensor(port) || number === undefined) return;
+      const kept = this.model.kept.get(number);
+      if (kept?.storage !== port.storage) {
+        const what = kept ? `holds ${kept.storage}, not ${port.storage}` : "is freed";
+        throw new PteronError("input", `${names[at]}: this output on the GPU ${what}.`);
+      }
+      const size = Math.min(kept.buffer.size, (bindings.buffers[port.buffer] as GPUBuffer).size);
+      encoder.copyBufferToBuffer(kept.buffer, 0, bindings.buffers[port.buffer] as GPUBuffer, 0, size);
+    });
     const pass = encoder.beginComputePass();
     executable.encode(pass, plan, bindings);
     pass.end();
-    device.gpu.queue.submit([encoder.finish()]);
     const live = new Map(plan.shapes);
     const outputs = spec.outputs.map(({ name }, at) => {
       const port = json.outputs[spec.given[at] as number];
@@ -193,12 +221,19 @@ export class LocalSequence implements Sequence {
           buffer: constant,
           size: 4,
           port: { id: 0, dtype: "i32", shape: [], storage: "i32", buffer: 0 },
+          gpu: undefined,
         };
       }
       const shape = live.get(port.id) ?? port.shape;
       const size = shape.reduce((a, b) => a * b, 1) * itemSize(port.storage);
-      return { name, shape, buffer: bindings.buffers[port.buffer] as GPUBuffer, size, port };
+      const buffer = bindings.buffers[port.buffer] as GPUBuffer;
+      if (!onGpu.includes(name)) return { name, shape, buffer, size, port, gpu: undefined };
+      const kept = device.buffer(size, `${name} of ${json.name}`);
+      if (size) encoder.copyBufferToBuffer(buffer, 0, kept, 0, aligned(size));
+      const gpu = this.model.keep(kept, port.storage);
+      return { name, shape, buffer, size: 0, port, gpu };
     });
+    device.gpu.queue.submit([encoder.finish()]);
     return outputs;
   }
 
@@ -229,10 +264,12 @@ export class LocalSequence implements Sequence {
 export class LocalProgram extends LocalSequence implements Program {
   readonly notes: string[];
   private readonly found: Report;
+  private readonly store: Store;
 
-  constructor(model: Model, report: Report) {
+  constructor(model: Model, report: Report, store: Store) {
     super(model);
     this.found = report;
+    this.store = store;
     this.notes = report.notes;
   }
 
@@ -261,6 +298,19 @@ export class LocalProgram extends LocalSequence implements Program {
 
   async sequence(): Promise<Sequence> {
     return new LocalSequence(this.model);
+  }
+
+  async free(outputs: Output[]): Promise<void> {
+    for (const { gpu } of outputs) {
+      if (gpu === undefined) continue;
+      this.model.kept.get(gpu)?.buffer.destroy(); // submitted commands may still use it
+      this.model.kept.delete(gpu);
+    }
+  }
+
+  async data(): Promise<unknown> {
+    const { data } = this.model.index;
+    return data ? this.store.json(data) : null;
   }
 
   async tokenize(text: string): Promise<number[]> {

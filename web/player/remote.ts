@@ -10,6 +10,7 @@ import type {
   Program,
   Progress,
   Report,
+  RunOptions,
   Sequence,
 } from "./api.ts";
 import { PteronError } from "./errors.ts";
@@ -36,7 +37,7 @@ export function serve(scope: {
       const { name, page, methods, language, labels, notes } = program;
       return { name, page, methods, language, labels, notes };
     },
-    run: async ({ sequence, inputs, method }) => of(sequence).run(inputs, method),
+    run: async ({ sequence, inputs, options }) => of(sequence).run(inputs, options),
     generate: async ({ sequence, prompt, options }, id) => {
       const stop = new AbortController();
       stops.set(id, stop);
@@ -56,6 +57,8 @@ export function serve(scope: {
     },
     reset: async (sequence) => of(sequence).reset(),
     close: async (sequence) => of(sequence).close(),
+    free: async (outputs) => (program as LocalProgram).free(outputs),
+    data: async () => (program as LocalProgram).data(),
     tokenize: async (text) => (program as LocalProgram).tokenize(text),
     report: async () => (program as LocalProgram).report(),
   };
@@ -121,8 +124,8 @@ class RemoteSequence implements Sequence {
     this.number = number;
   }
 
-  run(inputs: Record<string, Input>, method?: string): Promise<Record<string, Output>> {
-    return this.connection.call("run", { sequence: this.number, inputs, method }).done;
+  run(inputs: Record<string, Input>, options?: RunOptions): Promise<Record<string, Output>> {
+    return this.connection.call("run", { sequence: this.number, inputs, options }).done;
   }
 
   async *generate(
@@ -193,6 +196,14 @@ class RemoteProgram extends RemoteSequence implements Program {
     return new RemoteSequence(this.connection, await this.connection.call("sequence").done);
   }
 
+  free(outputs: Output[]): Promise<void> {
+    return this.connection.call("free", outputs).done;
+  }
+
+  data(): Promise<unknown> {
+    return this.connection.call("data").done;
+  }
+
   tokenize(text: string): Promise<number[]> {
     return this.connection.call("tokenize", text).done;
   }
@@ -209,7 +220,12 @@ class RemoteProgram extends RemoteSequence implements Program {
 
 /** Load a program in a worker of its own, which runs this script too. */
 export async function loadInWorker(url: string | URL, script: string, options: LoadOptions): Promise<Program> {
-  const worker = new Worker(script, { type: "module", name: "pteron" });
+  // A worker's script must be of the page's origin, a module that it imports need not.
+  const isOwn = new URL(script).origin === location.origin;
+  const source = isOwn
+    ? script
+    : URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: "text/javascript" }));
+  const worker = new Worker(source, { type: "module", name: "pteron" });
   const connection = new Connection(worker);
   const { onProgress, signal, worker: _, ...settings } = options;
   signal?.addEventListener("abort", () => connection.end());

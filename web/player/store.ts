@@ -68,6 +68,18 @@ export class Store {
     return value ?? (await (await cache?.match(url))?.text());
   }
 
+  /** Forget files of this site that its index does not name any more. */
+  async tidy(index: Index): Promise<void> {
+    const chunks = index.streams.flatMap((stream) => stream.chunks);
+    const others = [index.language?.tokenizer, index.data].filter((file) => file !== undefined);
+    const named = new Set([...index.variants, ...chunks, ...others].map(({ file }) => new URL(file, this.base).href));
+    const folders = ["weights/", "plans/"].map((name) => new URL(name, this.base).href);
+    const cache = await this.cache;
+    for (const { url } of (await cache?.keys()) ?? []) {
+      if (folders.some((folder) => url.startsWith(folder)) && !named.has(url)) await cache?.delete(url);
+    }
+  }
+
   private async kept(cache: Cache | null, url: URL, file: File): Promise<ArrayBuffer | null> {
     const data = await (await cache?.match(url))?.arrayBuffer();
     if (!data) return null;

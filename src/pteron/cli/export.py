@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "pteron export llm SmolLM2-135M-Instruct -o smollm2", "pteron export web stories15m -o site"
     )
     kinds = parser.add_subparsers(required=True, metavar="KIND")
-    _add_web(kinds)
     llm = kinds.add_parser(
         "llm",
         help="a language model: Llama, Mistral, Qwen, Gemma, Phi and others",
@@ -71,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron export llm Qwen/Qwen3-0.6B -o folder",
         "pteron export llm Llama-3.2-1B -o folder --quantize 8da4w --group-size 64",
     )
+    _add_web(kinds)
 
 
 def command(arguments: argparse.Namespace) -> int:
@@ -126,8 +126,11 @@ def _add_web(kinds: Any) -> None:
     )
     options.repeatable("--length", "N", "tokens of a prompt to plan for", positive, "4, 16, 64 and 128")
     web.add_argument("--cache", choices=["f32", "f16", "int8"], help="type of a language model's KV cache")
-    pages = ["chat", "vision", "sound", "generic"]
-    web.add_argument("--page", choices=pages, help="the example page (default: by the model's inputs)")
+    web.add_argument(
+        "--page",
+        choices=["chat", "vision", "generic"],
+        help="the example page (default: by the model's inputs)",
+    )
     options.add("--labels", "FILE", "names of classes, one a line, for the page of a network for pictures")
     options.add("--name", "TEXT", "the model's name on the page")
     web.set_defaults(command=web_command)

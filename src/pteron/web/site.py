@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -53,7 +53,7 @@ class Site:
 
 
 def export_web(
-    source: Program | str | os.PathLike[str],
+    source: Program | Mapping[str, Program] | str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
     variants: Iterable[str] | None = None,
@@ -64,28 +64,30 @@ def export_web(
     lengths: Sequence[int] | None = None,
     check: bool | None = None,
     labels: Sequence[str] = (),
+    data: Json = None,
     page: Page | None = None,
     name: str | None = None,
     progress: Progress = lambda line: None,
 ) -> Site:
     """Write a folder of static files that runs a model in a browser, on the visitor's GPU.
 
-    `source` is a program, its file, or a language model: a folder or a name, as `LLM` takes it. All plans are
-    made now. A program has plans for its maximum shapes, or for each of `shapes`, which map names of inputs
-    to live shapes. A language model has plans for prompts of `lengths` tokens, into which the player cuts a
-    prompt, and for all positions of its `context`; `cache` is the element type of its KV cache.
+    `source` is a program, its file, several programs by the names that their methods shall have, or a
+    language model: a folder or a name, as `LLM` takes it. All plans are made now. A program has plans for its
+    maximum shapes, or for each of `shapes`, which map names of inputs to live shapes. A language model has
+    plans for prompts of `lengths` tokens, into which the player cuts a prompt, and for all positions of its
+    `context`; `cache` is the element type of its KV cache.
 
     `variants` names the kinds of adapter to plan for: "subgroups", "hardware" and "software" by default.
     Those with "-f16" have 16-bit floats where the program has them. With `check`, the site has known answers
     in float64, by which the player checks kernels on the visitor's adapter; this takes PyTorch, and is the
-    default where it is installed. `labels` are names of classes, in the order of a network's scores. `page`
-    is the kind of the example page.
+    default where it is installed. `labels` are names of classes, in the order of a network's scores, `data`
+    is JSON for the page (`program.data()`), and `page` is the kind of the example page.
     """
     targets = chosen_targets(variants)
     checked = has_torch() if check is None else check
     if checked:
         check_installed(("torch",), "computing known answers in float64", "host")
-    located = None if isinstance(source, Program) else _locate(source, context, progress)
+    located = None if isinstance(source, (Program, Mapping)) else _locate(source, context, progress)
     if located is not None and _is_language(located):
         model = WebLanguageModel.load(located, context, cache, lengths)
         writer = SiteWriter(Path(folder), name or _name_of(located), progress)
@@ -96,11 +98,14 @@ def export_web(
         raise InputError(
             f"{' and '.join(needless)}: only for language models, which have a tokenizer beside the program"
         )
-    program = load(located) if located is not None else source
-    assert isinstance(program, Program)
-    exported = web_methods(program, methods)
+    loaded: Any = source if located is None else load(located)
+    exported, usual = _methods(loaded, methods)
     _check_names(exported, shapes)
-    writer = SiteWriter(Path(folder), name or Path(program.file.name).stem, progress)
+    if page == "sound" and (data is None or {method.name for method in exported} != {"encode", "decode"}):
+        raise InputError(
+            "the page that listens needs the programs encode and decode of a Whisper, and its words"
+        )
+    writer = SiteWriter(Path(folder), name or usual, progress)
     made = []
     for variant, target in targets.items():
         progress(f"planning for {variant}")
@@ -114,7 +119,24 @@ def export_web(
         )
         made.append(Variant(variant, target, executables, checks))
     more = {"labels": list(labels)} if labels else {}
-    return writer.write(made, exported, page or _page_for(exported), more)
+    return writer.write(made, exported, page or _page_for(exported), more, data=data)
+
+
+def _methods(
+    source: Program | Mapping[str, Program], names: Sequence[str] | None
+) -> tuple[list[WebMethod], str]:
+    """The methods of a program, or of several under other names; and the usual name of the site."""
+    if isinstance(source, Program):
+        return web_methods(source, names), Path(source.file.name).stem
+    if names is not None or not source:
+        raise InputError("several programs: give one at least, and no names of methods")
+    found = []
+    for name, program in source.items():
+        (method, *others) = web_methods(program, None)
+        if others:
+            raise InputError(f"{name}: {program.file.name} has several methods; export programs of one each")
+        found.append(replace(method, name=name))
+    return found, " and ".join(source)
 
 
 def _locate(source: str | os.PathLike[str], context: int | None, progress: Progress) -> Path:
@@ -201,12 +223,15 @@ class SiteWriter:
         growth: Mapping[str, Mapping[int, int]] | None = None,
         kernels: Sequence[Module] = (),
         tokenizer: Json = None,
+        data: Json = None,
     ) -> Site:
         """Write everything. `more` is added to the index; `growth` of live integers by executable, for loops;
         `kernels` are the first of each variant."""
         self._clear()
         if tokenizer is not None:
             more["language"]["tokenizer"] = write_file(self.folder, "plans", ".json", _compact(tokenizer))
+        if data is not None:
+            more["data"] = write_file(self.folder, "plans", ".json", _compact(data))
         self._progress("writing weights")
         used = {
             variant.name: [weight for each in variant.executables.values() for weight in used_weights(each)]
@@ -229,8 +254,8 @@ class SiteWriter:
                 for name, of_executable in variant.checks.items()
                 for check in of_executable
             ]
-            data = _compact({"modules": modules.entries, "executables": executables, "checks": checks})
-            file = write_file(self.folder, "plans", ".json", data)
+            written = _compact({"modules": modules.entries, "executables": executables, "checks": checks})
+            file = write_file(self.folder, "plans", ".json", written)
             entries.append(
                 {"name": variant.name, "needs": variant.needs(), "streams": needed[variant.name], **file}
             )

@@ -48,7 +48,7 @@ function form(program: Program, method: string): HTMLElement {
     try {
       const given = fields.map(({ spec, numbers, shape }) => [spec.name, read(numbers, shape, spec)]);
       const started = performance.now();
-      const found = await program.run(Object.fromEntries(given), method);
+      const found = await program.run(Object.fromEntries(given), { method });
       const time = `${Math.round(performance.now() - started)} ms`;
       const shown = Object.entries(found).map(([name, { data, shape }]) => {
         const some = Array.from(data.subarray(0, SHOWN), fewDigits).join("  ");

@@ -48,7 +48,7 @@ async function look(program: Program, picture: CanvasImageSource, width: number,
   const spec = inputs[0] as Spec;
   const data = planes(picture, width, height, spec);
   const started = performance.now();
-  const outputs = await program.run({ [spec.name]: { data, shape: spec.shape as number[] } }, method);
+  const outputs = await program.run({ [spec.name]: { data, shape: spec.shape as number[] } }, { method });
   byId("speed").textContent = `${Math.round(performance.now() - started)} ms`;
   fill(
     byId("result"),

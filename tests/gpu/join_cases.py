@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ class Layers(Drawing):
     def flat_product(self, x: Tensor, columns: int) -> Tensor:
         """The same without the last view."""
         *dims, depth = x.shape_max
-        rows = self.made("aten.view_copy.default", x, [-1, depth], shape=(np.prod(dims), depth))
+        rows = self.made("aten.view_copy.default", x, [-1, depth], shape=(prod(dims), depth))
         factors = self.given(self.bytes(depth, columns)), self.given(self.scales(depth, columns)[0] / 16)
         shape = (rows.shape_max[0], columns)
         made = self.made("aten._weight_int8pack_mm.default", rows, *factors, shape=shape)

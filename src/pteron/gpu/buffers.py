@@ -83,28 +83,27 @@ class Buffers(OpenDevice):
             )
         if not self.is_open:
             self.check_open()
-        if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
-            try:
+        try:
+            if size % 4 == 0 and 0 < size <= _SMALL and data.flags.c_contiguous:
                 # The hot path: parameters and inputs.
                 self.library.write_buffer(self._queue, buffer, offset, data, size)
-            except DeviceLost as error:
-                raise self.mark_lost(f"writing to {buffer.label!r}") from error
-        else:
-            with self.translate_errors(f"writing {size:,} bytes to {buffer.label!r}"):
+            else:
                 self._write_large(buffer, data, offset)
+        except DeviceLost as error:
+            raise self.mark_lost(f"writing {size:,} bytes to {buffer.label!r}") from error
 
     def _write_large(self, buffer: Buffer, data: npt.NDArray[np.generic], offset: int) -> None:
         """`write` for any data, in chunks."""
         flat = data.reshape(-1).view(np.uint8)
-        view = memoryview(flat)  # type: ignore[arg-type]  # NumPy's stubs hide the buffer protocol
-        whole = len(view) & ~3
+        whole = len(flat) & ~3
         for start in range(0, whole, _UPLOAD_CHUNK):
-            chunk = view[start : min(start + _UPLOAD_CHUNK, whole)]
-            self.handle.queue.write_buffer(buffer, offset + start, chunk)
-        if whole < len(view):  # writes are of whole words
-            tail = bytes(view[whole:]).ljust(4, b"\0")
-            self.handle.queue.write_buffer(buffer, offset + whole, tail)
-        self._written += len(view)
+            chunk = flat[start : min(start + _UPLOAD_CHUNK, whole)]
+            self.library.write_buffer(self._queue, buffer, offset + start, chunk, len(chunk))
+        if whole < len(flat):  # writes are of whole words
+            tail = np.zeros(4, np.uint8)
+            tail[: len(flat) - whole] = flat[whole:]
+            self.library.write_buffer(self._queue, buffer, offset + whole, tail, 4)
+        self._written += len(flat)
         if self._written > _WRITTEN_MAX:
             self._written = 0
             Commands(self, []).submit_locked()  # in a worker thread, whose waiter holds the lock

@@ -94,6 +94,8 @@ class Readback:
         """Request the map; call it after the commands that fill the buffer are submitted."""
         if not self._device.is_open:
             self._device.check_open()
+        if self.staging._map_state != UNMAPPED:
+            raise DeviceError(f"{self.staging.label!r} is being read back already")
         self.staging._map_state = PENDING
         if len(_pending) > _PENDING_MAX:
             _forget_abandoned()

@@ -63,6 +63,20 @@ def test_a_download_that_breaks_goes_on_where_it_was(site: Path, open_site: Open
     assert page.server.requests == ["/player.js", "/program.json"]
 
 
+def test_progress(site: Path, open_site: Open) -> None:
+    """Bytes are counted as they arrive, from the network and from the cache, up to all of them."""
+    page = open_site(site)
+    total = sum((site / path[1:]).stat().st_size for path in chunks(site))
+    for _ in range(2):
+        told = page.run(
+            "const told = []; await load({ onProgress: (each) => told.push(each) }); return told;"
+        )
+        assert told[-1] == {"text": "Ready", "loaded": total, "total": total}
+        counts = [each["loaded"] for each in told]
+        assert counts == sorted(counts)
+        assert len(set(counts)) > 3
+
+
 def test_without_a_network_the_last_visit_is_used(site: Path, open_site: Open) -> None:
     page = open_site(site)
     page.run(RUN)

@@ -144,9 +144,8 @@ async function fetchWeights(
   let next = 0;
   const work = async () => {
     for (let each = wanted[next++]; each; each = wanted[next++]) {
-      const data = await store.get(each.chunk);
+      const data = await store.get(each.chunk, (count) => progress.add(count));
       weights.upload(each.stream, each.start, data);
-      progress.add(data.byteLength);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));

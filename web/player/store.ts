@@ -44,16 +44,13 @@ export class Store {
   }
 
   /** The bytes of a file. Tabs that want the same file fetch it once. */
-  async get(file: File): Promise<ArrayBuffer> {
+  async get(file: File, onBytes: (count: number) => void = () => {}): Promise<ArrayBuffer> {
     const url = new URL(file.file, this.base);
     const cache = await this.cache;
-    if (!cache || !globalThis.navigator?.locks)
-      return (await this.kept(cache, url, file)) ?? this.download(cache, url, file);
-    const kept = await this.kept(cache, url, file);
-    if (kept) return kept;
-    return navigator.locks.request(`pteron ${url}`, async () => {
-      return (await this.kept(cache, url, file)) ?? (await this.download(cache, url, file));
-    });
+    const fetched = async () =>
+      (await this.kept(cache, url, file, onBytes)) ?? (await this.download(cache, url, file, onBytes));
+    if (!cache || !globalThis.navigator?.locks) return fetched();
+    return (await this.kept(cache, url, file, onBytes)) ?? navigator.locks.request(`pteron ${url}`, fetched);
   }
 
   async json<T>(file: File): Promise<T> {
@@ -80,18 +77,36 @@ export class Store {
     }
   }
 
-  private async kept(cache: Cache | null, url: URL, file: File): Promise<ArrayBuffer | null> {
+  private async kept(
+    cache: Cache | null,
+    url: URL,
+    file: File,
+    onBytes: (count: number) => void,
+  ): Promise<ArrayBuffer | null> {
     const data = await (await cache?.match(url))?.arrayBuffer();
     if (!data) return null;
-    if (await isWhole(data, file)) return data;
+    if (await isWhole(data, file)) {
+      onBytes(data.byteLength);
+      return data;
+    }
     await cache?.delete(url); // damaged on the disk
     return null;
   }
 
-  private async download(cache: Cache | null, url: URL, file: File): Promise<ArrayBuffer> {
+  private async download(
+    cache: Cache | null,
+    url: URL,
+    file: File,
+    onBytes: (count: number) => void,
+  ): Promise<ArrayBuffer> {
     for (let attempt = 1; ; attempt++) {
+      let received = 0;
+      const count = (bytes: number) => {
+        received += bytes;
+        onBytes(bytes);
+      };
       try {
-        const data = await (await this.fetch(url, attempt > 1 ? "reload" : "default")).arrayBuffer();
+        const data = await body(await this.fetch(url, attempt > 1 ? "reload" : "default"), count);
         if (!(await isWhole(data, file))) {
           const what =
             data.byteLength < file.bytes ? `only ${data.byteLength} of ${file.bytes} bytes` : "other content";
@@ -103,6 +118,7 @@ export class Store {
         await this.keep(cache, url, data);
         return data;
       } catch (error) {
+        onBytes(-received);
         if (this.signal?.aborted) throw error;
         if (attempt === ATTEMPTS) throw error instanceof PteronError ? error : broken(url, error);
         await new Promise((resolve) => setTimeout(resolve, 200 * attempt));
@@ -131,6 +147,17 @@ export class Store {
       throw new PteronError("download", `${url} could not be fetched: the server says ${response.status}.`);
     return response;
   }
+}
+
+/** The bytes of a response, counted as they arrive. */
+async function body(response: Response, count: (bytes: number) => void): Promise<ArrayBuffer> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  const reader = response.body?.getReader();
+  for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) {
+    parts.push(part.value);
+    count(part.value.byteLength);
+  }
+  return new Blob(parts).arrayBuffer();
 }
 
 function broken(url: URL, error: unknown): PteronError {

@@ -15,6 +15,7 @@ from pteron.extras import check_installed, has_torch
 from pteron.graph import Shape
 from pteron.llm.cache_options import CacheType
 from pteron.llm.model_files import program_file
+from pteron.llm.model_kinds import Located
 from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_program
 from pteron.llm.tokenizers.load import find_tokenizer
 from pteron.ops import Target
@@ -88,9 +89,9 @@ def export_web(
     if checked:
         check_installed(("torch",), "computing known answers in float64", "host")
     located = None if isinstance(source, (Program, Mapping)) else _locate(source, context, progress)
-    if located is not None and _is_language(located):
-        model = WebLanguageModel.load(located, context, cache, lengths)
-        writer = SiteWriter(Path(folder), name or _name_of(located), progress)
+    if located is not None and _is_language(located.path):
+        model = WebLanguageModel.load(located.path, context, cache, lengths)
+        writer = SiteWriter(Path(folder), name or located.name, progress)
         return _write_language(writer, model, targets, page or "chat", progress, checked=checked)
     given = {"context": context, "cache": cache, "lengths": lengths}
     needless = [option for option, value in given.items() if value is not None]
@@ -98,7 +99,7 @@ def export_web(
         raise InputError(
             f"{' and '.join(needless)}: only for language models, which have a tokenizer beside the program"
         )
-    loaded: Any = source if located is None else load(located)
+    loaded: Any = source if located is None else load(located.path)
     exported, usual = _methods(loaded, methods)
     _check_names(exported, shapes)
     if page == "sound" and (data is None or {method.name for method in exported} != {"encode", "decode"}):
@@ -139,12 +140,12 @@ def _methods(
     return found, " and ".join(source)
 
 
-def _locate(source: str | os.PathLike[str], context: int | None, progress: Progress) -> Path:
+def _locate(source: str | os.PathLike[str], context: int | None, progress: Progress) -> Located:
     """The program of a path or of a model's name: a file or a folder."""
     path = Path(source)
     if path.suffix in PROGRAM_SUFFIXES and path.is_file():
-        return path
-    return locate_program(source, progress, context).path
+        return Located("program", path, path.stem)
+    return locate_program(source, progress, context)
 
 
 def _is_language(path: Path) -> bool:
@@ -155,10 +156,6 @@ def _is_language(path: Path) -> bool:
     except InputError:
         return False
     return path == program_file(path.parent)
-
-
-def _name_of(path: Path) -> str:
-    return path.resolve().name if path.is_dir() else path.stem
 
 
 def _write_language(

@@ -144,7 +144,7 @@ class TestSampling:
             ("top_k", (-1, 2.5, NAN, None, True)),
             ("top_p", (0, -0.5, 1.1, NAN, INFINITY, "1", np.ones(2))),
             ("min_p", (-0.1, 1.5, NAN, None)),
-            ("repetition_penalty", (0, -1, NAN, [1.1])),
+            ("repetition_penalty", (0, -1, NAN, INFINITY, [1.1])),
             ("presence_penalty", (INFINITY, "1")),
             ("frequency_penalty", (NAN, "1")),
             ("top_logprobs", (21, 1.5)),
@@ -198,7 +198,7 @@ class TestSampling:
 
     @pytest.mark.parametrize("temperature", [1e-30, 0.0])
     def test_penalties_beyond_f32(self, llm: LLM, temperature: float) -> None:
-        for extreme, moderate in ((INFINITY, 1e20), (1e300, 1e20), (1e-300, 1e-20), (5e-324, 1e-20)):
+        for extreme, moderate in ((1e308, 1e20), (1e300, 1e20), (1e-300, 1e-20), (5e-324, 1e-20)):
             found, expected = (
                 tokens(llm, IDS, sampling=Sampling(temperature=temperature, repetition_penalty=penalty))
                 for penalty in (extreme, moderate)

@@ -333,3 +333,9 @@ class TestGiven:
     def test_a_bias_outside_the_vocabulary(self, device: Device) -> None:
         with pytest.raises(InputError, match="token 31 is outside the vocabulary of 31"):
             Sampler(device, 31, Sampling(logit_bias={31: 1.0}))
+
+    def test_biases_that_ban_every_token(self, device: Device) -> None:
+        banned = dict.fromkeys(range(31), -100.0)
+        with pytest.raises(InputError, match="logit_bias bans all 31 tokens"):
+            Sampler(device, 31, Sampling(logit_bias=banned))
+        Sampler(device, 31, Sampling(logit_bias=banned | {30: -99.0})).close()

@@ -15,6 +15,7 @@ import pytest
 
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import Tokenizer, load_tokenizer
+from pteron.llm.tokenizers import word_rules
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 CORPUS = [
@@ -323,3 +324,25 @@ def test_merging_by_score_is_sentencepieces(tmp_path: Path) -> None:
     code = Path(__file__).read_text().replace("▁", "_")
     for text in [*TEXTS, *CORPUS[:3], "the" * 300, code]:
         assert ours.encode(text) == theirs.encode(text)
+
+
+def test_a_pattern_that_backtracks(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = pytest.importorskip("tokenizers")
+    from pteron.llm.tokenizers import huggingface
+
+    made = library.Tokenizer(library.models.BPE({chr(97 + place): place for place in range(26)}, []))
+    made.decoder = library.decoders.ByteLevel()
+    split = library.pre_tokenizers.Split
+    made.pre_tokenizer = split(library.Regex(word_rules.GPT_2), "isolated")
+    assert not huggingface.has_unknown_pattern(made)
+    made.pre_tokenizer = split(library.Regex(r"(?:.|..){20}(?!.)(?!\Z)"), "isolated")
+    assert huggingface.has_unknown_pattern(made)
+    tokenizer = huggingface.HuggingFaceTokenizer(made, "tokenizer.json")
+    assert tokenizer.encode("cat") == [2, 0, 19]
+    monkeypatch.setattr(huggingface, "ENCODE_SECONDS", 0.05)
+    text = "onceuponatimetherewasalittlegirlwholivedinahouse"
+    for _ in range(2):  # the second time, the first still runs
+        with pytest.raises(FormatError, match=r"tokenizer\.json takes more than 0\.05 seconds for this text"):
+            tokenizer.encode(text)
+    monkeypatch.setattr(huggingface, "ENCODE_SECONDS", 60.0)
+    assert tokenizer.encode("cat") == [2, 0, 19]

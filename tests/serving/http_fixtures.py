@@ -21,6 +21,7 @@ from pteron.llm import LLM
 from pteron.serving import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
+from pteron.serving.http.server import configure
 
 NAME = "stories15m"
 PATIENCE = 60.0  # seconds, for a busy machine
@@ -97,11 +98,7 @@ def running(
     app = create_app(
         engine, name=NAME, limits=limits, logs=Logs(log, with_prompts=prompts), page=page, **options
     )
-    header_bytes = app.state.service.limits.header_bytes
-    config = uvicorn.Config(
-        app, port=0, http="h11", h11_max_incomplete_event_size=header_bytes, log_config=None, lifespan="on"
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configure(app, port=0))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
     thread.start()
     until(lambda: server.started)

@@ -85,8 +85,11 @@ class ScriptedModel:
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text))
 
-    def encode_chat(self, messages: Any, tools: Any = None, **variables: Any) -> tuple[int, ...]:
+    def render_chat(self, messages: Any, tools: Any = None, **variables: Any) -> str:
         self.conversations.append({"messages": messages, "tools": tools, **variables})
+        return "rendered"
+
+    def encode_rendered(self, text: str) -> tuple[int, ...]:
         return (1, 2, 3)
 
 

@@ -160,6 +160,7 @@ def test_stop_strings(engine: Engine) -> None:
         ({"sampling": {"temperature": 1}}, "sampling must be a Sampling"),
         ({"stop": (1,)}, "stop must be a string"),
         ({"stop_ids": ("a",)}, "must be an integer"),
+        ({"stop_ids": (5, -5)}, "stop_ids must be token ids, 0 or more, not -5"),
         ({"seconds": 0}, "seconds must be above 0"),
         ({"seconds": "soon"}, "seconds must be a number"),
         ({"grammar": "[a-f]"}, "grammar must be a Grammar"),
@@ -175,6 +176,8 @@ def test_requests_that_the_model_rejects(engine: Engine) -> None:
         engine.submit(asked((1, 512)))
     with pytest.raises(InputError, match="token 512 is outside the vocabulary"):
         engine.submit(asked(A, sampling=Sampling(logit_bias={512: 1.0})))
+    with pytest.raises(InputError, match="bans all 512 tokens"):
+        engine.submit(asked(A, sampling=Sampling(logit_bias=dict.fromkeys(range(512), -100.0))))
     with pytest.raises(InputError, match="the prompt has 65 tokens, the context holds 64"):
         engine.submit(asked((5,) * 65))
     with pytest.raises(InputError, match="a request must be a Request"):

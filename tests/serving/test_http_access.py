@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from http_fixtures import NAME, PATIENCE, TEXT, Running, error, openai_client, post_raw, running
+from http_fixtures import NAME, PATIENCE, TEXT, Running, error, openai_client, post_raw, running, until
 from scripted import Script, ScriptedEngine, play
 
 from pteron import InputError
@@ -87,6 +89,68 @@ def test_a_body_that_does_not_come(engine: ScriptedEngine) -> None:
             answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()  # to its end
         assert answer.startswith("HTTP/1.1 408")
         assert "did not arrive within 0.2 seconds" in answer
+
+
+def test_a_body_above_the_limit_is_read_before_the_error(engine: ScriptedEngine) -> None:
+    """A client that sends all of its body before it reads must get to read the error."""
+    with running(engine, limits=Limits(body_bytes=1 << 16)) as server:
+        with post_raw(server, b"x" * (15 << 16)) as connection:
+            answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+        assert answer.startswith("HTTP/1.1 413")
+        assert "request_too_large" in answer
+        response = server.http.post("/v1/completions", content=b"x" * (1 << 20))
+        assert error(response, 413)["code"] == "request_too_large"
+
+
+def stalled(server: Running, data: bytes = b"GET /health HT") -> socket.socket:
+    """A connection whose request does not come."""
+    host, port = server.address.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), PATIENCE)
+    connection.sendall(data)
+    return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    with suppress(ConnectionResetError):
+        return connection.recv(100) == b""
+    return True
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: x\r\nX: "], ids=str)
+def test_headers_that_do_not_come(engine: ScriptedEngine, data: bytes) -> None:
+    with running(engine, limits=Limits(header_seconds=0.2)) as server, stalled(server, data) as connection:
+        assert is_closed(connection)
+
+
+def test_half_a_second_request_on_a_connection(engine: ScriptedEngine) -> None:
+    request = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with running(engine, limits=Limits(header_seconds=0.3)) as server, stalled(server, request) as connection:
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(request[:9])
+        while data := connection.recv(65536):  # the rest of the first response
+            assert not data.startswith(b"HTTP/1.1")
+
+
+def test_idle_connections_give_way(engine: ScriptedEngine) -> None:
+    with running(engine, limits=Limits(connections=3)) as server:
+        held = [stalled(server) for _ in range(9)]
+        assert httpx.get(f"{server.address}/health", timeout=PATIENCE).status_code == 200
+        assert all(is_closed(connection) for connection in held[:6])
+        for connection in held:
+            connection.close()
+
+
+def test_connections_with_requests_are_kept(engine: ScriptedEngine) -> None:
+    engine.play = lambda _: Script([], hangs=True)
+    body = json.dumps(TEXT).encode()
+    with running(engine, limits=Limits(connections=2)) as server:
+        with post_raw(server, body), post_raw(server, body):
+            until(lambda: len(engine.answers) == 2)
+            with stalled(server) as third:
+                assert is_closed(third)
+            assert not any(answer.is_cancelled for answer in engine.answers)
+        until(lambda: all(answer.is_cancelled for answer in engine.answers))
+    engine.play = lambda _: Script(["Once"])
 
 
 def test_header_limit(engine: ScriptedEngine) -> None:

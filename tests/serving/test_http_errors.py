@@ -95,6 +95,41 @@ def test_a_prompt_longer_than_the_context(server: Running) -> None:
     assert "256" in found["message"]
 
 
+def test_a_long_prompt_is_refused_before_it_is_encoded(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = server.engine.llm.tokenizer
+    encoded: list[int] = []
+
+    def counted(text: str, special: bool) -> list[int]:
+        encoded.append(len(text))
+        return encode(text, special)
+
+    encode = tokenizer._encode
+    monkeypatch.setattr(tokenizer, "_encode", counted)
+    long = "a" * 3_900_000
+    chat = {"messages": [{"role": "user", "content": long}]}
+    for route, body in (("/v1/completions", TEXT | {"prompt": long}), ("/v1/chat/completions", CHAT | chat)):
+        found = error(server.http.post(route, json=body), 400)
+        assert (found["code"], encoded) == ("context_length_exceeded", [])
+        assert "bytes; the model's context holds 256 tokens" in found["message"]
+    many = [{"role": "user", "content": "Hi"}] * 1000
+    found = error(server.http.post("/v1/chat/completions", json=CHAT | {"messages": many}), 400)
+    assert found["message"] == "1000 messages; the model's context holds 256 tokens"
+    assert encoded == []
+
+
+def test_a_long_prompt_is_encoded_in_slices(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a token of many bytes, only the tokens show that a text is too long."""
+    tokenizer = server.engine.llm.tokenizer
+    monkeypatch.setitem(tokenizer.__dict__, "longest", 1 << 20)
+    found = error(server.http.post("/v1/completions", json=TEXT | {"prompt": "word " * 400_000}), 400)
+    assert found["code"] == "context_length_exceeded"
+    assert found["message"].startswith("the prompt has more than ")
+    count = int(found["message"].split()[5])
+    assert 256 < count < 20_000  # of two million characters
+
+
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
 def test_an_unknown_model(server: Running, route: str) -> None:
     body: dict[str, Any] = {"model": "gpt-none", "prompt": "a", "messages": CHAT["messages"], "input": "a"}
@@ -273,9 +308,9 @@ def test_a_chat_template_that_fails(stories: LLM) -> None:
 
     model = ScriptedModel.like(stories, "{{ x }}")
 
-    def refuse(*_: object, **__: object) -> tuple[int, ...]:
+    def refuse(*_: object, **__: object) -> str:
         raise InputError("the chat template cannot render these messages: roles must alternate")
 
-    model.encode_chat = refuse  # type: ignore[method-assign]
+    model.render_chat = refuse  # type: ignore[method-assign]
     with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:
         assert "alternate" in error(server.http.post("/v1/chat/completions", json=CHAT), 400)["message"]

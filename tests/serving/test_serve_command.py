@@ -234,7 +234,7 @@ def test_options_exist() -> None:
 
 def test_limits_have_these_values() -> None:
     rows = re.findall(r"^\| `(--[a-z-]+)` \| ([\d.]+)(?: (\w+))? \|", PAGE, re.MULTILINE)
-    assert len(rows) == 9
+    assert len(rows) == 10
     limits, known = Limits(), options()
     for option, number, unit in rows:
         value = float(number) * UNITS.get(unit, 1)

@@ -38,6 +38,7 @@ _LIMITS = {
     "choices": ("N", positive, "answers to one request: its `n` times its prompts"),
     "body_bytes": ("BYTES", positive, "size of a request's body"),
     "header_bytes": ("BYTES", positive, "size of a request's headers"),
+    "connections": ("N", positive, "connections; at most half of the files that the process may open"),
     "seconds": ("S", number(0.001), "duration of a request; a longer answer is cut"),
     "read_seconds": ("S", number(0.001), "time for a client to read what is sent to it"),
 }

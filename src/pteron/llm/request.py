@@ -62,6 +62,8 @@ class Request:
         stop_ids = self.stop_ids
         if stop_ids is not None:
             listed = integers("stop_ids", list(stop_ids) if isinstance(stop_ids, Set) else stop_ids)
+            if listed and min(listed) < 0:
+                raise InputError(f"stop_ids must be token ids, 0 or more, not {min(listed)}")
             object.__setattr__(self, "stop_ids", frozenset(listed))
         if self.seconds is not None:
             seconds = number("seconds", self.seconds)

@@ -142,13 +142,22 @@ class TextModel:
 
         `tools` and all other variables are passed to the template, such as `enable_thinking=False`.
         """
+        return self.encode_rendered(self.render_chat(messages, tools, **variables))
+
+    def render_chat(
+        self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
+    ) -> str:
+        """The text of `encode_chat`, before it is encoded."""
         tokenizer = self.tokenizer
         names = {
             "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
             "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
         }
-        text = render(messages, tokenizer.chat_template, tools=tools, **names, **variables)  # type: ignore[arg-type]  # any name
-        return self.encode(tokenizer.encode(text, bos=tokenizer.adds_bos, special=True))
+        return render(messages, tokenizer.chat_template, tools=tools, **names, **variables)  # type: ignore[arg-type]  # any name
+
+    def encode_rendered(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text that a chat template rendered: control tokens in it are recognised."""
+        return self.encode(self.tokenizer.encode(text, bos=self.tokenizer.adds_bos, special=True))
 
     def fit_to_context(
         self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from reprlib import repr as shortened
 
 from pteron.errors import FormatError, InputError
@@ -37,6 +38,15 @@ class Tokenizer(ABC):
     @abstractmethod
     def token_text(self, token: int) -> str:
         """A token as the tokenizer's file spells it."""
+
+    @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest token, by its text or by its name."""
+        sizes = (
+            max(len(self.token_bytes(token)), len(self.token_text(token).encode()))
+            for token in range(self.vocab_size)
+        )
+        return max(sizes, default=1)
 
     @abstractmethod
     def _encode(self, text: str, special: bool) -> list[int]: ...

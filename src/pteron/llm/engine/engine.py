@@ -66,7 +66,7 @@ class Engine:
             raise InputError("resident is an option of generate and chat; an engine chooses for all requests")
         model, ids = self.llm.model, request.ids
         model.ids(ids)
-        model.ids(token for token, _ in request.sampling.biases)
+        request.sampling.check_vocabulary(model.vocabulary)
         model.check_adapter(request.adapter)
         if model.context and len(ids) > model.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context holds {model.context}")

@@ -256,8 +256,7 @@ def _biases(sampling: Sampling, vocabulary: int) -> npt.NDArray[np.float32] | No
     if not sampling.biases:
         return None
     added = np.zeros(vocabulary, np.float32)
+    sampling.check_vocabulary(vocabulary)
     for token, bias in sampling.biases:
-        if token >= vocabulary:
-            raise InputError(f"logit_bias: token {token} is outside the vocabulary of {vocabulary}")
         added[token] = BANNED if bias <= -BIAS_MAX else bias
     return added

@@ -56,7 +56,7 @@ class Sampling:
             "top_k must not be negative": self.top_k >= 0,
             "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
             "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
-            "repetition_penalty must be above 0": self.repetition_penalty > 0,
+            "repetition_penalty must be above 0 and finite": 0 < self.repetition_penalty < math.inf,
             "seed must be from 0 to 2147483647": 0 <= self.seed < 1 << 31,
             "presence_penalty must be finite": math.isfinite(self.presence_penalty),
             "frequency_penalty must be finite": math.isfinite(self.frequency_penalty),
@@ -70,6 +70,14 @@ class Sampling:
     def biases(self) -> tuple[tuple[int, float], ...]:
         assert isinstance(self.logit_bias, tuple)
         return self.logit_bias
+
+    def check_vocabulary(self, vocabulary: int) -> None:
+        """Raise if a bias is for no token of a vocabulary, or if the biases ban all of its tokens."""
+        if self.biases and self.biases[-1][0] >= vocabulary:
+            token = self.biases[-1][0]
+            raise InputError(f"logit_bias: token {token} is outside the vocabulary of {vocabulary}")
+        if sum(bias <= -BIAS_MAX for _, bias in self.biases) == vocabulary:
+            raise InputError(f"logit_bias bans all {vocabulary} tokens of the vocabulary; allow at least one")
 
 
 def _biases(given: object) -> tuple[tuple[int, float], ...]:

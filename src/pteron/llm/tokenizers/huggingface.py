@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ from pteron.extras import need
 from pteron.gpu.fork import new_lock
 from pteron.llm.model_files import as_format_error, read_utf8
 from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.word_rules import WORD_RULES
 
+ENCODE_SECONDS = 10.0  # of a text, by a pattern that is not one of WORD_RULES
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # GPT-2's alphabet of byte-level vocabularies: bytes that are printable in Latin-1 map to themselves, the
 # others in order to U+0100 and up.
@@ -40,6 +45,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self.name = name
         self._lock = new_lock()
         self._tokenizer = tokenizer
+        self._is_bounded = has_unknown_pattern(tokenizer)
+        self._one_thread = threading.Semaphore(1)  # which encodes, if it is bounded
         # These settings are for training: padding, truncation, random merges.
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -97,10 +104,55 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._ids(text, special=special)
 
     def _ids(self, text: str, *, special: bool, marked: bool = False) -> list[int]:
+        """The ids of a text. An unknown pattern may take hours, and the library cannot be stopped: it runs in
+        a thread, for which nobody waits longer than ENCODE_SECONDS."""
+        if not self._is_bounded:
+            return self._ids_now(text, special, marked)
+        future: Future[list[int]] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(self._ids_now(text, special, marked))
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                self._one_thread.release()
+
+        try:
+            if not self._one_thread.acquire(timeout=ENCODE_SECONDS):
+                raise TimeoutError
+            threading.Thread(target=run, name="pteron-tokenizer", daemon=True).start()
+            return future.result(ENCODE_SECONDS)
+        except TimeoutError:
+            raise FormatError(
+                f"{self.name} takes more than {ENCODE_SECONDS:g} seconds for this text: its pattern that "
+                "splits words backtracks; use the tokenizer file of the model's authors"
+            ) from None
+
+    def _ids_now(self, text: str, special: bool, marked: bool) -> list[int]:
         with self._lock:  # a setting of the tokenizer, not of the call
             self._tokenizer.encode_special_tokens = not special
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=marked).ids
+            if self._is_bounded:  # this call releases the GIL, so that the time can be watched
+                (found,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=marked)
+            else:
+                found = self._tokenizer.encode(text, add_special_tokens=marked)
+        ids: list[int] = found.ids
         return ids
+
+
+def has_unknown_pattern(tokenizer: Any) -> bool:
+    """Whether a `tokenizers.Tokenizer` splits or changes texts by a pattern that may backtrack."""
+    known = {pattern for rule in WORD_RULES.values() for pattern in rule.patterns}
+    steps = [step for step in (tokenizer.normalizer, tokenizer.pre_tokenizer) if step is not None]
+    return any(not known.issuperset(_patterns(json.loads(step.__getstate__()))) for step in steps)
+
+
+def _patterns(step: object) -> Iterator[str]:
+    """The regular expressions in a step of a tokenizer."""
+    if isinstance(step, dict) and isinstance(step.get("Regex"), str):
+        yield step["Regex"]
+    for inner in step.values() if isinstance(step, dict) else step if isinstance(step, list) else ():
+        yield from _patterns(inner)
 
 
 def _start_of(part: list[int], ids: list[int]) -> int:

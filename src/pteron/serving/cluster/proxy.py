@@ -61,11 +61,13 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        request = RequestBody(receive, self._limits)
         try:
-            request = RequestBody(receive, self._limits)
             request.check_length(dict(scope["headers"]).get(b"content-length"))
             body = await request.read()
         except ApiError as error:
+            if error.status == 413:
+                await request.discard()
             await error.response()(scope, receive, send)
             return
         if body is None:

@@ -13,6 +13,7 @@ class Limits:
 
     body_bytes: int = 4 << 20
     header_bytes: int = 32 << 10
+    connections: int = 512  # half of the files that the process may open, if that is less
     prompt_tokens: int = 1 << 20  # per prompt; the model's context is a limit too
     new_tokens: int = 4096  # per answer; also the length of a chat answer without `max_tokens`
     choices: int = 8  # answers per request: `n` times the number of prompts
@@ -21,6 +22,7 @@ class Limits:
     schema_bytes: int = 128 << 10  # of a JSON schema, or of all tools together
     inputs: int = 256  # texts per request for embeddings
     seconds: float = 600.0  # from a request's arrival to the end of its answer
+    header_seconds: float = 10.0  # for a request's headers to arrive
     body_seconds: float = 30.0  # for a request's body to arrive
     read_seconds: float = 60.0  # for a client to read what is sent to it
 

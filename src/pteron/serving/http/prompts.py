@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pteron.llm.text_model import TextModel
-from pteron.serving.http.errors import invalid_value
+from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.schema import Message, Tool
 
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
+_SLICE = 1 << 14  # characters of a long text that are encoded at once
+_SEAM = 64  # tokens that two slices may have more than the text that they make up
 
 
 def encode_chat(
@@ -27,26 +29,41 @@ def encode_chat(
     limits: Limits,
 ) -> tuple[int, ...]:
     """The tokens of a conversation, followed by the beginning of the answer, `opening`."""
+    text = render_chat(llm, messages, tools, variables, limits) + opening
+    _check_text(llm, text, "messages", limits)
+    return _check_length(llm, llm.encode_rendered(text), "messages", limits)
+
+
+def render_chat(
+    llm: TextModel,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    variables: dict[str, Any],
+    limits: Limits,
+) -> str:
+    """A conversation as the model's chat template writes it."""
     reserved = _RESERVED & variables.keys()
     if reserved:
         names = ", ".join(sorted(reserved))
         raise invalid_value(f"chat_template_kwargs must not set {names}", "chat_template_kwargs")
+    most, what = _most_tokens(llm, limits)
+    if len(messages) > most:  # each is at least one token
+        raise _too_long(f"{len(messages)} messages; {what}", "messages")
     plain = [_template_message(message, index) for index, message in enumerate(messages)]
     declared = [tool.model_dump(exclude_none=True) for tool in tools]
-    ids = llm.encode_chat(plain, tools=declared or None, **variables)
-    if opening:
-        ids = (*ids, *llm.tokenizer.encode(opening, special=True))
-    return _check_length(llm, ids, "messages", limits)
+    return llm.render_chat(plain, tools=declared or None, **variables)
 
 
 def encode_prompts(llm: TextModel, prompt: object, limits: Limits) -> list[tuple[int, ...]]:
     """The tokens of each prompt of a completion."""
-    return [
-        _check_length(
-            llm, llm.encode(one) if isinstance(one, str) else _check_ids(llm, one), "prompt", limits
-        )
-        for one in as_list(prompt, "prompt")
-    ]
+    return [encode_prompt(llm, one, "prompt", limits) for one in as_list(prompt, "prompt")]
+
+
+def encode_prompt(llm: TextModel, prompt: str | list[int], param: str, limits: Limits) -> tuple[int, ...]:
+    if not isinstance(prompt, str):
+        return _check_length(llm, _check_ids(llm, prompt), param, limits)
+    _check_text(llm, prompt, param, limits)
+    return _check_length(llm, llm.encode(prompt), param, limits)
 
 
 def as_list(given: object, param: str) -> list[str | list[int]]:
@@ -59,13 +76,36 @@ def as_list(given: object, param: str) -> list[str | list[int]]:
     return [given] if isinstance(given[0], int) else given
 
 
-def _check_length(llm: TextModel, ids: Sequence[int], param: str, limits: Limits) -> tuple[int, ...]:
+def _most_tokens(llm: TextModel, limits: Limits) -> tuple[int, str]:
+    """The most tokens of a prompt, and why."""
     context = llm.model.context
     most = min(context or limits.prompt_tokens, limits.prompt_tokens)
+    what = "the model's context holds" if most == context else "the server's limit is"
+    return most, f"{what} {most} tokens"
+
+
+def _too_long(message: str, param: str) -> ApiError:
+    return invalid_value(message, param, code="context_length_exceeded")
+
+
+def _check_text(llm: TextModel, text: str, param: str, limits: Limits) -> None:
+    """Raise for a text that is certainly too long, in a time that does not depend on how long it is: its
+    tokens take time and memory. First by its bytes, then by the tokens of its beginning."""
+    most, what = _most_tokens(llm, limits)
+    size = len(text.encode("utf-8", "replace"))
+    if size > most * llm.tokenizer.longest:
+        raise _too_long(f"the prompt has {size} bytes; {what}", param)
+    count = 0
+    for start in range(0, len(text), _SLICE) if len(text) > _SLICE else ():
+        count += max(0, len(llm.tokenizer.encode(text[start : start + _SLICE], special=True)) - _SEAM)
+        if count > most:
+            raise _too_long(f"the prompt has more than {count} tokens; {what}", param)
+
+
+def _check_length(llm: TextModel, ids: Sequence[int], param: str, limits: Limits) -> tuple[int, ...]:
+    most, what = _most_tokens(llm, limits)
     if len(ids) > most:
-        what = "the model's context holds" if most == context else "the server's limit is"
-        message = f"the prompt has {len(ids)} tokens; {what} {most}"
-        raise invalid_value(message, param, code="context_length_exceeded")
+        raise _too_long(f"the prompt has {len(ids)} tokens; {what}", param)
     return tuple(ids)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import Receive
@@ -12,6 +13,7 @@ from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
+_DISCARDED = 16  # times the limit of a body: what is read of a larger one, so that its client gets the error
 
 
 class RequestBody:
@@ -55,6 +57,17 @@ class RequestBody:
                 return None
             found += message.get("body", b"")
         return bytes(found)
+
+    async def discard(self) -> None:
+        """Read the rest of a body that is too large, within limits. Closing a connection with unread data
+        resets it, and a client that is still sending would not get to read the error."""
+        deadline = asyncio.get_running_loop().time() + self._limits.body_seconds
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._deadline or deadline):
+                while not self._is_complete and self._size < _DISCARDED * self._limits.body_bytes:
+                    message = await self._receive()
+                    self._size += len(message.get("body", b""))
+                    self._is_complete = not message.get("more_body", False)
 
     def _check(self, size: int) -> None:
         if size > self._limits.body_bytes:

@@ -15,11 +15,14 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from pteron.errors import DeviceError, PteronError
+from pteron.serving.http.connections import connection_class
+from pteron.serving.http.limits import Limits
 from pteron.serving.http.request_log import Logs, UvicornLogHandler
 from pteron.serving.http.service import Service
 
@@ -112,16 +115,8 @@ def run(
     requests are accepted. DeviceError: the model cannot answer any more; a new process gets a working device.
     """
     service: Service = app.state.service
-    config = uvicorn.Config(
+    config = configure(
         app,
-        http="h11",
-        h11_max_incomplete_event_size=service.limits.header_bytes,
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        backlog=_BACKLOG,
         timeout_graceful_shutdown=int(grace) + _CANCEL_SECONDS,
         ssl_certfile=certificate,
         ssl_keyfile=private_key,
@@ -132,6 +127,23 @@ def run(
         server.run([place])
     if server.is_lost:
         raise DeviceError("the server has ended: its model has lost its device, or its engine has ended")
+
+
+def configure(app: FastAPI, **options: Any) -> uvicorn.Config:
+    """uvicorn's configuration for an application of `create_app`, with the limits of its connections."""
+    limits: Limits = app.state.service.limits
+    return uvicorn.Config(
+        app,
+        http=connection_class(limits),
+        h11_max_incomplete_event_size=limits.header_bytes,
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=_BACKLOG,
+        **options,
+    )
 
 
 @contextmanager

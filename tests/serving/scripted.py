@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,13 +75,9 @@ class ScriptedModel:
 
     @classmethod
     def like(cls, llm: LLM, template: str | None) -> ScriptedModel:
-        class Tokenizer:
-            chat_template = template
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(llm.tokenizer, name)
-
-        return cls(Tokenizer(), llm.model, llm.sampling, llm.program)
+        tokenizer = copy(llm.tokenizer)
+        tokenizer.chat_template = template
+        return cls(tokenizer, llm.model, llm.sampling, llm.program)
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text))

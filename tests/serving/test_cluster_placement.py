@@ -126,6 +126,20 @@ def test_keys_of_completions() -> None:
     assert conversation_key("/v1/models", b'{"prompt": "a"}') == ""
 
 
+def test_keys_of_other_apis() -> None:
+    def key(path: str, **body: Any) -> str:
+        return conversation_key(path, json.dumps({"model": "m", **body}).encode())
+
+    later = {"role": "user", "content": "And now?"}
+    for path in ("/v1/messages", "/api/chat"):
+        assert key(path, messages=[USER]) == key(path, messages=[USER, later]) != ""
+        assert key(path, messages=[USER], system="A") != key(path, messages=[USER], system="B")
+    path = "/v1/responses"
+    assert key(path, input="Hello") == key(path, input=[USER, later]) != key(path, input="Other")
+    assert key("/api/generate", prompt="Hello") != ""
+    assert key("/v1/messages/count_tokens", messages=[USER]) == ""
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],

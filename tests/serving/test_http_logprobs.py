@@ -11,6 +11,7 @@ from http_fixtures import NAME
 
 from pteron.llm import LLM, Piece, Sampling
 from pteron.serving.http.choices import CompletionChoice
+from pteron.serving.http.parts import Text
 
 PROMPT = "Once upon a time, there was a"
 MESSAGES: Any = [{"role": "user", "content": "Tell me about a cat."}]
@@ -101,5 +102,5 @@ def test_of_equal_texts_the_most_likely_token_is_reported() -> None:
     """Single bytes of a character all read as U+FFFD."""
     high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")
     top = ((high, -0.5), (letter, -1.0), (low, -2.0))
-    (part,) = CompletionChoice(ByteTokenizer(), 3).add(Piece(high, "", -0.5, top))
+    (part,) = CompletionChoice(ByteTokenizer(), 3).add(Text("", Piece(high, "", -0.5, top)))
     assert part["logprobs"]["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]

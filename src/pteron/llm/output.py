@@ -33,6 +33,7 @@ class Statistics:
     # "stop": a stop id, a stop string or a complete grammar; "length": max_new_tokens; "context": it is full.
     # Answers of an engine have more: `Answer.finish_reason`.
     finish_reason: str = ""
+    stop_string: str = ""  # the stop string that ended the text, if one did
 
     @property
     def prompt_rate(self) -> float:
@@ -69,15 +70,19 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._withheld = ""
-        self.is_stopped = False
+        self.found = ""  # the stop string that ended the text
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self.found)
 
     def push(self, text: str) -> str:
         """The text that is certain to come before any stop string."""
         self._withheld += text
-        found = [at for stop in self._stops if (at := self._withheld.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := self._withheld.find(stop)) >= 0]
         if found:
-            self.is_stopped = True
-            safe, self._withheld = self._withheld[: min(found)], ""
+            at, self.found = min(found)
+            safe, self._withheld = self._withheld[:at], ""
             return safe
         keep = max((_overlap(self._withheld, stop) for stop in self._stops), default=0)
         safe = self._withheld[: len(self._withheld) - keep]

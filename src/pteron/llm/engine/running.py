@@ -177,6 +177,7 @@ class RunningRequest:
         if self.speculation:
             self.speculation.observe(self.drawn)
         statistics.new_tokens, statistics.finish_reason = len(self.drawn), self.reason
+        statistics.stop_string = self._stop_strings.found
         return pieces
 
     def _push(self, drawn: Drawn) -> list[Piece]:

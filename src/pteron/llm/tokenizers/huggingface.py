@@ -105,7 +105,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _ids(self, text: str, *, special: bool, marked: bool = False) -> list[int]:
         """The ids of a text. An unknown pattern may take hours, and the library cannot be stopped: it runs in
-        a thread, for which nobody waits longer than ENCODE_SECONDS."""
+        a thread, and callers wait ENCODE_SECONDS at most."""
         if not self._is_bounded:
             return self._ids_now(text, special, marked)
         future: Future[list[int]] = Future()

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _CHARACTERS = 512  # of a prompt; its beginning stays the same while it grows
+_PATHS = ("/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate")
 
 
 def conversation_key(path: str, body: bytes) -> str:
     """The key of the conversation that a request belongs to; empty if it belongs to none."""
-    if not path.endswith(("/chat/completions", "/completions")):
+    if not path.endswith(_PATHS):
         return ""
     try:
         request = json.loads(body)
@@ -35,8 +36,12 @@ def conversation_key(path: str, body: bytes) -> str:
 def _beginning(request: dict[str, Any]) -> object:
     """The part of a request that its conversation's next turn repeats."""
     messages, prompt = request.get("messages"), request.get("prompt")
+    if messages is None and "input" in request:  # of /v1/responses
+        given = request["input"]
+        messages = given if isinstance(given, list) else [{"role": "user", "content": given}]
     if isinstance(messages, list):
-        return [request.get("tools"), _opening(messages)]
+        named = [request[name] for name in ("system", "instructions") if request.get(name)]
+        return [request.get("tools"), *named, _opening(messages)]
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         prompt = prompt[0]  # several prompts follow the first one
     return prompt[:_CHARACTERS] if isinstance(prompt, str | list) else None

@@ -1,6 +1,6 @@
 """Answers: the choices of one request, merged into one stream of events.
 
-In: one engine request per choice. Out: pairs of a choice's index and its next piece, or its finish reason.
+In: one engine request per choice. Out: pairs of a choice's index and its next piece, or its end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.llm import Piece
@@ -18,17 +19,33 @@ from pteron.serving.http.errors import ApiError
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.service import Service
 
-Event: TypeAlias = tuple[int, Piece | str]  # a choice's index; its next piece, or OpenAI's finish reason
+Ended: TypeAlias = tuple[str, str]  # OpenAI's finish reason; the stop string that was found, or nothing
+Event: TypeAlias = tuple[int, Piece | Ended]  # of a choice, by its index
 
 _REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "length"}  # engine -> OpenAI
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of a request: each prompt counts once, however many choices it has."""
+
+    prompt: int
+    reused: int  # of the prompt, found in the KV cache
+    new: int
+    seconds: float  # since the request arrived
+    first_seconds: float  # of these, to the first token
 
 
 class Answers:
     """Submits all choices of a request, or none: if the engine rejects one, the earlier ones are
     cancelled."""
 
-    def __init__(self, service: Service, record: RequestRecord, requests: Sequence[EngineRequest]) -> None:
+    def __init__(
+        self, service: Service, record: RequestRecord, requests: Sequence[EngineRequest], prompts: int
+    ) -> None:
         self._service = service
+        self._requests = requests
+        self._choices = max(1, len(requests) // prompts)  # of each prompt
         self._record = record
         self._answers: list[Answer] = []
         try:
@@ -52,16 +69,16 @@ class Answers:
         # An answer that was just cancelled has no reason yet.
         self._record.finish_reasons = [answer.finish_reason or "cancelled" for answer in self._answers]
 
-    def usage(self, prompts: int) -> dict[str, object]:
-        """OpenAI's token counts: each prompt counts once, however many choices it has."""
-        choices = max(1, len(self._answers) // prompts)
-        prompt, new = self._sum("prompt_tokens", choices), self._sum("new_tokens")
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": new,
-            "total_tokens": prompt + new,
-            "prompt_tokens_details": {"cached_tokens": self._sum("reused_tokens", choices)},
-        }
+    @property
+    def usage(self) -> Usage:
+        """The tokens so far."""
+        return Usage(
+            sum(len(request.ids) for request in self._requests[:: self._choices]),
+            self._sum("reused_tokens", self._choices),
+            self._sum("new_tokens"),
+            self._record.seconds,
+            self._record.first_token_seconds or self._record.seconds,
+        )
 
     def _sum(self, name: str, every: int = 1) -> int:
         return sum(getattr(answer.statistics, name) for answer in self._answers[::every])
@@ -81,7 +98,7 @@ class Answers:
                 found = await queue.get()
                 if isinstance(found, BaseException):
                     raise found
-                running -= isinstance(found[1], str)
+                running -= isinstance(found[1], tuple)
                 yield found
         finally:
             for pump in pumps:
@@ -107,7 +124,7 @@ class Answers:
                 metrics.first_token(record.first_token_seconds)
             before = now
             yield index, piece
-        yield index, self._finish_reason(answer)
+        yield index, (self._finish_reason(answer), answer.statistics.stop_string)
 
     def _finish_reason(self, answer: Answer) -> str:
         reason = answer.finish_reason

@@ -24,7 +24,7 @@ from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import hidden_states, llm_or_embedder
-from pteron.serving.http import completions, embeddings
+from pteron.serving.http import completions, embeddings, messages, ollama, responses, tokens
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
@@ -88,8 +88,9 @@ def create_app(
     app = FastAPI(title="Pteron", version=pteron.__version__, lifespan=lifespan, openapi_url=None)
     app.state.service = service
     add_error_handlers(app)
-    for router in (completions.router, embeddings.router, status_router):
-        app.include_router(router)
+    for api in (completions, responses, messages, ollama, embeddings, tokens):
+        app.include_router(api.router)
+    app.include_router(status_router)
     open_paths = ["/metrics"] if open_metrics else []
     if page:
         mount(app)
@@ -102,7 +103,7 @@ def create_app(
             CORSMiddleware,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
+            allow_headers=["Authorization", "Content-Type", "X-Api-Key"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     app.add_middleware(RequestLogMiddleware, service=service)  # added last, so it is the outermost

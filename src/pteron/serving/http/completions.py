@@ -3,130 +3,40 @@ continuation of a text, or of tokens."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
-from pteron.serving.http.choices import ChatChoice, CompletionChoice
-from pteron.serving.http.errors import invalid_value
-from pteron.serving.http.prompts import as_list, encode_chat, encode_prompts
-from pteron.serving.http.responses import ResponseBuilder
+from pteron.serving.http.chat import prepare_chat
+from pteron.serving.http.choices import ChatChoice, CompletionChoice, CompletionWriter
+from pteron.serving.http.generation import Generation
+from pteron.serving.http.parts import AnswerParser
+from pteron.serving.http.prompts import as_list, encode_prompts
 from pteron.serving.http.sampling_params import (
-    check_schema_size,
     choice_count,
     engine_requests,
     new_token_count,
     response_grammar,
     sampling_params,
-    schema_grammar,
     stop_strings,
 )
-from pteron.serving.http.schema import ChatBody, CompletionBody, NamedTool, Tool
+from pteron.serving.http.schema import ChatBody, CompletionBody
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.tool_calls import ToolCallFormat, ToolCallParser, tool_call_format, tool_call_schema
 
 router = APIRouter()
 TOKENS = 16  # OpenAI's default of `max_tokens` for completions
 
 
-@dataclass(frozen=True, slots=True)
-class _OfferedTools:
-    """The tools that an answer may call; with `is_forced` it must call one."""
-
-    format: ToolCallFormat
-    tools: list[Tool]
-    is_forced: bool
-
-    @property
-    def opening(self) -> str:
-        """The beginning of an answer that must be a tool call."""
-        return f"{self.format.opening}\n" if self.is_forced and self.format.opening else ""
-
-    def parser(self) -> ToolCallParser:
-        names = {tool.function.name for tool in self.tools}
-        return ToolCallParser(names, self.format, is_call=self.is_forced)
-
-
 @router.post("/v1/chat/completions")
 async def chat(request: Request, body: ChatBody) -> Response:
+    requests, parsers = await prepare_chat(request, body)
     service, record = open_request(request, body.model)
-    if service.logs.with_prompts:
-        record.prompt = [message.model_dump(exclude_none=True) for message in body.messages]
-    tokenizer = service.llm.tokenizer
-    offered = _offered_tools(body, service)
-    # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
-    seconds = service.limits.seconds - record.seconds
-    requests = await run_in_threadpool(_chat_requests, body, service, offered, seconds)
     alternatives = (body.top_logprobs or 0) if body.logprobs else None
-    one_call = body.parallel_tool_calls is False
-    choices = [
-        ChatChoice(offered.parser() if offered else None, tokenizer, alternatives, one_call=one_call)
-        for _ in requests
-    ]
+    choices = [ChatChoice(service.llm.tokenizer, alternatives) for _ in requests]
     kinds = ("chatcmpl", "chat.completion", "chat.completion.chunk")
-    return await ResponseBuilder(request, requests, choices, kinds).respond(body)
-
-
-def _chat_requests(
-    body: ChatBody, service: Service, offered: _OfferedTools | None, seconds: float
-) -> list[EngineRequest]:
-    llm, limits = service.llm, service.limits
-    if body.top_logprobs and not body.logprobs:
-        raise invalid_value("top_logprobs needs logprobs", "top_logprobs")
-    count = choice_count(body.n, 1, limits)
-    param = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    new_tokens = new_token_count(getattr(body, param), limits.new_tokens, param, limits)
-    # At least one alternative: it marks a piece as a token. Text held back to the end has none.
-    sampling = sampling_params(body, llm, max(1, body.top_logprobs or 0) if body.logprobs else 0)
-    if offered and offered.is_forced:
-        parameters = {tool.function.name: tool.function.parameters for tool in offered.tools}
-        grammar = schema_grammar(tool_call_schema(parameters, offered.format), llm, "tools", limits)
-    else:
-        grammar = response_grammar(body.response_format, llm, limits)
-    ids = encode_chat(
-        llm,
-        body.messages,
-        offered.tools if offered else [],
-        body.chat_template_kwargs or {},
-        offered.opening if offered else "",
-        limits,
-    )
-    return engine_requests(
-        [ids],
-        count,
-        sampling,
-        max_new_tokens=new_tokens,
-        stop=(*stop_strings(body, limits), *llm.chat_stops),
-        grammar=grammar,
-        seconds=max(seconds, 0.001),
-        adapter=body.model if body.model in service.adapters else None,
-    )
-
-
-def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools | None:
-    """The tools of a request; None if there are none, or none may be called."""
-    if not body.tools:
-        if body.tool_choice not in (None, "none", "auto"):
-            raise invalid_value("tool_choice needs tools", "tool_choice")
-        return None
-    format = tool_call_format(service.llm.tokenizer.chat_template)
-    if format is None:
-        raise invalid_value("this model's chat template does not support tools", "tools", code="no_tools")
-    check_schema_size([tool.function.parameters for tool in body.tools], "tools", service.limits)
-    names = [tool.function.name for tool in body.tools]
-    if len(set(names)) < len(names):
-        raise invalid_value("two tools have the same name", "tools")
-    if body.tool_choice == "none":
-        return None
-    if isinstance(body.tool_choice, NamedTool):
-        name = body.tool_choice.function.name
-        if name not in names:
-            raise invalid_value(f"there is no tool {name!r}", "tool_choice")
-        return _OfferedTools(format, [tool for tool in body.tools if tool.function.name == name], True)
-    return _OfferedTools(format, body.tools, body.tool_choice == "required")
+    writer = CompletionWriter(record.model, choices, kinds, body.stream_options)
+    return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
 
 
 @router.post("/v1/completions")
@@ -134,16 +44,18 @@ async def complete(request: Request, body: CompletionBody) -> Response:
     service, record = open_request(request, body.model)
     if service.logs.with_prompts:
         record.prompt = body.prompt
-    tokenizer = service.llm.tokenizer
     seconds = service.limits.seconds - record.seconds
-    requests = await run_in_threadpool(_completion_requests, body, service, seconds)
-    choices = [CompletionChoice(tokenizer, body.logprobs) for _ in requests]
+    requests = await run_in_threadpool(completion_requests, body, service, seconds)
+    choices = [CompletionChoice(service.llm.tokenizer, body.logprobs) for _ in requests]
     kinds = ("cmpl", "text_completion", "text_completion")
+    writer = CompletionWriter(record.model, choices, kinds, body.stream_options)
     prompts = len(as_list(body.prompt, "prompt"))
-    return await ResponseBuilder(request, requests, choices, kinds, prompts).respond(body)
+    parsers = [AnswerParser() for _ in requests]
+    return await Generation(request, requests, parsers, writer, prompts).respond(stream=bool(body.stream))
 
 
-def _completion_requests(body: CompletionBody, service: Service, seconds: float) -> list[EngineRequest]:
+def completion_requests(body: CompletionBody, service: Service, seconds: float) -> list[EngineRequest]:
+    """The engine requests of a completion: `n` for each prompt."""
     llm, limits = service.llm, service.limits
     count = choice_count(body.n, len(as_list(body.prompt, "prompt")), limits)
     return engine_requests(
@@ -152,6 +64,7 @@ def _completion_requests(body: CompletionBody, service: Service, seconds: float)
         sampling_params(body, llm, 0 if body.logprobs is None else max(1, body.logprobs)),
         max_new_tokens=new_token_count(body.max_tokens, TOKENS, "max_tokens", limits),
         stop=stop_strings(body, limits),
+        grammar=response_grammar(body, llm, limits),
         seconds=max(seconds, 0.001),
         adapter=body.model if body.model in service.adapters else None,
     )

@@ -1,4 +1,5 @@
-"""Exceptions -> responses in OpenAI's format: {"error": {"message", "type", "param", "code"}}.
+"""Exceptions -> responses in OpenAI's format, {"error": {"message", "type", "param", "code"}}, or in that of
+the API that a path belongs to.
 
 A browser that opens an address outside the API gets a line of text instead. The message of an unexpected
 exception stays in the log.
@@ -8,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.types import Scope
 
@@ -20,7 +22,9 @@ from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
 from pteron.serving.http.request_log import RECORD, RequestRecord
 
+Given = TypeVar("Given", bound=BaseModel)
 _TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
+_ANTHROPIC_TYPES = _TYPES | {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
 
 
 class ApiError(HTTPException):
@@ -49,6 +53,20 @@ class ApiError(HTTPException):
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body, self.status, self.headers)
+
+
+def anthropic_body(error: ApiError) -> dict[str, Any]:
+    """An error in the format of /v1/messages."""
+    kind = _ANTHROPIC_TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def ollama_body(error: ApiError) -> dict[str, Any]:
+    """An error in the format of ollama."""
+    return {"error": error.message}
+
+
+_FORMATS = {"/v1/messages": anthropic_body, "/api/": ollama_body}  # by the beginning of a path
 
 
 def invalid_value(message: str, param: str, *, code: str = "invalid_value") -> ApiError:
@@ -88,7 +106,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def handle_invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
-        return recorded_response(request.scope, _validation_error(error.errors()[0]))
+        return recorded_response(request.scope, validation_error(error.errors()[0]))
 
     @app.exception_handler(AnyHTTPException)
     async def handle_http_error(request: Request, error: AnyHTTPException) -> Response:
@@ -104,10 +122,22 @@ def recorded_response(scope: Scope, error: ApiError) -> JSONResponse:
     """The response of an error, whose code is recorded for the log."""
     record: RequestRecord = scope[RECORD]
     record.error = error.code
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    for beginning, to_body in _FORMATS.items():
+        if path.startswith(beginning):
+            return JSONResponse(to_body(error), error.status, error.headers)
     return error.response()
 
 
-def _validation_error(first: Mapping[str, Any]) -> ApiError:
+def validated(kind: type[Given], fields: dict[str, Any]) -> Given:
+    """A body of another format, whose fields come from a request."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise validation_error(error.errors()[0]) from None
+
+
+def validation_error(first: Mapping[str, Any]) -> ApiError:
     """The error for the first problem that pydantic found in a body."""
     place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     if first["type"] == "json_invalid":

@@ -20,6 +20,7 @@ class Limits:
     stops: int = 16
     stop_characters: int = 256  # per stop string
     schema_bytes: int = 128 << 10  # of a JSON schema, or of all tools together
+    conversation_bytes: int = 64 << 20  # of all responses that `previous_response_id` may name
     inputs: int = 256  # texts per request for embeddings
     seconds: float = 600.0  # from a request's arrival to the end of its answer
     header_seconds: float = 10.0  # for a request's headers to arrive

@@ -52,7 +52,7 @@ class AccessMiddleware:
             body.check_length(headers.get(b"content-length"))
             await self._app(scope, body.receive, send)
         except ApiError as error:
-            # A client that expects 100 sends its body only when it is told to.
+            # A client that expects status 100 waits for it before it sends its body.
             if error.status == 413 and b"expect" not in headers:
                 await body.discard()
             await recorded_response(scope, error)(scope, receive, send)
@@ -62,9 +62,12 @@ class AccessMiddleware:
         host = _host_name(headers.get(b"host", b"").decode("latin-1"))
         if self._hosts and host not in self._hosts:
             raise ApiError(403, f"this server does not accept the host name {host!r}", code="unknown_host")
-        if not self._is_open(path) and not self._keys.allow(headers.get(b"authorization")):
+        given = headers.get(b"authorization")
+        if given is None and b"x-api-key" in headers:  # Anthropic's clients
+            given = b"Bearer " + headers[b"x-api-key"]
+        if not self._is_open(path) and not self._keys.allow(given):
             message = "an API key is needed: Authorization: Bearer KEY"
-            if b"authorization" in headers:
+            if given is not None:
                 message = "the API key is not valid for this server"
             challenge = {"WWW-Authenticate": "Bearer"}
             raise ApiError(401, message, code="invalid_api_key", headers=challenge)

@@ -29,7 +29,11 @@ def encode_chat(
     limits: Limits,
 ) -> tuple[int, ...]:
     """The tokens of a conversation, followed by the beginning of the answer, `opening`."""
-    text = render_chat(llm, messages, tools, variables, limits) + opening
+    return encode_rendered(llm, render_chat(llm, messages, tools, variables, limits) + opening, limits)
+
+
+def encode_rendered(llm: TextModel, text: str, limits: Limits) -> tuple[int, ...]:
+    """The tokens of a conversation that the chat template has rendered."""
     _check_text(llm, text, "messages", limits)
     return _check_length(llm, llm.encode_rendered(text), "messages", limits)
 
@@ -59,11 +63,15 @@ def encode_prompts(llm: TextModel, prompt: object, limits: Limits) -> list[tuple
     return [encode_prompt(llm, one, "prompt", limits) for one in as_list(prompt, "prompt")]
 
 
-def encode_prompt(llm: TextModel, prompt: str | list[int], param: str, limits: Limits) -> tuple[int, ...]:
+def encode_prompt(
+    llm: TextModel, prompt: str | list[int], param: str, limits: Limits, *, bos: bool = True
+) -> tuple[int, ...]:
+    """The tokens of a prompt; without `bos` those of its text alone."""
     if not isinstance(prompt, str):
         return _check_length(llm, _check_ids(llm, prompt), param, limits)
     _check_text(llm, prompt, param, limits)
-    return _check_length(llm, llm.encode(prompt), param, limits)
+    ids = llm.encode(prompt) if bos else llm.tokenizer.encode(prompt)
+    return _check_length(llm, ids, param, limits)
 
 
 def as_list(given: object, param: str) -> list[str | list[int]]:

@@ -1,119 +1,335 @@
-"""ResponseBuilder: the answers to a request -> a response, streamed or in one part. Both are built from the
-same pieces, so they agree."""
+"""POST /v1/responses: OpenAI's Responses API."""
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
 
-from fastapi import Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
-import pteron
-from pteron.errors import PteronError
-from pteron.llm.engine import Request as EngineRequest
-from pteron.serving.http.answers import Answers
-from pteron.serving.http.choices import Choice
-from pteron.serving.http.errors import ApiError, api_error
-from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
-from pteron.serving.http.schema import GenerationBody
-from pteron.serving.http.service import Service
-from pteron.serving.http.sse import (
-    DONE,
-    ClientDisconnected,
-    EventStream,
-    encode_event,
-    run_until_disconnect,
-)
+from pteron.llm import Tokenizer
+from pteron.serving.http.answers import Usage
+from pteron.serving.http.chat import prepare_chat
+from pteron.serving.http.choices import logprob_entries
+from pteron.serving.http.errors import ApiError, invalid_value, validated
+from pteron.serving.http.generation import Generation, new_id, now
+from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody, StreamOptions, Unsupported
+from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import encode_event
+
+router = APIRouter()
 
 
-class ResponseBuilder:
-    """Submits the engine requests of a request, one per choice, and makes its response from their pieces.
+class FunctionTool(Body):
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
-    `kinds` are the prefix of the response's id, and OpenAI's names of a whole response and of a chunk.
-    """
+
+class NamedFunction(Body):
+    type: Literal["function"]
+    name: str
+
+
+class TextFormat(Body):
+    """`response_format` of chat completions, without its inner object."""
+
+    type: Literal["text", "json_object", "json_schema", "grammar"]
+    name: str | None = None
+    description: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class TextOptions(Body):
+    format: TextFormat | None = None
+    verbosity: Ignored = None
+
+
+class ResponseBody(SamplingBody):
+    """POST /v1/responses"""
+
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    include: list[str] | None = None
+    store: bool | None = None
+    reasoning: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
+    truncation: Ignored = None
+    max_tool_calls: Ignored = None
+    background: Unsupported = None
+    conversation: Unsupported = None
+    prompt: Unsupported = None
+
+
+@router.post("/v1/responses")
+async def respond(request: Request, body: ResponseBody) -> Response:
+    service, record = open_request(request, body.model)
+    chat = to_chat(body, service)
+    requests, parsers = await prepare_chat(request, chat)
+
+    def store(id: str, answer: dict[str, Any]) -> None:
+        if body.store is not False:
+            # Without the instructions, which the next request gives anew.
+            first = 1 if body.instructions else 0
+            turns = [turn.model_dump(exclude_none=True) for turn in chat.messages[first:]]
+            service.conversations.add(id, [*turns, answer])
+
+    alternatives = chat.top_logprobs if chat.logprobs else None
+    writer = ResponseWriter(record.model, body, store, service.llm.tokenizer, alternatives)
+    return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
+
+
+def to_chat(body: ResponseBody, service: Service) -> ChatBody:
+    """The same conversation in the format of chat completions."""
+    own = {*ResponseBody.model_fields} - {*ChatBody.model_fields}
+    fields = body.model_dump(
+        exclude=own | {"tools", "tool_choice", "stream_options", "top_logprobs"},
+        exclude_unset=True,
+        by_alias=True,
+    )
+    messages: list[dict[str, Any]] = []
+    if body.instructions:
+        messages.append({"role": "system", "content": body.instructions})
+    if body.previous_response_id is not None:
+        before = service.conversations.find(body.previous_response_id)
+        if before is None:
+            message = f"there is no response {body.previous_response_id!r}, or it is no longer in memory"
+            raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
+        messages += before
+    given = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    for index, item in enumerate(given):
+        _add_item(messages, item, f"input.{index}")
+    fields |= {"messages": messages, "max_completion_tokens": body.max_output_tokens}
+    if body.tools:
+        fields["tools"] = [
+            {"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in body.tools
+        ]
+    choice = body.tool_choice
+    if isinstance(choice, NamedFunction):
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    else:
+        fields["tool_choice"] = choice
+    if body.text and body.text.format:
+        fields["response_format"] = _response_format(body.text.format)
+    if body.top_logprobs is not None or "message.output_text.logprobs" in (body.include or ()):
+        fields |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    if (body.reasoning or {}).get("effort"):
+        effort = (body.reasoning or {})["effort"]
+        variables = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+        fields["chat_template_kwargs"] = variables | (body.chat_template_kwargs or {})
+    return validated(ChatBody, fields)
+
+
+def _response_format(format: TextFormat) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": format.type, "syntax": format.syntax, "definition": format.definition}
+    if format.type == "json_schema":
+        found["json_schema"] = {"name": format.name or "output", "schema": format.schema_}
+    return found
+
+
+def _add_item(messages: list[dict[str, Any]], item: dict[str, Any], param: str) -> None:
+    """Add an item of the input. Text, reasoning and calls of one turn are items; in a chat they are one
+    message."""
+    match item:
+        case {"type": "function_call", "name": str(name), "arguments": str(arguments)}:
+            function = {"name": name, "arguments": arguments}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            _assistant(messages).setdefault("tool_calls", []).append(call)
+        case {"type": "function_call_output", "call_id": str(id)}:
+            output = item.get("output") or ""
+            messages.append({"role": "tool", "tool_call_id": id, "content": _content(output, param)})
+        case {"type": "reasoning"}:
+            parts = item.get("content") or item.get("summary") or []
+            _assistant(messages, is_new=True)["reasoning_content"] = _content(parts, param)
+        case {"role": "assistant", "content": content}:
+            message = _assistant(messages)
+            message["content"] = (message.get("content") or "") + _content(content, param)
+        case {"role": str(role), "content": content}:
+            messages.append({"role": role, "content": _content(content, param)})
+        case _:
+            raise invalid_value(
+                "expected a message, a function_call, a function_call_output or a reasoning item", param
+            )
+
+
+def _assistant(messages: list[dict[str, Any]], *, is_new: bool = False) -> dict[str, Any]:
+    """The assistant's message at the end, added if there is none."""
+    if is_new or not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    else:
+        messages[-1] = dict(messages[-1])  # it may be of a conversation that is kept
+    return messages[-1]
+
+
+def _content(content: object, param: str) -> str:
+    """The text of content: a string, or parts that have a text."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [None]
+    texts = [part.get("text", part.get("refusal")) if isinstance(part, dict) else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise invalid_value("expected a string, or a list of parts with a text", f"{param}.content")
+    return "".join(map(str, texts))
+
+
+class ResponseWriter:
+    """Items of output, one after the other. `store` takes the id of the response and the answer as a message
+    of a chat."""
+
+    media_type = "text/event-stream"
 
     def __init__(
         self,
-        request: Request,
-        requests: Sequence[EngineRequest],
-        choices: Sequence[Choice],
-        kinds: tuple[str, str, str],
-        prompts: int = 1,
+        model: str | None,
+        body: ResponseBody,
+        store: Callable[[str, dict[str, Any]], None],
+        tokenizer: Tokenizer,
+        alternatives: int | None,
     ) -> None:
-        prefix, self._kind, self._chunk_kind = kinds
-        self._request = request
-        self._service: Service = request.app.state.service
-        self._record: RequestRecord = request.scope[RECORD]
-        self._choices = choices
-        self._prompts = prompts
-        self._answers = Answers(self._service, self._record, requests)
-        self._head = {
-            "id": f"{prefix}-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": self._record.model,
-            "system_fingerprint": f"pteron-{pteron.__version__}",
+        self._given = body
+        self._store = store
+        self._tokenizer = tokenizer
+        self._alternatives = alternatives
+        self._items: list[dict[str, Any]] = []
+        self._is_open = False  # the last item goes on
+        self._number = -1  # of the last event
+        self._reason = "stop"
+        self._id = new_id("resp_")
+        self._head = {"id": self._id, "object": "response", "created_at": now(), "model": model}
+
+    def start(self, usage: Usage) -> Iterator[bytes]:
+        for name in ("created", "in_progress"):
+            yield self._event(f"response.{name}", response=self._response("in_progress"))
+
+    def write(self, index: int, part: Part) -> Iterator[bytes]:
+        match part:
+            case Text(text, piece):
+                yield from self._open_text("message", "output_text", text)
+                entries = []
+                if self._alternatives is not None and piece is not None and piece.top:
+                    entries = logprob_entries(self._tokenizer, piece, self._alternatives)
+                if self._is_open:
+                    content = self._items[-1]["content"][0]
+                    content["text"] += text
+                    content["logprobs"] += entries
+                    place = self._place | {"content_index": 0}
+                    yield self._event("response.output_text.delta", delta=text, logprobs=entries, **place)
+            case CallBegin(id, name):
+                yield from self._close()
+                call = {"type": "function_call", "id": new_id("fc_"), "call_id": id, "name": name}
+                yield from self._open({**call, "arguments": "", "status": "in_progress"})
+            case CallArguments(text):
+                self._items[-1]["arguments"] += text
+                yield self._event("response.function_call_arguments.delta", delta=text, **self._place)
+            case End(reason):
+                self._reason = reason
+                yield from self._close()
+                self._store(self._id, self._message())
+
+    def end(self, usage: Usage) -> Iterator[bytes]:
+        body = self.body(usage)
+        yield self._event(f"response.{body['status']}", response=body)
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        failed = self._response("failed") | {"error": {"code": error.code, "message": error.message}}
+        yield self._event("response.failed", response=failed)
+
+    def body(self, usage: Usage) -> dict[str, Any]:
+        is_cut = self._reason == "length"
+        counts = {
+            "input_tokens": usage.prompt,
+            "input_tokens_details": {"cached_tokens": usage.reused},
+            "output_tokens": usage.new,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt + usage.new,
         }
+        found = self._response("incomplete" if is_cut else "completed") | {"usage": counts}
+        return found | ({"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {})
 
-    async def respond(self, body: GenerationBody) -> Response:
-        self._record.is_streamed = bool(body.stream)
-        if body.stream:
-            with_usage = bool(body.stream_options and body.stream_options.include_usage)
-            seconds = self._service.limits.read_seconds
-            return EventStream(self._events(with_usage), self._close, self._record, seconds)
-        try:
-            content = await run_until_disconnect(self._request.receive, self._body())
-        except ClientDisconnected:
-            self._record.is_abandoned = True
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
-        finally:
-            self._close()
-        return JSONResponse(content)
+    def _message(self) -> dict[str, Any]:
+        """The answer as a message of a chat."""
+        message: dict[str, Any] = {"role": "assistant", "content": ""}
+        calls = []
+        for item in self._items:
+            if item["type"] == "function_call":
+                function = {"name": item["name"], "arguments": item["arguments"]}
+                calls.append({"id": item["call_id"], "type": "function", "function": function})
+            elif item["type"] == "message":
+                message["content"] += item["content"][0]["text"]
+        return message | ({"tool_calls": calls} if calls else {})
 
-    def _close(self) -> None:
-        self._answers.cancel()
-        self._answers.update_record()
-        if self._service.logs.with_prompts:
-            self._record.answer = [choice.content for choice in self._choices]
+    def _response(self, status: str) -> dict[str, Any]:
+        """The response so far: what was asked, and the items."""
+        asked = self._given.model_dump(by_alias=True)
+        names = ["instructions", "max_output_tokens", "previous_response_id", "temperature", "top_p", "user"]
+        names += ["metadata", "top_logprobs", "service_tier", "reasoning"]
+        default: dict[str, Any] = {
+            "tools": [],
+            "tool_choice": "auto",
+            "parallel_tool_calls": True,
+            "store": True,
+        }
+        default |= {"store": True, "truncation": "disabled", "text": {"format": {"type": "text"}}}
+        given = {name: asked[name] for name in default if asked[name] is not None}
+        fields = {name: asked[name] for name in names} | default | given
+        empty = {"error": None, "incomplete_details": None, "usage": None, "background": False}
+        return {**self._head, "status": status, **fields, **empty, "output": [dict(i) for i in self._items]}
 
-    async def _body(self) -> dict[str, Any]:
-        async with aclosing(self._chunks()) as chunks:
-            async for _ in chunks:
-                pass
-        choices = [{"index": index, **choice.body()} for index, choice in enumerate(self._choices)]
-        usage = self._answers.usage(self._prompts)
-        return {**self._head, "object": self._kind, "choices": choices, "usage": usage}
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        return encode_event({"type": kind, "sequence_number": self._number, **fields}, kind)
 
-    def _chunk(self, *choices: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        return {**self._head, "object": self._chunk_kind, "choices": list(choices), **fields}
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1}
 
-    async def _chunks(self) -> AsyncGenerator[dict[str, Any], None]:
-        for index, choice in enumerate(self._choices):
-            for part in choice.opening():
-                yield self._chunk({"index": index, "finish_reason": None, **part})
-        async with aclosing(self._answers.events()) as events:
-            async for index, found in events:
-                choice = self._choices[index]
-                for part in choice.end(found) if isinstance(found, str) else choice.add(found):
-                    yield self._chunk({"index": index, "finish_reason": None, **part})
+    def _open(self, item: dict[str, Any]) -> Iterator[bytes]:
+        self._is_open = True
+        self._items.append(item)
+        index = len(self._items) - 1
+        yield self._event("response.output_item.added", output_index=index, item=dict(item))
 
-    async def _events(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
-        extra = {"usage": None} if with_usage else {}
-        try:
-            async with aclosing(self._chunks()) as chunks:
-                async for chunk in chunks:
-                    yield encode_event(chunk | extra)
-        except Exception as raised:  # the status is sent already, so the error is an event
-            error = api_error(raised)
-            self._record.error = error.code
-            if not isinstance(raised, (ApiError, PteronError)):
-                self._service.logs.failure(self._record, raised)
-            yield encode_event(error.body)
+    def _open_text(self, kind: str, part_kind: str, text: str) -> Iterator[bytes]:
+        """Begin an item of text, unless one goes on, or the text is empty."""
+        if (self._is_open and self._items[-1]["type"] == kind) or not text:
+            return
+        yield from self._close()
+        content: list[dict[str, Any]] = []
+        item = {"type": kind, "id": new_id("msg_"), "role": "assistant", "status": "in_progress"}
+        yield from self._open({**item, "content": content})
+        content.append({"type": part_kind, "text": "", "annotations": [], "logprobs": []})
+        part = dict(content[0])
+        yield self._event("response.content_part.added", part=part, content_index=0, **self._place)
+
+    def _close(self) -> Iterator[bytes]:
+        """End the last item, if it goes on."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        item, place = self._items[-1], self._place
+        if item["type"] == "function_call":
+            done = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._event("response.function_call_arguments.done", **done, **place)
         else:
-            if with_usage:
-                yield encode_event(self._chunk(usage=self._answers.usage(self._prompts)))
-        yield DONE
+            part, place = item["content"][0], place | {"content_index": 0}
+            done = {"text": part["text"], "logprobs": part["logprobs"]}
+            yield self._event("response.output_text.done", **done, **place)
+            yield self._event("response.content_part.done", part=part, **place)
+        item["status"] = "completed"
+        yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from pteron.errors import InputError
 from pteron.llm import Sampling
 from pteron.llm.engine import Request as EngineRequest
 from pteron.llm.text_model import TextModel
-from pteron.serving.http.errors import invalid_value
+from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.schema import GenerationBody, ResponseFormat
+from pteron.serving.http.schema import GenerationBody, ResponseFormat, StructuredOutputs
 
 _NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _SEEDS = 1 << 31
@@ -75,30 +76,59 @@ def choice_count(count: int | None, prompts: int, limits: Limits) -> int:
     return count or 1
 
 
-def response_grammar(format: ResponseFormat | None, llm: TextModel, limits: Limits) -> Any:
-    """The grammar of a response_format, or None."""
+def response_grammar(body: GenerationBody, llm: TextModel, limits: Limits) -> Any:
+    """The grammar of `response_format` or `structured_outputs`, or None."""
+    given = _format_grammar(body.response_format), _vllm_grammar(body.structured_outputs)
+    if all(given):
+        raise invalid_value("give response_format or structured_outputs, not both", "structured_outputs")
+    for param, found in zip(("response_format", "structured_outputs"), given, strict=True):
+        if found:
+            return compile_grammar(*found, llm, param, limits)
+    return None
+
+
+def compile_grammar(kind: str, source: Any, llm: TextModel, param: str, limits: Limits) -> Any:
+    """A grammar of a `kind`, a constructor of Grammar: "json_schema", "regex" or "lark"."""
+    from pteron.llm.grammar import Grammar  # here: an optional package
+
+    if kind == "json_schema":
+        check_schema_size(source, param, limits)
+    try:
+        return getattr(Grammar, kind)(llm.tokenizer, source)
+    except InputError as error:
+        code = "invalid_json_schema" if kind == "json_schema" else "invalid_grammar"
+        raise invalid_value(str(error), param, code=code) from error
+
+
+def _format_grammar(format: ResponseFormat | None) -> tuple[str, Any] | None:
+    """The kind and the source of the grammar of a response_format."""
     if format is None or format.type == "text":
         return None
     if format.type == "json_object":
-        from pteron.llm.grammar import Grammar  # here: an optional package
-
-        return Grammar.json_object(llm.tokenizer)
+        return "json_schema", {"type": "object"}
+    if format.type == "grammar":
+        if format.syntax is None or format.definition is None:
+            raise _missing("syntax" if format.syntax is None else "definition")
+        return format.syntax, format.definition
     if format.json_schema is None:
-        message = "response_format.json_schema is missing"
-        raise invalid_value(message, "response_format", code="missing_required_parameter")
-    return schema_grammar(format.json_schema.schema_ or {"type": "object"}, llm, "response_format", limits)
+        raise _missing("json_schema")
+    return "json_schema", format.json_schema.schema_ or {"type": "object"}
 
 
-def schema_grammar(schema: dict[str, Any], llm: TextModel, param: str, limits: Limits) -> Any:
-    """The grammar of JSON that fits a schema."""
-    from pteron.errors import InputError
-    from pteron.llm.grammar import Grammar
+def _missing(field: str) -> ApiError:
+    message = f"response_format.{field} is missing"
+    return invalid_value(message, "response_format", code="missing_required_parameter")
 
-    check_schema_size(schema, param, limits)
-    try:
-        return Grammar.json_schema(llm.tokenizer, schema)
-    except InputError as error:
-        raise invalid_value(str(error), param, code="invalid_json_schema") from error
+
+def _vllm_grammar(given: StructuredOutputs | None) -> tuple[str, Any] | None:
+    if given is None:
+        return None
+    choices = given.choice and "start: " + " | ".join(json.dumps(choice) for choice in given.choice)
+    kinds = ("json_schema", given.json_), ("regex", given.regex), ("lark", given.grammar), ("lark", choices)
+    found = [(kind, source) for kind, source in kinds if source is not None]
+    if len(found) != 1:
+        raise invalid_value("give one of json, regex, grammar and choice", "structured_outputs")
+    return found[0]
 
 
 def check_schema_size(schema: object, param: str, limits: Limits) -> None:

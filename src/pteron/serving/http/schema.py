@@ -52,7 +52,7 @@ NoSuffix = Annotated[str | None, _unsupported("this server does not support suff
 NoBestOf = Annotated[int | None, _unsupported("this server does not support best_of; use n", 1)]
 NoFunctions = Annotated[Any, _unsupported("functions are deprecated; use tools", [], "none", "auto")]
 TextOnly = Annotated[Any, _unsupported("this server generates text only", ["text"])]
-Unsupported = Annotated[Any, _unsupported("this server does not support this", {})]
+Unsupported = Annotated[Any, _unsupported("this server does not support this", {}, False)]
 Texts = Annotated[
     str | list[str] | list[int] | list[list[int]],
     _one_of("a string, a list of strings, a list of token ids (integers), or a list of such lists"),
@@ -60,23 +60,47 @@ Texts = Annotated[
 Stops = Annotated[str | list[str] | None, _one_of("a string or a list of strings")]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """Unknown fields are errors."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class StreamOptions(_Body):
+class JsonSchema(Body):
+    name: str
+    description: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """OpenAI's formats; `grammar` has the fields that OpenAI's custom tools have."""
+
+    type: Literal["text", "json_object", "json_schema", "grammar"]
+    json_schema: JsonSchema | None = None
+    syntax: Literal["lark", "regex"] | None = None
+    definition: str | None = None
+
+
+class StructuredOutputs(Body):
+    """vLLM's field: one of these."""
+
+    json_: Annotated[dict[str, Any] | str | None, Field(alias="json")] = None
+    regex: str | None = None
+    grammar: str | None = None
+    choice: Annotated[list[str], Field(min_length=1, max_length=1000)] | None = None
+
+
+class StreamOptions(Body):
     include_usage: bool | None = None
     include_obfuscation: Ignored = None
 
 
-class GenerationBody(_Body):
-    """The fields of both chat completions and completions."""
+class SamplingBody(Body):
+    """The fields of all APIs that generate text: OpenAI's names, and those of vLLM beyond OpenAI's."""
 
     model: str
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
     stop: Stops = None
     seed: int | None = None
     temperature: Annotated[Finite, Field(ge=0, le=2)] | None = None
@@ -94,6 +118,16 @@ class GenerationBody(_Body):
     safety_identifier: Ignored = None
     prompt_cache_key: Ignored = None
     prompt_cache_retention: Ignored = None
+    structured_outputs: StructuredOutputs | None = None
+
+
+class GenerationBody(SamplingBody):
+    """The fields of both chat completions and completions."""
+
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
 
     @field_validator("stream_options")
     @classmethod
@@ -138,14 +172,14 @@ class Message(BaseModel):
     tool_calls: list[MessageToolCall] | None = None
 
 
-class ToolFunction(_Body):
+class ToolFunction(Body):
     name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(_Body):
+class Tool(Body):
     type: Literal["function"]
     function: ToolFunction
 
@@ -159,18 +193,6 @@ class NamedTool(BaseModel):
     function: FunctionName
 
 
-class JsonSchema(_Body):
-    name: str
-    description: str | None = None
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    strict: bool | None = None
-
-
-class ResponseFormat(_Body):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions"""
 
@@ -178,7 +200,6 @@ class ChatBody(GenerationBody):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | NamedTool | None,
@@ -204,7 +225,7 @@ class CompletionBody(GenerationBody):
     best_of: NoBestOf = None
 
 
-class EmbeddingBody(_Body):
+class EmbeddingBody(Body):
     """POST /v1/embeddings"""
 
     model: str

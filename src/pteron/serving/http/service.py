@@ -13,6 +13,7 @@ from fastapi import Request
 from pteron.llm.engine import Answer, Engine
 from pteron.llm.text_model import TextModel
 from pteron.serving.encoder import Embedder
+from pteron.serving.http.conversations import Conversations
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.metrics import Metrics
@@ -33,7 +34,11 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
+    conversations: Conversations = field(init=False)  # of /v1/responses
     embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+    def __post_init__(self) -> None:
+        self.conversations = Conversations(self.limits.conversation_bytes)
 
     @property
     def llm(self) -> TextModel:

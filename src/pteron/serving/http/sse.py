@@ -25,20 +25,25 @@ class ClientDisconnected(Exception):  # noqa: N818  # not an error
     """The client has closed its connection."""
 
 
-def encode_event(content: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+def encode_event(content: dict[str, Any], name: str = "") -> bytes:
+    """A server-sent event; some APIs name events."""
+    return (f"event: {name}\n" if name else "").encode() + b"data: " + encode_json(content) + b"\n\n"
+
+
+def encode_json(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class EventStream(Response):
-    media_type = "text/event-stream"
-
     def __init__(
         self,
         events: AsyncGenerator[bytes, None],
         close: Callable[[], None],
         record: RequestRecord,
         read_seconds: float,
+        media_type: str = "text/event-stream",
     ) -> None:
+        self.media_type = media_type
         self._events = events
         self._close = close
         self._record = record

@@ -1,0 +1,244 @@
+"""POST /v1/messages, /v1/messages/count_tokens: Anthropic's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from pteron.serving.http.answers import Usage
+from pteron.serving.http.chat import count_tokens, prepare_chat
+from pteron.serving.http.errors import ApiError, anthropic_body, invalid_value, validated
+from pteron.serving.http.generation import Generation, new_id
+from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody
+from pteron.serving.http.service import open_request
+from pteron.serving.http.sse import encode_event
+
+router = APIRouter()
+_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+class Turn(Body):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[dict[str, Any]]
+
+
+class Tool(Body):
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any]
+    type: Literal["custom"] | None = None
+    strict: bool | None = None
+    cache_control: Ignored = None
+    eager_input_streaming: Ignored = None
+    input_examples: Ignored = None
+
+
+class ToolChoice(Body):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class PromptBody(SamplingBody):
+    """POST /v1/messages/count_tokens, and the beginning of /v1/messages"""
+
+    messages: Annotated[list[Turn], Field(min_length=1)]
+    system: str | list[dict[str, Any]] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    cache_control: Ignored = None
+    context_management: Ignored = None
+    inference_geo: Ignored = None
+
+
+class MessageBody(PromptBody):
+    """POST /v1/messages"""
+
+    max_tokens: Annotated[int, Field(ge=1)]
+    stop_sequences: list[str] | None = None
+
+
+@router.post("/v1/messages")
+async def message(request: Request, body: MessageBody) -> Response:
+    chat = to_chat(body)
+    requests, parsers = await prepare_chat(request, chat)
+    _, record = open_request(request, body.model)
+    writer = MessageWriter(record.model)
+    return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
+
+
+@router.post("/v1/messages/count_tokens")
+async def count(request: Request, body: PromptBody) -> dict[str, int]:
+    return {"input_tokens": await count_tokens(request, to_chat(body))}
+
+
+def to_chat(body: PromptBody) -> ChatBody:
+    """The same conversation in OpenAI's format."""
+    own = {*PromptBody.model_fields, *MessageBody.model_fields} - {*ChatBody.model_fields}
+    fields = body.model_dump(exclude=own, exclude_unset=True, by_alias=True)
+    messages: list[dict[str, Any]] = []
+    if body.system:
+        messages.append({"role": "system", "content": _text(body.system, "system")})
+    for index, turn in enumerate(body.messages):
+        messages += _messages(turn, index)
+    fields["messages"] = messages
+    if isinstance(body, MessageBody):
+        fields["max_tokens"] = body.max_tokens
+        fields["stop"] = body.stop_sequences or body.stop
+    if body.tools:
+        fields["tools"] = [_tool(tool) for tool in body.tools]
+    if body.tool_choice is not None:
+        choice = body.tool_choice
+        fields["tool_choice"] = _CHOICES.get(choice.type) or _named(choice.name)
+        fields["parallel_tool_calls"] = not choice.disable_parallel_tool_use
+    if body.thinking is not None:
+        thinks = body.thinking.get("type") != "disabled"
+        fields["chat_template_kwargs"] = {"enable_thinking": thinks, **(body.chat_template_kwargs or {})}
+    format = body.output_format or (body.output_config or {}).get("format")
+    if format:
+        schema = {"name": "output", "schema": format.get("schema")}
+        fields["response_format"] = {"type": format.get("type"), "json_schema": schema}
+    return validated(ChatBody, fields)
+
+
+def _named(name: str | None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name or ""}}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _messages(turn: Turn, index: int) -> Iterator[dict[str, Any]]:
+    """The messages of a turn: results of tools come before the user's text."""
+    param = f"messages.{index}.content"
+    if isinstance(turn.content, str):
+        yield {"role": turn.role, "content": turn.content}
+        return
+    text, thinking, calls = "", "", list[dict[str, Any]]()
+    for block in turn.content:
+        match block:
+            case {"type": "text", "text": str(found)}:
+                text += found
+            case {"type": "thinking", "thinking": str(found)}:
+                thinking += found
+            case {"type": "redacted_thinking"}:
+                pass
+            case {"type": "tool_use", "id": str(id), "name": str(name), "input": dict(given)}:
+                function = {"name": name, "arguments": json.dumps(given)}
+                calls.append({"id": id, "type": "function", "function": function})
+            case {"type": "tool_result", "tool_use_id": str(id)}:
+                content = _text(block.get("content") or "", param)
+                yield {"role": "tool", "tool_call_id": id, "content": content}
+            case _:
+                raise invalid_value(
+                    "expected blocks of type text, thinking, tool_use or tool_result, with all their fields",
+                    param,
+                )
+    if text or calls or not turn.content:
+        message: dict[str, Any] = {"role": turn.role, "content": text}
+        message |= {"reasoning_content": thinking} if thinking else {}
+        yield message | ({"tool_calls": calls} if calls else {})
+
+
+def _text(content: str | list[dict[str, Any]], param: str) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [block.get("text") for block in content if block.get("type") == "text"]
+    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+        raise invalid_value("expected a string, or a list of blocks of type text", param)
+    return "".join(str(text) for text in texts)
+
+
+class MessageWriter:
+    """Blocks of text, thinking and tool use, one after the other."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, model: str | None) -> None:
+        self._blocks: list[dict[str, Any]] = []
+        self._head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": model}
+        self._end = End("stop")
+        self._arguments = ""  # of the last block, if it is a call
+
+    def start(self, usage: Usage) -> Iterator[bytes]:
+        empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+        yield _event("message_start", message={**self._head, **empty, "usage": _usage(usage)})
+
+    def write(self, index: int, part: Part) -> Iterator[bytes]:
+        match part:
+            case Text(text) if text:
+                yield from self._open("text", text="")
+                self._blocks[-1]["text"] += text
+                yield self._delta(type="text_delta", text=text)
+            case CallBegin(id, name):
+                yield from self._close()
+                yield from self._open("tool_use", id=id, name=name, input={})
+            case CallArguments(text):
+                self._arguments += text
+                yield self._delta(type="input_json_delta", partial_json=text)
+            case End():
+                self._end = part
+                yield from self._close()
+
+    def end(self, usage: Usage) -> Iterator[bytes]:
+        yield _event("message_delta", delta=self._stop, usage=_usage(usage))
+        yield _event("message_stop")
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        yield encode_event(anthropic_body(error), "error")
+
+    def body(self, usage: Usage) -> dict[str, Any]:
+        blocks = [{key: value for key, value in block.items() if key != "open"} for block in self._blocks]
+        return {**self._head, "content": blocks, **self._stop, "usage": _usage(usage)}
+
+    @property
+    def _stop(self) -> dict[str, Any]:
+        reason = "stop_sequence" if self._end.stop else _REASONS[self._end.reason]
+        return {"stop_reason": reason, "stop_sequence": self._end.stop or None}
+
+    def _open(self, kind: str, **fields: Any) -> Iterator[bytes]:
+        """Begin a block, unless the last one is of this kind and goes on."""
+        if self._blocks and self._blocks[-1].get("open"):
+            if self._blocks[-1]["type"] == kind:
+                return
+            yield from self._close()
+        block = {"type": kind, **fields}
+        self._blocks.append({**block, "open": True})
+        yield _event("content_block_start", index=len(self._blocks) - 1, content_block=block)
+
+    def _delta(self, **delta: Any) -> bytes:
+        return _event("content_block_delta", index=len(self._blocks) - 1, delta=delta)
+
+    def _close(self) -> Iterator[bytes]:
+        if not self._blocks or not self._blocks[-1].pop("open", False):
+            return
+        if self._blocks[-1]["type"] == "tool_use":
+            self._blocks[-1]["input"] = json.loads(self._arguments or "{}")
+            self._arguments = ""
+        yield _event("content_block_stop", index=len(self._blocks) - 1)
+
+
+def _event(name: str, **fields: Any) -> bytes:
+    return encode_event({"type": name, **fields}, name)
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt - usage.reused,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.reused,
+        "output_tokens": usage.new,
+    }

@@ -1,0 +1,305 @@
+"""/api/chat, /api/generate, /api/tags, /api/show, /api/version: ollama's API, for clients that know no other.
+
+A stream is one JSON object per line, and it is the default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+import pteron
+from pteron.serving.http.answers import Usage
+from pteron.serving.http.chat import prepare_chat
+from pteron.serving.http.completions import completion_requests
+from pteron.serving.http.errors import (
+    ApiError,
+    Given,
+    invalid_value,
+    ollama_body,
+    validated,
+    validation_error,
+)
+from pteron.serving.http.generation import Generation
+from pteron.serving.http.parts import AnswerParser, CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.schema import ChatBody, CompletionBody
+from pteron.serving.http.service import open_request, service_of
+from pteron.serving.http.sse import encode_json
+from pteron.serving.http.tool_calls import tool_call_format
+
+router = APIRouter()
+_OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty")
+
+
+class _Given(BaseModel):
+    """Unknown fields are ignored, as ollama does."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class OllamaBody(_Given):
+    model: str
+    stream: bool = True
+    format: dict[str, Any] | str | None = None
+    options: dict[str, Any] | None = None
+    think: bool | str | None = None
+
+
+class OllamaFunction(_Given):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class OllamaCall(_Given):
+    function: OllamaFunction
+
+
+class OllamaMessage(_Given):
+    role: str
+    content: str = ""
+    thinking: str | None = None
+    images: Annotated[list[Any], Field(max_length=0)] | None = None
+    tool_calls: list[OllamaCall] | None = None
+    tool_name: str | None = None
+
+
+class OllamaChatBody(OllamaBody):
+    """POST /api/chat"""
+
+    messages: list[OllamaMessage] = []
+    tools: list[dict[str, Any]] | None = None
+
+
+class OllamaGenerateBody(OllamaBody):
+    """POST /api/generate"""
+
+    prompt: str = ""
+    system: str | None = None
+    raw: bool = False
+    images: Annotated[list[Any], Field(max_length=0)] | None = None
+
+
+class ShowBody(_Given):
+    """POST /api/show"""
+
+    model: str | None = None
+    name: str | None = None
+
+
+@router.post("/api/chat")
+async def chat(request: Request) -> Response:
+    body = await _read(request, OllamaChatBody)
+    body.model = _name(request, body.model)
+    if not body.messages:  # a client asks for the model to be loaded
+        return _loaded(request, body.model, {"message": {"role": "assistant", "content": ""}})
+    fields: dict[str, Any] = {"messages": [_message(message) for message in body.messages]}
+    return await _respond_chat(request, body, fields | {"tools": body.tools}, is_chat=True)
+
+
+@router.post("/api/generate")
+async def generate(request: Request) -> Response:
+    body = await _read(request, OllamaGenerateBody)
+    body.model = _name(request, body.model)
+    if not body.prompt:
+        return _loaded(request, body.model, {"response": ""})
+    if not body.raw:
+        system = [{"role": "system", "content": body.system}] if body.system else []
+        messages = [*system, {"role": "user", "content": body.prompt}]
+        return await _respond_chat(request, body, {"messages": messages}, is_chat=False)
+    service, record = open_request(request, body.model)
+    fields = _fields(body, "max_tokens") | {"prompt": body.prompt}
+    fields.setdefault("max_tokens", service.limits.new_tokens)
+    completion = validated(CompletionBody, fields)
+    seconds = service.limits.seconds - record.seconds
+    requests = await run_in_threadpool(completion_requests, completion, service, seconds)
+    writer = OllamaWriter(record.model, is_chat=False)
+    return await Generation(request, requests, [AnswerParser()], writer).respond(stream=body.stream)
+
+
+@router.get("/api/version")
+async def version() -> dict[str, str]:
+    return {"version": pteron.__version__}
+
+
+@router.get("/api/tags")
+async def tags(request: Request) -> dict[str, Any]:
+    service = service_of(request)
+    names = (*service.names, *service.adapters)
+    modified = _time(service.created)
+    fields: dict[str, Any] = {"modified_at": modified, "size": 0, "digest": "", "details": _details()}
+    return {"models": [{"name": name, "model": name, **fields} for name in names]}
+
+
+@router.post("/api/show")
+async def show(request: Request) -> dict[str, Any]:
+    body = await _read(request, ShowBody)
+    _name(request, body.model or body.name or "")
+    service = service_of(request)
+    template = service.llm.tokenizer.chat_template if service.engine else None
+    context = service.llm.model.context if service.engine else 0
+    info = {"general.architecture": "pteron", "pteron.context_length": context}
+    can = ["completion"] if service.engine else []
+    can += ["tools"] if tool_call_format(template) else []
+    can += ["embedding"] if service.embedder else []
+    shown: dict[str, Any] = {"modelfile": "", "parameters": "", "template": template or ""}
+    shown |= {"details": _details(), "model_info": info, "capabilities": can}
+    return shown | {"modified_at": _time(service.created)}
+
+
+def _details() -> dict[str, Any]:
+    return {"format": "pte", "family": "pteron", "parameter_size": "", "quantization_level": ""}
+
+
+async def _read(request: Request, kind: type[Given]) -> Given:
+    """The body of a request. ollama's clients may omit the content type, as curl does; a browser, which names
+    the page's origin, may not: then the page needs the server's permission."""
+    is_json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+    if not is_json and "origin" in request.headers:
+        raise ApiError(400, "the body must be sent as application/json", code="invalid_json")
+    data = await request.body()
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        raise validation_error(error.errors()[0]) from None
+
+
+def _name(request: Request, name: str) -> str:
+    """A model's name; ollama's clients add a tag."""
+    service = service_of(request)
+    name = name if name in (*service.names, *service.adapters) else name.removesuffix(":latest")
+    service.check_name(name)
+    return name
+
+
+def _message(message: OllamaMessage) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        functions = [call.function for call in message.tool_calls]
+        found["tool_calls"] = [
+            {"type": "function", "function": {"name": each.name, "arguments": json.dumps(each.arguments)}}
+            for each in functions
+        ]
+    found |= {"reasoning_content": message.thinking} if message.thinking else {}
+    return found | ({"name": message.tool_name} if message.tool_name else {})
+
+
+def _fields(body: OllamaBody, length: str) -> dict[str, Any]:
+    """The fields that all of OpenAI's bodies share. Options of ollama's own engine have no effect."""
+    options = body.options or {}
+    fields: dict[str, Any] = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
+    if options.get("repeat_penalty") is not None:
+        fields["repetition_penalty"] = options["repeat_penalty"]
+    count = options.get("num_predict")
+    if isinstance(count, int) and count > 0:  # -1 and -2: no limit of its own
+        fields[length] = count
+    if body.format == "json":
+        fields["response_format"] = {"type": "json_object"}
+    elif isinstance(body.format, dict):
+        schema = {"name": "output", "schema": body.format}
+        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif body.format:
+        raise invalid_value('format must be "json" or a JSON schema', "format")
+    return fields | {"model": body.model}
+
+
+async def _respond_chat(
+    request: Request, body: OllamaBody, fields: dict[str, Any], *, is_chat: bool
+) -> Response:
+    fields = _fields(body, "max_completion_tokens") | fields
+    if body.think is not None:
+        fields["chat_template_kwargs"] = {"enable_thinking": bool(body.think)}
+        if isinstance(body.think, str):
+            fields["chat_template_kwargs"]["reasoning_effort"] = body.think
+    requests, parsers = await prepare_chat(request, validated(ChatBody, fields))
+    _, record = open_request(request, body.model)
+    writer = OllamaWriter(record.model, is_chat=is_chat)
+    return await Generation(request, requests, parsers, writer).respond(stream=body.stream)
+
+
+def _loaded(request: Request, model: str, content: dict[str, Any]) -> Response:
+    open_request(request, model)
+    fields = {"model": model, "created_at": _time(), "done": True, "done_reason": "load"}
+    return JSONResponse(fields | content)
+
+
+class OllamaWriter:
+    """`is_chat`: parts of a message, otherwise of a text."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, model: str | None, *, is_chat: bool) -> None:
+        self._model = model
+        self._is_chat = is_chat
+        self._content = ""
+        self._calls: list[dict[str, Any]] = []
+        self._name, self._arguments = "", ""  # of a call that goes on
+        self._reason = "stop"
+
+    def start(self, usage: Usage) -> Iterator[bytes]:
+        yield from ()
+
+    def write(self, index: int, part: Part) -> Iterator[bytes]:
+        match part:
+            case Text(text) if text:
+                self._content += text
+                yield self._line(self._part(text))
+            case CallBegin(_, name):
+                yield from self._end_call()
+                self._name = name
+            case CallArguments(text):
+                self._arguments += text
+            case End(reason):
+                yield from self._end_call()
+                self._reason = "length" if reason == "length" else "stop"
+
+    def end(self, usage: Usage) -> Iterator[bytes]:
+        yield self._line(self._part("") | self._last(usage))
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        yield encode_json(ollama_body(error)) + b"\n"
+
+    def body(self, usage: Usage) -> dict[str, Any]:
+        whole = self._part(self._content)
+        if self._calls:
+            whole["message"]["tool_calls"] = self._calls
+        return {"model": self._model, "created_at": _time(), **whole, **self._last(usage)}
+
+    def _end_call(self) -> Iterator[bytes]:
+        """A call is one part: its arguments are an object."""
+        if self._name:
+            call = {"function": {"name": self._name, "arguments": json.loads(self._arguments or "{}")}}
+            self._calls.append(call)
+            self._name = self._arguments = ""
+            message = {"role": "assistant", "content": "", "tool_calls": [call]}
+            yield self._line({"message": message})
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text}} if self._is_chat else {"response": text}
+
+    def _last(self, usage: Usage) -> dict[str, Any]:
+        return {
+            "done": True,
+            "done_reason": self._reason,
+            "total_duration": int(usage.seconds * 1e9),
+            "load_duration": 0,
+            "prompt_eval_count": usage.prompt,
+            "prompt_eval_duration": int(usage.first_seconds * 1e9),
+            "eval_count": usage.new,
+            "eval_duration": int((usage.seconds - usage.first_seconds) * 1e9),
+        }
+
+    def _line(self, fields: dict[str, Any]) -> bytes:
+        head = {"model": self._model, "created_at": _time(), "done": False}
+        return encode_json({**head, **fields}) + b"\n"
+
+
+def _time(seconds: float | None = None) -> str:
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,449 @@
+"""Other APIs than OpenAI's chat: responses, Anthropic's messages, ollama's, tokens, each in its format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from http_fixtures import NAME, Running, error, openai_client, running
+from scripted import Script, ScriptedEngine, ScriptedModel, play
+from tool_fixtures import HERMES, MESSAGES, WEATHER
+
+from pteron.llm import LLM
+from pteron.serving.http import Limits
+from pteron.serving.http.conversations import Conversations
+
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+MESSAGE: dict[str, Any] = {"model": NAME, "max_tokens": 20, "messages": MESSAGES}
+TOOL: dict[str, Any] = {"name": "weather", "description": "of a city", "input_schema": WEATHER}
+FUNCTION: dict[str, Any] = {"type": "function", "name": "weather", "parameters": WEATHER}
+CHAT_TOOL: dict[str, Any] = {"type": "function", "function": {"name": "weather", "parameters": WEATHER}}
+
+
+class Scene:
+    """A server with scripted answers, whose model has a template with tools."""
+
+    def __init__(self, model: ScriptedModel, server: Running) -> None:
+        self.model = model
+        self.server = server
+
+    def play(self, text: str, **script: Any) -> ScriptedEngine:
+        self.model.conversations.clear()
+        return play(self.server, Script([text[at : at + 5] for at in range(0, len(text), 5)], **script))
+
+    def post(self, route: str, status: int = 200, **body: Any) -> Any:
+        response = self.server.http.post(route, json=body)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    @property
+    def seen(self) -> list[dict[str, Any]]:
+        """The messages that the template got."""
+        found: list[dict[str, Any]] = self.model.conversations[-1]["messages"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def scene(stories: LLM) -> Iterator[Scene]:
+    model = ScriptedModel.like(stories, HERMES)
+    with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:
+        yield Scene(model, server)
+
+
+def named_events(response: httpx.Response) -> list[dict[str, Any]]:
+    """The events of a stream that names them."""
+    found = []
+    for block in response.text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        found.append(event)
+    return found
+
+
+def lines(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+class TestMessages:
+    def test_text(self, scene: Scene) -> None:
+        scene.play("Rain, all day.")
+        found = scene.post("/v1/messages", **MESSAGE, system=[{"type": "text", "text": "Be brief."}])
+        assert found["content"] == [{"type": "text", "text": "Rain, all day."}]
+        assert (found["stop_reason"], found["stop_sequence"], found["role"]) == (
+            "end_turn",
+            None,
+            "assistant",
+        )
+        assert found["usage"]["input_tokens"] == 3
+        assert found["usage"]["output_tokens"] == 3
+        assert scene.seen[0] == {"role": "system", "content": "Be brief."}
+
+    def test_a_stream_of_text_and_a_call(self, scene: Scene) -> None:
+        scene.play(f"Let me see. {CALL}")
+        body = {**MESSAGE, "tools": [TOOL]}
+        whole = scene.post("/v1/messages", **body)
+        assert [block["type"] for block in whole["content"]] == ["text", "tool_use"]
+        assert whole["content"][1]["input"] == {"city": "Paris"}
+        assert whole["stop_reason"] == "tool_use"
+        events = named_events(scene.server.http.post("/v1/messages", json=body | {"stream": True}))
+        kinds = [event["type"] for event in events]
+        assert kinds[0] == "message_start"
+        assert kinds[-2:] == ["message_delta", "message_stop"]
+        assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 2
+        deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+        assert "".join(delta.get("text", "") for delta in deltas) == "Let me see. "
+        parts = "".join(delta.get("partial_json", "") for delta in deltas)
+        assert json.loads(parts) == {"city": "Paris"}
+        assert events[-2]["delta"]["stop_reason"] == "tool_use"
+
+    def test_a_turn_with_a_result(self, scene: Scene) -> None:
+        scene.play("It rains.")
+        call = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Paris"}}
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "rain"}]}
+        thought = {"type": "thinking", "thinking": "Hm.", "signature": ""}
+        turns = [
+            *MESSAGES,
+            {"role": "assistant", "content": [thought, {"type": "text", "text": "I look."}, call]},
+            {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+        ]
+        scene.post("/v1/messages", **MESSAGE | {"messages": turns}, tools=[TOOL])
+        _, called, answered, user = scene.seen
+        assert called["content"] == "I look."
+        assert called["reasoning_content"] == "Hm."
+        assert called["tool_calls"][0]["function"] == {"name": "weather", "arguments": {"city": "Paris"}}
+        assert answered == {"role": "tool", "tool_call_id": "t1", "content": "rain"}
+        assert user == {"role": "user", "content": "And?"}
+
+    def test_settings(self, scene: Scene) -> None:
+        engine = scene.play("x", reason="length")
+        settings: dict[str, Any] = {"top_k": 3, "seed": 5, "logit_bias": {"7": -100}, "temperature": 0.5}
+        found = scene.post(
+            "/v1/messages", **MESSAGE, **settings, stop_sequences=["END"], thinking={"type": "disabled"}
+        )
+        assert found["stop_reason"] == "max_tokens"
+        (asked,) = engine.requests
+        assert (asked.sampling.top_k, asked.sampling.seed, asked.max_new_tokens) == (3, 5, 20)
+        assert asked.sampling.biases == ((7, -100.0),)
+        assert asked.stop == ("END",)
+        assert scene.model.conversations[-1]["enable_thinking"] is False
+
+    @pytest.mark.parametrize(
+        ("choice", "forced"),
+        [({"type": "any"}, True), ({"type": "tool", "name": "weather"}, True), ({"type": "auto"}, False)],
+    )
+    def test_tool_choice(self, scene: Scene, choice: dict[str, Any], forced: bool) -> None:
+        engine = scene.play('{"name": "weather", "arguments": {"city": "Rome"}}')
+        found = scene.post("/v1/messages", **MESSAGE, tools=[TOOL], tool_choice=choice)
+        assert (engine.requests[0].grammar is not None) == forced
+        assert (found["content"][0]["type"] == "tool_use") == forced
+
+    def test_count_tokens(self, scene: Scene) -> None:
+        found = scene.post("/v1/messages/count_tokens", model=NAME, messages=MESSAGES, tools=[TOOL])
+        assert found == {"input_tokens": 3}
+
+    @pytest.mark.parametrize(
+        ("change", "status", "kind"),
+        [
+            ({"model": "claude"}, 404, "not_found_error"),
+            ({"max_tokens": None}, 400, "invalid_request_error"),
+            ({"messages": [{"role": "king", "content": "a"}]}, 400, "invalid_request_error"),
+            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error"),
+            ({"unknown": 1}, 400, "invalid_request_error"),
+        ],
+        ids=str,
+    )
+    def test_errors(self, scene: Scene, change: dict[str, Any], status: int, kind: str) -> None:
+        found = scene.post("/v1/messages", status, **MESSAGE | change)
+        assert found["type"] == "error"
+        assert found["error"]["type"] == kind
+        assert found["error"]["message"]
+
+    def test_an_error_in_a_stream(self, scene: Scene) -> None:
+        scene.play("Once", error=RuntimeError("a secret"))
+        events = named_events(scene.server.http.post("/v1/messages", json=MESSAGE | {"stream": True}))
+        assert events[-1]["error"]["type"] == "api_error"
+        assert "secret" not in str(events)
+
+    def test_its_own_header_of_a_key(self, stories: LLM) -> None:
+        with running(ScriptedEngine(stories, lambda _: Script(["x"])), api_keys=["right"]) as server:
+            for key, status in (("right", 200), ("wrong", 401)):
+                response = server.http.post("/v1/messages", json=MESSAGE, headers={"x-api-key": key})
+                assert response.status_code == status
+
+
+class TestResponses:
+    def test_text(self, scene: Scene) -> None:
+        scene.play("Rain, all day.")
+        found = scene.post("/v1/responses", model=NAME, input="How is it?", instructions="Be brief.")
+        assert found["status"] == "completed"
+        (item,) = found["output"]
+        assert item["content"] == [
+            {"type": "output_text", "text": "Rain, all day.", "annotations": [], "logprobs": []}
+        ]
+        assert found["usage"]["total_tokens"] == 6
+        assert [message["role"] for message in scene.seen] == ["system", "user"]
+
+    def test_the_official_client(self, scene: Scene) -> None:
+        client = openai_client(scene.server)
+        scene.play(f"Let me see. {CALL}")
+        tools: Any = [FUNCTION]
+        whole = client.responses.create(model=NAME, input="Weather?", tools=tools)
+        assert whole.output_text == "Let me see. "
+        assert whole.output[1].type == "function_call"
+        assert json.loads(whole.output[1].arguments) == {"city": "Paris"}
+        events = list(client.responses.create(model=NAME, input="Weather?", tools=tools, stream=True))
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        kinds = [event.type for event in events]
+        assert kinds[:2] == ["response.created", "response.in_progress"]
+        assert kinds[-1] == "response.completed"
+        assert kinds.count("response.output_item.added") == kinds.count("response.output_item.done") == 2
+        text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        assert text == whole.output_text
+        last = events[-1]
+        assert last.type == "response.completed"
+        assert [item.type for item in last.response.output] == ["message", "function_call"]
+
+    def test_a_previous_response(self, scene: Scene) -> None:
+        scene.play(CALL)
+        first = scene.post("/v1/responses", model=NAME, input="Weather?", tools=[FUNCTION], instructions="A")
+        call = first["output"][0]
+        scene.play("Rain.")
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
+        body: dict[str, Any] = {"model": NAME, "previous_response_id": first["id"], "tools": [FUNCTION]}
+        scene.post("/v1/responses", **body, input=[result], instructions="B")
+        assert [message["role"] for message in scene.seen] == ["system", "user", "assistant", "tool"]
+        assert scene.seen[0]["content"] == "B"
+        assert scene.seen[2]["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}
+        unstored = scene.post("/v1/responses", model=NAME, input="a", store=False)
+        for id in ("resp_none", unstored["id"]):
+            found = scene.post("/v1/responses", 404, model=NAME, input="a", previous_response_id=id)
+            assert found["error"]["code"] == "previous_response_not_found"
+
+    def test_items(self, scene: Scene) -> None:
+        scene.play("x")
+        items = [
+            {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": "Hm."}],
+            },
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+            {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Rome"}'},
+            {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "rain"},
+        ]
+        scene.post("/v1/responses", model=NAME, input=items)
+        _, turn, result = scene.seen
+        assert (turn["content"], turn["reasoning_content"]) == ("I look.", "Hm.")
+        assert [call["id"] for call in turn["tool_calls"]] == ["c1", "c2"]
+        assert result["tool_call_id"] == "c1"
+
+    def test_formats_and_settings(self, scene: Scene) -> None:
+        engine = scene.play("{}", reason="length")
+        schema = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": True}
+        body: dict[str, Any] = {"model": NAME, "input": "a", "max_output_tokens": 7, "seed": 3}
+        found = scene.post("/v1/responses", **body, text={"format": schema}, reasoning={"effort": "low"})
+        assert found["status"] == "incomplete"
+        assert found["incomplete_details"] == {"reason": "max_output_tokens"}
+        (asked,) = engine.requests
+        assert asked.grammar is not None
+        assert (asked.max_new_tokens, asked.sampling.seed) == (7, 3)
+        assert scene.model.conversations[-1]["reasoning_effort"] == "low"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"input": [{"type": "item_reference"}]},
+            {"input": 5},
+            {"background": True},
+            {"tools": [{"type": "web_search"}]},
+        ],
+        ids=str,
+    )
+    def test_errors(self, scene: Scene, change: dict[str, Any]) -> None:
+        body = {"model": NAME, "input": "a"} | change
+        error(scene.server.http.post("/v1/responses", json=body), 400)
+
+    def test_conversations_are_bounded(self, stories: LLM) -> None:
+        kept = Conversations(100)
+        for number in range(9):
+            kept.add(str(number), [{"role": "user", "content": "x" * 10}])
+            kept.find("0")
+        assert 1 < len(kept) < 5
+        assert kept.find("0") is not None
+        assert kept.find("1") is None
+        kept.add("long", [{"content": "x" * 1000}])
+        assert len(kept) == 0
+        assert Limits().conversation_bytes == 64 << 20
+
+
+class TestOllama:
+    def test_chat(self, scene: Scene) -> None:
+        scene.play(f"Let me see. {CALL}")
+        body = {"model": f"{NAME}:latest", "messages": MESSAGES, "tools": [CHAT_TOOL]}
+        whole = scene.post("/api/chat", **body, stream=False)
+        assert whole["message"]["content"] == "Let me see. "
+        assert whole["message"]["tool_calls"] == [
+            {"function": {"name": "weather", "arguments": {"city": "Paris"}}}
+        ]
+        assert (whole["done"], whole["done_reason"], whole["prompt_eval_count"]) == (True, "stop", 3)
+        found = lines(scene.server.http.post("/api/chat", json=body))
+        assert [line["done"] for line in found] == [False] * (len(found) - 1) + [True]
+        assert "".join(line["message"]["content"] for line in found) == "Let me see. "
+        calls = [call for line in found for call in line["message"].get("tool_calls", ())]
+        assert calls == whole["message"]["tool_calls"]
+
+    def test_generate(self, scene: Scene) -> None:
+        engine = scene.play("Once upon", reason="length")
+        options: dict[str, Any] = {
+            "num_predict": 9,
+            "seed": 4,
+            "repeat_penalty": 1.5,
+            "num_ctx": 99,
+            "stop": ["END"],
+        }
+        body: dict[str, Any] = {"model": NAME, "prompt": "Hi", "system": "Be brief.", "options": options}
+        found = lines(scene.server.http.post("/api/generate", json=body))
+        assert "".join(line["response"] for line in found) == "Once upon"
+        assert found[-1]["done_reason"] == "length"
+        (asked,) = engine.requests
+        assert (asked.max_new_tokens, asked.sampling.seed, asked.sampling.repetition_penalty) == (9, 4, 1.5)
+        assert asked.stop == ("END",)
+        assert [message["role"] for message in scene.seen] == ["system", "user"]
+        raw = scene.post("/api/generate", **body | {"raw": True, "stream": False, "format": "json"})
+        assert raw["response"] == "Once upon"
+        assert engine.requests[-1].grammar is not None
+
+    def test_models(self, scene: Scene) -> None:
+        (found,) = scene.server.http.get("/api/tags").json()["models"]
+        assert found["name"] == NAME
+        shown = scene.post("/api/show", model=NAME)
+        assert shown["capabilities"] == ["completion", "tools"]
+        assert shown["model_info"]["pteron.context_length"] == 256
+        assert scene.server.http.get("/api/version").json()["version"]
+        assert scene.post("/api/chat", model=NAME)["done_reason"] == "load"
+
+    def test_errors(self, scene: Scene) -> None:
+        assert "no model" in scene.post("/api/chat", 404, model="llama3", messages=MESSAGES)["error"]
+        assert (
+            "temperature"
+            in scene.post("/api/generate", 400, model=NAME, prompt="a", options={"temperature": 9})["error"]
+        )
+        assert "format" in scene.post("/api/generate", 400, model=NAME, prompt="a", format="xml")["error"]
+        scene.play("Once", error=RuntimeError("a secret"))
+        assert (
+            "error"
+            in lines(scene.server.http.post("/api/chat", json={"model": NAME, "messages": MESSAGES}))[-1]
+        )
+
+    def test_a_body_without_a_type(self, scene: Scene) -> None:
+        """curl sends a form's type; a page of another site must not reach the server that way."""
+        body = json.dumps({"model": NAME, "prompt": "a", "stream": False})
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        post = scene.server.http.post
+        scene.play("x")
+        assert post("/api/generate", content=body, headers=headers).status_code == 200
+        assert (
+            post("/api/generate", content=body, headers=headers | {"Origin": "https://a.example"}).status_code
+            == 400
+        )
+
+
+class TestTokens:
+    def test_there_and_back(self, server: Running) -> None:
+        post = server.http.post
+        found = post("/tokenize", json={"model": NAME, "prompt": "Once upon a time"}).json()
+        assert found["tokens"] == list(server.engine.llm.encode("Once upon a time"))
+        assert (found["count"], found["max_model_len"]) == (len(found["tokens"]), 256)
+        plain = post("/tokenize", json={"content": "Once upon a time", "add_special": False}).json()
+        assert plain["tokens"] == found["tokens"][1:]
+        back = post("/detokenize", json={"tokens": plain["tokens"]}).json()
+        assert back == {"prompt": "Once upon a time", "content": "Once upon a time"}
+        pieces = post("/tokenize", json={"content": "Hi", "with_pieces": True}).json()["tokens"]
+        assert pieces[0] == {"id": 1, "piece": "<s>"}
+
+    def test_conversations(self, server: Running) -> None:
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        for route in ("/apply_template", "/apply-template"):
+            assert server.http.post(route, json=body).json() == {"prompt": "User: Hi\nAssistant:"}
+        ids = server.http.post("/tokenize", json=body).json()["tokens"]
+        assert ids == list(server.engine.llm.encode_chat(body["messages"]))
+        ended = server.http.post("/apply_template", json=body | {"add_generation_prompt": False}).json()
+        assert ended == {"prompt": "User: Hi\n"}
+
+    @pytest.mark.parametrize(
+        ("route", "body"),
+        [
+            ("/tokenize", {}),
+            ("/tokenize", {"prompt": "a", "content": "b"}),
+            ("/tokenize", {"prompt": "word " * 3000}),
+            ("/detokenize", {"tokens": [-1]}),
+            ("/detokenize", {"tokens": [99999]}),
+        ],
+        ids=str,
+    )
+    def test_errors(self, server: Running, route: str, body: dict[str, Any]) -> None:
+        error(server.http.post(route, json=body), 400)
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        {"response_format": {"type": "grammar", "syntax": "regex", "definition": "(yes|no)"}},
+        {"response_format": {"type": "grammar", "syntax": "lark", "definition": 'start: "yes" | "no"'}},
+        {"structured_outputs": {"regex": "(yes|no)"}},
+        {"structured_outputs": {"grammar": 'start: "yes" | "no"'}},
+        {"structured_outputs": {"choice": ["yes", "no"]}},
+        {"structured_outputs": {"json": {"enum": ["yes", "no"]}}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "route", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"]
+)
+def test_grammars(server: Running, route: str, format: dict[str, Any]) -> None:
+    pytest.importorskip("llguidance", reason="needs the extra `serve`")
+    if route in ("/v1/messages", "/v1/responses") and "response_format" in format:
+        format = {"structured_outputs": {"regex": "(yes|no)"}}
+        if route == "/v1/responses":
+            format = {"text": {"format": {"type": "grammar", "syntax": "regex", "definition": "(yes|no)"}}}
+    given: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 8}
+    given |= {"prompt": "Is it? "} if route == "/v1/completions" else {}
+    if route == "/v1/completions":
+        del given["messages"]
+    if route == "/v1/responses":
+        given = {"input": "Is it?", "max_output_tokens": 8}
+    response = server.http.post(route, json={"model": NAME, **given, **format})
+    assert response.status_code == 200, response.text
+    found = response.json()
+    if route == "/v1/responses":
+        text = found["output"][0]["content"][0]["text"]
+    elif route == "/v1/messages":
+        text = found["content"][0]["text"]
+    else:
+        text = found["choices"][0].get("text") or found["choices"][0]["message"]["content"]
+    assert text.strip('"') in ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        {"response_format": {"type": "grammar", "syntax": "regex"}},
+        {"response_format": {"type": "grammar", "syntax": "regex", "definition": "("}},
+        {"structured_outputs": {}},
+        {"structured_outputs": {"regex": "a", "choice": ["a"]}},
+        {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+    ],
+    ids=str,
+)
+def test_wrong_grammars(server: Running, format: dict[str, Any]) -> None:
+    body = {"model": NAME, "messages": MESSAGES, **format}
+    found = error(server.http.post("/v1/chat/completions", json=body), 400)
+    assert found["param"] in ("response_format", "structured_outputs")

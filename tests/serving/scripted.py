@@ -72,6 +72,8 @@ class ScriptedModel:
     program: Any
     chat_stops: tuple[str, ...] = ()
     conversations: list[dict[str, Any]] = field(default_factory=list)
+    prompt: str = "rendered"  # what its template makes of every conversation
+    encoded: str = ""  # the last prompt
 
     @classmethod
     def like(cls, llm: LLM, template: str | None) -> ScriptedModel:
@@ -84,9 +86,10 @@ class ScriptedModel:
 
     def render_chat(self, messages: Any, tools: Any = None, **variables: Any) -> str:
         self.conversations.append({"messages": messages, "tools": tools, **variables})
-        return "rendered"
+        return self.prompt
 
     def encode_rendered(self, text: str) -> tuple[int, ...]:
+        self.encoded = text
         return (1, 2, 3)
 
 

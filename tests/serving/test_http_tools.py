@@ -16,20 +16,27 @@ from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 
 from pteron.llm import LLM
-from pteron.serving.http.tool_calls import BARE, TAGGED, ToolCallParser, tool_call_format, tool_call_schema
+from pteron.serving.http.answer_format import CallFormat, answer_format
+from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text
+from pteron.serving.http.tool_calls import ToolCallParser, call_grammar
 
+TAGGED, BARE = CallFormat("json", "<tool_call>", "</tool_call>", arguments="arguments"), CallFormat()
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
 TAGGED_CALL = f"<tool_call>{CALL}</tool_call>"
 
 
 def read(parts: list[str], parser: ToolCallParser) -> tuple[str, list[tuple[str, Any]]]:
-    said, calls = "", []
-    for part in parts:
-        text, found = parser.push(part)
-        said += text
-        calls += found
-    text, found = parser.finish()
-    return said + text, [(call.name, json.loads(call.arguments)) for call in calls + found]
+    found = [part for text in parts for part in parser.push(text)] + parser.finish()
+    said, calls = "", list[list[str]]()
+    for part in found:
+        if isinstance(part, CallBegin):
+            calls.append([part.name, ""])
+        elif isinstance(part, CallArguments):
+            calls[-1][1] += part.text
+        else:
+            assert isinstance(part, Text)
+            said += part.text
+    return said, [(name, json.loads(arguments)) for name, arguments in calls]
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -41,7 +48,7 @@ PARIS = ("weather", {"city": "Paris"})
 TAGGED_TEXTS: dict[str, tuple[str, list[tuple[str, dict[str, str]]]]] = {
     "Hello, world": ("Hello, world", []),
     f"<tool_call>\n{CALL}\n</tool_call>": ("", [PARIS]),
-    f'I\n{TAGGED_CALL}\n<tool_call>{{"name": "now"}}</tool_call>': ("I\n\n", [PARIS, ("now", {})]),
+    f'I\n{TAGGED_CALL}\n<tool_call>{{"name": "now"}}</tool_call>': ("I\n", [PARIS, ("now", {})]),
     "a < b and <tool> is none": ("a < b and <tool> is none", []),
     "<tool_call>not JSON</tool_call>!": ("<tool_call>not JSON</tool_call>!", []),
     f"<tool_call>{CALL}": ("", [PARIS]),  # the model stopped before the tag
@@ -80,22 +87,34 @@ def test_calls_that_are_all_of_an_answer(text: str, places: list[int]) -> None:
 
 def test_certain_text_is_returned_at_once() -> None:
     parser = ToolCallParser({"weather"}, TAGGED)
-    assert parser.push("Hello <tool") == ("Hello ", [])
-    assert parser.push("box>") == ("<toolbox>", [])
-    assert ToolCallParser({"weather"}, BARE).push("Hello") == ("Hello", [])
+    assert parser.push("Hello <tool") == [Text("Hello ")]
+    assert parser.push("box>") == [Text("<toolbox>")]
+    assert ToolCallParser({"weather"}, BARE).push("Hello") == [Text("Hello")]
+
+
+def test_arguments_are_returned_as_they_come() -> None:
+    parser = ToolCallParser({"weather"}, TAGGED)
+    assert parser.push('<tool_call>{"name": "wea') == []
+    parts: list[Part] = parser.push('ther", "arguments": {"ci')
+    assert isinstance(parts[0], CallBegin)
+    assert parts[1:] == [CallArguments('{"ci')]
+    assert parser.push('ty": "}\\"') == [CallArguments('ty": "}\\"')]  # a brace in a string is no end
+    assert parser.push('"}}</tool_') == [CallArguments('"}')]
+    assert parser.push("call>Done") == [Text("Done")]
 
 
 def test_the_template_determines_the_format() -> None:
-    assert tool_call_format(None) is None
-    assert tool_call_format("{{ messages }}") is None
-    assert tool_call_format(HERMES) is TAGGED
-    assert tool_call_format(LLAMA) is BARE
+    assert answer_format(None).calls is None
+    assert answer_format("{{ messages }}").calls is None
+    assert answer_format(HERMES).calls == TAGGED
+    assert answer_format(LLAMA).calls == BARE
 
 
 def test_a_schema_of_calls() -> None:
-    schema = tool_call_schema({"weather": WEATHER}, TAGGED)
+    kind, schema = call_grammar({"weather": WEATHER}, TAGGED, parallel=True)
+    assert kind == "json_schema"
     assert schema["properties"] == {"name": {"const": "weather"}, "arguments": WEATHER}
-    either = tool_call_schema({"weather": WEATHER, "now": None}, BARE)
+    _, either = call_grammar({"weather": WEATHER, "now": None}, BARE, parallel=True)
     assert [one["properties"]["name"]["const"] for one in either["anyOf"]] == ["weather", "now"]
     assert either["anyOf"][1]["properties"]["parameters"] == {"type": "object"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from pteron.llm.models import BUNDLED
 
-HERMES = "{% if tools %}<tool_call>{{ tools }}</tool_call>{% endif %}{{ messages }}"
+HERMES = "{% if tools %}<tool_call>{…}</tool_call>{{ tools }}{% endif %}{{ messages }}"
 LLAMA = '{% if tools %}Respond in the format {"name": ..., "parameters": ...}{% endif %}'
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: Any = [

@@ -149,11 +149,8 @@ class TextModel:
     ) -> str:
         """The text of `encode_chat`, before it is encoded."""
         tokenizer = self.tokenizer
-        names = {
-            "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
-            "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
-        }
-        return render(messages, tokenizer.chat_template, tools=tools, **names, **variables)  # type: ignore[arg-type]  # any name
+        bos, eos = tokenizer.bos_eos
+        return render(messages, tokenizer.chat_template, bos=bos, eos=eos, tools=tools, **variables)  # type: ignore[arg-type]  # any name
 
     def encode_rendered(self, text: str) -> tuple[int, ...]:
         """The token ids of a text that a chat template rendered: control tokens in it are recognised."""

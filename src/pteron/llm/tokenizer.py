@@ -39,6 +39,12 @@ class Tokenizer(ABC):
     def token_text(self, token: int) -> str:
         """A token as the tokenizer's file spells it."""
 
+    @property
+    def bos_eos(self) -> tuple[str, str]:
+        """The texts of the tokens that begin and end a text; empty if there are none."""
+        bos = "" if self.bos_id is None else self.token_text(self.bos_id)
+        return bos, self.token_text(self.eos_ids[0]) if self.eos_ids else ""
+
     @cached_property
     def longest(self) -> int:
         """The bytes of the longest token, by its text or by its name."""

@@ -34,6 +34,7 @@ class Usage:
     new: int
     seconds: float  # since the request arrived
     first_seconds: float  # of these, to the first token
+    reasoning: int = 0  # of the new tokens
 
 
 class Answers:

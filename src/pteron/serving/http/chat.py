@@ -12,9 +12,11 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from pteron.llm.engine import Request as EngineRequest
+from pteron.llm.text_model import TextModel
+from pteron.serving.http.answer_format import AnswerFormat, answer_format
+from pteron.serving.http.answer_parser import AnswerParser, control_tags
 from pteron.serving.http.errors import invalid_value
-from pteron.serving.http.parts import AnswerParser
-from pteron.serving.http.prompts import encode_chat
+from pteron.serving.http.prompts import encode_rendered, render_chat
 from pteron.serving.http.sampling_params import (
     check_schema_size,
     choice_count,
@@ -27,25 +29,20 @@ from pteron.serving.http.sampling_params import (
 )
 from pteron.serving.http.schema import ChatBody, NamedTool, Tool
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.tool_calls import ToolCallFormat, ToolCallParser, tool_call_format, tool_call_schema
+from pteron.serving.http.tool_calls import call_grammar
 
 
 @dataclass(frozen=True, slots=True)
 class _OfferedTools:
     """The tools that an answer may call; with `is_forced` it must call one."""
 
-    format: ToolCallFormat
     tools: list[Tool]
     is_forced: bool
 
-    @property
-    def opening(self) -> str:
-        """The beginning of an answer that must be a tool call."""
-        return f"{self.format.opening}\n" if self.is_forced and self.format.opening else ""
 
-    def parser(self) -> ToolCallParser:
-        names = {tool.function.name for tool in self.tools}
-        return ToolCallParser(names, self.format, is_call=self.is_forced)
+def format_of(llm: TextModel) -> AnswerFormat:
+    """The form of a model's answers."""
+    return answer_format(llm.tokenizer.chat_template, *llm.tokenizer.bos_eos)
 
 
 async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineRequest], list[AnswerParser]]:
@@ -56,24 +53,24 @@ async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineReq
     offered = _offered_tools(body, service)
     # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
     seconds = service.limits.seconds - record.seconds
-    requests = await run_in_threadpool(_requests, body, service, offered, seconds)
-    one_call = body.parallel_tool_calls is False
-    return requests, [
-        AnswerParser(offered.parser() if offered else None, one_call=one_call) for _ in requests
-    ]
+    return await run_in_threadpool(_prepare, body, service, offered, seconds)
 
 
 async def count_tokens(request: Request, body: ChatBody) -> int:
     """The tokens of a conversation's prompt."""
     service, _ = open_request(request, body.model)
     offered = _offered_tools(body, service)
-    return len(await run_in_threadpool(_encode, body, service, offered))
+
+    def count() -> int:
+        return len(encode_rendered(service.llm, _render(body, service, offered), service.limits))
+
+    return await run_in_threadpool(count)
 
 
-def _requests(
+def _prepare(
     body: ChatBody, service: Service, offered: _OfferedTools | None, seconds: float
-) -> list[EngineRequest]:
-    llm, limits = service.llm, service.limits
+) -> tuple[list[EngineRequest], list[AnswerParser]]:
+    llm, limits, format = service.llm, service.limits, format_of(service.llm)
     if body.top_logprobs and not body.logprobs:
         raise invalid_value("top_logprobs needs logprobs", "top_logprobs")
     count = choice_count(body.n, 1, limits)
@@ -81,14 +78,22 @@ def _requests(
     new_tokens = new_token_count(getattr(body, param), limits.new_tokens, param, limits)
     # At least one alternative: it marks a piece as a token. Text held back to the end has none.
     sampling = sampling_params(body, llm, max(1, body.top_logprobs or 0) if body.logprobs else 0)
-    if offered and offered.is_forced:
-        parameters = {tool.function.name: tool.function.parameters for tool in offered.tools}
-        schema = tool_call_schema(parameters, offered.format)
-        grammar = compile_grammar("json_schema", schema, llm, "tools", limits)
+    parameters = {tool.function.name: tool.function.parameters for tool in offered.tools} if offered else {}
+    is_forced, controls = bool(offered and offered.is_forced), control_tags(format, llm.tokenizer)
+    parallel = body.parallel_tool_calls is not False
+    if is_forced and format.calls:
+        source = call_grammar(parameters, format.calls, parallel=parallel, controls=controls.values())
+        grammar = compile_grammar(*source, llm, "tools", limits)
     else:
         grammar = response_grammar(body, llm, limits)
-    return engine_requests(
-        [_encode(body, service, offered)],
+    prompt = _render(body, service, offered)
+    is_thinking = format.reasoning is not None and format.reasoning.is_open(prompt)
+    if is_thinking and grammar and format.reasoning:  # the answer begins at once
+        prompt, is_thinking = f"{prompt}{format.reasoning.closing}\n\n", False
+    if is_forced and format.calls:
+        prompt += format.calls.prefix
+    requests = engine_requests(
+        [encode_rendered(llm, prompt, limits)],
         count,
         sampling,
         max_new_tokens=new_tokens,
@@ -97,12 +102,25 @@ def _requests(
         seconds=max(seconds, 0.001),
         adapter=body.model if body.model in service.adapters else None,
     )
+    return requests, [
+        AnswerParser(
+            format,
+            parameters,
+            controls=controls,
+            is_thinking=is_thinking,
+            is_call=is_forced,
+            one_call=not parallel,
+        )
+        for _ in requests
+    ]
 
 
-def _encode(body: ChatBody, service: Service, offered: _OfferedTools | None) -> tuple[int, ...]:
-    tools, opening = (offered.tools, offered.opening) if offered else ([], "")
-    variables = body.chat_template_kwargs or {}
-    return encode_chat(service.llm, body.messages, tools, variables, opening, service.limits)
+def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> str:
+    variables = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
+    variables |= body.chat_template_kwargs or {}
+    calls, tools = format_of(service.llm).calls, offered.tools if offered else []
+    as_text = calls is not None and calls.as_text
+    return render_chat(service.llm, body.messages, tools, variables, service.limits, as_text=as_text)
 
 
 def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools | None:
@@ -111,8 +129,7 @@ def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools | None:
         if body.tool_choice not in (None, "none", "auto"):
             raise invalid_value("tool_choice needs tools", "tool_choice")
         return None
-    format = tool_call_format(service.llm.tokenizer.chat_template)
-    if format is None:
+    if format_of(service.llm).calls is None:
         raise invalid_value("this model's chat template does not support tools", "tools", code="no_tools")
     check_schema_size([tool.function.parameters for tool in body.tools], "tools", service.limits)
     names = [tool.function.name for tool in body.tools]
@@ -124,5 +141,5 @@ def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools | None:
         name = body.tool_choice.function.name
         if name not in names:
             raise invalid_value(f"there is no tool {name!r}", "tool_choice")
-        return _OfferedTools(format, [tool for tool in body.tools if tool.function.name == name], True)
-    return _OfferedTools(format, body.tools, body.tool_choice == "required")
+        return _OfferedTools([tool for tool in body.tools if tool.function.name == name], True)
+    return _OfferedTools(body.tools, body.tool_choice == "required")

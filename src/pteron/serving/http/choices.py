@@ -14,7 +14,7 @@ from pteron.llm import Piece, Tokenizer
 from pteron.serving.http.answers import Usage
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.generation import new_id, now
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import StreamOptions
 from pteron.serving.http.sse import DONE, encode_event
 
@@ -27,7 +27,7 @@ class ChatChoice:
     def __init__(self, tokenizer: Tokenizer, alternatives: int | None) -> None:
         self._tokenizer = tokenizer
         self._alternatives = alternatives
-        self._content = ""
+        self._content, self._reasoning = "", ""
         self._calls: list[dict[str, Any]] = []
         self._logprobs: list[dict[str, Any]] = []
         self._reason: str | None = None
@@ -43,6 +43,9 @@ class ChatChoice:
                 self._content += text
                 entries = self._entries(piece)
                 yield {"delta": {"content": text}, "logprobs": self._logprobs_field(entries)}
+            case Thought(text):  # clients differ in the name
+                self._reasoning += text
+                yield {"delta": {"reasoning_content": text, "reasoning": text}, "logprobs": None}
             case CallBegin(id, name):
                 index = len(self._calls)
                 call = {"id": id, "type": "function", "function": {"name": name, "arguments": ""}}
@@ -60,6 +63,8 @@ class ChatChoice:
     def body(self) -> dict[str, Any]:
         """The whole answer."""
         message: dict[str, Any] = {"role": "assistant", "content": self._content, "refusal": None}
+        if self._reasoning:
+            message |= {"reasoning_content": self._reasoning, "reasoning": self._reasoning}
         if self._calls:
             message["content"] = self._content.strip() or None
             message["tool_calls"] = self._calls
@@ -191,6 +196,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.new,
         "total_tokens": usage.prompt + usage.new,
         "prompt_tokens_details": {"cached_tokens": usage.reused},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
 
 

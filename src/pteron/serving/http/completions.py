@@ -8,10 +8,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
+from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.chat import prepare_chat
 from pteron.serving.http.choices import ChatChoice, CompletionChoice, CompletionWriter
 from pteron.serving.http.generation import Generation
-from pteron.serving.http.parts import AnswerParser
 from pteron.serving.http.prompts import as_list, encode_prompts
 from pteron.serving.http.sampling_params import (
     choice_count,

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Protocol
 
 from fastapi import Request
@@ -18,9 +19,10 @@ from starlette.responses import Response
 
 from pteron.errors import PteronError
 from pteron.llm.engine import Request as EngineRequest
+from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.answers import Answers, Usage
 from pteron.serving.http.errors import ApiError, api_error
-from pteron.serving.http.parts import AnswerParser, Part, Text
+from pteron.serving.http.parts import Part, Text
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
 from pteron.serving.http.service import Service
 from pteron.serving.http.sse import ClientDisconnected, EventStream, run_until_disconnect
@@ -90,7 +92,12 @@ class Generation:
         async with aclosing(self._parts()) as parts:
             async for _ in parts:
                 pass
-        return self._writer.body(self._answers.usage)
+        return self._writer.body(self._usage)
+
+    @property
+    def _usage(self) -> Usage:
+        reasoning = sum(parser.reasoning_tokens for parser in self._parsers)
+        return replace(self._answers.usage, reasoning=reasoning)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
         for event in self._writer.start(self._answers.usage):
@@ -103,7 +110,7 @@ class Generation:
                         self._texts[index] += part.text
                     for event in self._writer.write(index, part):
                         yield event
-        for event in self._writer.end(self._answers.usage):
+        for event in self._writer.end(self._usage):
             yield event
 
     async def _events(self) -> AsyncGenerator[bytes, None]:

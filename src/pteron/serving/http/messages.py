@@ -14,10 +14,11 @@ from pteron.serving.http.answers import Usage
 from pteron.serving.http.chat import count_tokens, prepare_chat
 from pteron.serving.http.errors import ApiError, anthropic_body, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody
 from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import encode_event
+from pteron.serving.http.tool_calls import parsed_arguments
 
 router = APIRouter()
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -183,6 +184,10 @@ class MessageWriter:
                 yield from self._open("text", text="")
                 self._blocks[-1]["text"] += text
                 yield self._delta(type="text_delta", text=text)
+            case Thought(text):
+                yield from self._open("thinking", thinking="", signature="")
+                self._blocks[-1]["thinking"] += text
+                yield self._delta(type="thinking_delta", thinking=text)
             case CallBegin(id, name):
                 yield from self._close()
                 yield from self._open("tool_use", id=id, name=name, input={})
@@ -226,7 +231,7 @@ class MessageWriter:
         if not self._blocks or not self._blocks[-1].pop("open", False):
             return
         if self._blocks[-1]["type"] == "tool_use":
-            self._blocks[-1]["input"] = json.loads(self._arguments or "{}")
+            self._blocks[-1]["input"] = parsed_arguments(self._arguments)
             self._arguments = ""
         yield _event("content_block_stop", index=len(self._blocks) - 1)
 

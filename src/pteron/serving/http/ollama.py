@@ -16,8 +16,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 import pteron
+from pteron.serving.http.answer_format import AnswerFormat
+from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.answers import Usage
-from pteron.serving.http.chat import prepare_chat
+from pteron.serving.http.chat import format_of, prepare_chat
 from pteron.serving.http.completions import completion_requests
 from pteron.serving.http.errors import (
     ApiError,
@@ -28,11 +30,11 @@ from pteron.serving.http.errors import (
     validation_error,
 )
 from pteron.serving.http.generation import Generation
-from pteron.serving.http.parts import AnswerParser, CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import ChatBody, CompletionBody
 from pteron.serving.http.service import open_request, service_of
 from pteron.serving.http.sse import encode_json
-from pteron.serving.http.tool_calls import tool_call_format
+from pteron.serving.http.tool_calls import parsed_arguments
 
 router = APIRouter()
 _OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty")
@@ -146,7 +148,9 @@ async def show(request: Request) -> dict[str, Any]:
     context = service.llm.model.context if service.engine else 0
     info = {"general.architecture": "pteron", "pteron.context_length": context}
     can = ["completion"] if service.engine else []
-    can += ["tools"] if tool_call_format(template) else []
+    format = format_of(service.llm) if service.engine else AnswerFormat()
+    can += ["tools"] if format.calls else []
+    can += ["thinking"] if format.reasoning else []
     can += ["embedding"] if service.embedder else []
     shown: dict[str, Any] = {"modelfile": "", "parameters": "", "template": template or ""}
     shown |= {"details": _details(), "model_info": info, "capabilities": can}
@@ -237,7 +241,7 @@ class OllamaWriter:
     def __init__(self, model: str | None, *, is_chat: bool) -> None:
         self._model = model
         self._is_chat = is_chat
-        self._content = ""
+        self._content, self._thinking = "", ""
         self._calls: list[dict[str, Any]] = []
         self._name, self._arguments = "", ""  # of a call that goes on
         self._reason = "stop"
@@ -250,6 +254,9 @@ class OllamaWriter:
             case Text(text) if text:
                 self._content += text
                 yield self._line(self._part(text))
+            case Thought(text):
+                self._thinking += text
+                yield self._line(self._part("", text))
             case CallBegin(_, name):
                 yield from self._end_call()
                 self._name = name
@@ -266,7 +273,7 @@ class OllamaWriter:
         yield encode_json(ollama_body(error)) + b"\n"
 
     def body(self, usage: Usage) -> dict[str, Any]:
-        whole = self._part(self._content)
+        whole = self._part(self._content, self._thinking)
         if self._calls:
             whole["message"]["tool_calls"] = self._calls
         return {"model": self._model, "created_at": _time(), **whole, **self._last(usage)}
@@ -274,14 +281,16 @@ class OllamaWriter:
     def _end_call(self) -> Iterator[bytes]:
         """A call is one part: its arguments are an object."""
         if self._name:
-            call = {"function": {"name": self._name, "arguments": json.loads(self._arguments or "{}")}}
+            call = {"function": {"name": self._name, "arguments": parsed_arguments(self._arguments)}}
             self._calls.append(call)
             self._name = self._arguments = ""
             message = {"role": "assistant", "content": "", "tool_calls": [call]}
             yield self._line({"message": message})
 
-    def _part(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text}} if self._is_chat else {"response": text}
+    def _part(self, text: str, thinking: str = "") -> dict[str, Any]:
+        thought = {"thinking": thinking} if thinking else {}
+        message = {"role": "assistant", "content": text, **thought}
+        return {"message": message} if self._is_chat else {"response": text, **thought}
 
     def _last(self, usage: Usage) -> dict[str, Any]:
         return {

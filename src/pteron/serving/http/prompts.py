@@ -16,20 +16,13 @@ from pteron.serving.http.limits import Limits
 from pteron.serving.http.schema import Message, Tool
 
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
+_REASONING = (
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+)  # one field; clients and templates differ
 _SLICE = 1 << 14  # characters of a long text that are encoded at once
 _SEAM = 64  # tokens that two slices may have more than the text that they make up
-
-
-def encode_chat(
-    llm: TextModel,
-    messages: Sequence[Message],
-    tools: Sequence[Tool],
-    variables: dict[str, Any],
-    opening: str,
-    limits: Limits,
-) -> tuple[int, ...]:
-    """The tokens of a conversation, followed by the beginning of the answer, `opening`."""
-    return encode_rendered(llm, render_chat(llm, messages, tools, variables, limits) + opening, limits)
 
 
 def encode_rendered(llm: TextModel, text: str, limits: Limits) -> tuple[int, ...]:
@@ -44,8 +37,11 @@ def render_chat(
     tools: Sequence[Tool],
     variables: dict[str, Any],
     limits: Limits,
+    *,
+    as_text: bool = False,
 ) -> str:
-    """A conversation as the model's chat template writes it."""
+    """A conversation as the model's chat template writes it. `as_text`: the template takes the arguments of
+    calls as a string of JSON, not as an object."""
     reserved = _RESERVED & variables.keys()
     if reserved:
         names = ", ".join(sorted(reserved))
@@ -53,7 +49,7 @@ def render_chat(
     most, what = _most_tokens(llm, limits)
     if len(messages) > most:  # each is at least one token
         raise _too_long(f"{len(messages)} messages; {what}", "messages")
-    plain = [_template_message(message, index) for index, message in enumerate(messages)]
+    plain = [_template_message(message, index, as_text) for index, message in enumerate(messages)]
     declared = [tool.model_dump(exclude_none=True) for tool in tools]
     return llm.render_chat(plain, tools=declared or None, **variables)
 
@@ -124,7 +120,7 @@ def _check_ids(llm: TextModel, ids: list[int]) -> list[int]:
     return ids
 
 
-def _template_message(message: Message, index: int) -> dict[str, Any]:
+def _template_message(message: Message, index: int, as_text: bool) -> dict[str, Any]:
     """A message in the format of chat templates."""
     plain = {name: value for name, value in message.model_dump().items() if value is not None}
     if message.role == "developer":
@@ -137,8 +133,10 @@ def _template_message(message: Message, index: int) -> dict[str, Any]:
         param = f"messages.{index}.content"
         raise invalid_value("the message has no content", param, code="missing_required_parameter")
     for call in plain.get("tool_calls", ()):
-        call["function"]["arguments"] = _parse_arguments(call["function"]["arguments"], index)
-    return plain
+        parsed = _parse_arguments(call["function"]["arguments"], index)
+        call["function"]["arguments"] = call["function"]["arguments"] if as_text else parsed
+    reasoning = next((plain[name] for name in _REASONING if plain.get(name)), None)
+    return plain | (dict.fromkeys(_REASONING, reasoning) if reasoning else {})
 
 
 def _parse_arguments(arguments: str, index: int) -> dict[str, Any]:

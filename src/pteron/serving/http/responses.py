@@ -15,7 +15,7 @@ from pteron.serving.http.chat import prepare_chat
 from pteron.serving.http.choices import logprob_entries
 from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id, now
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text
+from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody, StreamOptions, Unsupported
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import encode_event
@@ -224,12 +224,17 @@ class ResponseWriter:
                 entries = []
                 if self._alternatives is not None and piece is not None and piece.top:
                     entries = logprob_entries(self._tokenizer, piece, self._alternatives)
-                if self._is_open:
+                if self._is_open and self._items[-1]["type"] == "message":
                     content = self._items[-1]["content"][0]
                     content["text"] += text
                     content["logprobs"] += entries
                     place = self._place | {"content_index": 0}
                     yield self._event("response.output_text.delta", delta=text, logprobs=entries, **place)
+            case Thought(text):
+                yield from self._open_text("reasoning", "reasoning_text", text)
+                self._items[-1]["content"][0]["text"] += text
+                place = self._place | {"content_index": 0}
+                yield self._event("response.reasoning_text.delta", delta=text, **place)
             case CallBegin(id, name):
                 yield from self._close()
                 call = {"type": "function_call", "id": new_id("fc_"), "call_id": id, "name": name}
@@ -256,7 +261,7 @@ class ResponseWriter:
             "input_tokens": usage.prompt,
             "input_tokens_details": {"cached_tokens": usage.reused},
             "output_tokens": usage.new,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning},
             "total_tokens": usage.prompt + usage.new,
         }
         found = self._response("incomplete" if is_cut else "completed") | {"usage": counts}
@@ -270,8 +275,9 @@ class ResponseWriter:
             if item["type"] == "function_call":
                 function = {"name": item["name"], "arguments": item["arguments"]}
                 calls.append({"id": item["call_id"], "type": "function", "function": function})
-            elif item["type"] == "message":
-                message["content"] += item["content"][0]["text"]
+            else:
+                field = "content" if item["type"] == "message" else "reasoning_content"
+                message[field] = message.get(field, "") + item["content"][0]["text"]
         return message | ({"tool_calls": calls} if calls else {})
 
     def _response(self, status: str) -> dict[str, Any]:
@@ -311,9 +317,12 @@ class ResponseWriter:
             return
         yield from self._close()
         content: list[dict[str, Any]] = []
-        item = {"type": kind, "id": new_id("msg_"), "role": "assistant", "status": "in_progress"}
-        yield from self._open({**item, "content": content})
-        content.append({"type": part_kind, "text": "", "annotations": [], "logprobs": []})
+        is_reasoning = kind == "reasoning"
+        item: dict[str, Any] = {"type": kind, "id": new_id("rs_" if is_reasoning else "msg_")}
+        item["summary" if is_reasoning else "role"] = [] if is_reasoning else "assistant"
+        yield from self._open({**item, "status": "in_progress", "content": content})
+        more: dict[str, Any] = {} if is_reasoning else {"annotations": [], "logprobs": []}
+        content.append({"type": part_kind, "text": "", **more})
         part = dict(content[0])
         yield self._event("response.content_part.added", part=part, content_index=0, **self._place)
 
@@ -328,8 +337,8 @@ class ResponseWriter:
             yield self._event("response.function_call_arguments.done", **done, **place)
         else:
             part, place = item["content"][0], place | {"content_index": 0}
-            done = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._event("response.output_text.done", **done, **place)
+            done = {name: part[name] for name in ("text", "logprobs") if name in part}
+            yield self._event(f"response.{part['type']}.done", **done, **place)
             yield self._event("response.content_part.done", part=part, **place)
         item["status"] = "completed"
         yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)

@@ -206,6 +206,7 @@ class ChatBody(GenerationBody):
         _one_of('"none", "auto", "required", or the name of a function'),
     ] = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     functions: NoFunctions = None
     function_call: NoFunctions = None

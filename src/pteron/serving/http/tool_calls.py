@@ -1,136 +1,193 @@
-"""Tool calls: the grammar that makes a model call a tool, and the calls that a model's text contains.
-
-Two formats cover most models: JSON between two tags per call (Hermes, Qwen), and an answer that consists of
-such JSON only (Llama 3). The tags appear in the chat template.
-"""
+"""Tool calls: the grammar that makes a model call a tool, and the calls that a model's text contains."""
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pteron.llm.grammar.grammar import WHITESPACE
+from pteron.serving.http.answer_format import CallFormat
+from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text, partial_tag
 
-@dataclass(frozen=True, slots=True)
-class ToolCallFormat:
-    """The tags around a call (empty: the answer is the call), and the key of its arguments."""
-
-    opening: str = ""
-    closing: str = ""
-    arguments: str = "parameters"
-
-
-TAGGED = ToolCallFormat("<tool_call>", "</tool_call>", "arguments")
-BARE = ToolCallFormat()
 _ARGUMENTS = ("arguments", "parameters")
 _PREFIXES = ("<|python_tag|>", "[TOOL_CALLS]")  # some models write these before bare calls
+# The beginning of a call in JSON, up to its arguments. A call with another order is parsed when it is whole.
+_HEAD = (
+    r'\s*[\[,;]?\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?(?:"function"\s*:\s*\{\s*)?(?:"id"\s*:\s*"[^"]*"\s*,\s*)?'
+    r'"name"\s*:\s*"(?P<name>[^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A call that a model makes; `arguments` is JSON."""
 
-    id: str
     name: str
     arguments: str
 
-    @property
-    def json(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": self.arguments}
-        return {"id": self.id, "type": "function", "function": function}
 
+def call_grammar(
+    tools: Mapping[str, Mapping[str, Any] | None],
+    format: CallFormat,
+    *,
+    parallel: bool,
+    controls: Collection[str] = (),
+) -> tuple[str, Any]:
+    """The kind and the source of a grammar of calls, without the text before the first. `tools` maps each
+    name to the schema of its parameters; `controls` are the tags that are control tokens."""
+    schemas = {name: dict(parameters or {"type": "object"}) for name, parameters in tools.items()}
+    if format.style == "named":
+        spaces = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+        named = [
+            f"{_lark_text(name + format.separator, controls)} %json {json.dumps(spaces | schema)}"
+            for name, schema in schemas.items()
+        ]
+        return "lark", "start: " + "\n  | ".join(named)
 
-def tool_call_format(template: str | None) -> ToolCallFormat | None:
-    """The format that a chat template uses; None if it does not support tools."""
-    if template is None or "tools" not in template:
-        return None
-    return TAGGED if TAGGED.opening in template else BARE
-
-
-def tool_call_schema(tools: Mapping[str, Mapping[str, Any] | None], format: ToolCallFormat) -> dict[str, Any]:
-    """The JSON schema of a call; `tools` maps each name to the schema of its parameters."""
-
-    def one(name: str, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    def one(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+        properties = {"name": {"const": name}, format.arguments: schema}
+        required = ["name", format.arguments]
         return {
             "type": "object",
-            "properties": {
-                "name": {"const": name},
-                format.arguments: dict(parameters or {"type": "object"}),
-            },
-            "required": ["name", format.arguments],
+            "properties": properties,
+            "required": required,
             "additionalProperties": False,
         }
 
-    calls = [one(name, parameters) for name, parameters in tools.items()]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+    calls = [one(name, schema) for name, schema in schemas.items()]
+    call = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    if format.style == "list":
+        most = {} if parallel else {"maxItems": 1}
+        return "json_schema", {"type": "array", "items": call, "minItems": 1, **most}
+    return "json_schema", call
 
 
 class ToolCallParser:
     """Splits a model's text, as it is generated, into plain text and tool calls.
 
-    A call is returned once it is complete. What looks like a call but is not valid, or calls an unknown tool,
+    Arguments are returned as they come. What looks like a call but is not valid, or calls an unknown tool,
     stays text. `is_call` says that the whole text is a call, because a grammar enforces it.
     """
 
-    def __init__(self, names: Collection[str], format: ToolCallFormat, *, is_call: bool = False) -> None:
+    def __init__(self, names: Collection[str], format: CallFormat, *, is_call: bool = False) -> None:
         self._names = names
-        self._format = BARE if is_call else format
-        self._held = ""  # text that is, or may become, a call
-        self._is_open = is_call
-        self._has_text = False
+        self._format = format
+        self._tags = format.tags
+        self._head = re.compile(_head_pattern(format))
+        self._held = ""  # text that is not certain yet
+        self._state = self._call if is_call else self._text if self._tags else self._bare
+        self._depth = 0  # of the braces around the arguments
+        self._json = _JsonEnd()
 
-    def push(self, text: str) -> tuple[str, list[ToolCall]]:
-        """The plain text that is certain by now, and the calls that this text completes."""
-        if not self._format.opening:
-            return self._push_bare(text), []
-        plain, calls = "", list[ToolCall]()
+    def push(self, text: str) -> list[Part]:
+        """The parts that are certain by now."""
         self._held += text
-        while True:
-            tag = self._format.closing if self._is_open else self._format.opening
-            before, found, after = self._held.partition(tag)
-            if not found:
-                break
-            self._held = after
-            if not self._is_open:
-                plain += before
-            elif inside := self._parse(before):
-                calls += inside
-            else:
-                plain += f"{self._format.opening}{before}{tag}"
-            self._is_open = not self._is_open
-        if not self._is_open:
-            certain = len(self._held) - _partial_tag(self._held, self._format.opening)
-            plain, self._held = plain + self._held[:certain], self._held[certain:]
-        return plain, calls
+        parts: list[Part] = []
+        while (found := self._state()) is not None:  # a state returns None if it needs more text
+            parts += found
+        return parts
 
-    def finish(self) -> tuple[str, list[ToolCall]]:
-        """The text and calls that were held back, at the end of the text."""
+    def finish(self) -> list[Part]:
+        """The parts that were held back, at the end of the text."""
         held, self._held = self._held, ""
-        if self._format.opening and not self._is_open:
-            return held, []
-        calls = self._parse(held)  # a tagged call may lack its closing tag
-        return ("", calls) if calls else (self._format.opening + held, [])
+        if self._state in (self._arguments, self._rest):
+            return []
+        if self._state == self._after:
+            return [Text(held)] if held.strip() else []
+        if self._state in (self._call, self._bare):
+            calls = self._parse(held)  # a tagged call may lack its closing tag
+            if calls:
+                return [part for call in calls for part in _parts(call)]
+        return [Text(held)] if held else []
 
-    def _push_bare(self, text: str) -> str:
-        """Text that begins like JSON is held to the end; any other text passes."""
-        if self._has_text:
-            return text
-        self._held += text
+    def _text(self) -> list[Part] | None:
+        """Plain text, up to a tag."""
+        places = [place for tag in self._tags if (place := self._held.find(tag)) >= 0]
+        if places:
+            self._state = self._call
+            return self._take(min(places))
+        certain = len(self._held) - partial_tag(self._held, *self._tags)
+        return self._take(certain) if certain else None
+
+    def _bare(self) -> list[Part] | None:
+        """The beginning of an answer that may be a call without tags."""
         held = self._held.lstrip()
-        has_prefix = any(prefix.startswith(held[: len(prefix)]) for prefix in _PREFIXES)
-        if self._is_open or has_prefix or held[0] in "{[":
-            return ""
-        self._has_text = True
-        held, self._held = self._held, ""
-        return held
+        if not held or (partial_tag(held, *_PREFIXES) == len(held) and held not in _PREFIXES):
+            return None
+        self._state = self._call if held[0] in "{[" or held.startswith(_PREFIXES) else self._plain
+        return []
+
+    def _plain(self) -> list[Part] | None:
+        """Text to the end."""
+        return self._take(len(self._held)) if self._held else None
+
+    def _call(self) -> list[Part] | None:
+        """A call, up to its arguments; or a whole one, if it has another form."""
+        found = self._head.match(self._held)
+        if found and found["name"] in self._names:
+            self._held = self._held[found.end() :]
+            self._depth = found[0].count("{")
+            self._json = _JsonEnd()
+            self._state = self._arguments
+            return [CallBegin(new_call_id(), found["name"])]
+        closing = self._format.closing.strip()
+        end = self._held.find(closing) if closing else -1
+        if end < 0:
+            return None
+        whole, self._held = self._held[: end + len(closing)], self._held[end + len(closing) :]
+        calls = self._parse(whole)
+        self._state = self._after if calls else self._text
+        return [part for call in calls for part in _parts(call)] if calls else [Text(whole)]
+
+    def _arguments(self) -> list[Part] | None:
+        size = self._json.find(self._held)
+        text, self._held = self._held[:size], self._held[size:]
+        if self._json.is_over:
+            self._json = _JsonEnd(self._depth)
+            self._state = self._rest
+        return [CallArguments(text)] if text else None
+
+    def _rest(self) -> list[Part] | None:
+        """What follows the arguments in the JSON of a call."""
+        size = self._json.find(self._held) if self._depth else 0
+        self._held = self._held[size:]
+        if self._depth and not self._json.is_over:
+            return None
+        self._state = self._after
+        return []
+
+    def _after(self) -> list[Part] | None:
+        """Closing tags, then another call or text."""
+        held = self._held.lstrip()
+        is_json = self._format.style != "named"
+        ends = (*self._format.ends, *(("]", ",", ";") if is_json else ()))
+        for end in ends:
+            if held.startswith(end):
+                self._held = held[len(end) :]
+                return []
+        if not held or partial_tag(held, *ends, *self._tags) == len(held):
+            return None
+        if held.startswith(self._tags) or (is_json and held[0] == "{"):
+            self._held, self._state = held, self._call
+        else:
+            self._state = self._text if self._tags else self._plain
+        return []
+
+    def _take(self, size: int) -> list[Part]:
+        text, self._held = self._held[:size], self._held[size:]
+        return [Text(text)] if text else []
 
     def _parse(self, text: str) -> list[ToolCall]:
         """The calls that make up a text; none if it contains anything else."""
         text = text.strip()
-        for prefix in _PREFIXES:
-            text = text.removeprefix(prefix).strip()
+        for opening in (*self._tags, *_PREFIXES):
+            text = text.removeprefix(opening).strip()
+        for end in self._format.ends:
+            text = text.removesuffix(end).strip()
         calls = [self._to_call(item) for item in _json_values(text)]
         return [call for call in calls if call] if calls and all(calls) else []
 
@@ -145,13 +202,111 @@ class ToolCallParser:
             arguments = next(iter(_json_values(arguments)), None)
         if not isinstance(arguments, dict):
             return None
-        return ToolCall(f"call_{uuid.uuid4().hex[:24]}", name, json.dumps(arguments, ensure_ascii=False))
+        return ToolCall(name, json.dumps(arguments, ensure_ascii=False))
 
 
-def _partial_tag(text: str, tag: str) -> int:
-    """The length of a text's end that may be the beginning of a tag."""
-    sizes = range(min(len(text), len(tag) - 1), 0, -1)
-    return next((size for size in sizes if tag.startswith(text[-size:])), 0)
+class HarmonyParser:
+    """The answers of gpt-oss: messages of a header, with a channel and perhaps a tool's name, and a body."""
+
+    _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self._held = ""
+        self._kind: str | None = None  # of the body; None: in a header
+
+    def push(self, text: str) -> Iterator[tuple[str, str]]:
+        """Pairs of a kind ("thought", "text", "call", "arguments") and a text."""
+        self._held += text
+        while True:
+            if self._kind is None:
+                header, found, rest = self._held.partition("<|message|>")
+                if not found:
+                    return
+                self._held = rest
+                self._kind = "thought" if "<|channel|>analysis" in header else "text"
+                recipient = re.search(r"to=functions\.([\w.-]+)", header)
+                if recipient and recipient[1] in self._names:
+                    self._kind = "arguments"
+                    yield "call", recipient[1]
+                continue
+            places = [place for end in self._ENDS if (place := self._held.find(end)) >= 0]
+            size = min(places) if places else len(self._held) - partial_tag(self._held, *self._ENDS)
+            if size:
+                yield self._kind, self._held[:size]
+            self._held = self._held[size:]
+            if not places:
+                return
+            self._kind = None
+            self._held = self._held[self._held.index(">") + 1 :]
+
+    def finish(self) -> str:
+        """Text of an answer that has no header."""
+        return "" if "<|" in self._held else self._held
+
+
+class _JsonEnd:
+    """Finds the end of a JSON object in pieces of text. `depth`: of the braces that are open before it."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
+        self._is_string = self._is_escaped = False
+        self.is_over = False
+
+    def find(self, text: str) -> int:
+        """The number of characters up to the end; all if it does not come."""
+        for place, character in enumerate(text):
+            if self._is_escaped:
+                self._is_escaped = False
+            elif self._is_string:
+                self._is_escaped = character == "\\"
+                self._is_string = character != '"'
+            elif character == '"':
+                self._is_string = True
+            elif character in "{}":
+                self._depth += 1 if character == "{" else -1
+                if not self._depth:
+                    self.is_over = True
+                    return place + 1
+        return len(text)
+
+
+def _lark_text(text: str, controls: Collection[str]) -> str:
+    """A text in Lark's notation; control tokens are not quoted."""
+    parts = re.split("(" + "|".join(map(re.escape, controls)) + ")", text) if controls else [text]
+    return " ".join(
+        part if part in controls else json.dumps(part, ensure_ascii=False) for part in parts if part
+    )
+
+
+def _head_pattern(format: CallFormat) -> str:
+    prefix = "".join(f"(?:{_loose(text)})?" for text in (*_PREFIXES, format.section, format.opening) if text)
+    if format.style == "named":
+        return rf"{prefix}(?P<name>[\w.-]+){_loose(format.separator)}(?=\{{)"
+    return prefix + _HEAD
+
+
+def _loose(text: str) -> str:
+    """A pattern of a text with any white space."""
+    return r"\s*" + r"\s*".join(re.escape(word) for word in text.split()) + r"\s*"
+
+
+def _parts(call: ToolCall) -> tuple[Part, Part]:
+    return CallBegin(new_call_id(), call.name), CallArguments(call.arguments)
+
+
+def new_call_id() -> str:
+    """Nine letters and digits, because the templates of Mistral's models ask for that."""
+    return uuid.uuid4().hex[:9]
+
+
+def parsed_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call as an object; empty if the answer was cut before their end."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _json_values(text: str) -> Sequence[object]:

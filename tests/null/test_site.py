@@ -1,0 +1,47 @@
+"""The documentation site is built without a warning, and its reference has every public name."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pteron
+
+ROOT = Path(__file__).parents[2]
+
+if not (ROOT / "mkdocs.yml").exists():
+    pytest.skip("mkdocs.yml is only in the repository", allow_module_level=True)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """Without building: pages of docs/reference list the names as mkdocstrings takes them."""
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    names = [name for page in pages for name in re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.M)]
+    assert len(names) == len(set(names))
+    assert {f"pteron.{name}" for name in pteron.__all__} <= set(names)
+
+
+@pytest.mark.long
+def test_the_site(tmp_path: Path) -> None:
+    """A strict build fails for a link or anchor that leads nowhere, and for a page outside the navigation."""
+    if not all(map(importlib.util.find_spec, ("material", "mkdocs", "mkdocstrings"))):
+        pytest.skip("mkdocs is not installed (pip install '.[docs]')")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    start = (tmp_path / "index.html").read_text("utf-8")
+    assert 'href="python/"' in start
+    assert 'href="docs/' not in start, "a link of the README was not changed"
+    reference = (tmp_path / "reference" / "programs" / "index.html").read_text("utf-8")
+    assert 'id="pteron.Program.sequence"' in reference
+    assert "opened when first needed" in reference, "docstrings are missing"
+    indexed = json.loads((tmp_path / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    assert {"comparison/", "benchmarks/", "reference/llm/", "security/"} <= {
+        each["location"] for each in indexed
+    }

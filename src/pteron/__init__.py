@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from pteron.tools.bench import Bench, bench
     from pteron.tools.compare import compare
+    from pteron.tools.doctor import Diagnosis, doctor
     from pteron.tools.profile import Profile, profile
     from pteron.web import Site, export_web
 
@@ -63,6 +64,7 @@ __all__ = [
     "Device",
     "DeviceError",
     "DeviceLost",
+    "Diagnosis",
     "DtypeError",
     "FormatError",
     "GpuTensor",
@@ -93,6 +95,7 @@ __all__ = [
     "bench",
     "compare",
     "compile",
+    "doctor",
     "export_web",
     "load",
     "load_isolated",
@@ -110,6 +113,7 @@ _HOMES = {
     **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),
     **dict.fromkeys(("Bench", "bench"), "tools.bench"),
     "compare": "tools.compare",
+    **dict.fromkeys(("Diagnosis", "doctor"), "tools.doctor"),
     **dict.fromkeys(("Profile", "profile"), "tools.profile"),
     **dict.fromkeys(("Site", "export_web"), "web"),
 }

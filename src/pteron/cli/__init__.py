@@ -29,6 +29,7 @@ COMMANDS = {
     "profile": "measure where the time of a call goes: launches, layers, host",
     "bench": "measure latency and throughput, and detect regressions",
     "compare": "find the node whose output differs from a reference",
+    "doctor": "find kernels that are wrong on a GPU, and make programs do without them",
     "generate": "continue a text with a language model",
     "chat": "chat with a language model",
     "serve": "serve a language model over HTTP, with OpenAI's API and a chat page",

@@ -14,6 +14,7 @@ from pteron.cli.terminal import print_note, print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
+    from pteron.tools.inspect.figures import Figures
     from pteron.tools.inspect.page import ProgramDetails
 
 
@@ -31,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the page to FILE; implies --html (default: the program's name with .html, in the current "
         "folder)",
     )
+    options.add(
+        "--diff", "OTHER", "show what differs in the plans of another program, or of a file of --figures"
+    )
+    options.add("--figures", "FILE", "write launches, kernels, guards and memory of the plans, for --diff")
     options.flag("--plan", "with --json: add the data of the page, under the key `inside`")
     options.dims("live size to plan for", "the maximum, and 1")
     options.add("--integer", "N", "value of live integers to plan for", int, 0)
@@ -44,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron inspect model.pte --html           # a page to explore it: model.html",
         "pteron inspect model.pte --html --dim 1   # the same, with the launches for one token or row",
         "pteron inspect model.pte --json --plan    # graph, calls, launches and memory for other programs",
+        "pteron inspect old.pte --diff new.pte     # launches, bytes, kernels and guards that changed",
     )
 
 
@@ -61,6 +67,8 @@ def command(arguments: argparse.Namespace) -> int:
         arguments.program = program_file(arguments.program)
     if is_page:
         return _write_page(arguments)
+    if arguments.diff is not None or arguments.figures is not None:
+        return _compare_plans(arguments)
     chosen = (arguments.program, arguments.data, arguments.method)
     report = inspect(*chosen, graph=arguments.graph, adapter=arguments.device)
     if arguments.plan:
@@ -75,10 +83,10 @@ def _check_options(arguments: argparse.Namespace, is_page: bool) -> None:
     """Options about plans have an effect only where plans are shown."""
     if arguments.plan and not arguments.json:
         arguments.fail("--plan needs --json")
-    if not is_page and not arguments.plan:
+    if not is_page and not arguments.plan and not arguments.diff and not arguments.figures:
         for name in ("dim", "integer", "histograms"):
             if getattr(arguments, name):
-                arguments.fail(f"--{name} needs --html, or --json --plan")
+                arguments.fail(f"--{name} needs --html, --diff, --figures, or --json --plan")
 
 
 def _write_page(arguments: argparse.Namespace) -> int:
@@ -93,6 +101,37 @@ def _write_page(arguments: argparse.Namespace) -> int:
         raise InputError(f"the page cannot be written: {error}") from None
     print(path)
     print_note(f"{human_bytes(len(text.encode()))}; open it in a browser")
+    return 0
+
+
+def _compare_plans(arguments: argparse.Namespace) -> int:
+    from pteron.tools.inspect.figures import (
+        PlanDifference,
+        changes_of,
+        difference_lines,
+        program_figures,
+        read_figures,
+        write_figures,
+    )
+    from pteron.tools.local_adapter import find_adapter
+
+    local = find_adapter(arguments.device)
+    target, name = (local.target, str(local.adapter)) if arguments.device else local.planning_target
+    options = {"sizes": arguments.dim, "integers": arguments.integer}
+
+    def figures(path: Path) -> Figures:
+        if path.suffix == ".json":
+            return read_figures(path)
+        return program_figures(path, target, arguments.data, arguments.method, **options)
+
+    found = figures(arguments.program)
+    if arguments.figures is not None:
+        write_figures(Path(arguments.figures), found)
+    if arguments.diff is not None:
+        other = Path(arguments.diff)
+        names = arguments.program.name, other.name
+        report = PlanDifference(*names, name, changes_of(found, figures(other)))
+        print_result(report, difference_lines(report), as_json=arguments.json)
     return 0
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pteron.gpu import wgpu_native
+from pteron.gpu.exceptions import read_exceptions
 from pteron.gpu.library import Library
 from pteron.ops import Target
 
@@ -34,6 +35,7 @@ class AdapterInfo:
     handle: Any = field(repr=False, compare=False)
     library: Library = wgpu_native.LIBRARY
     matrices: tuple[str, ...] = ()  # products that subgroups can compute, as Target.matrices has them
+    exceptions: tuple[str, ...] = ()  # parts that `pteron doctor --write` found wrong, by the names of PARTS
 
     @property
     def is_cpu(self) -> bool:
@@ -53,7 +55,7 @@ class AdapterInfo:
     def target(self) -> Target:
         """The properties that plans depend on."""
         has_subgroups = "subgroup" in self.features
-        return Target(
+        whole = Target(
             shader_f16="shader-f16" in self.features,
             subgroup_size=self.subgroup_size if has_subgroups else 0,
             packed_dots=self.packed_dots,
@@ -69,6 +71,7 @@ class AdapterInfo:
             broadcasts=self.is_cpu and has_subgroups,
             matrices=self.matrices,
         )
+        return whole.without(self.exceptions)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}, {self.backend})"
@@ -101,6 +104,7 @@ def describe(index: int, handle: Any, library: Library) -> AdapterInfo:
         handle=handle,
         library=library,
         matrices=library.matrices(handle),
+        exceptions=read_exceptions(library.name, info["device"], info["backend_type"], info["description"]),
     )
 
 

@@ -334,7 +334,7 @@ def check_room_for_states(device: Device, executable: Executable) -> None:
 
 
 def _check_free(device: Device, executable: Executable, needed: int, purpose: str) -> None:
-    free = _bytes_left() if device.target.is_cpu else None
+    free = bytes_left() if device.target.is_cpu else None
     if free is not None and needed > free:
         raise OutOfMemory(
             f"{executable.name} needs {needed:,} bytes on {device.adapter} {purpose}; "
@@ -342,7 +342,7 @@ def _check_free(device: Device, executable: Executable, needed: int, purpose: st
         )
 
 
-def _bytes_left() -> int | None:
+def bytes_left() -> int | None:
     """Free memory of this machine; None if it is unknown."""
     if not _MEMORY.exists():
         return None

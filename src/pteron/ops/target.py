@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
@@ -11,6 +13,15 @@ MATRIX = "f16 f32 16x16x16"  # the product that kernels use
 EMULATED = "emulated"  # the same product without matrix cores, for tests
 PRODUCTS = ("f32", "f16")  # precision of products by matrices
 DIGITS = (2, 3)  # that activations can be split into, the quickest first
+# Parts of a device that plans can do without, the most special first: the fields that leave them out. The
+# last is the route: kernels for the other kind of device.
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "matrices": {"matrices": ()},
+    "f16": {"shader_f16": False},
+    "packed-dots": {"packed_dots": False},
+    "subgroups": {"subgroup_size": 0, "broadcasts": False, "matrices": ()},
+    "route": {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,13 @@ class Target:
     def has_matrices(self) -> bool:
         """Whether kernels may multiply f16 matrices with f32 sums, in subgroups of 32."""
         return EMULATED in self.matrices or (MATRIX in self.matrices and self.subgroup_size == 32)
+
+    def without(self, parts: Iterable[str]) -> Target:
+        """This target without some PARTS of the device."""
+        left = self
+        for part in parts:
+            left = replace(left, **(PARTS[part] or {"is_cpu": not left.is_cpu}))
+        return left
 
     def storage(self, dtype: DType) -> Storage:
         """The storage type of elements of this type in its buffers."""

@@ -195,4 +195,5 @@ class Tolerances:
             return Bound(0.0, 0.0, 1.0 if rounding is Rounding.STEPS and dtype is not DType.BOOL else 0.0)
         of_type = DType.F32 if dtype is DType.F64 else dtype
         relative = self.chosen.get(rounding, _RELATIVE[rounding].get(of_type, 0.0))
-        return Bound(relative, _SHARE.get(rounding, 1.0))
+        share = _SHARE.get(rounding, 1.0)  # with a chosen tolerance, moved elements are results of sums
+        return Bound(relative, 1.0 if rounding is Rounding.MOVED and rounding in self.chosen else share)

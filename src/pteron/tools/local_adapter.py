@@ -89,7 +89,8 @@ def _cache_file(adapter: str | None) -> Path | None:
         boot = _BOOT.read_text("utf-8")
     except OSError:
         return None
-    files = [file for folder in _DRIVERS for file in sorted(Path(folder).glob("*"))]
+    folders = (*_DRIVERS, cache_folder() / "exceptions")
+    files = [file for folder in folders for file in sorted(Path(folder).glob("*"))]
     drivers = [(str(file), file.stat().st_mtime_ns) for file in files]
     variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
     key = json.dumps([__version__, boot, drivers, sorted(variables.items()), adapter])

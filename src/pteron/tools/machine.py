@@ -35,6 +35,7 @@ class AdapterReport:
     driver: str
     features: Mapping[str, bool]
     limits: Mapping[str, int]
+    exceptions: tuple[str, ...] = ()  # parts that plans do without, by `pteron doctor --write`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ def examine(adapter: str | None = None) -> MachineReport:
                 *(info.name, info.kind, info.backend, info.driver),
                 features={feature: feature in info.features for feature in _FEATURES},
                 limits={name: info.limits[limit] for name, limit in _LIMITS.items()},
+                exceptions=info.exceptions,
             )
             for index, info in enumerate(found)
         ),
@@ -113,9 +115,11 @@ def _rows(adapter: AdapterReport) -> list[list[str]]:
         f"{name} {f'{limit:,}' if name == 'invocations' else human_bytes(limit)}"
         for name, limit in adapter.limits.items()
     ]
+    without = [["without", f"{', '.join(adapter.exceptions)}: wrong here, by `pteron doctor`"]]
     return [
         ["kind", f"{adapter.kind}, {adapter.backend}"],
         ["driver", adapter.driver],
         ["features", ", ".join(f"{'' if has else 'no '}{name}" for name, has in adapter.features.items())],
         ["limits", ", ".join(limits)],
+        *(without if adapter.exceptions else []),
     ]

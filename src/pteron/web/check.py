@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from pteron.dtypes import Storage
 from pteron.graph import Constant, Tensor
@@ -25,16 +24,15 @@ from pteron.ops.terms import evaluate
 from pteron.plan import Compiled, Executable, IndexRange, Plan, PlanBuffer, Shapes
 from pteron.plan.planner import Planning
 from pteron.tools.compare.steps import NoReferenceError, Step, StepRecord, steps_of, values_of
+from pteron.tools.doctor.known import Array, hashed
 
 Json: TypeAlias = Any
-Array: TypeAlias = npt.NDArray[Any]
 WINDOW = 16  # elements of an answer, at the start and at the end of a tensor
 SAME_MAX = 3  # steps of the same kernels that have answers: layers repeat one another
 INTEGERS_BELOW = 8  # of integers without a known range
 # Parts of a tensor's largest magnitude that a value may differ by: far above rounding, far below what wrong
 # kernels give.
 _ALLOWED, _ALLOWED_ROUNDED = 5e-4, 5e-2
-_MULTIPLIER = 2654435761  # of Knuth's hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,6 @@ class Check:
                 for each in self.answers
             ],
         }
-
-
-def hashed(count: int, limit: int) -> Array:
-    """The numbers of an input: floats from -1 to 1, or integers below a limit. The player computes the
-    same."""
-    mixed = (np.arange(count, dtype=np.uint64) * _MULTIPLIER & 0xFFFFFFFF) >> 8
-    return mixed.astype(np.float64) / (1 << 23) - 1 if limit == 0 else (mixed % limit).astype(np.int64)
 
 
 def checks_of(compiled: Compiled, executable: Executable) -> list[Check]:

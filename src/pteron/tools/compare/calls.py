@@ -240,4 +240,5 @@ class StepChecker:
             errors,
             reason,
             self.rewrite,
+            record.step.kernels,
         )

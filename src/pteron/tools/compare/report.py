@@ -38,6 +38,7 @@ class NodeResult:
     errors: Errors | None = None
     reason: str = ""  # why it was not checked, or how it departs
     rewrite: str = ""  # the rewrite or join that made it, if these are compared
+    kernels: tuple[str, ...] = ()  # that ran
 
     @property
     def where(self) -> str:

@@ -45,6 +45,7 @@ class Step:
     first: int = 0
     last: int = 0
     left_out: tuple[Node, ...] = ()  # nodes that rewrites made unnecessary for these calls
+    kernels: tuple[str, ...] = ()  # of the launches, each once
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -112,7 +113,8 @@ def steps_of(graph: Graph, once: Sequence[Call], calls: Sequence[Call], plan: Pl
         while launch < len(doing) and doing[launch][0] <= end:
             launch += 1
         of_step = tuple(calls[start : end + 1])
-        steps.append(Step(of_step, first, launch, left_out.by(of_step)))
+        kernels = dict.fromkeys(each.module.kernel.name for each in plan.launches[first:launch])
+        steps.append(Step(of_step, first, launch, left_out.by(of_step), tuple(kernels)))
     return steps
 
 

@@ -84,7 +84,9 @@ def examine_program(
     *,
     graph: bool = False,
     adapter: str | None = None,
+    local: LocalAdapter | None = None,
 ) -> ExaminedProgram:
+    """A program and its compiled graphs, for the named adapter or for `local`."""
     bundle = read_bundled(file.view, file.name) if is_bundled(file.view) else None
     view = bundle.program if bundle else file.view
     program = read_program(view, file.name)
@@ -92,7 +94,7 @@ def examine_program(
     if not chosen:
         names = ", ".join(record.name for record in program.methods)
         raise InputError(f"{program.name} has no method {method!r}; it has {names}")
-    local = find_adapter(adapter)
+    local = local or find_adapter(adapter)
     weights = {**load_weights(data), **program.named_data}
     methods = tuple(_method(program, record, weights, local, graph) for record in chosen)
     needs_adapter = any(examined.delegates for examined in methods)

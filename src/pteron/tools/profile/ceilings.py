@@ -53,6 +53,12 @@ def measure_ceilings(device: Device) -> Ceilings:
     )
 
 
+def launch_seconds(device: Device) -> float:
+    """The time of a launch that does almost nothing, in a pass of many."""
+    kernel = Kernel("pteron.tools.profile", "stream")
+    return _best_seconds(device, Dispatch(kernel, x=Scratch(4), out=Scratch(4), quads=1, threads=1))
+
+
 def _streamed(device: Device) -> float:
     """Bytes per second that a kernel reads and writes."""
     floats = min(_MOVED_BYTES, device.target.binding_bytes_max) // 4

@@ -20,12 +20,11 @@ from pteron.format.source import contents, open_bytes
 from pteron.graph import Constant, Graph, Shape, Tensor
 from pteron.ops import Target
 from pteron.passes import prepare
-from pteron.plan import Compiled, Shapes
+from pteron.plan import Compiled
 from pteron.runtime.checks import describe_record
-from pteron.runtime.specs import ValueSpec
 from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import find_repetitions
-from pteron.tools.inputs import LiveSize, live_shapes
+from pteron.tools.inputs import LiveSize
 from pteron.tools.inspect.delegate import ExaminedDelegate
 from pteron.tools.inspect.page import graphs
 from pteron.tools.inspect.page.details import (
@@ -39,6 +38,7 @@ from pteron.tools.inspect.page.details import (
 from pteron.tools.inspect.page.plans import KernelTable, describe_plan
 from pteron.tools.inspect.program import ExaminedMethod, examine_program
 from pteron.tools.inspect.report import value_text
+from pteron.tools.inspect.shapes import delegate_shapes, shapes_by_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class _Gatherer:
 
     def method(self, examined: ExaminedMethod) -> MethodDetails:
         record, report = examined.record, examined.report
-        plans = _shapes_by_title(report.inputs, self.options.sizes) if examined.delegates else {}
+        plans = shapes_by_title(report.inputs, self.options.sizes) if examined.delegates else {}
         return MethodDetails(
             name=record.name,
             inputs=tuple(map(str, report.inputs)),
@@ -167,7 +167,7 @@ class _Gatherer:
     ) -> PlanDetails:
         self.progress(f"planning {title}", 0, 0)
         integers = self.options.integers
-        live, notes = _delegate_shapes(method, index, both[0], shapes, integers)
+        live, notes = delegate_shapes(method, index, both[0], shapes, integers)
         return describe_plan(title, both, live, integers, constants, self.kernels, notes)
 
     def _constant(
@@ -192,16 +192,6 @@ def _packed_constants(graph: Graph) -> set[Constant]:
     return {value.constant for value in arguments if isinstance(value, Tensor) and value.constant is not None}
 
 
-def _shapes_by_title(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> dict[str, list[Shape]]:
-    """The input shapes of each plan, by its title."""
-    if sizes:
-        return {f"at {', '.join(map(str, sizes))}": live_shapes(specs, sizes)}
-    plans = {"at the maximum shapes": live_shapes(specs, ())}
-    if any(any(spec.dynamic) for spec in specs):
-        plans["with every dynamic dim at 1"] = live_shapes(specs, [LiveSize(1)])
-    return plans
-
-
 def _free_dims(method: ExaminedMethod, index: int, graph: Graph) -> list[Sequence[bool] | None]:
     """The dynamic dims of the graph's inputs: those of the method's inputs, else all dims larger than 1."""
     record = method.record
@@ -214,44 +204,6 @@ def _free_dims(method: ExaminedMethod, index: int, graph: Graph) -> list[Sequenc
         any_size = [size > 1 for size in value.shape_max] if isinstance(value, Tensor) else None
         free.append(spec.dynamic if spec else any_size)
     return free
-
-
-def _delegate_shapes(
-    method: ExaminedMethod, index: int, compiled: Compiled, given: Sequence[Shape], integers: int
-) -> tuple[Shapes, list[str]]:
-    """The shapes of a delegate's inputs for given inputs of the method, and notes on unknown ones."""
-    record = method.record
-    known: dict[int, Shape] = dict(zip(record.inputs, given, strict=True))
-    for call in record.instructions:
-        called = method.delegates[call.delegate].compiled if isinstance(call, DelegateCall) else None
-        if called is None or not isinstance(call, DelegateCall):
-            continue
-        live, notes = _shapes_of_call(call, called, known)
-        if call.delegate == index:
-            return live, notes
-        values = {source.symbol: integers for source in called.executable.sources}
-        outputs = call.args[len(called.prepared.graph.inputs) :]
-        try:
-            walked = called.shapes(live, values) if not notes else {}
-        except PteronError:  # shown with its own plan
-            walked = {}
-        for id, value in zip(outputs, called.prepared.graph.outputs, strict=False):
-            if value.id in walked:
-                known[id] = walked[value.id]
-    return compiled.shapes_max, ["no instruction calls this delegate"]
-
-
-def _shapes_of_call(
-    call: DelegateCall, compiled: Compiled, known: Mapping[int, Shape]
-) -> tuple[Shapes, list[str]]:
-    shapes: list[Shape | None] = []
-    notes = []
-    for position, most in enumerate(compiled.shapes_max):
-        live = known.get(call.args[position]) if position < len(call.args) else None
-        if live is None and most is not None:
-            notes.append(f"input {position} comes from the host: planned at its maximum shape")
-        shapes.append(most if live is None or most is None else live)
-    return tuple(shapes), notes
 
 
 def _instruction(record: MethodRecord, instruction: Instruction) -> InstructionDetails:

@@ -1,0 +1,61 @@
+"""The shapes that a program's plans are made for: those of a method's inputs, then of its delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pteron.errors import PteronError
+from pteron.format.records import DelegateCall
+from pteron.graph import Shape
+from pteron.plan import Compiled, Shapes
+from pteron.runtime.specs import ValueSpec
+from pteron.tools.inputs import LiveSize, live_shapes
+from pteron.tools.inspect.program import ExaminedMethod
+
+
+def shapes_by_title(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> dict[str, list[Shape]]:
+    """The input shapes of each plan, by its title."""
+    if sizes:
+        return {f"at {', '.join(map(str, sizes))}": live_shapes(specs, sizes)}
+    plans = {"at the maximum shapes": live_shapes(specs, ())}
+    if any(any(spec.dynamic) for spec in specs):
+        plans["with every dynamic dim at 1"] = live_shapes(specs, [LiveSize(1)])
+    return plans
+
+
+def delegate_shapes(
+    method: ExaminedMethod, index: int, compiled: Compiled, given: Sequence[Shape], integers: int
+) -> tuple[Shapes, list[str]]:
+    """The shapes of a delegate's inputs for given inputs of the method, and notes on unknown ones."""
+    record = method.record
+    known: dict[int, Shape] = dict(zip(record.inputs, given, strict=True))
+    for call in record.instructions:
+        called = method.delegates[call.delegate].compiled if isinstance(call, DelegateCall) else None
+        if called is None or not isinstance(call, DelegateCall):
+            continue
+        live, notes = _shapes_of_call(call, called, known)
+        if call.delegate == index:
+            return live, notes
+        values = {source.symbol: integers for source in called.executable.sources}
+        outputs = call.args[len(called.prepared.graph.inputs) :]
+        try:
+            walked = called.shapes(live, values) if not notes else {}
+        except PteronError:  # shown with its own plan
+            walked = {}
+        for id, value in zip(outputs, called.prepared.graph.outputs, strict=False):
+            if value.id in walked:
+                known[id] = walked[value.id]
+    return compiled.shapes_max, ["no instruction calls this delegate"]
+
+
+def _shapes_of_call(
+    call: DelegateCall, compiled: Compiled, known: Mapping[int, Shape]
+) -> tuple[Shapes, list[str]]:
+    shapes: list[Shape | None] = []
+    notes = []
+    for position, most in enumerate(compiled.shapes_max):
+        live = known.get(call.args[position]) if position < len(call.args) else None
+        if live is None and most is not None:
+            notes.append(f"input {position} comes from the host: planned at its maximum shape")
+        shapes.append(most if live is None or most is None else live)
+    return tuple(shapes), notes

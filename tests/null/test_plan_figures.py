@@ -1,0 +1,70 @@
+"""Plans of the suite's programs have the launches and the memory that plan_figures.json says, and programs
+can be compared by their plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from plan_figures import FILE, PROGRAMS, TARGETS, figures_of
+
+from pteron.cli import main
+from pteron.errors import InputError
+from pteron.passes.rewrite import REWRITES_VARIABLE
+from pteron.tools.inspect.figures import changes_of, program_figures, read_figures, write_figures
+
+
+@pytest.mark.rewrites
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_figures_are_as_expected(name: str) -> None:
+    """If a change of these numbers is wanted: python tests/plan_figures.py."""
+    assert figures_of(name) == json.loads(FILE.read_text("utf-8"))[name]
+
+
+def test_the_file_has_no_other_program() -> None:
+    assert json.loads(FILE.read_text("utf-8")).keys() == PROGRAMS.keys()
+
+
+@pytest.mark.rewrites
+def test_changes_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target, path = TARGETS["GPU, subgroups"], PROGRAMS["tiny_llama_q4"]
+    before = program_figures(path, target)
+    monkeypatch.setenv(REWRITES_VARIABLE, "none")
+    after = program_figures(path, target)
+    changes = changes_of(before, after)
+    assert len(changes) == 2
+    for change in changes:
+        old, new = change.numbers["launches"]
+        assert old < new
+        assert sum(late - early for early, late in change.kernels.values()) == new - old
+    assert all(change.is_same for change in changes_of(before, before))
+    write_figures(tmp_path / "figures.json", before)
+    assert read_figures(tmp_path / "figures.json") == before
+
+
+def test_a_plan_of_one_program_alone_is_named(models: Path) -> None:
+    target = TARGETS["GPU"]
+    before = program_figures(models / "tiny_llama_q4.pte", target, traffic=False)
+    after = program_figures(models / "tiny_llama_q4_static.pte", target, traffic=False)
+    assert [change.after is None for change in changes_of(before, after)] == [False, True]
+
+
+def test_the_command_prints_changes(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "before.json"
+    given = ["inspect", str(models / "tiny_llama_q4.pte")]
+    assert main([*given, "--figures", str(saved), "--dim", "3"]) == 0
+    assert main([*given, "--diff", str(models / "tiny_llama_8da4w.pte"), "--dim", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "kernel choose_qparams" in text
+    assert "guard" not in text  # of live integers from the same input, in the same range
+    assert main([*given, "--diff", str(saved), "--dim", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"][0]["numbers"] == {}
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    for text in ("", "[]", '{"forward": 3}', '{"forward": {"launches": 3}}'):
+        path.write_text(text, "utf-8")
+        with pytest.raises(InputError, match="not a file of `pteron inspect --figures`"):
+            read_figures(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -52,7 +53,13 @@ class TorchReference:
 
     def constant(self, tensor: Tensor) -> torch.Tensor:
         if tensor.id not in self.fixed:
-            loaded = torch.from_numpy(tensor.constant.numpy().copy()).to(self.device)
+            is_stored = tensor.constant.bytes().size > 0  # states of zeros are not
+            array = (
+                tensor.constant.numpy().copy()
+                if is_stored
+                else np.zeros(tensor.shape_max, tensor.dtype.numpy)
+            )
+            loaded = torch.from_numpy(array).to(self.device)
             self.fixed[tensor.id] = loaded.to(self.dtype) if loaded.is_floating_point() else loaded
         return self.fixed[tensor.id]
 

@@ -24,6 +24,7 @@ from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions, longest_context
 from pteron.llm.export import export_llm, read_checkpoint
+from pteron.llm.speculation import Lookup, Speculator
 from pteron.tools.bench import Decode, Pace, bench
 
 pytest.importorskip("safetensors.numpy")
@@ -129,8 +130,10 @@ def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:
         assert [[piece.token for piece in each.pieces] for each in batch] == alone
 
 
-def test_speculation(device: Device, small_cache: Cache) -> None:
+def test_speculation(device: Device, small_cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same tokens as of plain decoding, from the same caches."""
+    monkeypatch.setattr(Lookup, "is_scored", False)  # so that proposals are verified whether right or wrong
+    monkeypatch.setattr(Speculator, "cost", lambda _, rows: 1 + rows / 100)
     options: dict[str, Any] = {"max_new_tokens": 24, "stop_ids": ()}
     found = []
     for speculate in (None, "lookup"):

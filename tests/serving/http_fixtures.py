@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from typing import Any
@@ -21,6 +21,7 @@ from pteron.llm import LLM
 from pteron.serving import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
+from pteron.serving.http.models import ModelSource
 from pteron.serving.http.server import configure
 
 NAME = "stories15m"
@@ -86,8 +87,9 @@ def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 @contextmanager
 def running(
-    engine: Engine | LLM | Embedder,
+    engine: Engine | LLM | Embedder | Sequence[ModelSource],
     *,
+    name: str = NAME,
     limits: Limits | None = None,
     prompts: bool = False,
     page: bool = False,
@@ -96,7 +98,7 @@ def running(
     """A server that stops with the context."""
     log = StringIO()
     app = create_app(
-        engine, name=NAME, limits=limits, logs=Logs(log, with_prompts=prompts), page=page, **options
+        engine, name=name, limits=limits, logs=Logs(log, with_prompts=prompts), page=page, **options
     )
     server = uvicorn.Server(configure(app, port=0))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)

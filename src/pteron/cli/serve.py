@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 _GRACE = 30.0  # seconds
+_KEEP_ALIVE = 300.0  # seconds
+_ONE_MODEL = ("name", "alias", "lora", "tokenizer", "data", "speculate", "ray")  # options for one model only
 _RAY_ONLY = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "proxies")
 _WITHOUT_RAY = ("certificate", "private_key", "log", "grace")  # with Ray its own settings apply
 # The fields of `Limits` that have an option --max-NAME.
@@ -47,6 +50,12 @@ _LIMITS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
     options.model()
+    options.parser.add_argument(
+        "more",
+        metavar="MODEL",
+        nargs="*",
+        help="more models, each loaded at its first request; NAME=MODEL gives one another name",
+    )
     add_model_files(options)
     network = options.group("network")
     network.parser.add_argument(
@@ -74,6 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", help="name of the model in the API (default: MODEL, or the file's name)"
     )
     model.repeatable("--alias", "NAME", "another name of the model")
+    idle = f"unload one of several models after S seconds without a request (default: {_KEEP_ALIVE:g})"
+    model.add("--keep-alive", "S", idle, number(0.001))
     lora = (
         "LoRA adapter of the model: a PEFT folder, a GGUF file or owner/name; clients choose it as the model "
     )
@@ -109,6 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
         "pteron serve folder --port 0 --name my-model",
+        "pteron serve smollm2 stories15m embedder=folder  # each is loaded at its first request",
         "pteron serve folder --lora sql=adapters/sql --lora poet=poet.gguf",
         "PTERON_API_KEYS=secret pteron serve folder --host 0.0.0.0",
         "pteron serve folder --ray --replicas 1-4 --replica-gpus 1",
@@ -130,6 +142,10 @@ def command(arguments: argparse.Namespace) -> int:
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
     given = given_model(arguments)
+    if arguments.more:
+        return _serve_several([given, *arguments.more], keys, arguments)
+    if arguments.keep_alive is not None:
+        raise InputError("--keep-alive needs several models; one model stays loaded")
     located = find_model(given, arguments.context)
     name = arguments.name or located.name
     if not keys and not _is_local(arguments.host):
@@ -151,6 +167,35 @@ def command(arguments: argparse.Namespace) -> int:
             certificate=arguments.certificate,
             private_key=arguments.private_key,
             ready=lambda address: print(f"{name} is served at {address}", flush=True),
+        )
+    return 0
+
+
+def _serve_several(given: list[str], keys: tuple[str, ...], arguments: argparse.Namespace) -> int:
+    """Serve several models, which are located now and loaded at their first request."""
+    from pteron.serving.http import Logs, create_app, listening, run
+    from pteron.serving.http.models import ModelSource
+
+    for option in _ONE_MODEL:
+        if getattr(arguments, option):
+            raise InputError(f"{_option(option)} is for one model; NAME=MODEL names one of several")
+    sources = []
+    for each in given:
+        name, path = each.split("=", 1) if "=" in each and not Path(each).exists() else ("", each)
+        located = find_model(path, arguments.context)
+        sources.append(ModelSource((name or located.name,), partial(_open_served, located, arguments)))
+    keep_alive = _KEEP_ALIVE if arguments.keep_alive is None else arguments.keep_alive
+    names = ", ".join(source.names[0] for source in sources)
+    with _open_log(arguments) as stream, listening(arguments.host, arguments.port) as listener:
+        logs = Logs(stream, with_prompts=arguments.log_prompts)
+        app = create_app(sources, keep_alive=keep_alive, logs=logs, **_app_options(keys, arguments))
+        run(
+            app,
+            listener,
+            grace=_GRACE if arguments.grace is None else arguments.grace,
+            certificate=arguments.certificate,
+            private_key=arguments.private_key,
+            ready=lambda address: print(f"{names} are served at {address}", flush=True),
         )
     return 0
 

@@ -7,6 +7,7 @@ Any ASGI server runs it. server.py has the one of `pteron serve`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,6 +31,7 @@ from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.middleware import AccessMiddleware, RequestLogMiddleware
+from pteron.serving.http.models import Models, ModelSource
 from pteron.serving.http.page import mount
 from pteron.serving.http.request_log import Logs
 from pteron.serving.http.service import Service, service_of
@@ -38,9 +40,10 @@ _PAGE = ("/", "/page/")
 
 
 def create_app(
-    model: Engine | LLM | Embedder,
+    model: Engine | LLM | Embedder | Sequence[ModelSource],
     *,
-    name: str,
+    name: str = "",
+    keep_alive: float | None = None,
     aliases: Sequence[str] = (),
     api_keys: Sequence[str] = (),
     limits: Limits | None = None,
@@ -51,7 +54,8 @@ def create_app(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> FastAPI:
-    """An application that serves a model by its name and aliases, and its LoRA adapters by theirs.
+    """An application that serves a model by its name and aliases, and its LoRA adapters by theirs; or several
+    models, each loaded at its first request and unloaded after `keep_alive` seconds without one.
 
     With `api_keys` every route needs a key except /health, the chat page (unless `open_page` is False; the
     page holds no secrets and prompts its user for the key) and, with `open_metrics`, /metrics. `hosts` are
@@ -60,27 +64,36 @@ def create_app(
 
     The caller closes an engine that it passes. For an LLM the application creates an engine and closes it.
     """
-    if not name:
-        raise InputError("the name of the model is missing")
     if isinstance(model, LLM):
         model = llm_or_embedder(model)
-    engine = Engine(model) if isinstance(model, LLM) else model if isinstance(model, Engine) else None
-    embedder = model if isinstance(model, Embedder) else hidden_states(engine.llm) if engine else None
-    names = tuple(dict.fromkeys((name, *aliases)))
-    if engine is not None and (twice := set(names) & set(engine.llm.model.adapters)):
-        raise InputError(f"{sorted(twice)[0]!r} is the name of the model and of an adapter")
-    service = Service(names, engine, embedder, limits or Limits(), Metrics(engine), logs or Logs())
+    engine: Engine | None = None
+    if isinstance(model, (Engine, LLM, Embedder)):
+        if not name:
+            raise InputError("the name of the model is missing")
+        engine = Engine(model) if isinstance(model, LLM) else model if isinstance(model, Engine) else None
+        names = tuple(dict.fromkeys((name, *aliases)))
+        served = engine if isinstance(model, LLM) and engine else model
+        service = _service_of_model(served, names, limits or Limits(), Metrics(engine), logs or Logs())  # type: ignore[arg-type]  # no LLM
+    else:
+        service = Service((), None, None, limits or Limits(), Metrics(None), logs or Logs())
 
-    if engine is not None:
-        engine.add_stepping_listener(
-            lambda message: service.logs.write("engine", model=name, message=message)
-        )
+        def serve(loaded: Engine | Embedder, names: tuple[str, ...]) -> Service:
+            one = _service_of_model(loaded, names, service.limits, service.metrics, service.logs)
+            one.answers, one.conversations = service.answers, service.conversations
+            return one
+
+        service.models = Models(model, serve, keep_alive)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        models = service.models
+        unloading = asyncio.ensure_future(models.unload_idle()) if models else None
         yield
         service.is_draining = True
         service.cancel()
+        if models and unloading:
+            unloading.cancel()
+            await models.close()
         if engine is not None and engine is not model:
             await run_in_threadpool(engine.close)
 
@@ -110,13 +123,26 @@ def create_app(
     return app
 
 
+def _service_of_model(
+    model: Engine | Embedder, names: tuple[str, ...], limits: Limits, metrics: Metrics, logs: Logs
+) -> Service:
+    """The service of a model that is loaded."""
+    engine = model if isinstance(model, Engine) else None
+    embedder = model if isinstance(model, Embedder) else hidden_states(engine.llm) if engine else None
+    if engine is not None:
+        if twice := set(names) & set(engine.llm.model.adapters):
+            raise InputError(f"{sorted(twice)[0]!r} is the name of the model and of an adapter")
+        engine.add_stepping_listener(lambda message: logs.write("engine", model=names[0], message=message))
+    return Service(names, engine, embedder, limits, metrics, logs)
+
+
 status_router = APIRouter()
 
 
 @status_router.get("/v1/models")
 async def models(request: Request) -> dict[str, Any]:
     service = service_of(request)
-    return {"object": "list", "data": [service.card(name) for name in (*service.names, *service.adapters)]}
+    return {"object": "list", "data": [service.card(name) for name in service.all_names]}
 
 
 @status_router.get("/v1/models/{name:path}")
@@ -132,9 +158,11 @@ async def health(request: Request) -> JSONResponse:
     service = service_of(request)
     status = "draining" if service.is_draining else "ok" if service.is_healthy else "lost"
     content: dict[str, Any] = {"status": status}
-    if service.engine is not None:
-        load = service.engine.load
-        content |= {"running": load.running, "waiting": load.waiting}
+    services = [service] if service.models is None else service.models.loaded
+    loads = [one.engine.load for one in services if one.engine is not None]
+    if loads:
+        content["running"] = sum(load.running for load in loads)
+        content["waiting"] = sum(load.waiting for load in loads)
     return JSONResponse(content, 200 if status == "ok" else 503)
 
 

@@ -47,7 +47,7 @@ def format_of(llm: TextModel) -> AnswerFormat:
 
 async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineRequest], list[AnswerParser]]:
     """The engine requests of a conversation, one per choice, and the parsers of their answers."""
-    service, record = open_request(request, body.model)
+    service, record = await open_request(request, body.model)
     if service.logs.with_prompts:
         record.prompt = [message.model_dump(exclude_none=True) for message in body.messages]
     offered = _offered_tools(body, service)
@@ -58,7 +58,7 @@ async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineReq
 
 async def count_tokens(request: Request, body: ChatBody) -> int:
     """The tokens of a conversation's prompt."""
-    service, _ = open_request(request, body.model)
+    service, _ = await open_request(request, body.model)
     offered = _offered_tools(body, service)
 
     def count() -> int:

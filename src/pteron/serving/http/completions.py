@@ -31,7 +31,7 @@ TOKENS = 16  # OpenAI's default of `max_tokens` for completions
 @router.post("/v1/chat/completions")
 async def chat(request: Request, body: ChatBody) -> Response:
     requests, parsers = await prepare_chat(request, body)
-    service, record = open_request(request, body.model)
+    service, record = await open_request(request, body.model)
     alternatives = (body.top_logprobs or 0) if body.logprobs else None
     choices = [ChatChoice(service.llm.tokenizer, alternatives) for _ in requests]
     kinds = ("chatcmpl", "chat.completion", "chat.completion.chunk")
@@ -41,7 +41,7 @@ async def chat(request: Request, body: ChatBody) -> Response:
 
 @router.post("/v1/completions")
 async def complete(request: Request, body: CompletionBody) -> Response:
-    service, record = open_request(request, body.model)
+    service, record = await open_request(request, body.model)
     if service.logs.with_prompts:
         record.prompt = body.prompt
     seconds = service.limits.seconds - record.seconds

@@ -25,7 +25,7 @@ router = APIRouter()
 
 @router.post("/v1/embeddings")
 async def embed(request: Request, body: EmbeddingBody) -> Response:
-    service, record = open_request(request, body.model)
+    service, record = await open_request(request, body.model)
     embedder = service.embedder
     if embedder is None:
         message = f"{service.names[0]} does not support embeddings: its program gives no hidden states"

@@ -24,7 +24,7 @@ from pteron.serving.http.answers import Answers, Usage
 from pteron.serving.http.errors import ApiError, api_error
 from pteron.serving.http.parts import Part, Text
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
-from pteron.serving.http.service import Service
+from pteron.serving.http.service import SERVICE, Service
 from pteron.serving.http.sse import ClientDisconnected, EventStream, run_until_disconnect
 
 
@@ -61,7 +61,7 @@ class Generation:
         prompts: int = 1,
     ) -> None:
         self._request = request
-        self._service: Service = request.app.state.service
+        self._service: Service = request.scope[SERVICE]
         self._record: RequestRecord = request.scope[RECORD]
         self._parsers = parsers
         self._writer = writer

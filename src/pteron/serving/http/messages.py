@@ -74,7 +74,7 @@ class MessageBody(PromptBody):
 async def message(request: Request, body: MessageBody) -> Response:
     chat = to_chat(body)
     requests, parsers = await prepare_chat(request, chat)
-    _, record = open_request(request, body.model)
+    _, record = await open_request(request, body.model)
     writer = MessageWriter(record.model)
     return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
 

@@ -12,7 +12,7 @@ from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import ApiError, api_error, recorded_response
 from pteron.serving.http.request_body import RequestBody
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
-from pteron.serving.http.service import Service
+from pteron.serving.http.service import USED, Service
 
 _ALWAYS_OPEN = ("/health",)
 _NOT_LOGGED = ("/health", "/metrics")  # polled every few seconds; only failures are logged
@@ -113,6 +113,8 @@ class RequestLogMiddleware:
             self._finish(scope, record)
 
     def _finish(self, scope: Scope, record: RequestRecord) -> None:
+        if USED in scope:
+            scope[USED].release()
         if record.is_abandoned:
             record.status = CLIENT_CLOSED_REQUEST
         record.route = getattr(scope.get("route"), "path", record.route)

@@ -100,7 +100,7 @@ async def chat(request: Request) -> Response:
     body = await _read(request, OllamaChatBody)
     body.model = _name(request, body.model)
     if not body.messages:  # a client asks for the model to be loaded
-        return _loaded(request, body.model, {"message": {"role": "assistant", "content": ""}})
+        return await _loaded(request, body.model, {"message": {"role": "assistant", "content": ""}})
     fields: dict[str, Any] = {"messages": [_message(message) for message in body.messages]}
     return await _respond_chat(request, body, fields | {"tools": body.tools}, is_chat=True)
 
@@ -110,12 +110,12 @@ async def generate(request: Request) -> Response:
     body = await _read(request, OllamaGenerateBody)
     body.model = _name(request, body.model)
     if not body.prompt:
-        return _loaded(request, body.model, {"response": ""})
+        return await _loaded(request, body.model, {"response": ""})
     if not body.raw:
         system = [{"role": "system", "content": body.system}] if body.system else []
         messages = [*system, {"role": "user", "content": body.prompt}]
         return await _respond_chat(request, body, {"messages": messages}, is_chat=False)
-    service, record = open_request(request, body.model)
+    service, record = await open_request(request, body.model)
     fields = _fields(body, "max_tokens") | {"prompt": body.prompt}
     fields.setdefault("max_tokens", service.limits.new_tokens)
     completion = validated(CompletionBody, fields)
@@ -133,7 +133,7 @@ async def version() -> dict[str, str]:
 @router.get("/api/tags")
 async def tags(request: Request) -> dict[str, Any]:
     service = service_of(request)
-    names = (*service.names, *service.adapters)
+    names = service.all_names
     modified = _time(service.created)
     fields: dict[str, Any] = {"modified_at": modified, "size": 0, "digest": "", "details": _details()}
     return {"models": [{"name": name, "model": name, **fields} for name in names]}
@@ -142,8 +142,7 @@ async def tags(request: Request) -> dict[str, Any]:
 @router.post("/api/show")
 async def show(request: Request) -> dict[str, Any]:
     body = await _read(request, ShowBody)
-    _name(request, body.model or body.name or "")
-    service = service_of(request)
+    service, _ = await open_request(request, _name(request, body.model or body.name or ""))
     template = service.llm.tokenizer.chat_template if service.engine else None
     context = service.llm.model.context if service.engine else 0
     info = {"general.architecture": "pteron", "pteron.context_length": context}
@@ -177,7 +176,7 @@ async def _read(request: Request, kind: type[Given]) -> Given:
 def _name(request: Request, name: str) -> str:
     """A model's name; ollama's clients add a tag."""
     service = service_of(request)
-    name = name if name in (*service.names, *service.adapters) else name.removesuffix(":latest")
+    name = name if name in service.all_names else name.removesuffix(":latest")
     service.check_name(name)
     return name
 
@@ -222,13 +221,13 @@ async def _respond_chat(
         if isinstance(body.think, str):
             fields["chat_template_kwargs"]["reasoning_effort"] = body.think
     requests, parsers = await prepare_chat(request, validated(ChatBody, fields))
-    _, record = open_request(request, body.model)
+    _, record = await open_request(request, body.model)
     writer = OllamaWriter(record.model, is_chat=is_chat)
     return await Generation(request, requests, parsers, writer).respond(stream=body.stream)
 
 
-def _loaded(request: Request, model: str, content: dict[str, Any]) -> Response:
-    open_request(request, model)
+async def _loaded(request: Request, model: str, content: dict[str, Any]) -> Response:
+    await open_request(request, model)
     fields = {"model": model, "created_at": _time(), "done": True, "done_reason": "load"}
     return JSONResponse(fields | content)
 

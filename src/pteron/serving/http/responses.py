@@ -79,7 +79,7 @@ class ResponseBody(SamplingBody):
 
 @router.post("/v1/responses")
 async def respond(request: Request, body: ResponseBody) -> Response:
-    service, record = open_request(request, body.model)
+    service, record = await open_request(request, body.model)
     chat = to_chat(body, service)
     requests, parsers = await prepare_chat(request, chat)
 

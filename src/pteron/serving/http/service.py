@@ -17,7 +17,10 @@ from pteron.serving.http.conversations import Conversations
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.metrics import Metrics
+from pteron.serving.http.models import Models
 from pteron.serving.http.request_log import RECORD, Logs, RequestRecord
+
+SERVICE, USED = "pteron.service", "pteron.used"  # keys of an ASGI scope: a request's model
 
 
 @dataclass(eq=False)
@@ -34,6 +37,7 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
+    models: Models[Service] | None = None  # several models, each with a service of its own; this one has none
     conversations: Conversations = field(init=False)  # of /v1/responses
     embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
@@ -59,13 +63,21 @@ class Service:
     @property
     def is_healthy(self) -> bool:
         """Whether the engine runs and the model has its device."""
+        if self.models is not None:
+            return all(service.is_healthy for service in self.models.loaded)
         if self.engine is not None:
             return self.engine.is_alive and self.engine.llm.program.device.is_usable
         return self.embedder is None or self.embedder.program.device.is_usable
 
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """What a request may name: models, their aliases and LoRA adapters."""
+        return self.models.names if self.models is not None else (*self.names, *self.adapters)
+
     def check_name(self, name: str) -> None:
-        if name not in (*self.names, *self.adapters):
-            known = ", ".join(map(repr, (self.names[0], *self.adapters)))
+        if name not in self.all_names:
+            first = self.models.names if self.models is not None else (self.names[0], *self.adapters)
+            known = ", ".join(map(repr, first))
             message = f"there is no model {name!r}; this server has {known}"
             raise ApiError(404, message, param="model", code="model_not_found")
 
@@ -84,10 +96,14 @@ class Service:
             answer.cancel()
 
 
-def open_request(request: Request, model: str) -> tuple[Service, RequestRecord]:
-    """The service and the record of a request for a model."""
-    service, record = service_of(request), request.scope[RECORD]
+async def open_request(request: Request, model: str) -> tuple[Service, RequestRecord]:
+    """The service and the record of a request for a model. One of several models is loaded if it is not, and
+    stays loaded to the end of the request."""
+    service, record, scope = service_of(request), request.scope[RECORD], request.scope
     service.check_name(model)
+    if service.models is not None and SERVICE not in scope:
+        scope[SERVICE], scope[USED] = await service.models.open(model)
+    service = scope.setdefault(SERVICE, service)
     record.model = model if model in service.adapters else service.names[0]
     return service, record
 

@@ -1,0 +1,120 @@
+"""Models: several models in one server. Each is loaded when a request first names it, and unloaded when it
+has not been used for a while, or when another one needs its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from anyio import to_thread
+
+from pteron.errors import InputError, OutOfMemory
+
+if TYPE_CHECKING:
+    from pteron.llm.engine import Engine
+    from pteron.serving.encoder import Embedder
+
+Service = TypeVar("Service")  # what serves a loaded model
+_CHECK_SECONDS = 1.0  # between two looks for models without requests
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that can be loaded: its name, then its aliases, and a context in which it is loaded."""
+
+    names: tuple[str, ...]
+    open: Callable[[], AbstractContextManager[Engine | Embedder]]
+
+
+@dataclass(eq=False)
+class ServedModel(Generic[Service]):
+    """A model of a server, loaded or not."""
+
+    source: ModelSource
+    service: Service | None = None  # None: it is not loaded
+    users: int = 0  # requests that run
+    last_used: float = 0.0
+    opened: ExitStack = field(default_factory=ExitStack)
+
+    def release(self) -> None:
+        """End the use by a request."""
+        self.users -= 1
+        self.last_used = time.monotonic()
+
+
+class Models(Generic[Service]):
+    """`serve` makes the service of a model that has been loaded, with its names. A model that no request has
+    used for `keep_alive` seconds is unloaded; None: never."""
+
+    def __init__(
+        self,
+        sources: Sequence[ModelSource],
+        serve: Callable[[Engine | Embedder, tuple[str, ...]], Service],
+        keep_alive: float | None,
+    ) -> None:
+        self.served = [ServedModel[Service](source) for source in sources]
+        self._by_name = {name: model for model in self.served for name in model.source.names}
+        if len(self._by_name) < sum(len(source.names) for source in sources):
+            raise InputError("two models have the same name: give one another, as in NAME=MODEL")
+        self._serve = serve
+        self._keep_alive = keep_alive
+        self._loading = asyncio.Lock()  # one model is loaded or unloaded at a time
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._by_name)
+
+    @property
+    def loaded(self) -> list[Service]:
+        return [model.service for model in self.served if model.service is not None]
+
+    async def open(self, name: str) -> tuple[Service, ServedModel[Service]]:
+        """A model, loaded now if it is not; `release` ends its use."""
+        model = self._by_name[name]
+        model.users += 1  # it stays loaded while it is waited for
+        try:
+            async with self._loading:
+                if model.service is None:
+                    await self._load(model)
+        except BaseException:
+            model.release()
+            raise
+        assert model.service is not None
+        return model.service, model
+
+    async def _load(self, model: ServedModel[Service]) -> None:
+        try:
+            model.service = await to_thread.run_sync(self._load_now, model)
+        except OutOfMemory:
+            if not await self._unload([other for other in self.served if other is not model]):
+                raise
+            model.service = await to_thread.run_sync(self._load_now, model)
+
+    def _load_now(self, model: ServedModel[Service]) -> Service:
+        return self._serve(model.opened.enter_context(model.source.open()), model.source.names)
+
+    async def _unload(self, models: Sequence[ServedModel[Service]]) -> bool:
+        """Unload those that no request uses; whether there are any."""
+        unused = [model for model in models if model.service is not None and not model.users]
+        for model in unused:
+            model.service = None
+            await to_thread.run_sync(model.opened.close)
+        return bool(unused)
+
+    async def unload_idle(self) -> None:
+        """Runs until it is cancelled."""
+        while self._keep_alive is not None:
+            await asyncio.sleep(min(_CHECK_SECONDS, self._keep_alive))
+            before = time.monotonic() - self._keep_alive
+            async with self._loading:
+                await self._unload([model for model in self.served if model.last_used < before])
+
+    async def close(self) -> None:
+        """Unload all models."""
+        for model in self.served:
+            model.service = None
+            await to_thread.run_sync(model.opened.close)

@@ -20,10 +20,13 @@ from pteron import Device, InputError, Profile
 from pteron.cli import main
 from pteron.cli.profile import GROUPINGS, TIMINGS
 from pteron.families.quantized import peaks
+from pteron.format.records import KernelCall
 from pteron.graph import Tensor
 from pteron.ops import Target, Weight
+from pteron.runtime.execution import COPIES
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
+from pteron.tools.profile.profiler import REST, call_stages
 from pteron.tools.profile.report import GROUP_KEYS, group_launches
 from pteron.tools.profile.text import notes
 from pteron.tools.profile.timing import STAGES, CallTimes, Timing
@@ -256,18 +259,31 @@ def test_caches_count_as_far_as_they_are_filled(models: Path) -> None:
 
 
 def test_several_delegates(programs: Path) -> None:
-    """Host operators between them are part of the call, and not of the launches."""
+    """Host operators between them are rows of the call, and not of the launches."""
     profile = pteron.profile(programs / "two_delegates.pte", Selection(sizes=[LiveSize(4)]), runs=2)
     assert {launch.delegate for launch in profile.launches} == {0, 1}
     assert profile.inputs[0].startswith("float32[4")
-    assert {stage.name for stage in profile.stages if not stage.is_once} == {
-        "find the plan",
-        "upload",
-        "record",
-        "submit",
-        "wait",
-        "read",
-    }
+    stages = [stage for stage in profile.stages if not stage.is_once]
+    names = [stage.name for stage in stages]
+    assert names[:6] == ["find the plan", "upload", "record", "submit", "wait", "read"]
+    assert names[-1] == REST
+    record = pteron.load(programs / "two_delegates.pte")["forward"].record
+    called = {record.operators[each.operator] for each in record.instructions if isinstance(each, KernelCall)}
+    assert called
+    assert {name.partition(", ")[0] for name in names[6:-1]} - {COPIES} == called
+    assert sum(stage.seconds for stage in stages) == pytest.approx(profile.call_seconds, rel=0.3)
+
+
+def test_the_rows_of_a_call_add_up() -> None:
+    stages = {"submit": 1.0, "wait": 3.0}
+    found = call_stages(stages, {"aten.add": 2.0}, 7.5)
+    assert [(stage.name, stage.seconds) for stage in found] == [
+        *stages.items(),
+        ("aten.add", 2.0),
+        (REST, 1.5),
+    ]
+    overlapped = call_stages(stages, {"aten.add": 2.0}, 4.0)
+    assert [stage.seconds for stage in overlapped] == [1.0, 1.0, 2.0, 0.0]
 
 
 @pytest.mark.parametrize("timing", ["auto", "wall"])

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar, cast
+from time import perf_counter
+from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from pteron.runtime.method_memory import Views, reshaped
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
 
+# Gets the name of a host operator, or COPIES, and its seconds.
+HostObserver: TypeAlias = Callable[[str, float], None]
+COPIES = "copies for host operators"
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -62,7 +66,9 @@ class Execution:
         states: Container[int],
         *,
         keep: bool,
+        observer: HostObserver | None = None,
     ) -> None:
+        self._observer = observer
         self.values = values
         self.is_changed = False  # a delegate changed its states
         self._context = context
@@ -73,6 +79,7 @@ class Execution:
     def run(self) -> None:
         """Run every instruction, then resolve outputs that are views of other tensors' memory."""
         instructions = self._record.instructions
+        run_kernel = self._kernel if self._observer is None else self._timed_kernel
         counter = 0
         while counter < len(instructions):
             index, instruction = counter, instructions[counter]
@@ -81,7 +88,7 @@ class Execution:
                 self._resolve_views(index)
             match instruction:
                 case KernelCall():
-                    self._kernel(instruction, index)
+                    run_kernel(instruction, index)
                 case DelegateCall():
                     self._delegate(instruction, index)
                 case MoveCall(source, target):
@@ -113,6 +120,22 @@ class Execution:
         arguments = [self._argument(id) for id in call.args]
         for position, value in _guarded(where, operator.run, arguments).items():
             self._store(call.args[position], cast(RuntimeValue, value), where)
+
+    def _timed_kernel(self, call: KernelCall, index: int) -> None:
+        """Run a host operator when the GPU is idle, and tell the observer its time and that of its copies."""
+        assert self._observer is not None
+        for delegate in self._context.delegates:
+            delegate.device.wait()
+        marks = [perf_counter()]
+        for kind in (GpuTensor, HostResult):  # a delegate's own reading ends with the latter
+            for id in call.args:
+                if isinstance(self.values[id], kind):
+                    self._argument(id)
+            marks.append(perf_counter())
+        self._kernel(call, index)
+        if any(isinstance(self._record.values[id], TensorRecord) for id in call.args):
+            self._observer(COPIES, marks[1] - marks[0])
+        self._observer(self._record.operators[call.operator], perf_counter() - marks[2])
 
     def _store(self, id: int, value: RuntimeValue, where: str) -> None:
         """Set a value; a GraphError if the program declares another type or shape."""

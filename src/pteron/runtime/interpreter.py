@@ -11,7 +11,7 @@ from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.execution import Execution, MethodContext, written_by
+from pteron.runtime.execution import Execution, HostObserver, MethodContext, written_by
 from pteron.runtime.method_memory import initial_states, initial_value, views_of_memory
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
@@ -45,6 +45,7 @@ class Interpreter:
             views=views_of_memory(record, operators, self._executables),
         )
         self._is_direct = self._is_one_delegate()
+        self.observer: HostObserver | None = None  # of host operators, for profiles
 
     def reset(self) -> None:
         """Set mutable buffers and delegate states to their initial values."""
@@ -80,7 +81,7 @@ class Interpreter:
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
             values[id] = value.protected() if isinstance(value, HostTensor) else value
-        execution = Execution(self._context, values, self._states, keep=keep)
+        execution = Execution(self._context, values, self._states, keep=keep, observer=self.observer)
         try:
             execution.run()
             outputs = [execution.output(id) for id in self._record.outputs]

@@ -19,6 +19,7 @@ from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
 from pteron.runtime.conversion import as_tensor, hint, is_torch, result
 from pteron.runtime.delegate import Delegate
+from pteron.runtime.execution import HostObserver
 from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable
@@ -178,6 +179,10 @@ class Method(NotCopyable):
                 worker.shutdown(wait=False)
             for delegate in self._delegates:
                 delegate.close()
+
+    def observe_host(self, observer: HostObserver | None) -> None:
+        """Let an observer get the time of each host operator; None ends it."""
+        self._interpreter.observer = observer
 
     def _check_open(self) -> None:
         if self._closed:

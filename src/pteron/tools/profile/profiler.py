@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pteron.errors import InputError
@@ -15,10 +15,19 @@ from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import family_of_kernel, layers_of
 from pteron.tools.profile.ceilings import ceilings_of
 from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
-from pteron.tools.profile.timing import CallTimes, ObservedCall, call_seconds, measure, observe_calls
+from pteron.tools.profile.timing import (
+    CallTimes,
+    ObservedCall,
+    call_seconds,
+    host_operator_seconds,
+    measure,
+    observe_calls,
+)
 from pteron.tools.profile.work import make_plan, work_of
 from pteron.tools.run import Selection
 from pteron.tools.workload import PreparedWorkload, Workload, open_program, prepare_workload
+
+REST = "rest of the call"  # checks of inputs, the interpreter, outputs
 
 
 def profile(
@@ -54,7 +63,8 @@ def profile(
             progress("measuring the adapter's ceilings", 0, 0)
             found = ceilings_of(program.device, remeasure=remeasure) if ceilings or remeasure else None
             times = measure(calls, runs, warmup, timing, prepared.sampler, progress)
-            return _report(prepared, calls, times, call_seconds(prepared, runs), once, found)
+            operators = host_operator_seconds(prepared, runs)
+            return _report(prepared, calls, times, call_seconds(prepared, runs), operators, once, found)
 
 
 def _report(
@@ -62,6 +72,7 @@ def _report(
     calls: Sequence[ObservedCall],
     times: Sequence[CallTimes],
     whole_call: float,
+    operators: Mapping[str, float],
     once: Sequence[Stage],
     ceilings: Ceilings | None,
 ) -> Profile:
@@ -118,10 +129,27 @@ def _report(
         stages=(
             *once,
             Stage("plan and prepare", planning, True),
-            *(Stage(name, seconds, False) for name, seconds in stages.items()),
+            *call_stages(stages, operators, whole_call),
         ),
         layers=max((max(each.values()) + 1 for each in layers if each), default=0),
         ceilings=ceilings,
+    )
+
+
+def call_stages(
+    stages: Mapping[str, float], operators: Mapping[str, float], whole_call: float
+) -> tuple[Stage, ...]:
+    """The stages of delegates and the host operators, and the rest, so that their sum is the call.
+
+    Stages are measured one after the other. If they take longer than the call, the host waits less for the
+    GPU there, because it works meanwhile."""
+    found = {**stages, **operators}
+    rest = whole_call - sum(found.values())
+    if rest < 0:
+        found["wait"] = max(0.0, found["wait"] + rest)
+    return (
+        *(Stage(name, seconds, False) for name, seconds in found.items()),
+        Stage(REST, max(0.0, rest), False),
     )
 
 

@@ -50,7 +50,7 @@ def profile_lines(profile: Profile, by: str = "node", top: int | None = None) ->
     if by == "layer" and not profile.layers:
         yield "no layers found: nothing in the graph repeats"
     yield ""
-    yield from columns(_stage_rows(profile), align="<>")
+    yield from columns(_stage_rows(profile), align="<>>")
 
 
 def _cells(row: LaunchGroup) -> tuple[str, ...]:
@@ -79,12 +79,15 @@ def notes(profile: Profile) -> Iterator[str]:
         yield f"the last {last} the next token"
 
 
-def _stage_rows(profile: Profile) -> Iterator[tuple[str, str]]:
-    yield "whole call", human_time(profile.call_seconds)
+def _stage_rows(profile: Profile) -> Iterator[tuple[str, str, str]]:
+    yield "whole call", human_time(profile.call_seconds), ""
     for when, is_once in (("at every call", False), ("once", True)):
-        yield f"host, {when}", ""
+        yield f"host, {when}", "", ""
         stages = (stage for stage in profile.stages if stage.is_once == is_once)
-        yield from ((f"  {stage.name}", human_time(stage.seconds)) for stage in stages)
+        whole = 0.0 if is_once else profile.call_seconds
+        for stage in stages:
+            share = f"{stage.seconds / whole:.1%}" if whole else ""
+            yield f"  {stage.name}", human_time(stage.seconds), share
 
 
 def _giga(rate: float | None) -> str:

@@ -24,6 +24,7 @@ from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
 from pteron.plan import Launch, Shapes
 from pteron.runtime.delegate import Delegate
+from pteron.runtime.execution import COPIES
 from pteron.runtime.outputs import Wanted, allocate_outputs
 from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.tools import Progress, silent
@@ -127,6 +128,25 @@ def call_seconds(prepared: PreparedWorkload, runs: int) -> float:
         prepared.method(*prepared.values)
         found.append([time.perf_counter() - started])
     return _medians(found)[0]
+
+
+def host_operator_seconds(prepared: PreparedWorkload, runs: int) -> dict[str, float]:
+    """The time of each host operator of a call, of all its runs together, and of copies for them."""
+    found: list[dict[str, list[float]]] = []
+    prepared.method.observe_host(lambda name, seconds: found[-1].setdefault(name, []).append(seconds))
+    try:
+        for _ in range(runs):
+            found.append({})
+            prepared.method(*prepared.values)
+    finally:
+        prepared.method.observe_host(None)
+    names = [_counted(name, len(times)) for name, times in found[0].items()]
+    sums = [[sum(times) for times in run.values()] for run in found if run.keys() == found[0].keys()]
+    return dict(zip(names, _medians(sums), strict=True))
+
+
+def _counted(name: str, count: int) -> str:
+    return name if count == 1 or name == COPIES else f"{name}, {count} times"
 
 
 def measure(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,23 @@ def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
     (line,) = [line for line in logged if "has lost its device" in line and line.startswith("{")]
     assert json.loads(line)["level"] == "error"
     assert logged[-1].startswith("pteron: the server has ended: its model has lost its device")
+
+
+def test_many_connections_at_once(tmp_path: Path) -> None:
+    """More than the process may open files: the oldest without a request give way."""
+    resource = pytest.importorskip("resource")
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("the limit of another process cannot be set here")
+    with served(tmp_path, "--max-connections", "40") as server, ExitStack() as held:
+        files = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+        _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (files + 200, hard))
+        port = int(server.address.rpartition(":")[2])
+        for _ in range(500):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            connection.sendall(b"GET /health HT")
+        assert httpx.get(f"{server.address}/health", timeout=PATIENCE).status_code == 200
+        assert "socket.accept()" not in server.log.read_text("utf-8")  # asyncio reports a failure
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

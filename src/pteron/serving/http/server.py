@@ -28,7 +28,8 @@ from pteron.serving.http.service import Service
 
 _CANCEL_SECONDS = 5  # for clients to receive the error of a cancelled answer
 _REPEAT_SECONDS = 0.2  # between two cancellations: requests that were still being read submit answers late
-_BACKLOG = 1024
+_BACKLOG = 1024  # connections that wait in the system's queue
+_ACCEPTED = 16  # connections that asyncio accepts in one turn of its loop; a limit acts some turns later
 
 
 class Server(uvicorn.Server):
@@ -44,6 +45,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)  # asyncio has one number for both
         if not self.should_exit:
             self._ready(format_address(self.servers[0].sockets[0], self.config.is_ssl))
 
@@ -141,7 +144,7 @@ def configure(app: FastAPI, **options: Any) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=_ACCEPTED,
         **options,
     )
 

@@ -27,8 +27,7 @@ from pteron.runtime.execution import COPIES
 from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
 from pteron.tools.profile.profiler import REST, call_stages
-from pteron.tools.profile.report import GROUP_KEYS, group_launches
-from pteron.tools.profile.text import notes
+from pteron.tools.profile.report import GROUP_KEYS, group_launches, notes
 from pteron.tools.profile.timing import STAGES, CallTimes, Timing
 from pteron.tools.run import Selection
 from pteron.tools.text import human_time

@@ -19,6 +19,7 @@ from golden import assert_outputs, read_cases
 import pteron
 from pteron import DtypeError, GpuTensor, InputError
 from pteron.format.records import MethodRecord
+from pteron.llm import LLM
 from pteron.runtime.specs import input_names, table
 
 
@@ -241,6 +242,14 @@ def test_what_a_notebook_shows(programs: Path) -> None:
         assert method.inputs[3]._repr_html_() == "<code>scale: f32[2, 3]</code>"
         (kept,) = method(*(np.zeros((2, 3), np.float32),) * 4, on_gpu=True)
         assert "&lt;pteron.GpuTensor f32[2, 3]" in kept._repr_html_()
+
+
+def test_a_language_model_in_a_notebook(tiny_llm: LLM) -> None:
+    shown = tiny_llm._repr_html_()
+    assert f"<td>{tiny_llm.context:,} tokens; vocabulary {tiny_llm.model.vocabulary:,}</td>" in shown
+    assert "<td>greedy</td>" in shown
+    weights = tiny_llm.model.method.gpu_bytes["weights"]
+    assert f"weights {weights / 1e6:,.1f} MB" in shown
 
 
 def test_nothing_shown_is_taken_for_html() -> None:

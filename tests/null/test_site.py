@@ -27,6 +27,14 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert {f"pteron.{name}" for name in pteron.__all__} <= set(names)
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    """As the strict build checks, for those who have no mkdocs."""
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    listed = [page.as_posix() for page in pages if page.parent.name != "notes"]
+    assert [page for page in listed if f" {page}\n" not in navigation] == []
+
+
 @pytest.mark.long
 def test_the_site(tmp_path: Path) -> None:
     """A strict build fails for a link or anchor that leads nowhere, and for a page outside the navigation."""

@@ -14,7 +14,7 @@ from terminal_fixtures import on_terminal, seen
 
 from pteron.cli import COMMANDS, main
 from pteron.cli.terminal import prepare_streams
-from pteron.tools.text import json_text
+from pteron.tools.text import Line, columns, html_text, json_text
 
 LINES = """
 from pteron.cli.terminal import print_report
@@ -59,6 +59,16 @@ def test_errors_are_red() -> None:
     code = "from pteron.cli.terminal import print_error; print_error('it is [bold] late')"
     assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
     assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
+
+
+def test_a_notebook_gets_tables_and_styles() -> None:
+    rows = [["<b>", Line("departs", "bad")], ["second", "2"]]
+    shown = html_text([Line("a & b", "title"), "", *columns(rows, align="<>"), "end"])
+    assert '<div style="font-weight:bold">a &amp; b</div><br>' in shown
+    assert '<tr><td style="text-align:left">&lt;b&gt;</td>' in shown
+    assert '<td style="text-align:right;color:#cf222e">departs</td>' in shown
+    assert shown.count("<table>") == 1
+    assert shown.endswith("</table><div>end</div></div>")
 
 
 def test_json_has_no_numbers_that_json_lacks() -> None:

@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.profile import profile
-    from pteron.tools.profile.text import page_text, profile_lines, trace_text
+    from pteron.tools.profile.report import profile_lines
+    from pteron.tools.profile.text import page_text, trace_text
 
     files = [path for path in (arguments.trace, arguments.html) if path]
     for path in files:

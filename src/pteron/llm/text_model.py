@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal, Never, Self, get_args
 
@@ -29,6 +30,7 @@ from pteron.llm.tokenizer import Tokenizer, check_same_tokens
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.runtime import load
 from pteron.runtime.program import Adapt
+from pteron.runtime.specs import table
 
 Overflow = Literal["error", "truncate"]
 
@@ -96,6 +98,25 @@ class TextModel:
 
     def __repr__(self) -> str:
         return f"<pteron.llm.{type(self).__name__} {self.name!r}, context {self.context:,}>"
+
+    def _repr_html_(self) -> str:
+        memory = ", ".join(
+            f"{kind} {size / 1e6:,.1f} MB" for kind, size in self.model.method.gpu_bytes.items()
+        )
+        changed = {
+            field.name: value
+            for field in fields(self.sampling)
+            if (value := getattr(self.sampling, field.name)) != field.default
+        }
+        rows = [
+            ("program", f"{self.program.file.name}, {self.program.file.size / 1e6:,.1f} MB"),
+            ("device", self.program.device.name),
+            ("context", f"{self.context:,} tokens; vocabulary {self.model.vocabulary:,}"),
+            ("GPU memory", f"{memory}; {self.sequence_bytes / 1e6:,.1f} MB for each further sequence"),
+            ("sampling", ", ".join(f"{name}={value}" for name, value in changed.items()) or "greedy"),
+            ("LoRA adapters", ", ".join(self.adapters) or "none"),
+        ]
+        return table(f"{type(self).__name__} {self.name}", ("", ""), rows)
 
     @property
     def context(self) -> int:

@@ -1,4 +1,4 @@
-"""Reports -> lines for a terminal (sizes, counts, aligned columns), and JSON for other programs.
+"""Reports -> lines for a terminal (sizes, counts, aligned columns), HTML for notebooks, JSON for programs.
 
 A report is a sequence of lines. `Line` and `TableLine` are strings that also carry a style and the table they
 belong to; `pteron.cli.terminal` uses these for colour and layout.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Literal, Self, TypeAlias
 
@@ -81,6 +82,42 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 0, align: str = "") -> 
         padded = (f"{cell:{sign}{width}}" for cell, sign, width in zip(row, table.align, widths, strict=True))
         lines.append(TableLine((" " * indent + "  ".join(padded)).rstrip(), table))
     return lines
+
+
+_HTML_STYLES = {
+    "title": "font-weight:bold",
+    "note": "opacity:.7",
+    "good": "color:#1a7f37",
+    "bad": "color:#cf222e",
+}
+
+
+def html_text(lines: Iterable[str]) -> str:
+    """Lines as HTML for a notebook; all texts are escaped."""
+    parts, shown = [], None
+    for line in lines:
+        if not isinstance(line, TableLine):
+            parts.append(_html_element("div", line) if line.strip() else "<br>")
+        elif line.table is not shown:  # the first row shows the whole table
+            shown = line.table
+            parts.append(_html_table(shown))
+    content = "".join(parts)
+    return f'<div style="font-variant-numeric:tabular-nums">{content}</div>'
+
+
+def _html_table(table: Table) -> str:
+    sides = ["text-align:right" if sign == ">" else "text-align:left" for sign in table.align]
+    rows = ("".join(map(partial(_html_element, "td"), row, sides)) for row in table.rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _html_element(tag: str, text: str, style: str = "") -> str:
+    from html import escape  # here: only notebooks need it
+
+    own = _HTML_STYLES.get(text.style, "") if isinstance(text, Line) else ""
+    styles = ";".join(filter(None, (style, own)))
+    attribute = f' style="{styles}"' if styles else ""
+    return f"<{tag}{attribute}>{escape(text)}</{tag}>"
 
 
 def json_text(report: object) -> str:

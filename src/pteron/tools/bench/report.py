@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pteron.errors import InputError
-from pteron.tools.text import Line, Style, columns, counted, human_time
+from pteron.tools.text import Line, Style, columns, counted, html_text, human_time
 
 PERCENTILES = (50, 90, 95, 99)
 CONTROL = "control: small copies, each waited for"  # measures the machine itself
@@ -70,6 +70,9 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Bench:
     cases: tuple[Case, ...]
+
+    def _repr_html_(self) -> str:
+        return html_text(bench_lines(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         content = {"pteron_bench": _VERSION, "cases": [asdict(case) for case in self.cases]}

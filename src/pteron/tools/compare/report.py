@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pteron.tools.accuracy import Errors
-from pteron.tools.text import Line, columns, counted, human_time
+from pteron.tools.text import Line, columns, counted, html_text, human_time
 
 ROWS = 20  # default length of the table
 _HEADINGS = ("node", "operator", "output", "max", "mean", "relative", "cosine", "ULP", "of tolerance", "")
@@ -83,6 +83,9 @@ class Comparison:
         """Whether outputs were checked and none departs."""
         verdicts = {row.verdict for row in self.rows}
         return Verdict.DEPARTS not in verdicts and (Verdict.WITHIN in verdicts or not verdicts)
+
+    def _repr_html_(self) -> str:
+        return html_text(compare_lines(self))
 
 
 def compare_lines(report: Comparison, *, in_order: bool = False, rows: int | None = ROWS) -> Iterator[str]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pteron.tools.bench import Bench, bench
     from pteron.tools.compare import compare
     from pteron.tools.doctor import Diagnosis, doctor
+    from pteron.tools.estimate import Estimate, estimate
     from pteron.tools.profile import Profile, profile
     from pteron.web import Site, export_web
 
@@ -66,6 +67,7 @@ __all__ = [
     "DeviceLost",
     "Diagnosis",
     "DtypeError",
+    "Estimate",
     "FormatError",
     "GpuTensor",
     "GraphError",
@@ -96,6 +98,7 @@ __all__ = [
     "compare",
     "compile",
     "doctor",
+    "estimate",
     "export_web",
     "load",
     "load_isolated",
@@ -114,6 +117,7 @@ _HOMES = {
     **dict.fromkeys(("Bench", "bench"), "tools.bench"),
     "compare": "tools.compare",
     **dict.fromkeys(("Diagnosis", "doctor"), "tools.doctor"),
+    **dict.fromkeys(("Estimate", "estimate"), "tools.estimate"),
     **dict.fromkeys(("Profile", "profile"), "tools.profile"),
     **dict.fromkeys(("Site", "export_web"), "web"),
 }

@@ -119,7 +119,7 @@ def test_nodes_inputs_and_outputs() -> None:
     nulls = [Fields({0: int8(1)})] * 3
     chain = [Fields({0: uint32(9), 1: "aten.add.Tensor", 2: int32s(0, 1, 2)})]
     graph = read({1: chain, 2: nulls, 3: ScalarVector("I", (1, 0)), 4: ScalarVector("I", (2,))})
-    assert graph.nodes == (NodeRecord("aten.add.Tensor", (0, 1, 2)),)
+    assert graph.nodes == (NodeRecord("aten.add.Tensor", (0, 1, 2), 9),)
     assert (graph.input_ids, graph.output_ids) == ((1, 0), (2,))
 
 

@@ -25,6 +25,7 @@ INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 COMMANDS = {
     "info": "list the GPUs of this machine and the one that Pteron uses",
     "inspect": "show what a program contains and whether it runs here",
+    "estimate": "estimate memory and speed of a program on GPUs, without one",
     "run": "run a method, with random inputs unless some are given",
     "profile": "measure where the time of a call goes: launches, layers, host",
     "bench": "measure latency and throughput, and detect regressions",

@@ -221,7 +221,9 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
     from pteron.serving.hidden_states import open_served
+    from pteron.tools.estimate.fit import check_fits
 
+    check_fits(located.path, arguments.device)
     with show_progress(f"loading {located.name}"):
         model = open_served(
             located.path,

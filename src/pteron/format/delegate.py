@@ -106,7 +106,7 @@ def _node(table: Table, count: int) -> NodeRecord:
     args = table.indices(2, "args", count, "values")
     if not args:
         raise table.error("args", "an operator call has no arguments")
-    return NodeRecord(table.text(1, "name"), args)
+    return NodeRecord(table.text(1, "name"), args, table.integer(0, "node_id", UINT32))
 
 
 def _value(table: Table, count: int, constants: tuple[ConstantRecord, ...]) -> VkValue:

@@ -44,14 +44,20 @@ def union(slot: int, kind: int, table: Table) -> dict[int, Field]:
     return {slot: Scalar(UINT8, kind), slot + 1: table}
 
 
-def write_flatbuffer(root: Table, identifier: bytes, reserved: int = 0) -> bytearray:
-    """A flatbuffer with `reserved` zero bytes (a multiple of 16) after its identifier."""
+def write_flatbuffer(
+    root: Table, identifier: bytes, reserved: int = 0, *, size_prefixed: bool = False
+) -> bytearray:
+    """A flatbuffer with `reserved` zero bytes (a multiple of 16) after its identifier, and perhaps with its
+    size before it."""
     writer = _Writer()
-    writer.data += bytes(4) + identifier + bytes(reserved)
-    writer.pending.append((0, root))
+    start = 4 if size_prefixed else 0
+    writer.data += bytes(start + 4) + identifier + bytes(reserved)
+    writer.pending.append((start, root))
     while writer.pending:
         position, field = writer.pending.popleft()
         UINT32.pack_into(writer.data, position, writer.append(field) - position)
+    if size_prefixed:
+        UINT32.pack_into(writer.data, 0, len(writer.data) - start)
     return writer.data
 
 

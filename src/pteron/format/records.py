@@ -193,6 +193,7 @@ class NodeRecord:
 
     name: str
     args: tuple[int, ...]
+    id: int = 0  # that the exporter gave it, to find its debug handles
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from pteron.errors import InputError, MethodError
 from pteron.format.delegate import BACKENDS
 from pteron.format.records import EValue, MethodRecord, TensorRecord
 from pteron.ops import OPERATORS
+from pteron.runtime.etdump import etdump, node_ids
 from pteron.runtime.method import Method
 from pteron.runtime.program import Program, load
+from pteron.runtime.trace import Trace
 
 _SCALAR_NUMBERS = {dtype: number for number, dtype in SCALAR_TYPES.items()}
 # In the order of SCALAR_TYPES.
@@ -138,13 +140,15 @@ class Runtime:
     ) -> RuntimeProgram:
         """Load a program by path, bytes or open file; `data_path` is a .ptd file with its weights.
 
-        Files are always verified and no ETDump is written: the other options have no effect.
+        With `enable_etdump`, every launch is timed, and calls wait for the GPU. Files are always verified,
+        and intermediate outputs are not recorded: the other options have no effect.
         """
         if not isinstance(data, (bytes, bytearray, str, Path)):
             if not hasattr(data, "read"):
                 raise TypeError(f"a program is a path, bytes or an open file, not a {type(data).__name__}")
             data = data.read()
-        return RuntimeProgram(load(data, data=() if data_path is None else data_path))
+        trace = Trace() if enable_etdump else None
+        return RuntimeProgram(load(data, data=() if data_path is None else data_path, trace=trace), trace)
 
 
 class BackendRegistry:
@@ -169,8 +173,9 @@ class OperatorRegistry:
 class RuntimeProgram:
     """A loaded program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, trace: Trace | None = None) -> None:
         self._program = program
+        self._trace = trace
 
     @property
     def method_names(self) -> set[str]:
@@ -189,8 +194,13 @@ class RuntimeProgram:
         raise MethodError(f"{self._program.file.name} has no method {method_name!r}; it has {names}")
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
-        """Raises RuntimeError, as a runtime without event tracing does."""
-        raise RuntimeError("no ETDump was recorded; `pteron profile` measures programs")
+        """Write the times of all calls so far, for ExecuTorch's Inspector. The debug buffer is empty. Raises
+        RuntimeError if the program was loaded without `enable_etdump`, as a runtime without event tracing
+        does."""
+        if self._trace is None:
+            raise RuntimeError("no ETDump was recorded: load the program with enable_etdump=True")
+        Path(etdump_path).write_bytes(etdump(self._trace, node_ids(self._program.file)))
+        Path(debug_buffer_path).write_bytes(b"")
 
 
 class RuntimeMethod:

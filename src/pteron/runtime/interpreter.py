@@ -15,6 +15,8 @@ from pteron.runtime.execution import Execution, HostObserver, MethodContext, wri
 from pteron.runtime.method_memory import initial_states, initial_value, views_of_memory
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
+from pteron.runtime.trace import Trace
+from pteron.runtime.traced_execution import TracedExecution
 
 
 class Interpreter:
@@ -26,7 +28,9 @@ class Interpreter:
         record: MethodRecord,
         operators: Sequence[HostOperator],
         delegates: Sequence[Delegate],
+        trace: Trace | None = None,
     ) -> None:
+        self._trace = trace
         self._where = where
         self._record = record
         self._operators = operators
@@ -81,7 +85,7 @@ class Interpreter:
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
             values[id] = value.protected() if isinstance(value, HostTensor) else value
-        execution = Execution(self._context, values, self._states, keep=keep, observer=self.observer)
+        execution = self._execution(values, keep)
         try:
             execution.run()
             outputs = [execution.output(id) for id in self._record.outputs]
@@ -91,6 +95,11 @@ class Interpreter:
             raise
         self._new_states = states
         return outputs
+
+    def _execution(self, values: list[RuntimeValue], keep: bool) -> Execution:
+        if self._trace is None:
+            return Execution(self._context, values, self._states, keep=keep, observer=self.observer)
+        return TracedExecution(self._context, values, self._states, keep=keep, trace=self._trace)
 
     def _wanted(self) -> dict[tuple[int, bool], list[Wanted | None]]:
         """The outputs of each delegate call, by instruction index and whether outputs stay on the GPU."""
@@ -124,7 +133,7 @@ class Interpreter:
         """Whether a call needs no interpreter: the method is one delegate with the same inputs and outputs,
         all are tensors, and there are no states on the host."""
         record = self._record
-        if len(record.instructions) != 1 or len(self._delegates) != 1 or self._states:
+        if len(record.instructions) != 1 or len(self._delegates) != 1 or self._states or self._trace:
             return False
         (call,) = record.instructions
         ports = (*self._executables[0].inputs, *self._executables[0].outputs)

@@ -17,6 +17,8 @@ from pteron.passes import Prepared
 from pteron.plan import Compiled
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
+from pteron.runtime.trace import Trace
+from pteron.runtime.traced_session import TracedSession
 
 DIGITS_VARIABLE, PRODUCTS_VARIABLE = "PTERON_DIGITS", "PTERON_PRODUCTS"
 
@@ -80,7 +82,9 @@ class LoadedMethod:
         precision: Precision | None = None,
         *,
         check_integers: bool = False,
+        trace: Trace | None = None,
     ) -> None:
+        self.trace = trace
         self.where = f"{file}, method {record.name}"
         self.record = record
         self.operators = operators
@@ -96,7 +100,8 @@ class LoadedMethod:
                 assert device is not None
                 compiled = Compiled(prepared, precision.of(device.target) if precision else device.target)
                 self._compiled.append(compiled)
-                self.sessions.append(Session(compiled.executable, device, self.counters, compiled))
+                about = compiled.executable, device, self.counters, compiled
+                self.sessions.append(Session(*about) if trace is None else TracedSession(*about, trace))
         except BaseException:
             self.close()
             raise

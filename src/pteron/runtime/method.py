@@ -49,7 +49,7 @@ class Method(NotCopyable):
                 for session in loaded.sessions:
                     self._delegates.append(Delegate(session))
                 self._interpreter = Interpreter(
-                    loaded.where, loaded.record, loaded.operators, self._delegates
+                    loaded.where, loaded.record, loaded.operators, self._delegates, loaded.trace
                 )
             except BaseException:
                 self.close()

@@ -29,6 +29,7 @@ from pteron.runtime.method import Method
 from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.sequence import Sequence
 from pteron.runtime.specs import describe, table
+from pteron.runtime.trace import Trace
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 Adapt: TypeAlias = Callable[[ProgramFile, Graph], Graph]
@@ -43,6 +44,7 @@ def load(
     products: str | None = None,
     check_integers: bool = False,
     adapt: Adapt | None = None,
+    trace: Trace | None = None,
 ) -> Program:
     """Load a program from a .pte or bundled .bpte file, given as a path or as bytes.
 
@@ -59,7 +61,8 @@ def load(
     With `check_integers`, a call whose integers may exceed 32 bits raises a DtypeError that names the node.
     An input that exceeds 32 bits is always an error.
 
-    `adapt` changes the graph of each delegate before it is planned.
+    `adapt` changes the graph of each delegate before it is planned. `trace` gets the times of every call,
+    which then waits for the GPU.
     """
     with gc_paused():  # loading makes many objects, and none of them is garbage
         if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
@@ -72,7 +75,9 @@ def load(
         file = read_program(bundle.program if bundle else opened.view, opened.name)
         precision = Precision.chosen(digits, products)
         weights = load_weights(data)
-        return Program(file, weights, device, bundle, precision, check_integers=check_integers, adapt=adapt)
+        return Program(
+            file, weights, device, bundle, precision, check_integers=check_integers, adapt=adapt, trace=trace
+        )
 
 
 class Program(NotCopyable):
@@ -91,7 +96,9 @@ class Program(NotCopyable):
         *,
         check_integers: bool = False,
         adapt: Adapt | None = None,
+        trace: Trace | None = None,
     ) -> None:
+        self._trace = trace
         self.file = file
         self.bundle = bundle
         self.precision = precision or Precision()
@@ -185,7 +192,7 @@ class Program(NotCopyable):
                 record, operators = self._records[name], self._operators[name]
                 self._loaded[name] = LoadedMethod(
                     self.file.name, record, graphs, operators, device, self.precision,
-                    check_integers=self._check_integers,
+                    check_integers=self._check_integers, trace=self._trace,
                 )  # fmt: skip
                 self._device = device
             return self._loaded[name]

@@ -12,9 +12,8 @@ from pteron.gpu import Device, submit
 from pteron.gpu.memory import bytes_left
 from pteron.gpu.single_launch import launch_once
 from pteron.tools.profile.ceilings import ceilings_of, launch_seconds
-from pteron.wgsl import Kernel
+from pteron.wgsl import Kernel, compose
 
-_ITERATIONS = 1 << 19
 _SUBMISSIONS = 20
 
 
@@ -48,10 +47,10 @@ def probe(device: Device, *, timing: bool = True) -> Probes:
 
 def loop_limit(device: Device) -> int:
     """The iterations after which a loop of this adapter ends; 0 if half a million run."""
-    given = np.array([_ITERATIONS, 1], np.uint32)
-    found = launch_once(device, Kernel("pteron.tools.doctor", "loops"), given, 8)
+    kernel = Kernel("pteron.tools.doctor", "loops")
+    found = launch_once(device, kernel, np.ones(1, np.uint32), 8)
     count = int(np.frombuffer(found, np.uint32)[0])
-    return 0 if count == _ITERATIONS else count
+    return 0 if count == compose(kernel).constants["ITERATIONS"] else count
 
 
 def _submission(device: Device) -> float:

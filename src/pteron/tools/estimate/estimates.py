@@ -1,0 +1,250 @@
+"""`estimate`: a program -> memory, traffic, launches and times on GPUs, from plans and the GPUs' rates. It
+needs no GPU.
+
+The floor of a launch is the time of its bytes or of its operations, whichever is longer, and a launch.
+Kernels do not reach it: the likely time has the share of the rates that they reach on an H200, and the time
+until a launch fills the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pteron.errors import InputError
+from pteron.format.source import open_bytes
+from pteron.ops import Target
+from pteron.plan import Compiled
+from pteron.tools.estimate.gpus import Gpu, known_gpus
+from pteron.tools.inputs import LiveSize, live_shapes
+from pteron.tools.inspect.figures import PlanFigures, figures_of
+from pteron.tools.inspect.program import ExaminedMethod, examine_program
+from pteron.tools.inspect.shapes import delegate_shapes
+from pteron.tools.local_adapter import LocalAdapter
+from pteron.tools.profile.work import LaunchWork, work_of
+
+# Fitted to the H200's times of Llama-3.2-1B (4 bits), ViT-B/16 and ResNet-18; see docs/estimate.md.
+_REACHED = 0.8  # of the rates
+# More for a launch, until all parts of the GPU work and after the first are done: one that moves, one that
+# computes.
+_FILL_MOVING, _FILL_COMPUTING = 2e-6, 8e-6
+_MEMORY_USABLE = 0.95  # of a GPU's memory
+_LANGUAGE = ("get_max_seq_len", "get_max_context_len", "get_vocab_size")  # methods of language models
+PREFILL, DECODE = 512, 100  # tokens read, tokens in the KV cache
+
+
+@dataclass(frozen=True, slots=True)
+class CallEstimate:
+    """One call of a method: bytes, operations and launches of its plan, and times."""
+
+    what: str
+    tokens: int  # that it reads; 0: it is no language model's
+    launches: int
+    bytes: int  # read and written by all launches
+    operations: float
+    floor_seconds: float
+    likely_seconds: float
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """By the likely time."""
+        return self.tokens / self.likely_seconds if self.tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEstimate:
+    """A program on a GPU. Memory is in bytes."""
+
+    gpu: str
+    memory: int  # that the program needs
+    memory_of_gpu: int | None
+    weights: int
+    states: int
+    calls: tuple[CallEstimate, ...]
+    source: str
+    is_measured: bool
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether its memory is enough; None if the GPU's memory is not known."""
+        if self.memory_of_gpu is None:
+            return None
+        return self.memory <= _MEMORY_USABLE * self.memory_of_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A method of a program on several GPUs."""
+
+    program: str
+    method: str
+    gpus: tuple[GpuEstimate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call to plan: live sizes and live integers."""
+
+    what: str
+    tokens: int = 0
+    sizes: tuple[LiveSize, ...] = ()
+    integers: int = 0
+
+
+def estimate(
+    path: str | os.PathLike[str],
+    gpus: Sequence[Gpu] | None = None,
+    *,
+    data: Sequence[str | os.PathLike[str]] = (),
+    method: str | None = None,
+    prefill: Sequence[int] = (),
+    decode: Sequence[int] = (),
+    sizes: Sequence[LiveSize] = (),
+) -> Estimate:
+    """Memory and times of a program on some GPUs, by default on all of the table.
+
+    A language model is estimated for prompts of `prefill` tokens and decode steps with `decode` tokens in the
+    KV cache; other programs at the maximum shapes, or at `sizes`.
+    """
+    chosen = known_gpus() if gpus is None else tuple(gpus)
+    planned: dict[Target, _Planned] = {}
+    found = []
+    for gpu in chosen:
+        if gpu.target not in planned:
+            planned[gpu.target] = _plan(Path(path), gpu.target, data, method, prefill, decode, sizes)
+        found.append(_on_gpu(gpu, planned[gpu.target]))
+    if not found:
+        raise InputError("name at least one GPU")
+    return Estimate(Path(path).name, planned[chosen[0].target].method, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What the plans of a method's calls do, for one target."""
+
+    method: str
+    figures: PlanFigures  # the most that any call needs
+    calls: tuple[tuple[_Call, list[LaunchWork]], ...]
+
+
+def _plan(
+    path: Path,
+    target: Target,
+    data: Sequence[str | os.PathLike[str]],
+    method: str | None,
+    prefill: Sequence[int],
+    decode: Sequence[int],
+    sizes: Sequence[LiveSize],
+) -> _Planned:
+    examined = examine_program(open_bytes(path), data, local=LocalAdapter(target, "the GPU"))
+    names = {each.report.name for each in examined.methods}
+    chosen = _method(path.name, examined.methods, method)
+    is_language = bool(names & {*_LANGUAGE}) and len(chosen.report.inputs) == 2
+    if (prefill or decode) and not is_language:
+        raise InputError(f"{path.name} is no language model: it takes no prefill or decode")
+    calls = [_Call(chosen.report.name, sizes=(*sizes,))]
+    if is_language:
+        calls = _language_calls(chosen, _context(examined.methods), prefill, decode)
+    compiled = []
+    for index, delegate in enumerate(chosen.delegates):
+        if delegate.compiled is None:
+            raise InputError(f"{path.name}, delegate {index}: {'; '.join(delegate.report.problems)}")
+        compiled.append(Compiled(delegate.compiled.prepared, target))
+    works, figures = [], []
+    for call in calls:
+        done: list[LaunchWork] = []
+        given = live_shapes(chosen.report.inputs, call.sizes)
+        for index, each in enumerate(compiled):
+            values = {source.symbol: call.integers for source in each.executable.sources}
+            shapes, _ = delegate_shapes(chosen, index, each, given, call.integers)
+            done += work_of(each.prepared.graph, target, shapes, values)
+            figures.append(figures_of(each, each.plan(shapes, values)))
+        works.append((call, done))
+    return _Planned(chosen.report.name, _most(figures, len(compiled)), tuple(works))
+
+
+def _method(name: str, methods: Sequence[ExaminedMethod], wanted: str | None) -> ExaminedMethod:
+    able = [each for each in methods if each.delegates and wanted in (None, each.report.name)]
+    first = [each for each in able if each.report.name == "forward"] or able
+    if not first:
+        what = f"the method {wanted!r}" if wanted else "nothing of it"
+        raise InputError(f"{name}: {what} runs on a GPU")
+    return first[0]
+
+
+def _context(methods: Sequence[ExaminedMethod]) -> int | None:
+    """The most tokens in a KV cache, by the constant methods of a language model."""
+    for name in ("get_max_context_len", "get_max_seq_len"):
+        for each in methods:
+            value = each.report.outputs[0].value if each.report.name == name else None
+            if isinstance(value, int):
+                return value
+    return None
+
+
+def _language_calls(
+    method: ExaminedMethod, context: int | None, prefill: Sequence[int], decode: Sequence[int]
+) -> list[_Call]:
+    tokens = method.report.inputs[0]
+    most = tokens.shape_max[-1]
+    is_live = tokens.dynamic[-1]
+    found = []
+    for count in prefill or (min(PREFILL, most),):
+        if not 1 <= count <= most:
+            raise InputError(f"prefill of {count} tokens: the program takes 1 to {most} in one call")
+        if is_live:
+            found.append(_Call(f"prefill of {count} tokens", count, (LiveSize(count),)))
+    one = (LiveSize(1),) if is_live else ()
+    shortest = DECODE if context is None else min(DECODE, context - 1)
+    found += [_Call(f"decode at context {each}", 1, one, each) for each in decode or (shortest,)]
+    return found
+
+
+def _most(figures: Sequence[PlanFigures], delegates: int) -> PlanFigures:
+    """The memory of all delegates; scratch memory of the largest plan of each."""
+    of_each = [figures[index::delegates] for index in range(delegates)]
+    return PlanFigures(
+        launches=max(each.launches for each in figures),
+        weights=sum(max(plan.weights for plan in plans) for plans in of_each),
+        states=sum(plans[0].states for plans in of_each),
+        activations=sum(plans[0].activations for plans in of_each),
+        scratch=sum(max(plan.scratch for plan in plans) for plans in of_each),
+    )
+
+
+def _on_gpu(gpu: Gpu, planned: _Planned) -> GpuEstimate:
+    figures = planned.figures
+    return GpuEstimate(
+        gpu=gpu.name,
+        memory=figures.memory,
+        memory_of_gpu=gpu.memory_bytes,
+        weights=figures.weights,
+        states=figures.states,
+        calls=tuple(_call(gpu, call, works) for call, works in planned.calls),
+        source=gpu.source,
+        is_measured=gpu.is_measured,
+    )
+
+
+def _call(gpu: Gpu, call: _Call, works: Sequence[LaunchWork]) -> CallEstimate:
+    times = [launch_times(gpu, each) for each in works]
+    return CallEstimate(
+        call.what,
+        call.tokens,
+        len(works),
+        sum(each.bytes_read + each.bytes_written for each in works),
+        sum(each.operations or 0.0 for each in works),
+        sum(floor for floor, _ in times),
+        sum(likely for _, likely in times),
+    )
+
+
+def launch_times(gpu: Gpu, work: LaunchWork) -> tuple[float, float]:
+    """The floor of a launch and its likely time, in seconds."""
+    moving = (work.bytes_read + work.bytes_written) / gpu.bytes_per_second
+    computing = (work.operations or 0.0) / gpu.operations_per_second
+    longer = max(moving, computing)
+    fill = _FILL_COMPUTING if computing > moving else _FILL_MOVING
+    return longer + gpu.launch_seconds, longer / _REACHED + gpu.launch_seconds + fill

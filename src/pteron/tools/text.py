@@ -102,7 +102,7 @@ def html_text(lines: Iterable[str]) -> str:
             shown = line.table
             parts.append(_html_table(shown))
     content = "".join(parts)
-    return f'<div style="font-variant-numeric:tabular-nums">{content}</div>'
+    return f'<div style="font-variant-numeric:tabular-nums;white-space:pre-wrap">{content}</div>'
 
 
 def _html_table(table: Table) -> str:

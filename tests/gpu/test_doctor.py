@@ -15,6 +15,7 @@ from pteron import Device
 from pteron.cli import main
 from pteron.gpu.adapters import adapters
 from pteron.gpu.exceptions import read_exceptions
+from pteron.tools.compare.report import Verdict
 from pteron.tools.doctor import diagnosis
 from pteron.tools.doctor.probes import loop_limit
 from pteron.tools.doctor.replay import BuiltIn
@@ -49,6 +50,15 @@ def test_right_kernels_are_right(device: Device) -> None:
     assert {check.kernel for check in report.kernels} >= {"rms_norm", "rope"}
     assert all(check.of_tolerance < 1 for check in report.kernels)
     assert any("all are right" in line for line in doctor_lines(report))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("parts", [(), ("route",), ("subgroups",), ("packed-dots",)], ids=str)
+def test_the_whole_set_is_right(device: Device, parts: tuple[str, ...]) -> None:
+    found = BuiltIn().check(device, device.target.without(parts))
+    assert [row.reason for each in found for row in each.wrong] == []
+    unchecked = [row for each in found for row in each.rows if row.verdict is Verdict.UNCHECKED]
+    assert not unchecked
 
 
 def test_a_wrong_kernel_is_found_named_and_routed_around(software: Device, models: Path) -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from kernel_files import FILES
+from targets import TARGETS
 
 from pteron.ops import Target
+from pteron.ops.target import MATRIX
+from pteron.passes import prepare
+from pteron.plan import Compiled
 from pteron.tools.doctor.answers import compute, read
 from pteron.tools.doctor.cases import built_in
 from pteron.tools.doctor.diagnosis import simpler
+
+# Kernels of very long rows, of batches and LoRA, of rings and int8 caches, and of rare operators.
+NOT_LAUNCHED = (
+    "adaptive_largest attention_matrix convolution_merge_quads convolution_pack distances embedding_4bit "
+    "group_rows layer_norm_write lora_down lora_rows lora_up q4_merge_rope q4_merge_rows q4_quantize "
+    "reciprocals rms_norm_write softmax_write write_int8 write_rows"
+)
 
 
 def test_stored_answers_are_current() -> None:
@@ -29,3 +43,22 @@ def test_targets_get_simpler() -> None:
     assert tried == [*alone, ("f16", "subgroups"), ("f16", "subgroups", "route")]
     last = gpu.without(tried[-1])
     assert (last.shader_f16, last.subgroup_size, last.is_cpu) == (False, 0, True)
+
+
+def test_cases_plan_for_every_kind_of_device() -> None:
+    """Together they launch most kernels of these families."""
+    launched: set[str] = set()
+    matrices = replace(TARGETS["hardware, subgroups, f16"], matrices=(MATRIX,))
+    windows = replace(TARGETS["software"], broadcasts=True)
+    for target in (*TARGETS.values(), matrices, windows):
+        for case in built_in():
+            compiled = Compiled(prepare(case.graph), target)
+            for call in case.calls:
+                shapes = tuple(each.shape if isinstance(each, np.ndarray) else None for each in call)
+                pairs = zip(case.graph.inputs, call, strict=True)
+                values = {value.id: given for value, given in pairs if isinstance(given, int)}
+                plan = compiled.plan(shapes, values)
+                launched |= {launch.module.kernel.name for launch in plan.launches}
+    folders = "attention convolution elementwise linear norm pool quantized reduce rope"
+    common = {name for name, path in FILES.items() if path.parent.name in folders.split()}
+    assert common - launched == {*NOT_LAUNCHED.split()}

@@ -10,6 +10,7 @@ import numpy as np
 
 from pteron.graph import Tensor
 from pteron.tools.doctor.drawing import Drawing, KnownCase, Size
+from pteron.tools.doctor.known import Array, hashed
 
 _LONG = 1009  # elements of a row that has more of them than lanes
 _ROWS = (67, 1, 33, 3, 20)  # of products: tiles, a row, strips, a few rows
@@ -17,7 +18,7 @@ _ROWS = (67, 1, 33, 3, 20)  # of products: tiles, a row, strips, a few rows
 
 def built_in() -> list[KnownCase]:
     """All cases."""
-    return [*_elementwise(), *_rows(), *_products(), *_planes(), *_layers()]
+    return [*_elementwise(), *_rows(), *_products(), *_planes(), *_int8(), *_layers()]
 
 
 def _one(
@@ -166,6 +167,14 @@ def _products() -> list[KnownCase]:
             out=("M", 67),
             M=(33, 1, 3),
         ),
+        _one("aten.linear.default", _x("M", _LONG), _w(12, _LONG), _w(12), out=("M", 12), M=(67, 33)),
+        _one(
+            "pteron.linear_q8gsw.default",
+            *(_x("M", 101), _w(67, 101, dtype="i8", limit=256, shift=-128), _w(7, 67, scale=0.01)),
+            *(_w(7, 67, scale=0.1), 16, _w(67)),
+            out=("M", 67),
+            M=(33, 1, 4),
+        ),
         _one(
             "pteron.linear_q8gsw.default",
             *(_x("M", 96), _w(67, 96, dtype="i8", limit=256, shift=-128), _w(3, 67, scale=0.01)),
@@ -212,6 +221,8 @@ def _planes() -> list[KnownCase]:
         _convolution(8, 16, 8, groups=8),
         _convolution(10, 10, 7, groups=2),
         _convolution(67, 5, 7, window=1),
+        _convolution(67, 5, 1),
+        _convolution(257, 67, 5),
         _one(
             "aten.avg_pool2d.default",
             *(plane, [3, 2], [2, 2], [1, 1], False, True, None),
@@ -234,6 +245,60 @@ def _planes() -> list[KnownCase]:
     ]
 
 
+def _int8() -> list[KnownCase]:
+    full: dict[str, Any] = {"dtype": "i8", "limit": 256}
+    window = ([3, 3], [2, 1], [1, 1], [1, 2])
+    plane = _x("S", 5, 9, 7, **full)
+    return [
+        _one(
+            "quantized_decomposed.quantize_per_tensor.default",
+            *(_x("S", 13), 0.01, 3, -128, 127, None),
+            out=("S", 13),
+            dtype="i8",
+        ),
+        _one(
+            "et_vk.q8ta_add.default",
+            *(_x("S", 5, **full), _x(5, **full), 1.0, 0, 2.0, 3, 4.0, 5, 1.0),
+            out=("S", 5),
+            dtype="i8",
+        ),
+        _int8_product("et_vk.q8ta_linear.default", 13, 101, _x("S", 101, **full), "none", ("S", 13)),
+        _int8_product(
+            "et_vk.q8ta_conv2d.default", 67, 45, plane, *window, 1, "relu", ("S", 67, 5, 5), padded=48
+        ),
+        _int8_depthwise(plane, window),
+    ]
+
+
+def _factors(drawing: Drawing, weights: Array, sums: Array, columns: int) -> tuple[Any, ...]:
+    """Arguments of an int8 product after x: its scale and zero, weights, sums, scales, output, bias."""
+    more = -columns % 4
+    return (
+        *(0.02, 5, drawing.given(weights), drawing.given(np.pad(sums, (0, more)).astype(np.int32))),
+        *(drawing.weight(columns + more, scale=0.002, shift=0.005), 0.5, -3, drawing.weight(columns + more)),
+    )
+
+
+def _int8_product(
+    name: str, columns: int, depth: int, x: Any, *rest: Any, padded: int | None = None
+) -> KnownCase:
+    """The last of `rest` is the shape of the output. Rows of weights may be padded by zeros."""
+    drawing = Drawing(name, S=(3, 1))
+    *numbers, out = rest
+    rows = hashed(columns * depth, 256, 17).astype(np.int8).reshape(columns, depth)
+    weights = np.pad(rows, ((0, 0), (0, (padded or depth) - depth)))
+    factors = _factors(drawing, weights, rows.sum(1, dtype=np.int64), columns)
+    return drawing.case(drawing.node(name, x(drawing), *factors, *numbers, out=out, dtype="i8"))
+
+
+def _int8_depthwise(plane: Any, window: tuple[Any, ...]) -> KnownCase:
+    drawing = Drawing("et_vk.q8ta_conv2d_dw.default", S=(3, 1))
+    taps = hashed(45, 256, 17).astype(np.int8).reshape(3, 3, 5)
+    factors = _factors(drawing, taps, taps.sum((0, 1), dtype=np.int64), 5)
+    arguments = (plane(drawing), *factors, *window, 5, "none")
+    return drawing.case(drawing.node(drawing.name, *arguments, out=("S", 5, 5, 5), dtype="i8"))
+
+
 # Layers ------------------------------------------------------------------------------------------
 
 
@@ -242,11 +307,16 @@ class _Layer(Drawing):
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"decoder layer, {kind}", S=(9, 1, 3), p=(0, 9, 10))
-        self.kind = kind
+        self.has_norms = kind == "norms of heads"
+        self.kind = "4-bit" if self.has_norms else kind
 
     def norm(self, x: Tensor) -> Tensor:
         weight = self.weight(64, scale=0.5, shift=1.0)
         return self.node("et_vk.rms_norm.default", x, weight, 1e-5, out=(1, "S", 64))
+
+    def head_norm(self, x: Tensor) -> Tensor:
+        weight = self.weight(16, scale=0.5, shift=1.0)
+        return self.node("et_vk.rms_norm.default", x, weight, 1e-6, out=(1, "S", *x.shape_max[2:]))
 
     def product(self, x: Tensor, columns: int) -> Tensor:
         depth, out = x.shape_max[-1], (1, "S", columns)
@@ -275,6 +345,8 @@ class _Layer(Drawing):
     def attention(self, x: Tensor) -> Tensor:
         position = self.integer("p")
         q, k, v = (self.heads(self.product(x, count * 16), count) for count in (4, 2, 2))
+        if self.has_norms:
+            q, k = self.head_norm(q), self.head_norm(k)
         end = self.computed("add", position, self.size(x, 1))
         tables = [
             self.node("aten.slice_copy.Tensor", self.weight(23, 8), 0, position, end, 1, out=("S", 8))
@@ -299,7 +371,8 @@ class _Layer(Drawing):
 
 
 def _layers() -> list[KnownCase]:
-    return [*(_Layer(kind).drawn() for kind in ("f32", "4-bit", "4-bit, int8 activations")), _vision()]
+    kinds = ("f32", "4-bit", "4-bit, int8 activations", "norms of heads")
+    return [*(_Layer(kind).drawn() for kind in kinds), _vision()]
 
 
 def _vision() -> KnownCase:

@@ -73,7 +73,7 @@ export interface GenerateOptions {
   frequencyPenalty?: number;
   logitBias?: Record<number, number>;
   /** Texts that end an answer; they are not part of it. */
-  stop?: string[];
+  stop?: string | string[];
   signal?: AbortSignal;
 }
 
@@ -86,6 +86,9 @@ export interface Message {
 export interface Piece {
   text: string;
   token: number;
+  /** Of the last piece. stop: the model ended its answer, or a stop text did; length: there are `maxTokens`;
+   * context: it is full. An answer that the page stops has none. */
+  finishReason?: "stop" | "length" | "context";
 }
 
 export interface Spec {
@@ -134,8 +137,8 @@ export interface Program extends Sequence {
   /** What the page should tell: a full disk, for example. */
   readonly notes: string[];
   sequence(): Promise<Sequence>;
-  /** Free outputs that stayed on the GPU. */
-  free(outputs: Output[]): Promise<void>;
+  /** Free outputs that stayed on the GPU: what `run` has given, or some of it. */
+  free(outputs: Record<string, Output> | Output | Output[]): Promise<void>;
   tokenize(text: string): Promise<number[]>;
   /** What the site has for its page, such as the words of a model; null if nothing. */
   data(): Promise<unknown>;

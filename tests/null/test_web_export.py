@@ -205,8 +205,14 @@ def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     given = ["export", "web", str(programs / "mlp_dynamic.pte"), "-o", str(site), "--variant", "software"]
     given += ["--shape", "input_0=1-3x7", "--name", "A small one"]
     assert main(given) == 0
-    assert capsys.readouterr().out.startswith(f"{site}: 0.")
+    out = capsys.readouterr().out
+    assert out.startswith(f"{site}: 0.")
+    assert "it serves these shapes: input_0 [1, 7], [2, 7], [3, 7]; --shape plans for others" in out
     index = index_of(site)
+    (spec,) = index["methods"]["forward"]["inputs"]
+    assert spec["planned"] == [[1, 7], [2, 7], [3, 7]]
+    assert index["methods"]["forward"]["states"] == 0
+    assert "<title>A small one</title>" in (site / "index.html").read_text()
     assert index["name"] == "A small one"
     plans = json.loads((site / index["variants"][0]["file"]).read_bytes())["executables"]["forward"]["plans"]
     assert [plan["shapes"] for plan in plans] == [[[rows, 7]] for rows in (1, 2, 3)]

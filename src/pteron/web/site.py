@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from html import escape
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -41,6 +42,7 @@ Page = Literal["chat", "vision", "sound", "generic"]
 STATIC = Path(__file__).parent / "static"
 INDEX = "program.json"
 FORMAT = "pteron-web"
+SHOWN = 4  # planned shapes in a message
 VERSION = 1  # of the files, which the player checks
 _FILE = re.compile(r"(plans|weights)/[0-9a-f]+\.(json|bin)")  # as `write_file` names them
 
@@ -53,16 +55,25 @@ class Site:
     folder: Path
     bytes: int
     fetched: Mapping[str, int]
+    planned: Mapping[str, Sequence[Shape]] = field(default_factory=dict)  # of inputs of several shapes
     kept: tuple[str, ...] = ()  # files of the page that were changed since the last export
 
     def __str__(self) -> str:
         each = ", ".join(f"{size / 1e6:,.1f} MB ({name})" for name, size in self.fetched.items())
         lines = [f"{self.folder}: {self.bytes / 1e6:,.1f} MB; a visitor fetches {each}"]
+        if self.planned:
+            each = "; ".join(f"{name} {_listed(shapes)}" for name, shapes in self.planned.items())
+            lines.append(f"it serves these shapes: {each}; --shape plans for others")
         if self.kept:
             lines.append(
                 f"the page is kept, because it was changed ({', '.join(self.kept)}); --force replaces it"
             )
         return "\n".join(lines)
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    more = f" and {len(shapes) - SHOWN} more" if len(shapes) > SHOWN else ""
+    return ", ".join(str(list(shape)) for shape in shapes[:SHOWN]) + more
 
 
 def export_web(
@@ -300,7 +311,9 @@ class SiteWriter:
             "version": VERSION,
             "name": self.name,
             "page": page,
-            "methods": {method.name: method.to_json() for method in methods},
+            "methods": {
+                method.name: method.to_json(variants[0].executables[method.name]) for method in methods
+            },
             "variants": entries,
             "streams": streams,
             **more,
@@ -314,7 +327,8 @@ class SiteWriter:
             for entry in entries
         }
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-        return Site(self.folder, size, fetched, kept)
+        planned = {} if "language" in more else _planned(methods, variants[0])
+        return Site(self.folder, size, fetched, planned, kept)
 
     def _write_page(self, page: str, before: Json, index: Json) -> tuple[str, ...]:
         """Write the player and the page, whose files the index then names. A page that was changed is kept as
@@ -322,6 +336,9 @@ class SiteWriter:
         for name in ("player.js", "player.d.ts"):
             shutil.copyfile(STATIC / name, self.folder / name)
         new = {path.name: path.read_bytes() for path in (STATIC / page).iterdir() if path.is_file()}
+        for tag in ("title", "h1"):
+            before_it, after_it = f"<{tag}>Pteron<".encode(), f"<{tag}>{escape(self.name)}<".encode()
+            new["index.html"] = new["index.html"].replace(before_it, after_it)
         files = before.get("pageFiles", {})
         written = {name: digest for name, digest in files.items() if Path(name).name == name}
         there = [name for name in {*new, *written} if (self.folder / name).is_file()]
@@ -335,6 +352,19 @@ class SiteWriter:
             (self.folder / name).write_bytes(data)
         index["pageFiles"] = {name: hashlib.sha256(data).hexdigest() for name, data in new.items()}
         return ()
+
+
+def _planned(methods: Sequence[WebMethod], variant: Variant) -> dict[str, list[Shape]]:
+    """The planned shapes of inputs that could have others."""
+    found = {}
+    for method in methods:
+        planned = method.planned(variant.executables[method.name].plans)
+        found |= {
+            spec.name: planned[spec.name]
+            for spec in method.inputs
+            if any(spec.dynamic) and spec.name in planned
+        }
+    return found
 
 
 def _is_ours(path: Path, digest: str | None) -> bool:

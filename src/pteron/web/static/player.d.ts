@@ -96,8 +96,10 @@ export interface Spec {
   kind: string;
   dtype?: string;
   shape?: number[];
-  /** Which dims may be smaller. */
+  /** Which dims of the program may be smaller. */
   dynamic?: number[];
+  /** Of an input: the shapes that the site has plans for. */
+  planned?: number[][];
 }
 
 /** One run of calls with states of its own, such as a KV cache. */
@@ -129,7 +131,8 @@ export interface Report {
 export interface Program extends Sequence {
   readonly name: string;
   readonly page: string;
-  readonly methods: Record<string, { inputs: Spec[]; outputs: Spec[] }>;
+  /** `states` is how many tensors a method keeps between calls. */
+  readonly methods: Record<string, { inputs: Spec[]; outputs: Spec[]; states?: number }>;
   /** Of a language model: the longest conversation in tokens, and whether it has a chat template. */
   readonly language: { context: number; chat: boolean; sampling: GenerateOptions } | null;
   /** Names of classes, if the site has them. */

@@ -356,7 +356,7 @@ class SiteWriter:
 
 def _planned(methods: Sequence[WebMethod], variant: Variant) -> dict[str, list[Shape]]:
     """The planned shapes of inputs that could have others."""
-    found = {}
+    found: dict[str, list[Shape]] = {}
     for method in methods:
         planned = method.planned(variant.executables[method.name].plans)
         found |= {

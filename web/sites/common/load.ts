@@ -40,7 +40,7 @@ export async function loadSite(): Promise<Program | null> {
 /** Say what went wrong, beside the notes. */
 export function showError(error: unknown): void {
   clearError();
-  status().append(make("p.card.bad", { role: "alert" }, error instanceof Error ? error.message : String(error)));
+  status().append(make("p.card bad", { role: "alert" }, error instanceof Error ? error.message : String(error)));
 }
 
 export function clearError(): void {

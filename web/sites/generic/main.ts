@@ -71,7 +71,7 @@ function form(program: Program, method: string): HTMLElement {
       });
       fill(result, [make("p.quiet", time), ...shown.flat()]);
     } catch (error) {
-      fill(result, [make("p.card.bad", { role: "alert" }, (error as Error).message)]);
+      fill(result, [make("p.card bad", { role: "alert" }, (error as Error).message)]);
     }
   };
   const rows = fields.map(({ spec, numbers, shape }) =>

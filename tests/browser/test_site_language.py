@@ -79,17 +79,30 @@ def test_tokens_are_those_of_python(stories: SitePage) -> None:
 
 def test_prompts_that_do_not_fit(stories: SitePage) -> None:
     """The context of stories15M is 256 tokens: an answer ends there, a longer prompt is an error."""
-    error, count = stories.run(
+    error, reasons = stories.run(
         "const tell = async (prompt) => {"
-        "  let count = 0;"
-        "  for await (const _ of program.generate(prompt, { maxTokens: 9 })) count++;"
-        "  return count;"
+        "  const reasons = [];"
+        "  for await (const piece of program.generate(prompt, { maxTokens: 9 }))"
+        "    reasons.push(piece.finishReason ?? '');"
+        "  return reasons;"
         "};"
         "const long = Array(253).fill(0).map((_, at) => 300 + at);"
         "return [await failing(() => tell(Array(257).fill(9))), await tell(long)];"
     )
     assert error == "context: The prompt has 257 tokens, the context holds 256: shorten it."
-    assert count == 4
+    assert reasons == ["", "", "", "context"]
+
+
+def test_settings_and_prompts_that_are_wrong(stories: SitePage) -> None:
+    found = stories.run(
+        "const begin = (...given) => failing(() => program.generate(...given).next());"
+        "return [await begin('a', { temperature: -1 }), await begin('a', { onToken: () => {} }),"
+        "  await begin(undefined), await begin([{ role: 'user' }])];"
+    )
+    assert found[0] == "input: temperature must be 0 or more, not -1."
+    assert found[1].startswith("input: There is no setting onToken: ")
+    assert found[2] == "input: The prompt must be a text, token ids or messages, not undefined."
+    assert found[3].startswith("input: This model has no chat template")
 
 
 def test_the_players_tokenizer(stories: SitePage) -> None:
@@ -114,19 +127,21 @@ def test_the_players_tokenizer(stories: SitePage) -> None:
 
 def test_stop_texts_and_stopping(stories: SitePage) -> None:
     """A stop text is not part of the answer; a loop that ends early leaves the sequence usable."""
-    text, count, again = stories.run(
-        "let text = ''; let count = 0; let again = '';"
+    text, reason, count, again, none = stories.run(
+        "let text = ''; let count = 0; let again = ''; let reason; let none = 0;"
         "const greedy = { temperature: 0, maxTokens: 30 };"
-        "for await (const piece of program.generate('Once upon a time', { ...greedy, stop: ['named Lily'] }))"
-        "  text += piece.text;"
+        "for await (const piece of program.generate('Once upon a time', { ...greedy, stop: 'named Lily' }))"
+        "  { text += piece.text; reason = piece.finishReason; }"
         "for await (const _ of program.generate('Once upon a time', greedy)) if (++count === 3) break;"
         "const stop = new AbortController();"
         "const last = { ...greedy, signal: stop.signal };"
         "for await (const piece of program.generate('Once upon a time', last)) {"
         "  again += piece.text; if (again.includes('girl')) stop.abort();"
         "}"
-        "return [text, count, again];"
+        "for await (const _ of program.generate('Once', last)) none++;"  # it is aborted already
+        "return [text, reason, count, again, none];"
     )
+    assert (reason, none) == ("stop", 0)
     assert text == ", there was a little girl "
     assert count == 3
     assert again.startswith(", there was a little girl")

@@ -3,6 +3,7 @@ wrong."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -179,6 +180,89 @@ def changed_index(site: Path, change: Callable[[Any], None]) -> Callable[[str], 
     change(index)
     data = json.dumps(index).encode()
     return lambda path: data if path == "/program.json" else NotImplemented
+
+
+def test_indexes_and_plans_that_are_no_json(site: Path, open_site: Open) -> None:
+    page = open_site(site)
+    whole = (site / "program.json").read_bytes()
+    page.server.change = lambda path: whole[:99] if path == "/program.json" else NotImplemented
+    for _ in range(2):  # it is not kept
+        assert page.run("return failing(() => load());") == (
+            f"format: {page.server.url}program.json is not JSON, or only a part of it. Load the page again, "
+            "or export the site again."
+        )
+    empty = {"file": "plans/empty.json", "bytes": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    index = changed_index(site, lambda index: index["variants"][0].update(empty))
+    page.server.change = lambda path: b"{}" if path == "/plans/empty.json" else index(path)
+    assert page.run("return failing(() => load());") == (
+        "format: plans/empty.json has no plans for this program: export the site again."
+    )
+
+
+def test_a_page_that_may_keep_nothing(site: Path, open_site: Open) -> None:
+    refuse = "{ get() { throw new DOMException('no', 'SecurityError'); } }"
+    page = open_site(site, init=f"Object.defineProperty(globalThis, 'caches', {refuse});")
+    found, notes = page.run(RUN, HERE)
+    assert found == EXPECTED
+    assert notes == ["The browser lets this page keep no files: the model is downloaded at every visit."]
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_loading_can_be_stopped(site: Path, open_site: Open, *, worker: bool) -> None:
+    """Before it begins, and while files arrive; not afterwards."""
+    errors = open_site(site).run(
+        "const stop = new AbortController();"
+        "const options = { worker: argument, signal: stop.signal, onProgress: () => stop.abort() };"
+        "const found = [await failing(() => load(options)), await failing(() => load(options))];"
+        "const later = new AbortController();"
+        "const program = await load({ worker: argument, signal: later.signal });"
+        "later.abort();"
+        "await program.reset();"
+        "return found;",
+        worker,
+    )
+    assert errors == ["stopped: Loading was stopped."] * 2
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_calls_after_close(site: Path, open_site: Open, *, worker: bool) -> None:
+    errors = open_site(site).run(
+        "const program = await load({ worker: argument });"
+        "const other = await program.sequence();"
+        "await program.close();"
+        "const inputs = { input_0: new Float32Array(21) };"
+        "const calls = [() => program.run(inputs), () => other.run(inputs), () => program.close(),"
+        "  () => program.generate('a').next()];"
+        "const found = []; for (const call of calls) found.push(await failing(call)); return found;",
+        worker,
+    )
+    assert errors == ["stopped: The program is closed."] * 4
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_wrong_arguments(site: Path, open_site: Open, *, worker: bool) -> None:
+    """They are sentences, and outputs on the GPU are freed as `run` gives them."""
+    *errors, freed = open_site(site).run(
+        "const program = await load({ worker: argument });"
+        "const inputs = { input_0: new Float32Array(21) };"
+        "const calls = [() => program.run(), () => program.run({ input_0: null }),"
+        "  () => program.run({ input_0: '1 2' }), () => program.run(inputs, { onGpu: ['zz'] }),"
+        "  () => program.free()];"
+        "const found = []; for (const call of calls) found.push(await failing(call));"
+        "const outputs = await program.run(inputs, { onGpu: ['output_0'] });"
+        "await program.free(outputs);"
+        "const again = { input_0: { ...outputs.output_0, shape: [3, 7] } };"
+        "return [...found, await failing(() => program.run(again))];",
+        worker,
+    )
+    assert errors == [
+        "input: The inputs must be an object of inputs by name, not undefined.",
+        "input: input_0: give numbers, or numbers with their shape {data, shape}, not null.",
+        'input: input_0: give numbers, or numbers with their shape {data, shape}, not "1 2".',
+        "input: onGpu: there is no output zz; the outputs are output_0.",
+        "input: free takes outputs of run, not undefined.",
+    ]
+    assert freed == "input: input_0: this output on the GPU is freed."
 
 
 def test_sites_that_cannot_run(site: Path, open_site: Open) -> None:

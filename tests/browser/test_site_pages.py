@@ -60,14 +60,27 @@ def test_inputs_and_outputs(
     page.fill("textarea", "1 2 3")
     page.click("button.main")
     page.wait_for_selector("text=3 numbers do not fill the shape [3,7].")
+    page.fill("textarea", "abc 1 zz")
+    page.click("button.main")
+    page.wait_for_selector("text=input_0: “abc” is not a number.")
+    assert page.query_selector("text=Reset states") is None
+    assert (page.title(), page.inner_text("h1")) == ("mlp", "mlp")
     report = page.inner_text("#status")
     assert "google swiftshader, variant software." in report
     assert "5 of 5 answers are right" in report
 
 
 def test_a_story(tmp_path: Path, visit: Visit) -> None:
-    export_web("stories15m", tmp_path, variants=["software"], lengths=[1])
+    """An error goes with the next text, and the text of the error is no part of the thread; a full context is
+    said."""
+    export_web("stories15m", tmp_path, variants=["software"], lengths=[1, 64])
     page = visit(tmp_path)
+    page.fill("#text", "word " * 300)
+    page.press("#text", "Enter")
+    page.wait_for_selector("#status .bad:has-text('the context holds 256: shorten it.')")
+    page.wait_for_selector("#stop", state="hidden")
+    assert page.inner_text("#thread") == ""
+    assert page.input_value("#text").startswith("word ")
     page.fill("#tokens", "12")
     page.fill("#temperature", "0")
     page.fill("#text", "Once upon a time")
@@ -75,6 +88,11 @@ def test_a_story(tmp_path: Path, visit: Visit) -> None:
     page.wait_for_selector("text=Once upon a time, there was a little girl named Lily.")
     page.wait_for_selector("#stop", state="hidden")
     assert page.inner_text("#speed").endswith(" tokens/s")
+    assert page.query_selector("#status .bad") is None
+    page.click("#new")
+    page.fill("#text", "the " * 250)
+    page.press("#text", "Enter")
+    page.wait_for_selector("text=The context of 256 tokens is full: begin a new text.")
     page.click("#new")
     assert page.inner_text("#thread") == ""
 
@@ -116,6 +134,13 @@ def test_mobilenet(tmp_path: Path, visit: Visit, gpu_browser: Browser) -> None:
     page.set_input_files("#file", tmp_path / "picture.png")
     page.wait_for_selector("#result table")
     assert page.inner_text("#result td").startswith("kind ")
+    (tmp_path / "note.png").write_text("no picture")
+    page.set_input_files("#file", tmp_path / "note.png")
+    page.wait_for_selector("text=note.png is not a picture that this browser can read.")
+    assert page.inner_text("#result") == ""
+    page.set_input_files("#file", tmp_path / "picture.png")
+    page.wait_for_selector("#result table")
+    assert page.query_selector("#status .bad") is None
 
 
 @pytest.mark.export

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,24 @@ def test_what_cannot_be_exported(programs: Path, models: Path, tmp_path: Path) -
     assert "lengths of prompts must have 1 and be at most 128" in refusal(
         "stories15m", tmp_path / "a", lengths=[4]
     )
+    images = programs / "images.pte"
+    assert "the page chat needs a language model" in refusal(mlp, tmp_path / "a", page="chat")
+    assert (
+        "the page vision needs a program whose only input is a float tensor [1, 3, height, width], not ("
+        in (refusal(mlp, tmp_path / "a", page="vision"))
+    )
+    assert "the page sound is not for language models" in refusal("stories15m", tmp_path / "a", page="sound")
+    assert "labels: the page generic does not show them" in refusal(mlp, tmp_path / "a", labels=["cat"])
+    assert "labels: there are 2, and no output has as many scores; outputs have 5" in refusal(
+        images, tmp_path / "a", labels=["cat", "dog"]
+    )
+    assert "labels: not for language models" in refusal("stories15m", tmp_path / "a", labels=["cat"])
+    assert "give the smaller size first, 2-5" in refusal(mlp, tmp_path / "a", shapes="input_0=5-2x7")
+    started = perf_counter()
+    assert "dim 0 is 999999999, expected at most 17" in refusal(
+        mlp, tmp_path / "a", shapes=["input_0=1-999999999x7"]
+    )
+    assert perf_counter() - started < 5
     assert "needs the programs encode and decode" in refusal(mlp, tmp_path / "a", page="sound")
     assert "give one at least" in refusal({}, tmp_path / "a")
     (tmp_path / "note.txt").write_text("mine")
@@ -143,18 +162,63 @@ def test_what_cannot_be_exported(programs: Path, models: Path, tmp_path: Path) -
     assert not (tmp_path / "a").exists()
 
 
+def test_a_changed_page_and_other_files_are_kept(programs: Path, tmp_path: Path) -> None:
+    """An export removes what the one before it wrote, and nothing else."""
+    export_web("stories15m", tmp_path, variants=["software"], lengths=[1], check=False)
+    for own in ("weights/mine.bin", "plans/mine.json", "mine.txt"):
+        (tmp_path / own).write_text("mine")
+    mlp = programs / "mlp.pte"
+    again = export_web(mlp, tmp_path, variants=["software"])
+    assert again.kept == ()
+    assert not (tmp_path / "highlight.js").exists()  # the chat page's
+    (tmp_path / "index.html").write_text("my page")
+    index = index_of(tmp_path)
+    index["variants"].append({"file": "../outside.json"})
+    (tmp_path / "program.json").write_text(json.dumps(index))
+    (tmp_path.parent / "outside.json").write_text("mine")
+    script = (tmp_path / "main.js").read_bytes()
+    for _ in range(2):
+        site = export_web(programs / "images.pte", tmp_path, variants=["software"])
+        assert site.kept == ("index.html",)
+        assert "the page is kept, because it was changed (index.html); --force replaces it" in str(site)
+        assert (tmp_path / "index.html").read_text() == "my page"
+        assert (tmp_path / "main.js").read_bytes() == script
+    assert export_web(mlp, tmp_path, variants=["software"], force=True).kept == ()
+    assert "<html" in (tmp_path / "index.html").read_text()
+    assert (tmp_path.parent / "outside.json").read_text() == "mine"
+    others = {path.name for name in ("plans", "weights") for path in (tmp_path / name).iterdir()}
+    index = index_of(tmp_path)
+    chunks = [chunk for stream in index["streams"] for chunk in stream["chunks"]]
+    named = {Path(each["file"]).name for each in (*index["variants"], *chunks)}
+    assert others == named | {"mine.bin", "mine.json"}
+    assert (tmp_path / "mine.txt").exists()
+
+
 def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site, labels = tmp_path / "site", tmp_path / "labels.txt"
-    labels.write_text("cat\ndog\n")
+    labels.write_text("cat\ndog\ncow\nhen\npig\n")
+    pictures = ["export", "web", str(programs / "images.pte"), "-o", str(site), "--variant", "software"]
+    assert main([*pictures, "--labels", str(labels)]) == 0
+    assert index_of(site)["labels"] == ["cat", "dog", "cow", "hen", "pig"]
+    assert index_of(site)["page"] == "vision"
+    capsys.readouterr()
     given = ["export", "web", str(programs / "mlp_dynamic.pte"), "-o", str(site), "--variant", "software"]
-    given += ["--shape", "input_0=1-3x7", "--labels", str(labels), "--name", "A small one"]
+    given += ["--shape", "input_0=1-3x7", "--name", "A small one"]
     assert main(given) == 0
-    assert capsys.readouterr().out.startswith(f"{site}: 0.")
+    out = capsys.readouterr().out
+    assert out.startswith(f"{site}: 0.")
+    assert "it serves these shapes: input_0 [1, 7], [2, 7], [3, 7]; --shape plans for others" in out
     index = index_of(site)
+    (spec,) = index["methods"]["forward"]["inputs"]
+    assert spec["planned"] == [[1, 7], [2, 7], [3, 7]]
+    assert index["methods"]["forward"]["states"] == 0
+    assert "<title>A small one</title>" in (site / "index.html").read_text()
     assert index["name"] == "A small one"
-    assert index["labels"] == ["cat", "dog"]
     plans = json.loads((site / index["variants"][0]["file"]).read_bytes())["executables"]["forward"]["plans"]
     assert [plan["shapes"] for plan in plans] == [[[rows, 7]] for rows in (1, 2, 3)]
     with pytest.raises(SystemExit):
         main([*given, "--shape", "7"])
     assert "'7' is not NAME=SIZES" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*given, "--shape", "input_0=5-2x7"])
+    assert "give the smaller size first" in capsys.readouterr().err

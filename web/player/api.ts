@@ -73,7 +73,7 @@ export interface GenerateOptions {
   frequencyPenalty?: number;
   logitBias?: Record<number, number>;
   /** Texts that end an answer; they are not part of it. */
-  stop?: string[];
+  stop?: string | string[];
   signal?: AbortSignal;
 }
 
@@ -86,6 +86,9 @@ export interface Message {
 export interface Piece {
   text: string;
   token: number;
+  /** Of the last piece. stop: the model ended its answer, or a stop text did; length: there are `maxTokens`;
+   * context: it is full. An answer that the page stops has none. */
+  finishReason?: "stop" | "length" | "context";
 }
 
 export interface Spec {
@@ -93,8 +96,10 @@ export interface Spec {
   kind: string;
   dtype?: string;
   shape?: number[];
-  /** Which dims may be smaller. */
+  /** Which dims of the program may be smaller. */
   dynamic?: number[];
+  /** Of an input: the shapes that the site has plans for. */
+  planned?: number[][];
 }
 
 /** One run of calls with states of its own, such as a KV cache. */
@@ -126,7 +131,8 @@ export interface Report {
 export interface Program extends Sequence {
   readonly name: string;
   readonly page: string;
-  readonly methods: Record<string, { inputs: Spec[]; outputs: Spec[] }>;
+  /** `states` is how many tensors a method keeps between calls. */
+  readonly methods: Record<string, { inputs: Spec[]; outputs: Spec[]; states?: number }>;
   /** Of a language model: the longest conversation in tokens, and whether it has a chat template. */
   readonly language: { context: number; chat: boolean; sampling: GenerateOptions } | null;
   /** Names of classes, if the site has them. */
@@ -134,8 +140,8 @@ export interface Program extends Sequence {
   /** What the page should tell: a full disk, for example. */
   readonly notes: string[];
   sequence(): Promise<Sequence>;
-  /** Free outputs that stayed on the GPU. */
-  free(outputs: Output[]): Promise<void>;
+  /** Free outputs that stayed on the GPU: what `run` has given, or some of it. */
+  free(outputs: Record<string, Output> | Output | Output[]): Promise<void>;
   tokenize(text: string): Promise<number[]>;
   /** What the site has for its page, such as the words of a model; null if nothing. */
   data(): Promise<unknown>;

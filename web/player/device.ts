@@ -8,7 +8,7 @@ export class Device {
   readonly name: string;
   private lost: string | null = null;
   private problem: string | null = null;
-  private isClosed = false;
+  isClosed = false;
   private readonly pipelines = new Map<string, Promise<GPUComputePipeline>>();
 
   constructor(gpu: GPUDevice, name: string) {

@@ -10,3 +10,8 @@ export class PteronError extends Error {
     this.code = code;
   }
 }
+
+/** A value in a message. */
+export function shown(value: unknown): string {
+  return typeof value === "string" ? `"${value.slice(0, 40)}"` : String(value);
+}

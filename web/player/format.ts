@@ -25,6 +25,7 @@ export interface Variant extends File {
 export interface MethodJson {
   inputs: Spec[];
   outputs: Spec[];
+  states?: number;
   taken: number[];
   given: number[];
 }

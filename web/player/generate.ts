@@ -4,11 +4,12 @@
 import type { GenerateOptions, Message, Piece } from "./api.ts";
 import { checkKernels } from "./check.ts";
 import { Staging } from "./device.ts";
-import { PteronError } from "./errors.ts";
+import { PteronError, shown } from "./errors.ts";
 import { Bindings, type Executable, isTensor } from "./executable.ts";
 import { numbersOf } from "./expressions.ts";
 import type { LanguageJson, MethodJson, ModuleJson, PlanJson, Port } from "./format.ts";
 import type { LocalSequence } from "./program.ts";
+import { checkedSettings } from "./settings.ts";
 import { floatBits, itemSize } from "./tensors.ts";
 import { TextStream, type Tokenizer } from "./tokenizer.ts";
 
@@ -69,10 +70,13 @@ export class Generation {
   async *run(prompt: string | number[] | Message[], given: GenerateOptions): AsyncGenerator<Piece, void, void> {
     if (this.isRunning)
       throw new PteronError("input", "This sequence is generating already: use program.sequence() for another.");
+    const settings = { ...this.language.sampling, ...checkedSettings(given) };
+    const ids = this.ids(prompt);
+    if (settings.signal?.aborted) return;
     this.isRunning = true;
     const pending: Submission[] = [];
     try {
-      yield* this.decode(this.ids(prompt), { ...this.language.sampling, ...given }, pending);
+      yield* this.decode(ids, settings, pending);
     } finally {
       for (const { staging } of pending) await staging.read().catch(() => {});
       this.isRunning = false;
@@ -83,6 +87,8 @@ export class Generation {
     const { context, vocabulary, bos } = this.language;
     let ids: number[];
     if (typeof prompt === "string") ids = this.tokenizer.encode(prompt);
+    else if (!Array.isArray(prompt))
+      throw new PteronError("input", `The prompt must be a text, token ids or messages, not ${shown(prompt)}.`);
     else if (prompt.every((each) => typeof each === "number")) ids = prompt as number[];
     else ids = this.tokenizer.encode(this.render(prompt as Message[]), true);
     if (!ids.length) ids = bos.slice(0, 1);
@@ -102,7 +108,10 @@ export class Generation {
   private render(messages: Message[]): string {
     const { chat } = this.language;
     if (!chat) throw new PteronError("input", "This model has no chat template: give it a text to continue.");
-    const turns = messages.map(({ role, content }) => {
+    const turns = messages.map((message) => {
+      const { role, content } = message ?? {};
+      if (typeof content !== "string")
+        throw new PteronError("input", "Each message must have a role and a text: {role, content}.");
       const around = chat.roles[role];
       if (!around)
         throw new PteronError(
@@ -117,7 +126,7 @@ export class Generation {
 
   private async *decode(
     ids: number[],
-    options: GenerateOptions,
+    options: GenerateOptions & { stop?: string[] },
     pending: Submission[],
   ): AsyncGenerator<Piece, void, void> {
     const { context, eos, rewinds } = this.language;
@@ -126,8 +135,8 @@ export class Generation {
     while (rewinds && shared < ids.length - 1 && this.tokens[shared] === ids[shared]) shared++;
     this.tokens = this.tokens.slice(0, shared);
     const room = context - ids.length + 1; // the last token is drawn, not read
-    const most = Math.min(options.maxTokens ?? 256, room);
-    if (most < 1) return;
+    const { maxTokens = 256 } = options;
+    const most = Math.min(maxTokens, room);
     drawing.start(ids, options);
     pending.push(await this.prefill(ids, drawing));
     const text = new TextStream(this.tokenizer, options.stop ?? []);
@@ -148,8 +157,13 @@ export class Generation {
         if (!isEnd && read < most) this.tokens.push(token);
         const piece = isEnd ? text.finish() : text.push(token);
         if (read === most && !isEnd) piece.text += text.finish().text;
-        if (piece.text || !isEnd) yield { text: piece.text, token };
-        if (isEnd || text.isStopped || options.signal?.aborted) return;
+        const isStopped = isEnd || text.isStopped;
+        if (isStopped || read === most) {
+          yield { text: piece.text, token, finishReason: isStopped ? "stop" : maxTokens > room ? "context" : "length" };
+          return;
+        }
+        yield { text: piece.text, token };
+        if (options.signal?.aborted) return;
       }
     }
   }

@@ -13,7 +13,19 @@ import { Tokenizer, type TokenizerJson } from "./tokenizer.ts";
 
 const AT_ONCE = 4; // downloads
 
+export const STOPPED = "Loading was stopped.";
+
 export async function loadHere(url: string | URL, options: LoadOptions): Promise<LocalProgram> {
+  try {
+    options.signal?.throwIfAborted();
+    return await loadVariant(url, options);
+  } catch (error) {
+    throw options.signal?.aborted ? new PteronError("stopped", STOPPED) : error;
+  }
+}
+
+/** The first variant that the adapter can run, and that gives right numbers there. */
+async function loadVariant(url: string | URL, options: LoadOptions): Promise<LocalProgram> {
   const progress = new Teller(options.onProgress);
   let adapter = await requestAdapter();
   const store = new Store(url, options.cache !== false, options.signal);
@@ -113,6 +125,9 @@ async function open(
   ]);
   const weights = new Weights(device);
   try {
+    if (!plans?.modules || Object.keys(index.methods).some((name) => !plans.executables?.[name])) {
+      throw new PteronError("format", `${variant.file} has no plans for this program: export the site again.`);
+    }
     const model = new Model(index, plans, device, weights, tokens && new Tokenizer(tokens));
     progress.say("Loading weights");
     await Promise.all([model.compile(), fetchWeights(index, variant, store, weights, progress)]);

@@ -2,13 +2,13 @@
 
 import type { GenerateOptions, Input, Message, Output, Piece, Program, Report, RunOptions, Sequence } from "./api.ts";
 import { aligned, type Device } from "./device.ts";
-import { PteronError } from "./errors.ts";
+import { PteronError, shown } from "./errors.ts";
 import { type Bindings, Executable, isTensor, type Weights } from "./executable.ts";
 import { evaluate } from "./expressions.ts";
 import type { ExecutableJson, Index, MethodJson, PlansJson } from "./format.ts";
 import { Generation } from "./generate.ts";
 import type { Store } from "./store.ts";
-import { fromStorage, itemSize, shapeOf, toStorage } from "./tensors.ts";
+import { checkedInput, fromStorage, itemSize, shapeOf, toStorage } from "./tensors.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Everything that the sequences of a program share. */
@@ -113,8 +113,13 @@ export class LocalSequence implements Sequence {
     this.model = model;
   }
 
-  bindings(executable: Executable): Bindings {
+  private check(): void {
+    this.model.device.check();
     if (this.isClosed) throw new PteronError("stopped", "The sequence is closed.");
+  }
+
+  bindings(executable: Executable): Bindings {
+    this.check();
     let found = this.bound.get(executable.json.name);
     if (!found) {
       found = executable.bindings();
@@ -128,8 +133,14 @@ export class LocalSequence implements Sequence {
     const name = options.method ?? (Object.keys(index.methods)[0] as string);
     const executable = this.model.executable(name);
     const spec = index.methods[name] as MethodJson;
+    const onGpu = [options.onGpu ?? []].flat();
+    const unknown = onGpu.find((each) => !spec.outputs.some(({ name }) => name === each));
+    if (unknown !== undefined) {
+      const listed = spec.outputs.map(({ name }) => name).join(", ");
+      throw new PteronError("input", `onGpu: there is no output ${unknown}; the outputs are ${listed}.`);
+    }
     const [read, reading] = await this.model.exclusive(async () => {
-      const read = this.submit(executable, spec, inputs, options.onGpu ?? []);
+      const read = this.submit(executable, spec, inputs, onGpu);
       // Submitted at once: the next call overwrites the buffers.
       return [read, device.read(read.map(({ buffer, size }) => ({ buffer, offset: 0, size })))] as const;
     });
@@ -146,7 +157,10 @@ export class LocalSequence implements Sequence {
   private submit(executable: Executable, spec: MethodJson, inputs: Record<string, Input>, onGpu: string[]) {
     const { device } = this.model;
     const { json } = executable;
-    device.check();
+    this.check();
+    if (typeof inputs !== "object" || inputs === null) {
+      throw new PteronError("input", `The inputs must be an object of inputs by name, not ${shown(inputs)}.`);
+    }
     const unknown = Object.keys(inputs).find((name) => !spec.inputs.some((each) => each.name === name));
     const missing = spec.taken.find((at) => inputs[(spec.inputs[at] as { name: string }).name] === undefined);
     if (unknown !== undefined || missing !== undefined) {
@@ -158,7 +172,7 @@ export class LocalSequence implements Sequence {
       throw new PteronError("input", `${what}; the inputs are ${listed}.`);
     }
     const names = spec.taken.map((at) => (spec.inputs[at] as { name: string }).name);
-    const given = names.map((name) => inputs[name] as Input);
+    const given = names.map((name) => checkedInput(name, inputs[name]));
     const shapes = json.inputs.map((port, at) =>
       isTensor(port)
         ? shapeOf(
@@ -241,7 +255,7 @@ export class LocalSequence implements Sequence {
     prompt: string | number[] | Message[],
     options: GenerateOptions = {},
   ): AsyncGenerator<Piece, void, void> {
-    if (this.isClosed) throw new PteronError("stopped", "The sequence is closed.");
+    this.check();
     this.generation ??= await Generation.of(this);
     yield* this.generation.run(prompt, options);
   }
@@ -300,8 +314,12 @@ export class LocalProgram extends LocalSequence implements Program {
     return new LocalSequence(this.model);
   }
 
-  async free(outputs: Output[]): Promise<void> {
-    for (const { gpu } of outputs) {
+  async free(outputs: Record<string, Output> | Output | Output[]): Promise<void> {
+    if (typeof outputs !== "object" || outputs === null)
+      throw new PteronError("input", `free takes outputs of run, not ${shown(outputs)}.`);
+    const listed =
+      "shape" in outputs && Array.isArray(outputs.shape) ? [outputs as Output] : (Object.values(outputs) as Output[]);
+    for (const { gpu } of listed) {
       if (gpu === undefined) continue;
       this.model.kept.get(gpu)?.buffer.destroy(); // submitted commands may still use it
       this.model.kept.delete(gpu);
@@ -323,6 +341,7 @@ export class LocalProgram extends LocalSequence implements Program {
   }
 
   override async close(): Promise<void> {
+    if (this.model.device.isClosed) this.model.device.check();
     await super.close();
     this.model.device.close();
   }

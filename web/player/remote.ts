@@ -14,8 +14,9 @@ import type {
   Sequence,
 } from "./api.ts";
 import { PteronError } from "./errors.ts";
-import { loadHere } from "./load.ts";
+import { loadHere, STOPPED } from "./load.ts";
 import type { LocalProgram } from "./program.ts";
+import { checkedSettings } from "./settings.ts";
 
 type Facts = Pick<Program, "name" | "page" | "methods" | "language" | "labels" | "notes">;
 // biome-ignore lint/suspicious/noExplicitAny: what a message holds depends on its name
@@ -83,6 +84,7 @@ class Connection {
   private readonly worker: Worker;
   private readonly pending = new Map<number, Pending>();
   private count = 0;
+  private ended: PteronError | null = null;
 
   constructor(worker: Worker) {
     this.worker = worker;
@@ -102,16 +104,25 @@ class Connection {
 
   call(name: string, argument?: unknown, more: Partial<Pending> = {}): { id: number; done: Promise<Any> } {
     const id = ++this.count;
+    if (this.ended) return { id, done: Promise.reject(this.ended) };
     const done = new Promise<Any>((resolve, reject) => {
       this.pending.set(id, { resolve, reject, ...more });
     });
-    this.worker.postMessage({ id, name, argument });
+    try {
+      this.worker.postMessage({ id, name, argument });
+    } catch (error) {
+      this.pending.get(id)?.reject(new PteronError("input", `${name}: ${(error as Error).message}`)); // not data
+      this.pending.delete(id);
+    }
     return { id, done };
   }
 
-  end(): void {
+  /** End the worker: calls that wait fail, and so do later ones. */
+  end(why = "The program is closed."): void {
     this.worker.terminate();
-    for (const call of this.pending.values()) call.reject(new PteronError("stopped", "The program is closed."));
+    this.ended ??= new PteronError("stopped", why);
+    for (const call of this.pending.values()) call.reject(this.ended);
+    this.pending.clear();
   }
 }
 
@@ -132,7 +143,8 @@ class RemoteSequence implements Sequence {
     prompt: string | number[] | Message[],
     options: GenerateOptions = {},
   ): AsyncGenerator<Piece, void, void> {
-    const { signal, ...settings } = options;
+    const { signal, ...settings } = checkedSettings(options);
+    if (signal?.aborted) return;
     const pieces: Piece[] = [];
     let wake = () => {};
     let isDone = false;
@@ -145,7 +157,7 @@ class RemoteSequence implements Sequence {
       { sequence: this.number, prompt, options: settings },
       { onPiece },
     );
-    const stop = () => this.connection.call("stop", id);
+    const stop = () => void this.connection.call("stop", id).done.catch(() => {});
     signal?.addEventListener("abort", stop);
     const ended = done.finally(() => {
       isDone = true;
@@ -196,7 +208,7 @@ class RemoteProgram extends RemoteSequence implements Program {
     return new RemoteSequence(this.connection, await this.connection.call("sequence").done);
   }
 
-  free(outputs: Output[]): Promise<void> {
+  free(outputs: Record<string, Output> | Output | Output[]): Promise<void> {
     return this.connection.call("free", outputs).done;
   }
 
@@ -228,7 +240,9 @@ export async function loadInWorker(url: string | URL, script: string, options: L
   const worker = new Worker(source, { type: "module", name: "pteron" });
   const connection = new Connection(worker);
   const { onProgress, signal, worker: _, ...settings } = options;
-  signal?.addEventListener("abort", () => connection.end());
+  const stop = () => connection.end(STOPPED);
+  signal?.addEventListener("abort", stop);
+  if (signal?.aborted) stop();
   try {
     const address = new URL(url, location.href).href;
     return new RemoteProgram(
@@ -238,5 +252,7 @@ export async function loadInWorker(url: string | URL, script: string, options: L
   } catch (error) {
     connection.end();
     throw error;
+  } finally {
+    signal?.removeEventListener("abort", stop);
   }
 }

@@ -19,32 +19,46 @@ export class Store {
       given.pathname.endsWith(".json") || given.pathname.endsWith("/") ? given.pathname : `${given.pathname}/`;
     this.base = new URL(path + given.search, given);
     this.signal = signal;
-    this.cache = isCached && globalThis.caches ? caches.open(CACHE).catch(() => null) : Promise.resolve(null);
+    this.cache = isCached ? this.openCache() : Promise.resolve(null);
+  }
+
+  private async openCache(): Promise<Cache | null> {
+    try {
+      return (await globalThis.caches?.open(CACHE)) ?? null;
+    } catch {
+      // Pages that may not store anything cannot even ask for it.
+      this.notes.push("The browser lets this page keep no files: the model is downloaded at every visit.");
+      return null;
+    }
   }
 
   /** The site's index: from the network; from the cache if there is no network. */
   async index(): Promise<Index> {
     const url = new URL("program.json", this.base);
-    let index: Index;
+    const cache = await this.cache;
+    let text: string;
     try {
       const response = await this.fetch(url, "no-cache");
-      const cache = await this.cache;
-      await cache?.put(url, response.clone()).catch(() => {});
-      index = await response.json();
+      text = await response.text().catch((error) => {
+        throw broken(url, error);
+      });
     } catch (error) {
-      const kept = await (await this.cache)?.match(url);
-      if (!kept) throw error instanceof SyntaxError ? new PteronError("damaged", `${url} is not JSON.`) : error;
+      const kept = await cache?.match(url);
+      if (!kept) throw error;
       this.notes.push("There is no network: the files are those of the last visit.");
-      index = await kept.json();
+      text = await kept.text();
     }
-    if (index.format !== "pteron-web" || index.version !== VERSION) {
+    const index = parsed<Index>(url, text);
+    if (index?.format !== "pteron-web" || index.version !== VERSION || !index.methods || !index.variants) {
       throw new PteronError("format", `${url} is not a site that this player can read: export it again.`);
     }
+    await cache?.put(url, new Response(text)).catch(() => {});
     return index;
   }
 
   /** The bytes of a file. Tabs that want the same file fetch it once. */
   async get(file: File, onBytes: (count: number) => void = () => {}): Promise<ArrayBuffer> {
+    this.signal?.throwIfAborted();
     const url = new URL(file.file, this.base);
     const cache = await this.cache;
     const fetched = async () =>
@@ -54,7 +68,7 @@ export class Store {
   }
 
   async json<T>(file: File): Promise<T> {
-    return JSON.parse(new TextDecoder().decode(await this.get(file)));
+    return parsed(new URL(file.file, this.base), new TextDecoder().decode(await this.get(file)));
   }
 
   /** A small fact that outlives the page, such as the result of a check. */
@@ -146,6 +160,17 @@ export class Store {
     if (!response.ok)
       throw new PteronError("download", `${url} could not be fetched: the server says ${response.status}.`);
     return response;
+  }
+}
+
+function parsed<T>(url: URL, text: string): T {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new PteronError(
+      "format",
+      `${url} is not JSON, or only a part of it. Load the page again, or export the site again.`,
+    );
   }
 }
 

@@ -1,8 +1,21 @@
 // Inputs and outputs: numbers of a page <-> bytes of a buffer.
 
 import type { Input, Output } from "./api.ts";
-import { PteronError } from "./errors.ts";
+import { PteronError, shown } from "./errors.ts";
 import type { Port } from "./format.ts";
+
+const isList = (given: unknown) => typeof given === "object" && given !== null && "length" in given;
+
+/** An input, if it is one. */
+export function checkedInput(name: string, given: unknown): Input {
+  if (typeof given === "number" || isList(given)) return given as Input;
+  const { data, shape } = (given ?? {}) as { data?: unknown; shape?: unknown };
+  if (isList(data) && Array.isArray(shape)) return given as Input;
+  throw new PteronError(
+    "input",
+    `${name}: give numbers, or numbers with their shape {data, shape}, not ${shown(given)}.`,
+  );
+}
 
 /** The shape of an input: the one that it states, or the only planned one that has as many elements. */
 export function shapeOf(name: string, input: Input, planned: number[][]): number[] {

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +117,7 @@ def _add_web(kinds: Any) -> None:
         "NAME=SIZES",
         "live shapes of inputs to plan for, such as x=1x3x224x224, or with a range of sizes x=1x1-8; commas "
         "separate inputs",
-        _shapes,
+        _shape,
         "the maximum",
     )
     options.add(
@@ -133,6 +132,7 @@ def _add_web(kinds: Any) -> None:
     )
     options.add("--labels", "FILE", "names of classes, one a line, for the page of a network for pictures")
     options.add("--name", "TEXT", "the model's name on the page")
+    options.flag("--force", "replace the page of an earlier export, even if it was changed")
     web.set_defaults(command=web_command)
     add_examples(
         web,
@@ -142,23 +142,15 @@ def _add_web(kinds: Any) -> None:
     )
 
 
-def _shapes(text: str) -> list[dict[str, tuple[int, ...]]]:
-    """`x=1x1-3,y=2` -> shapes by name, one for each size of a range."""
-    found: list[dict[str, tuple[int, ...]]] = [{}]
-    for part in text.split(","):
-        name, equals, sizes = part.partition("=")
-        if not equals or not name:
-            raise argparse.ArgumentTypeError(f"{part!r} is not NAME=SIZES, such as x=1x3x224x224")
-        ranges = [_range(size) for size in sizes.split("x")] if sizes else []
-        found = [{**each, name: shape} for each in found for shape in product(*ranges)]
-    return found
+def _shape(text: str) -> str:
+    """Shapes as `export_web` takes them, checked already."""
+    from pteron.web.shapes import read_ranges
 
-
-def _range(text: str) -> range:
-    low, dash, high = text.partition("-")
-    if not low.isdecimal() or (dash and not high.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size or a range of sizes, such as 7 or 1-8")
-    return range(int(low), int(high if dash else low) + 1)
+    try:
+        read_ranges(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def web_command(arguments: argparse.Namespace) -> int:
@@ -170,13 +162,14 @@ def web_command(arguments: argparse.Namespace) -> int:
             arguments.output,
             variants=arguments.variant or None,
             methods=arguments.method or None,
-            shapes=[shape for shapes in arguments.shape for shape in shapes],
+            shapes=arguments.shape,
             context=arguments.context,
             cache=arguments.cache,
             lengths=[1, *arguments.length] if arguments.length else None,
             labels=Path(arguments.labels).read_text("utf-8").splitlines() if arguments.labels else (),
             page=arguments.page,
             name=arguments.name,
+            force=arguments.force,
             progress=progress,
         )
     print(site)

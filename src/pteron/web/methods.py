@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ from pteron.format.records import DelegateCall, KernelCall, MethodRecord
 from pteron.graph import Shape, Tensor
 from pteron.ops import Target
 from pteron.passes import Prepared, prepare
-from pteron.plan import Compiled, Shapes
+from pteron.plan import Compiled, Executable, Shapes
 from pteron.runtime import Program, ValueSpec
 from pteron.runtime.specs import describe
 
@@ -48,12 +48,25 @@ class WebMethod:
             for value, position in zip(graph.inputs, self.taken, strict=True)
         )
 
-    def to_json(self) -> Json:
+    def planned(self, plans: Iterable[Shapes]) -> dict[str, list[Shape]]:
+        """The different shapes of each input among those that have plans, by name."""
+        listed = list(plans)
+        names = [self.inputs[position].name for position in self.taken]
+        found = {name: dict.fromkeys(each[at] for each in listed) for at, name in enumerate(names)}
+        return {name: [shape for shape in shapes if shape is not None] for name, shapes in found.items()}
+
+    def to_json(self, executable: Executable) -> Json:
+        """What the index says of it: inputs with their planned shapes, outputs, the number of states."""
+        planned = self.planned(executable.plans)
         return {
-            "inputs": [_spec(spec, spec.name) for spec in self.inputs],
+            "inputs": [
+                _spec(spec, spec.name) | ({"planned": planned[spec.name]} if planned.get(spec.name) else {})
+                for spec in self.inputs
+            ],
             "outputs": [
                 _spec(spec, spec.name or f"output_{place}") for place, spec in enumerate(self.outputs)
             ],
+            "states": len(executable.states),
             "taken": self.taken,
             "given": self.given,
         }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from html import escape
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -26,6 +30,7 @@ from pteron.web.executable_json import ExecutableWriter, ModuleTable
 from pteron.web.language import WebLanguageModel
 from pteron.web.methods import WebMethod, web_methods
 from pteron.web.planned import plan_ahead
+from pteron.web.shapes import Named, shapes_of, wanted_shapes
 from pteron.web.tokenizer_json import tokenizer_json
 from pteron.web.variants import Variant, chosen_targets
 from pteron.web.weights import used_weights, write_file, write_weights
@@ -36,7 +41,10 @@ Progress: TypeAlias = Callable[[str], None]
 Page = Literal["chat", "vision", "sound", "generic"]
 STATIC = Path(__file__).parent / "static"
 INDEX = "program.json"
+FORMAT = "pteron-web"
+SHOWN = 4  # planned shapes in a message
 VERSION = 1  # of the files, which the player checks
+_FILE = re.compile(r"(plans|weights)/[0-9a-f]+\.(json|bin)")  # as `write_file` names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +55,25 @@ class Site:
     folder: Path
     bytes: int
     fetched: Mapping[str, int]
+    planned: Mapping[str, Sequence[Shape]] = field(default_factory=dict)  # of inputs of several shapes
+    kept: tuple[str, ...] = ()  # files of the page that were changed since the last export
 
     def __str__(self) -> str:
         each = ", ".join(f"{size / 1e6:,.1f} MB ({name})" for name, size in self.fetched.items())
-        return f"{self.folder}: {self.bytes / 1e6:,.1f} MB; a visitor fetches {each}"
+        lines = [f"{self.folder}: {self.bytes / 1e6:,.1f} MB; a visitor fetches {each}"]
+        if self.planned:
+            each = "; ".join(f"{name} {_listed(shapes)}" for name, shapes in self.planned.items())
+            lines.append(f"it serves these shapes: {each}; --shape plans for others")
+        if self.kept:
+            lines.append(
+                f"the page is kept, because it was changed ({', '.join(self.kept)}); --force replaces it"
+            )
+        return "\n".join(lines)
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    more = f" and {len(shapes) - SHOWN} more" if len(shapes) > SHOWN else ""
+    return ", ".join(str(list(shape)) for shape in shapes[:SHOWN]) + more
 
 
 def export_web(
@@ -59,7 +82,7 @@ def export_web(
     *,
     variants: Iterable[str] | None = None,
     methods: Sequence[str] | None = None,
-    shapes: Sequence[Mapping[str, Shape]] = (),
+    shapes: str | Named | Sequence[str | Named] = (),
     context: int | None = None,
     cache: CacheType | None = None,
     lengths: Sequence[int] | None = None,
@@ -68,21 +91,23 @@ def export_web(
     data: Json = None,
     page: Page | None = None,
     name: str | None = None,
+    force: bool = False,
     progress: Progress = lambda line: None,
 ) -> Site:
     """Write a folder of static files that runs a model in a browser, on the visitor's GPU.
 
     `source` is a program, its file, several programs by the names that their methods shall have, or a
     language model: a folder or a name, as `LLM` takes it. All plans are made now. A program has plans for its
-    maximum shapes, or for each of `shapes`, which map names of inputs to live shapes. A language model has
-    plans for prompts of `lengths` tokens, into which the player cuts a prompt, and for all positions of its
-    `context`; `cache` is the element type of its KV cache.
+    maximum shapes, or for each of `shapes`: names of inputs with live shapes, or a text with ranges of sizes,
+    such as "x=1-8x7". A language model has plans for prompts of `lengths` tokens, into which the player cuts
+    a prompt, and for all positions of its `context`; `cache` is the element type of its KV cache.
 
     `variants` names the kinds of adapter to plan for: "subgroups", "hardware" and "software" by default.
     Those with "-f16" have 16-bit floats where the program has them. With `check`, the site has known answers
     in float64, by which the player checks kernels on the visitor's adapter; this takes PyTorch, and is the
     default where it is installed. `labels` are names of classes, in the order of a network's scores, `data`
-    is JSON for the page (`program.data()`), and `page` is the kind of the example page.
+    is JSON for the page (`program.data()`), and `page` is the kind of the example page. If the folder has the
+    page of an earlier export and it was changed, it is kept; `force` replaces it.
     """
     targets = chosen_targets(variants)
     checked = has_torch() if check is None else check
@@ -90,29 +115,28 @@ def export_web(
         check_installed(("torch",), "computing known answers in float64", "host")
     located = None if isinstance(source, (Program, Mapping)) else _locate(source, context, progress)
     if located is not None and _is_language(located.path):
+        _refuse({"shapes": shapes, "labels": labels, "methods": methods}, "not for language models")
+        if page not in (None, "chat", "generic"):
+            raise InputError(
+                f"the page {page} is not for language models; they have the pages chat and generic"
+            )
         model = WebLanguageModel.load(located.path, context, cache, lengths)
-        writer = SiteWriter(Path(folder), name or located.name, progress)
+        writer = SiteWriter(Path(folder), name or located.name, progress, force=force)
         return _write_language(writer, model, targets, page or "chat", progress, checked=checked)
-    given = {"context": context, "cache": cache, "lengths": lengths}
-    needless = [option for option, value in given.items() if value is not None]
-    if needless:
-        raise InputError(
-            f"{' and '.join(needless)}: only for language models, which have a tokenizer beside the program"
-        )
+    only = "only for language models, which have a tokenizer beside the program"
+    _refuse({"context": context, "cache": cache, "lengths": lengths}, only)
     loaded: Any = source if located is None else load(located.path)
     exported, usual = _methods(loaded, methods)
-    _check_names(exported, shapes)
-    if page == "sound" and (data is None or {method.name for method in exported} != {"encode", "decode"}):
-        raise InputError(
-            "the page that listens needs the programs encode and decode of a Whisper, and its words"
-        )
-    writer = SiteWriter(Path(folder), name or usual, progress)
+    wanted = wanted_shapes(exported, shapes)
+    chosen = _chosen_page(page, exported, wanted, data)
+    _check_labels(labels, chosen, exported)
+    writer = SiteWriter(Path(folder), name or usual, progress, force=force)
     made = []
     for variant, target in targets.items():
         progress(f"planning for {variant}")
         compiled = {method.name: Compiled(method.prepared, target) for method in exported}
         executables = {
-            method.name: plan_ahead(compiled[method.name], map(method.shapes, _shapes_of(method, shapes)))
+            method.name: plan_ahead(compiled[method.name], map(method.shapes, shapes_of(method, wanted)))
             for method in exported
         }
         checks = (
@@ -120,7 +144,13 @@ def export_web(
         )
         made.append(Variant(variant, target, executables, checks))
     more = {"labels": list(labels)} if labels else {}
-    return writer.write(made, exported, page or _page_for(exported), more, data=data)
+    return writer.write(made, exported, chosen, more, data=data)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    given = [option for option, value in options.items() if value not in (None, (), [])]
+    if given:
+        raise InputError(f"{' and '.join(given)}: {why}")
 
 
 def _methods(
@@ -178,38 +208,57 @@ def _write_language(
     )
 
 
-def _check_names(methods: Sequence[WebMethod], shapes: Sequence[Mapping[str, Shape]]) -> None:
-    known = [name for method in methods for name in method.shapes_max]
-    unknown = [name for each in shapes for name in each if name not in known]
-    if unknown:
-        raise InputError(f"there is no tensor {unknown[0]} to plan for; there are {', '.join(known)}")
+def _is_picture(shape: Shape) -> bool:
+    return len(shape) == 4 and shape[:2] == (1, 3)
 
 
-def _shapes_of(method: WebMethod, shapes: Sequence[Mapping[str, Shape]]) -> Sequence[Mapping[str, Shape]]:
-    """The given shapes as far as a method has inputs of these names; each set once."""
-    if not shapes:
-        return [{}]
-    known = method.shapes_max
-    return [{name: shape for name, shape in each.items() if name in known} for each in shapes]
-
-
-def _page_for(methods: Sequence[WebMethod]) -> Page:
-    """A picture is a float tensor [1, 3, height, width], and the only input."""
+def _chosen_page(
+    page: Page | None, methods: Sequence[WebMethod], wanted: Sequence[Named], data: Json
+) -> Page:
+    """The page that fits, or the one that is asked for if it can run these methods. A picture is a float
+    tensor [1, 3, height, width], and the only input."""
     inputs = methods[0].inputs if len(methods) == 1 else ()
-    shape = inputs[0].shape_max if len(inputs) == 1 else ()
-    is_picture = len(shape) == 4 and shape[:2] == (1, 3) and min(shape[2:]) >= 16
-    return "vision" if is_picture and inputs[0].dtype is not None and inputs[0].dtype.is_float else "generic"
+    dtype = inputs[0].dtype if len(inputs) == 1 else None
+    shapes = [each.get(inputs[0].name, inputs[0].shape_max) for each in wanted or [{}]] if dtype else []
+    sees = dtype is not None and dtype.is_float and all(_is_picture(tuple(shape)) for shape in shapes)
+    if page is None:
+        return "vision" if sees and min(min(shape[2:]) for shape in shapes) >= 16 else "generic"
+    if page == "chat":
+        raise InputError("the page chat needs a language model, with its tokenizer; try the page generic")
+    if page == "vision" and not sees:
+        raise InputError(
+            "the page vision needs a program whose only input is a float tensor [1, 3, height, width], not "
+            f"({', '.join(map(str, inputs)) or 'several methods'}); name such a shape, or try generic"
+        )
+    if page == "sound" and (data is None or {method.name for method in methods} != {"encode", "decode"}):
+        raise InputError(
+            "the page that listens needs the programs encode and decode of a Whisper, and its words"
+        )
+    return page
+
+
+def _check_labels(labels: Sequence[str], page: str, methods: Sequence[WebMethod]) -> None:
+    if not labels:
+        return
+    if page != "vision":
+        raise InputError(f"labels: the page {page} does not show them; they are for the page vision")
+    counts = [prod(spec.shape_max) for spec in methods[0].outputs if spec.kind == "tensor"]
+    if len(labels) not in counts:
+        raise InputError(
+            f"labels: there are {len(labels)}, and no output has as many scores; outputs have "
+            f"{', '.join(map(str, counts))}"
+        )
 
 
 class SiteWriter:
     """Writes the files of a site into a folder, which may exist: files of an earlier export are replaced."""
 
-    def __init__(self, folder: Path, name: str, progress: Progress) -> None:
+    def __init__(self, folder: Path, name: str, progress: Progress, *, force: bool = False) -> None:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file; name a folder for the site")
         if folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).exists():
             raise InputError(f"{folder} is not empty and no site; name another folder")
-        self.folder, self.name, self._progress = folder, name, progress
+        self.folder, self.name, self._progress, self._force = folder, name, progress, force
 
     def write(
         self,
@@ -224,7 +273,8 @@ class SiteWriter:
     ) -> Site:
         """Write everything. `more` is added to the index; `growth` of live integers by executable, for loops;
         `kernels` are the first of each variant."""
-        self._clear()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        before = _read_index(self.folder)
         if tokenizer is not None:
             more["language"]["tokenizer"] = write_file(self.folder, "plans", ".json", _compact(tokenizer))
         if data is not None:
@@ -257,36 +307,89 @@ class SiteWriter:
                 {"name": variant.name, "needs": variant.needs(), "streams": needed[variant.name], **file}
             )
         index = {
-            "format": "pteron-web",
+            "format": FORMAT,
             "version": VERSION,
             "name": self.name,
             "page": page,
-            "methods": {method.name: method.to_json() for method in methods},
+            "methods": {
+                method.name: method.to_json(variants[0].executables[method.name]) for method in methods
+            },
             "variants": entries,
             "streams": streams,
             **more,
         }
+        kept = self._write_page(page, before, index)
         (self.folder / INDEX).write_bytes(_compact(index))
-        self._copy_page(page)
+        for file in _files(before) - _files(index):
+            (self.folder / file).unlink(missing_ok=True)
         fetched = {
             entry["name"]: entry["bytes"] + sum(streams[number]["bytes"] for number in entry["streams"])
             for entry in entries
         }
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-        return Site(self.folder, size, fetched)
+        planned = {} if "language" in more else _planned(methods, variants[0])
+        return Site(self.folder, size, fetched, planned, kept)
 
-    def _clear(self) -> None:
-        """Remove the plans and weights of an earlier export."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("plans", "weights"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-
-    def _copy_page(self, page: str) -> None:
+    def _write_page(self, page: str, before: Json, index: Json) -> tuple[str, ...]:
+        """Write the player and the page, whose files the index then names. A page that was changed is kept as
+        a whole; the names of its changed files."""
         for name in ("player.js", "player.d.ts"):
             shutil.copyfile(STATIC / name, self.folder / name)
-        for path in (STATIC / page).iterdir():
-            if path.is_file():
-                shutil.copyfile(path, self.folder / path.name)
+        new = {path.name: path.read_bytes() for path in (STATIC / page).iterdir() if path.is_file()}
+        for tag in ("title", "h1"):
+            before_it, after_it = f"<{tag}>Pteron<".encode(), f"<{tag}>{escape(self.name)}<".encode()
+            new["index.html"] = new["index.html"].replace(before_it, after_it)
+        files = before.get("pageFiles", {})
+        written = {name: digest for name, digest in files.items() if Path(name).name == name}
+        there = [name for name in {*new, *written} if (self.folder / name).is_file()]
+        changed = [name for name in there if not _is_ours(self.folder / name, written.get(name))]
+        if changed and not self._force:
+            index["pageFiles"] = written
+            return tuple(sorted(changed))
+        for name in set(there) - set(new):
+            (self.folder / name).unlink()
+        for name, data in new.items():
+            (self.folder / name).write_bytes(data)
+        index["pageFiles"] = {name: hashlib.sha256(data).hexdigest() for name, data in new.items()}
+        return ()
+
+
+def _planned(methods: Sequence[WebMethod], variant: Variant) -> dict[str, list[Shape]]:
+    """The planned shapes of inputs that could have others."""
+    found: dict[str, list[Shape]] = {}
+    for method in methods:
+        planned = method.planned(variant.executables[method.name].plans)
+        found |= {
+            spec.name: planned[spec.name]
+            for spec in method.inputs
+            if any(spec.dynamic) and spec.name in planned
+        }
+    return found
+
+
+def _is_ours(path: Path, digest: str | None) -> bool:
+    """Whether a file of a page is as an export wrote it."""
+    data = path.read_bytes()
+    if digest is not None:
+        return hashlib.sha256(data).hexdigest() == digest
+    return any(known.read_bytes() == data for known in STATIC.glob(f"*/{path.name}"))
+
+
+def _read_index(folder: Path) -> Json:
+    """The index of an earlier export; an empty one if there is none, or none that can be read."""
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return index if isinstance(index, dict) and index.get("format") == FORMAT else {}
+
+
+def _files(index: Json) -> set[str]:
+    """The plans and weights that an index names."""
+    chunks = [chunk for stream in index.get("streams", ()) for chunk in stream["chunks"]]
+    others = [index.get("data"), index.get("language", {}).get("tokenizer")]
+    named = [each["file"] for each in (*index.get("variants", ()), *chunks, *others) if each]
+    return {file for file in named if _FILE.fullmatch(file)}
 
 
 def _compact(value: Json) -> bytes:

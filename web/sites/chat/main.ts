@@ -3,7 +3,7 @@
 import type { Message, Program } from "../../player/api.ts";
 import { byId, make } from "../../shared/elements.ts";
 import { renderMarkdown } from "../../shared/markdown.ts";
-import { loadSite, showError } from "../common/load.ts";
+import { clearError, loadSite, showError } from "../common/load.ts";
 
 const field = byId<HTMLTextAreaElement>("text");
 let messages: Message[] = [];
@@ -13,13 +13,13 @@ let stop: AbortController | null = null;
 async function answer(program: Program, text: string): Promise<void> {
   const isChat = program.language?.chat === true;
   const shown = make(isChat ? "div.turn text" : "div.turn story");
-  if (isChat) {
-    messages.push({ role: "user", content: text });
-    byId("thread").append(make("div.turn user", text));
-  } else {
-    shown.append(make("span.given", text));
-  }
-  byId("thread").append(shown);
+  const asked = isChat ? make("div.turn user", text) : null;
+  const before = messages;
+  const own: Message[] = [...before, { role: "user", content: text }];
+  messages = own;
+  if (!isChat) shown.append(make("span.given", text));
+  clearError();
+  byId("thread").append(...(asked ? [asked, shown] : [shown]));
   stop = new AbortController();
   setRunning(true);
   const options = {
@@ -28,10 +28,12 @@ async function answer(program: Program, text: string): Promise<void> {
   };
   let said = "";
   let count = 0;
+  let full = false;
   const started = performance.now();
   try {
-    for await (const piece of program.generate(isChat ? messages : text, { ...options, signal: stop.signal })) {
+    for await (const piece of program.generate(isChat ? own : text, { ...options, signal: stop.signal })) {
       said += piece.text;
+      if (piece.finishReason === "context") full = true;
       count++;
       if (isChat) renderMarkdown(shown, said, false);
       else shown.append(piece.text);
@@ -39,10 +41,21 @@ async function answer(program: Program, text: string): Promise<void> {
       byId("composer").scrollIntoView({ block: "end" });
     }
     if (isChat) renderMarkdown(shown, said);
+    if (full) {
+      const advice = isChat ? "begin a new conversation" : "begin a new text";
+      byId("thread").append(make("p.quiet", `The context of ${program.language?.context} tokens is full: ${advice}.`));
+    }
   } catch (error) {
     showError(error);
+    if (!count) {
+      // It was not taken, so it is no part of the conversation.
+      asked?.remove();
+      shown.remove();
+      if (messages === own) messages = before;
+      field.value ||= text;
+    }
   }
-  if (isChat) messages.push({ role: "assistant", content: said });
+  if (messages === own) own.push({ role: "assistant", content: said });
   setRunning(false);
 }
 

@@ -31,14 +31,20 @@ export async function loadSite(): Promise<Program | null> {
     if (isDoctor) status().append(doctor(await program.report()));
     return program;
   } catch (error) {
+    fill(status(), []);
     showError(error);
     return null;
   }
 }
 
-/** Say what went wrong. */
+/** Say what went wrong, beside the notes. */
 export function showError(error: unknown): void {
-  fill(status(), [make("p.card.bad", { role: "alert" }, error instanceof Error ? error.message : String(error))]);
+  clearError();
+  status().append(make("p.card bad", { role: "alert" }, error instanceof Error ? error.message : String(error)));
+}
+
+export function clearError(): void {
+  for (const shown of status().querySelectorAll(".bad")) shown.remove();
 }
 
 function doctor({ adapter, variant, variants, checks }: Report): HTMLElement {
@@ -60,6 +66,8 @@ function doctor({ adapter, variant, variants, checks }: Report): HTMLElement {
       make("td.number", fewDigits(error)),
     ),
   );
+  const headers = [make("th", "kernels"), make("th", "operator")];
+  headers.push(make("th.number", "answers"), make("th.number", "largest error"));
   return make(
     "section.card",
     make("h2", "This GPU"),
@@ -68,19 +76,7 @@ function doctor({ adapter, variant, variants, checks }: Report): HTMLElement {
       "ul",
       variants.map(({ name, problem }) => make("li", `${name}: ${problem || "can run here"}`)),
     ),
-    rows.length
-      ? make(
-          "table",
-          make(
-            "thead",
-            make(
-              "tr",
-              ["kernels", "operator", "answers", "largest error"].map((text) => make("th", text)),
-            ),
-          ),
-          make("tbody", rows),
-        )
-      : null,
+    rows.length ? make("div.wide", make("table", make("thead", make("tr", headers)), make("tbody", rows))) : null,
   );
 }
 

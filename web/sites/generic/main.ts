@@ -6,23 +6,34 @@ import { counted, fewDigits } from "../../shared/text.ts";
 import { loadSite } from "../common/load.ts";
 
 const SHOWN = 200; // numbers of an output
+const SHAPES = 4; // of an input
 
-function describe({ kind, dtype, shape, dynamic }: Spec): string {
+function describe({ kind, dtype, shape, dynamic, planned }: Spec): string {
   if (kind !== "tensor") return kind;
+  if (planned) {
+    const some = planned.slice(0, SHAPES).map((each) => `[${each.join(", ")}]`);
+    return `${dtype}${some.join(" or ")}${planned.length > SHAPES ? ` or ${planned.length - SHAPES} more` : ""}`;
+  }
   return `${dtype}[${shape?.map((size, dim) => (dynamic?.includes(dim) ? `≤${size}` : size)).join(", ")}]`;
+}
+
+/** Numbers that a text lists. */
+function numbersOf(text: string, separators: RegExp, name: string): number[] {
+  return text
+    .split(separators)
+    .filter(Boolean)
+    .map((part) => {
+      const value = Number(part);
+      if (Number.isNaN(value) && part !== "NaN") throw new Error(`${name}: “${part}” is not a number.`);
+      return value;
+    });
 }
 
 /** The numbers of a field; an empty one is filled with numbers from -1 to 1. */
 function read(field: HTMLTextAreaElement, shape: HTMLInputElement, spec: Spec): Input {
-  const numbers = field.value
-    .split(/[\s,]+/)
-    .filter(Boolean)
-    .map(Number);
+  const numbers = numbersOf(field.value, /[\s,]+/, spec.name);
   if (spec.kind !== "tensor") return numbers[0] ?? 0;
-  const sizes = shape.value
-    .split(/[\s,x×]+/)
-    .filter(Boolean)
-    .map(Number);
+  const sizes = numbersOf(shape.value, /[\s,x×]+/, `shape of ${spec.name}`);
   const count = sizes.reduce((a, b) => a * b, 1);
   const isFloat = /^b?f/.test(spec.dtype ?? "");
   const data = numbers.length
@@ -39,7 +50,10 @@ function form(program: Program, method: string): HTMLElement {
       placeholder: "numbers; empty: some that are made up",
       "aria-label": spec.name,
     });
-    const shape = make("input", { value: (spec.shape ?? []).join(" × "), "aria-label": `shape of ${spec.name}` });
+    const shape = make("input", {
+      value: (spec.planned?.[0] ?? spec.shape ?? []).join(" × "),
+      "aria-label": `shape of ${spec.name}`,
+    });
     return { spec, numbers, shape };
   });
   const result = make("div", { "aria-live": "polite" });
@@ -57,7 +71,7 @@ function form(program: Program, method: string): HTMLElement {
       });
       fill(result, [make("p.quiet", time), ...shown.flat()]);
     } catch (error) {
-      fill(result, [make("p.card.bad", { role: "alert" }, (error as Error).message)]);
+      fill(result, [make("p.card bad", { role: "alert" }, (error as Error).message)]);
     }
   };
   const rows = fields.map(({ spec, numbers, shape }) =>
@@ -81,6 +95,8 @@ if (program) {
     methods,
     Object.keys(program.methods).map((method) => form(program, method)),
   );
-  const reset = make("button", { type: "button", onclick: () => program.reset() }, "Reset states");
-  methods.append(make("p", reset));
+  if (Object.values(program.methods).some(({ states }) => states !== 0)) {
+    const reset = make("button", { type: "button", onclick: () => program.reset() }, "Reset states");
+    methods.append(make("p", reset));
+  }
 }

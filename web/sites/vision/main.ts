@@ -2,7 +2,7 @@
 
 import type { Output, Program, Spec } from "../../player/api.ts";
 import { byId, fill, make } from "../../shared/elements.ts";
-import { loadSite, ranking, shares, showError } from "../common/load.ts";
+import { clearError, loadSite, ranking, shares, showError } from "../common/load.ts";
 
 const SHOWN = 5; // classes
 const SCALES: Record<string, [number[], number[]]> = {
@@ -23,9 +23,11 @@ const canvas = byId<HTMLCanvasElement>("seen");
 const video = byId<HTMLVideoElement>("video");
 let isBusy = false;
 
+const shapeOf = (spec: Spec) => spec.planned?.[0] ?? (spec.shape as number[]);
+
 /** The middle of a picture in the network's size, as planes of numbers. */
 function planes(picture: CanvasImageSource, width: number, height: number, spec: Spec): Float32Array {
-  const [, , rows, columns] = spec.shape as [number, number, number, number];
+  const [, , rows, columns] = shapeOf(spec) as [number, number, number, number];
   [canvas.width, canvas.height] = [columns, rows];
   const context = canvas.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
   const scale = Math.max(columns / width, rows / height);
@@ -48,7 +50,7 @@ async function look(program: Program, picture: CanvasImageSource, width: number,
   const spec = inputs[0] as Spec;
   const data = planes(picture, width, height, spec);
   const started = performance.now();
-  const outputs = await program.run({ [spec.name]: { data, shape: spec.shape as number[] } }, { method });
+  const outputs = await program.run({ [spec.name]: { data, shape: shapeOf(spec) } }, { method });
   byId("speed").textContent = `${Math.round(performance.now() - started)} ms`;
   fill(
     byId("result"),
@@ -110,6 +112,7 @@ if (program) {
   const once = async (work: () => Promise<void>) => {
     if (isBusy) return;
     isBusy = true;
+    clearError();
     await work().catch(showError);
     isBusy = false;
   };
@@ -118,7 +121,11 @@ if (program) {
     once(async () => {
       const given = file.files?.[0];
       if (!given) return;
-      const picture = await createImageBitmap(given);
+      const picture = await createImageBitmap(given).catch(() => {
+        for (const id of ["result", "speed"]) byId(id).replaceChildren();
+        canvas.getContext("2d")?.clearRect(0, 0, canvas.width, canvas.height);
+        throw new Error(`${given.name} is not a picture that this browser can read.`);
+      });
       await look(program, picture, picture.width, picture.height);
     });
   file.addEventListener("change", again);

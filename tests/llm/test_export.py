@@ -302,10 +302,10 @@ def test_a_failing_exporter_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = read_checkpoint(write_folder("llama", tmp_path))
-    monkeypatch.setattr(cost, "available_memory", lambda: 2 * 10**9)
+    monkeypatch.setattr(cost, "free_memory", lambda: 2 * 10**9)
     assert "(2.0 GB of memory are free)" in cost.check_memory(checkpoint, 2048)
     with pytest.raises(PteronError, match=r"a context of 1,000,000,000,000 tokens, about .* only 2\.0 GB"):
         cost.check_memory(checkpoint, 10**12)
-    monkeypatch.setattr(cost, "available_memory", lambda: 10**8)
+    monkeypatch.setattr(cost, "free_memory", lambda: 10**8)
     with pytest.raises(PteronError, match=r"only 0\.1 GB of memory are free"):
         cost.check_memory(checkpoint, 2048)

@@ -222,7 +222,7 @@ def test_a_machine_that_has_no_memory_left(
     tokens(llm, A)
     memory = tmp_path / "meminfo"
     memory.write_text("MemAvailable: 31 kB\n")
-    monkeypatch.setattr("pteron.gpu.memory._MEMORY", memory)
+    monkeypatch.setattr("pteron.system._MEMORY", memory)
     before = device.buffer_bytes
     with pytest.raises(
         OutOfMemory, match=r"needs 32,768 bytes on .* for another sequence; this machine has 31,744"

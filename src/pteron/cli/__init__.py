@@ -18,6 +18,7 @@ from typing import NoReturn
 import pteron
 from pteron.cli.arguments import Parser, add_examples
 from pteron.cli.terminal import discard_unwritten, prepare_streams, print_error
+from pteron.system import is_broken_pipe
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 # Each command is a module of this package with `add_arguments` and `command`, imported only when it is named.
@@ -76,10 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         discard_unwritten(sys.stdout)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has stopped reading
-        discard_unwritten(sys.stdout)
-        return 1
     except OSError as error:
+        if is_broken_pipe(error):  # the reader, such as `head`, has stopped reading
+            discard_unwritten(sys.stdout)
+            return 1
         what = error.strerror or str(error)
         return _fail(f"{error.filename}: {what}" if error.filename else what)
     except UnicodeError as error:

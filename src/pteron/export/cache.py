@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pteron.export.lowering import Options
 from pteron.folders import cache_folder
+from pteron.system import move
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -55,7 +56,7 @@ def keep(key: str, program: bytes) -> Path | None:
             try:
                 file.write(program)
                 file.close()
-                Path(file.name).replace(path)
+                move(Path(file.name), path)
             except BaseException:
                 file.close()
                 remove(Path(file.name))

@@ -65,9 +65,9 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
         raise MissingFileError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise FormatError(f"{path}: this is a directory, not a file") from None
     except (OSError, ValueError) as error:
+        if os.path.isdir(path):  # on Windows a PermissionError
+            raise FormatError(f"{path}: this is a directory, not a file") from None
         raise FormatError(f"{path}: the file cannot be read ({error})") from error
 
 

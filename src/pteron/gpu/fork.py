@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from pteron.errors import DeviceError
 
-_C: Any = ctypes.CDLL(None) if os.name == "posix" else None
+_C: Any = ctypes.CDLL(None) if hasattr(os, "fork") else None
 _is_child = False
 _locks: WeakSet[threading.RLock] = WeakSet()
 

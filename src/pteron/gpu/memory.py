@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from weakref import finalize
 
 import numpy as np
@@ -25,6 +24,7 @@ from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops.operand import Slot, State, Weight
 from pteron.passes import StateSpec
 from pteron.plan import Executable, Plan
+from pteron.system import free_memory
 
 UPLOADERS = 8  # threads: a copy into newly mapped memory waits for page faults
 _STAGING = 1 << 21  # bytes that a thread reads from a file at a time
@@ -303,9 +303,6 @@ class Arena:
         self._slots, self._scratch, self._outgrown = [], [], []
 
 
-_MEMORY = Path("/proc/meminfo")
-
-
 def check_room(device: Device, executable: Executable, plan: Plan | None) -> None:
     """Raise a DeviceError if a buffer exceeds a device limit. On a software adapter, raise OutOfMemory if the
     buffers exceed the machine's free memory; WebGPU does not report the free memory of a GPU."""
@@ -334,18 +331,9 @@ def check_room_for_states(device: Device, executable: Executable) -> None:
 
 
 def _check_free(device: Device, executable: Executable, needed: int, purpose: str) -> None:
-    free = bytes_left() if device.target.is_cpu else None
+    free = free_memory() if device.target.is_cpu else None
     if free is not None and needed > free:
         raise OutOfMemory(
             f"{executable.name} needs {needed:,} bytes on {device.adapter} {purpose}; "
             f"this machine has {free:,} free"
         )
-
-
-def bytes_left() -> int | None:
-    """Free memory of this machine; None if it is unknown."""
-    if not _MEMORY.exists():
-        return None
-    fields = dict(line.split(":", 1) for line in _MEMORY.read_text("utf-8").splitlines())
-    kilobytes = fields.get("MemAvailable", "").split()
-    return int(kilobytes[0]) << 10 if kilobytes else None

@@ -20,6 +20,7 @@ from pteron import errors
 from pteron.errors import InputError, IsolatedError, PteronError
 from pteron.isolated.wire import WireError, pack, receive, send
 from pteron.processes import python_module, started_in
+from pteron.system import apart
 
 _T = TypeVar("_T")
 _NO_MESSAGE = "got an invalid reply and was ended"
@@ -40,7 +41,7 @@ class Process:
                 python_module(module),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C only reaches the owner
+                **apart(),  # Ctrl-C only reaches the owner
                 **started_in(Path(gettempdir())),
             )
         except OSError as error:
@@ -130,7 +131,7 @@ def exit_status(code: int) -> str:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children, which hold the pipes open."""
-    if os.name == "posix" and process.returncode is None:  # its pid is not reused before `wait`
+    if hasattr(os, "killpg") and process.returncode is None:  # its pid is not reused before `wait`
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
@@ -161,7 +162,7 @@ def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
     try:
         # In its own process group: Ctrl-C reaches this process, which ends the other.
         code = subprocess.run(
-            python_module("pteron", *given), timeout=seconds, check=False, process_group=0, **start
+            python_module("pteron", *given), timeout=seconds, check=False, **apart(), **start
         ).returncode
     except subprocess.TimeoutExpired:
         raise IsolatedError(f"{name}: took longer than {seconds:g} s and was ended") from None

@@ -31,6 +31,7 @@ from pteron.llm.cache_layout import Rows
 from pteron.llm.cached_sequence import CachedRows
 from pteron.llm.model import LanguageModel
 from pteron.runtime import Program
+from pteron.system import move
 
 _MAGIC, _VERSION = b"PTERONkv", 2
 _START = Struct("<8sII")
@@ -116,7 +117,7 @@ def write_saved(path: Path, layout: Layout, cached: CachedRows) -> None:
             file.writelines([*parts, digest.digest()])
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        move(unfinished, path)
     except OSError as error:
         raise InputError(f"{path}: the cache cannot be written ({error.strerror or error})") from error
     finally:

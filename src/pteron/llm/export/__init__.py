@@ -31,6 +31,7 @@ from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
 from pteron.llm.export.lowering import PROGRAM, Progress, lower_in_subprocess, stage
 from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
+from pteron.system import move
 
 EXPORTERS = ("pteron", "executorch")
 CONTEXT, CONTEXT_MAX = 4096, 1 << 17  # tokens, of the caches in a program and of its tables by position
@@ -204,7 +205,7 @@ def _move_into(made: Path, folder: Path) -> None:
     if not (made / TEMPLATE).exists():
         (folder / TEMPLATE).unlink(missing_ok=True)  # from an earlier export
     for file in sorted(made.iterdir(), key=lambda file: file.name == MANIFEST):
-        file.replace(folder / file.name)
+        move(file, folder / file.name)
 
 
 def _write_companions(

@@ -3,13 +3,12 @@ times."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Self
 
 from pteron.errors import PteronError
 from pteron.llm.export.checkpoint import Checkpoint
+from pteron.system import free_memory
 
 # Measured with executorch 1.5.1: bytes of the libraries in both processes, and how many float32 copies of the
 # weights exist at the peak (in the model, the traced graph and the program).
@@ -63,7 +62,7 @@ def report_stages(progress: Callable[[str], None], parameters: int) -> Callable[
 
 def check_memory(checkpoint: Checkpoint, context: int) -> str:
     """A line about the memory needed; an error if the machine has too little."""
-    needed, free = estimate_memory(checkpoint, context), available_memory()
+    needed, free = estimate_memory(checkpoint, context), free_memory()
     line = f"a context of {context:,} tokens, about {_gigabytes(needed)} to export"
     if free is not None and needed > free:
         raise PteronError(f"{line}, but only {_gigabytes(free)} of memory are free")
@@ -74,20 +73,6 @@ def estimate_memory(checkpoint: Checkpoint, context: int) -> int:
     """The peak memory of an export, in bytes, with a KV cache of `context` tokens."""
     per_token = sum(tensor.rows for name, tensor in checkpoint.tensors.items() if name.endswith(_CACHED))
     return int(LIBRARIES + COPIES * 4 * checkpoint.parameter_count) + 4 * per_token * context
-
-
-def available_memory() -> int | None:
-    """Bytes; None on systems that do not report it."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text("utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return int(value.split()[0]) * 1024
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _gigabytes(count: int) -> str:

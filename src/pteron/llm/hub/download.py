@@ -31,6 +31,7 @@ from pteron.llm.hub.cache import (
 from pteron.llm.hub.files import Selection, select_files
 from pteron.llm.model_files import read_json
 from pteron.llm.model_kinds import ADAPTER_FILES, CONFIG, recognise, shorten
+from pteron.system import move
 
 Report = Callable[[str], None]
 
@@ -162,7 +163,7 @@ def _download_blob(model: HubModel, file: str, meter: _Meter) -> Path | None:
                 tqdm_class=meter.bar,
             )
         _check_content(partial, remote.etag, f"{file} of {model}")
-        partial.replace(blob)
+        move(partial, blob)
     return blob
 
 

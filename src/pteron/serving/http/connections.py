@@ -6,13 +6,12 @@ Each connection is a file of the process. Without limits, clients that connect a
 from __future__ import annotations
 
 import asyncio
-import sys
-from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pteron.serving.http.limits import Limits
+from pteron.system import open_files_max
 
 
 def connection_class(limits: Limits) -> type[H11Protocol]:
@@ -21,7 +20,7 @@ def connection_class(limits: Limits) -> type[H11Protocol]:
     When there are as many as `limits.connections`, a new one replaces the one that has waited longest without
     a request; if all have one, the new connection is closed.
     """
-    most = min(limits.connections, _files_max() // 2)
+    most = min(limits.connections, open_files_max() // 2)
     waiting: dict[Connection, None] = {}  # without a request, the longest first
 
     class Connection(H11Protocol):
@@ -64,13 +63,3 @@ def connection_class(limits: Limits) -> type[H11Protocol]:
                 self._timer = None
 
     return Connection
-
-
-def _files_max() -> int:
-    """The number of files that this process may open."""
-    if sys.platform == "win32":
-        return 1 << 13
-    import resource
-
-    soft: Any = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 1 << 20 if soft == resource.RLIM_INFINITY else int(soft)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from pteron.serving.http.connections import connection_class
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.request_log import Logs, UvicornLogHandler
 from pteron.serving.http.service import Service
+from pteron.system import IS_WINDOWS
 
 _CANCEL_SECONDS = 5  # for clients to receive the error of a cancelled answer
 _REPEAT_SECONDS = 0.2  # between two cancellations: requests that were still being read submit answers late
@@ -159,7 +159,7 @@ def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.sock
     except OSError as error:
         raise PteronError(f"{host} is not an address to listen at: {error.strerror}") from error
     with listener:
-        if os.name == "posix":  # on Windows this would let two servers share one port
+        if not IS_WINDOWS:  # there, this would let two servers share one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)

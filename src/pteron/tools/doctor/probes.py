@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pteron.gpu import Device, submit
-from pteron.gpu.memory import bytes_left
 from pteron.gpu.single_launch import launch_once
+from pteron.system import free_memory
 from pteron.tools.profile.ceilings import ceilings_of, launch_seconds
 from pteron.wgsl import Kernel, compose
 
@@ -31,7 +31,7 @@ class Probes:
 
 def probe(device: Device, *, timing: bool = True) -> Probes:
     """Measure a device, in about three seconds; without `timing`, only the limit of loops."""
-    limit, free = loop_limit(device), bytes_left()
+    limit, free = loop_limit(device), free_memory()
     if not timing:
         return Probes(limit, host_bytes_free=free)
     ceilings = ceilings_of(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pteron.gpu import Device
-from pteron.gpu.memory import bytes_left
+from pteron.system import free_memory
 from pteron.tools.estimate.gpus import Gpu, gpu_of_adapter
 from pteron.tools.profile.ceilings import ceilings_of, launch_seconds
 
@@ -13,7 +13,7 @@ def this_gpu(device: Device | str | None = None) -> Gpu:
     adapter is the machine's."""
     opened = Device.open(device)
     known, ceilings = gpu_of_adapter(opened.adapter.name), ceilings_of(opened)
-    memory = bytes_left() if opened.target.is_cpu else known.memory_bytes if known else None
+    memory = free_memory() if opened.target.is_cpu else known.memory_bytes if known else None
     return Gpu(
         opened.adapter.name,
         opened.target,

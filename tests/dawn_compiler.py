@@ -6,15 +6,22 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
+from math import prod
 
 from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo, describe
 from pteron.gpu.choose import dawn
 from pteron.gpu.device import Device
+from pteron.ops import Target
 from pteron.wgsl import Module
 
 # The null backend has the least that WebGPU grants; kernels that need more are planned where there is more.
 _BEYOND_THE_LEAST = re.compile("maximum allowed|device maxSubgroupSize")
+_WORKGROUP_BYTES = re.compile(r"total use of workgroup storage \((\d+) bytes\)")
+_WORKGROUP_SIZE = re.compile(r"@workgroup_size\([^)]*\)")
+
+
+_UNIFORMS_MAX = 12  # of a kernel, on every device
 
 
 class DawnMissingError(Exception):
@@ -44,6 +51,7 @@ class DawnCompiler:
         self.device = Device(null_adapter())
         self.device.check_open()
         self._found: dict[str, tuple[str, ...]] = {}
+        self._bytes: dict[str, int] = {}
 
     @staticmethod
     def shared() -> DawnCompiler:
@@ -61,6 +69,38 @@ class DawnCompiler:
                 f"{module.kernel}: {complaint}" for complaint in self._compile(module)
             )
         return self._found[module.source]
+
+    def exceeded(self, module: Module, target: Target) -> list[str]:
+        """The limits and features of a device that a kernel planned for it exceeds."""
+        buffers = sum(binding.access != "uniform" for binding in module.bindings)
+        uniforms = len(module.bindings) - buffers + (module.params_index is not None)
+        found = {
+            "storage buffers": buffers > target.buffers_max,
+            "uniform buffers": uniforms > _UNIFORMS_MAX,
+            "invocations": prod(module.workgroup) > target.invocations_max,
+            "workgroup memory": self._workgroup_bytes(module) > target.workgroup_bytes_max,
+            "f16": "enable f16" in module.source and not target.shader_f16,
+            "subgroups": "enable subgroups" in module.portable_source
+            and not (target.subgroup_size or target.broadcasts),
+        }
+        return [f"{module.kernel}: {what}" for what, is_exceeded in found.items() if is_exceeded]
+
+    def _workgroup_bytes(self, module: Module) -> int:
+        """The workgroup memory of a kernel, or what every device has if that is enough."""
+        if "var<workgroup>" not in module.source or "subgroup_matrix" in module.source:
+            return 0
+        if module.source not in self._bytes:
+            text = _WORKGROUP_SIZE.sub("@workgroup_size(1)", module.portable_source)
+            shader = self.device.handle.create_shader_module(code=text)
+            try:
+                self.device.handle.create_compute_pipeline(
+                    layout="auto", compute={"module": shader, "entry_point": "main"}
+                )
+                stated = None
+            except self.device.library.errors as error:
+                stated = _WORKGROUP_BYTES.search(str(error))
+            self._bytes[module.source] = int(stated[1]) if stated else 0
+        return self._bytes[module.source]
 
     def _compile(self, module: Module) -> list[str]:
         found = []

@@ -82,8 +82,8 @@ def _files() -> None:
         return rename(self, target)
 
     builtins.open = open_file
-    Path.replace = replace_file  # type: ignore[method-assign]
-    Path.rename = rename_file  # type: ignore[method-assign]
+    Path.replace = replace_file  # type: ignore[method-assign,assignment]
+    Path.rename = rename_file  # type: ignore[method-assign,assignment]
 
 
 def _processes() -> None:

@@ -63,8 +63,12 @@ def _in_browsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Compiled, "walk", noting_walk)
     yield
     monkeypatch.undo()
-    modules = (module for graph, calls in planned.items() for module in modules_at(graph, calls))
-    complaints = [complaint for module in modules for complaint in dawn.complaints(module)]
+    planned_modules = (pair for graph, calls in planned.items() for pair in modules_at(graph, calls))
+    complaints = [
+        complaint
+        for target, module in planned_modules
+        for complaint in (*dawn.complaints(module), *dawn.exceeded(module, target))
+    ]
     assert not complaints, "\n".join(complaints)
 
 

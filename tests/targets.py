@@ -15,27 +15,30 @@ from pteron.wgsl import Module
 
 Call: TypeAlias = tuple[Shapes, Mapping[int, int]]  # the inputs' shapes, the live integers' values
 
-_HARDWARE = Target(is_cpu=False, workgroup_bytes_max=49152)
+_GPU = Target(is_cpu=False, workgroup_bytes_max=32768, invocations_max=1024)
 TARGETS = {
     "software": Target(),
-    "software, f16": Target(shader_f16=True),
-    "hardware": _HARDWARE,
-    "hardware, f16": replace(_HARDWARE, shader_f16=True),
-    "hardware, subgroups": replace(_HARDWARE, subgroup_size=32),
-    "hardware, subgroups, f16": replace(_HARDWARE, subgroup_size=32, shader_f16=True),
+    "WARP": Target(
+        shader_f16=True, broadcasts=True, workgroup_bytes_max=32768, invocations_max=1024, loop_max=65535
+    ),
+    "the least of WebGPU": Target(is_cpu=False, packed_dots=False),
+    "D3D12": replace(_GPU, shader_f16=True),
+    "Metal": replace(_GPU, subgroup_size=32, shader_f16=True, packed_dots=False, uniform_alignment=32),
+    "Metal, Intel": replace(_GPU, packed_dots=False),
+    "Vulkan, subgroups": replace(_GPU, subgroup_size=32, workgroup_bytes_max=49152),
 }
 
 
-def modules_at(graph: Graph, calls: Sequence[Call]) -> Iterator[Module]:
+def modules_at(graph: Graph, calls: Sequence[Call]) -> Iterator[tuple[Target, Module]]:
     """The kernels of a graph's plans at these calls, for every kind of device."""
     prepared = prepare(graph)
     for target in TARGETS.values():
         compiled = Compiled(prepared, target)
         plans = [compiled.executable.once, *(compiled.plan(shapes, values) for shapes, values in calls)]
-        yield from (launch.module for plan in plans for launch in plan.launches)
+        yield from ((target, launch.module) for plan in plans for launch in plan.launches)
 
 
-def modules_of(graph: Graph) -> Iterator[Module]:
+def modules_of(graph: Graph) -> Iterator[tuple[Target, Module]]:
     """The same at several live shapes and values of the live integers, where the graph has them."""
     most = tuple(value.shape_max if isinstance(value, Tensor) else None for value in graph.inputs)
     symbols = [source.symbol for source in prepare(graph).sources]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product as product_of
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from dawn_compiler import DawnCompiler, DawnMissingError
 from kernel_files import FILES, kernel
 from targets import TARGETS, modules_of
 
+import pteron
 from pteron.dtypes import DType
 from pteron.families.attention.layouts import MATRIX_TILES
 from pteron.families.convolution import kernels as convolution
@@ -30,7 +31,8 @@ from pteron.runtime.program import read_graphs
 from pteron.wgsl import Kernel, Module, compose
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-PROGRAMS = sorted(FIXTURES.glob("*/*.pte"))
+STORIES = Path(pteron.__file__).parent / "models" / "stories15m" / "model.pte"
+PROGRAMS = [*sorted(FIXTURES.glob("*/*.pte")), STORIES]
 ROW_LIBRARIES = ("rows", "row_normed", "row_int8")
 ROW_KERNELS = [
     name
@@ -51,6 +53,12 @@ def compile_all(dawn: DawnCompiler, modules: Iterable[Module]) -> None:
     assert not [complaint for module in modules for complaint in dawn.complaints(module)]
 
 
+def compile_planned(dawn: DawnCompiler, planned: Iterable[tuple[Target, Module]]) -> None:
+    """The kernels compile, and stay within the limits of the devices that they are planned for."""
+    for target, module in planned:
+        assert not [*dawn.complaints(module), *dawn.exceeded(module, target)]
+
+
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_kernel_as_it_stands(dawn: DawnCompiler, name: str) -> None:
     compile_all(dawn, [compose(kernel(name))])
@@ -58,7 +66,7 @@ def test_a_kernel_as_it_stands(dawn: DawnCompiler, name: str) -> None:
 
 @pytest.mark.parametrize("name", ROW_KERNELS)
 def test_a_row_kernel_on_devices_with_subgroups(dawn: DawnCompiler, name: str) -> None:
-    target = TARGETS["hardware, subgroups"]
+    target = TARGETS["Vulkan, subgroups"]
     compile_all(
         dawn,
         (
@@ -74,7 +82,7 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
     weights = load_weights(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
     for record in file.methods:
         for graph in read_graphs(file, record, weights):
-            compile_all(dawn, modules_of(graph))
+            compile_planned(dawn, modules_of(graph))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_a_program(dawn: DawnCompiler, path: Path) -> None:
 )
 def test_rows_of_several_texts(dawn: DawnCompiler, flags: str) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(batch_graph(5003, 7, Form.parse(flags), dtype)))
+        compile_planned(dawn, modules_of(batch_graph(5003, 7, Form.parse(flags), dtype)))
 
 
 CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
@@ -102,7 +110,7 @@ CHANGING = {"presence_penalty": 0.5, "logit_bias": {3: 1.0}, "top_logprobs": 20}
 )
 def test_the_sampler(dawn: DawnCompiler, sampling: Sampling, masks: bool) -> None:
     for dtype in (DType.F32, DType.F16):
-        compile_all(dawn, modules_of(sampler_graph(5003, Form.of(sampling, 5003, masked=masks), dtype)))
+        compile_planned(dawn, modules_of(sampler_graph(5003, Form.of(sampling, 5003, masked=masks), dtype)))
 
 
 PLANES = {"f16": (1, 1), "f16 and f32": (1, 2), "f32": (2, 2)}
@@ -145,6 +153,17 @@ def test_attention_by_matrices(dawn: DawnCompiler, planes: int, width: int, valu
     compile_all(dawn, (compose(kernel("attention_matrix", **each, **whole)) for each in declared))
 
 
+def test_limits_that_a_kernel_exceeds_are_found(dawn: DawnCompiler) -> None:
+    text = "@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) { large[i] = 1.0; }"
+    module = replace(compose(kernel("fill")), source=f"var<workgroup> large: array<f32, 9000>;\n{text}")
+    target = Target(is_cpu=False, workgroup_bytes_max=36000)
+    assert dawn.exceeded(module, target) == []
+    assert "workgroup memory" in str(dawn.exceeded(module, replace(target, workgroup_bytes_max=32768)))
+    assert "invocations" in str(dawn.exceeded(replace(module, workgroup=(8, 8, 8)), target))
+    assert "storage buffers" in str(dawn.exceeded(module, replace(target, buffers_max=0)))
+    assert "f16" in str(dawn.exceeded(replace(module, source=f"enable f16;\n{module.source}"), target))
+
+
 def test_a_fault_is_found(dawn: DawnCompiler) -> None:
     """A barrier that some invocations of a workgroup may miss: wgpu takes it."""
     faulty = Kernel(
@@ -161,6 +180,6 @@ def test_logits_that_leave_their_peaks(dawn: DawnCompiler, monkeypatch: pytest.M
     path = FIXTURES / "models" / "tiny_llama_q4.pte"
     file = read_program(open_bytes(path).view, path.name)
     (graph,) = read_graphs(file, next(each for each in file.methods if each.name == "forward"), {})
-    modules = list(modules_of(graph))
-    assert any("peaks" in {binding.name for binding in module.bindings} for module in modules)
-    compile_all(dawn, [*modules, *modules_of(peaks_graph(251))])
+    planned = list(modules_of(graph))
+    assert any("peaks" in {binding.name for binding in module.bindings} for _, module in planned)
+    compile_planned(dawn, [*planned, *modules_of(peaks_graph(251))])

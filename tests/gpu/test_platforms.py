@@ -93,9 +93,13 @@ with LLM("stories15m") as llm:
 def ask():
     while not (found := re.search("http://[\\\\w.:]+", "".join(written))):
         time.sleep(0.05)
-    body = json.dumps({"prompt": "Once upon", "max_tokens": 4, "temperature": 0}).encode()
+    asked = {"model": "stories15m", "prompt": "Once upon", "max_tokens": 4, "temperature": 0}
+    body = json.dumps(asked).encode()
     request = urllib.request.Request(found[0] + "/v1/completions", body, {"Content-Type": "application/json"})
-    answered.append(json.load(urllib.request.urlopen(request))["choices"][0]["text"])
+    try:
+        answered.append(json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["text"])
+    except Exception as error:
+        answered.append(repr(error))
     signal.raise_signal(signal.SIGINT)
 
 written, answered, write = [], [], sys.stdout.write

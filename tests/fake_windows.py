@@ -96,3 +96,4 @@ def _processes() -> None:
         start(self, *arguments, process_group=0 if creationflags else None, **options)
 
     subprocess.Popen.__init__ = start_process  # type: ignore[method-assign]
+    subprocess.Popen.kill = subprocess.Popen.terminate  # type: ignore[method-assign]  # as there

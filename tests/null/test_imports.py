@@ -18,7 +18,7 @@ from pteron.cli import COMMANDS, build_parser
 
 ROOT = Path(pteron.__file__).parent
 STAGES = (
-    {"errors", "dtypes", "extras", "folders", "processes", "package_files", "lazy"},
+    {"errors", "dtypes", "extras", "folders", "processes", "package_files", "lazy", "system"},
     {"format"},
     {"graph"},
     {"wgsl"},

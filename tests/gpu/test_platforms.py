@@ -42,12 +42,13 @@ def test_windows_runs_programs(programs: Path) -> None:
     """In this process, in one of their own, and from a folder, which is an error."""
     code = """
 import sys, numpy, pteron
+from pteron.format.source import open_bytes
 x = numpy.ones((3, 7), numpy.float32)
 with pteron.load(sys.argv[1]) as program, pteron.load_isolated(sys.argv[1]) as isolated:
     (a,), (b,) = program["forward"](x), isolated["forward"](x)
     print(numpy.array_equal(a, b))
 try:
-    pteron.load(".")
+    open_bytes(".")
 except pteron.PteronError as error:
     print(error)
 """

@@ -243,6 +243,7 @@ def software(device: Device) -> Target:
         (24, 40, (4, 6), 640),  # filters in blocks, arrays that begin earlier
         (3, 5, (24, 32), 512),  # rows in bands
         (5, 17, (40, 16), 512),  # both bands and parts
+        (4, 40, (9, 12), 4096),  # blocks of filters in one launch, pixels that fill half a workgroup
     ],
 )
 @each("options", [{}, {"padding": (1, 2)}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}])

@@ -13,7 +13,8 @@
 // A convolution (lib/convolution.wgsl) of some channels and rows of one image, for software adapters: the source and the weights are
 // uniform arrays, which load eight times as fast as storage buffers there.
 //
-// One invocation computes four adjacent pixels of FILTERS filters. Four adjacent invocations have the same filters; each loads one of four weights, and all read them by subgroup operations.
+// One invocation computes four adjacent pixels of FILTERS filters. All invocations of a workgroup have the same filters: of the
+// lanes of a subgroup, each of the first four loads one of four weights, and all read them.
 //
 // Each array of the source has CHANNELS channels, and an array of weights, [tap][channel][filter] from first_filter on.
 const WORKGROUP = 8u; // the lanes of a vector, or of two
@@ -72,7 +73,7 @@ fn main(
   @builtin(subgroup_invocation_id) subgroup_lane: u32,
 ) {
   let lane = subgroup_lane % 4u;
-  let strips = (params.pixels + 4u * WIDE - 1u) / (4u * WIDE) * 4u;
+  let strips = (params.pixels + WORKGROUP * WIDE - 1u) / (WORKGROUP * WIDE) * WORKGROUP;
   let i = flat_index(id, groups);
   let block = min(i / strips, FILTER_QUADS / QUADS - 1u);
   var pixels = array<Pixel, WIDE>();

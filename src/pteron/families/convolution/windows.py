@@ -14,6 +14,7 @@ from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Operand, OperandSlice, Target, Weight
 
 WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
+WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_windows.wgsl
 _QUADS = {"use_convolution_store": "convolution_store_quads"}
 PLACES = "abcd"  # arrays of one launch
 LAUNCHES_MAX = 512  # with more, planning costs more than it saves
@@ -100,7 +101,7 @@ class Cut:
             "first_row": first_row,
             "first_pixel": first_pixels * out_width,
             "pixels": pixels,
-            "threads": -(-pixels // (4 * WIDE)) * 4 * (self.filters // FILTERS),
+            "threads": -(-pixels // (WORKGROUP * WIDE)) * WORKGROUP * (self.filters // FILTERS),
         }
         for index, place in enumerate(PLACES[: self.arrays]):
             first = (part * self.arrays + index) * self.channels

@@ -8,9 +8,17 @@ export interface Usage {
   prompt_tokens_details?: { cached_tokens?: number };
 }
 
+/** What a part adds to an answer. */
+export interface Delta {
+  content?: string | null;
+  reasoning_content?: string | null;
+  reasoning?: string | null;
+  tool_calls?: { index?: number; id?: string; function?: { name?: string; arguments?: string } }[];
+}
+
 /** A part of a streamed answer, as the API sends it. */
 export interface Chunk {
-  choices?: { finish_reason?: string | null; delta?: { content?: unknown } }[];
+  choices?: { finish_reason?: string | null; delta?: Delta }[];
   usage?: Usage | null;
   error?: { message?: string };
 }
@@ -18,6 +26,7 @@ export interface Chunk {
 export interface Model {
   id: string;
   context: number | null; // length in tokens; null if unknown
+  takesImages: boolean;
 }
 
 const KEY = "pteron.key"; // in the tab's storage, until the tab is closed
@@ -30,8 +39,13 @@ export class Refused extends Error {
     message: string,
     readonly status = 0,
     readonly seconds: number | null = null,
+    readonly code = "",
   ) {
     super(message);
+  }
+
+  get isTooLong(): boolean {
+    return this.code === "context_length_exceeded";
   }
 
   get needsKey(): boolean {
@@ -67,6 +81,7 @@ export async function listModels(): Promise<Model[]> {
   return data.map((model: Record<string, unknown>) => ({
     id: String(model.id),
     context: Number(model.context_length ?? model.max_model_len) || null,
+    takesImages: Array.isArray(model.input_modalities) && model.input_modalities.includes("image"),
   }));
 }
 
@@ -105,7 +120,8 @@ async function ask(path: string, options: RequestInit): Promise<Response> {
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => null);
   const message = said?.error?.message ?? `The server answered ${answer.status} ${answer.statusText}`.trim();
-  throw new Refused(sentence(String(message)), answer.status, secondsUntil(answer.headers.get("Retry-After")));
+  const seconds = secondsUntil(answer.headers.get("Retry-After"));
+  throw new Refused(sentence(String(message)), answer.status, seconds, String(said?.error?.code ?? ""));
 }
 
 function isAbort(error: unknown): boolean {

@@ -22,15 +22,16 @@ export function showHint(error: Error | null, isBlocked: boolean, retry: () => v
 /** "412 of 2,048 tokens", with a bar if the size of the context is known. */
 export function showContext(conversation: Conversation, model: Model | null): void {
   const place = byId("context");
-  const used = usedContext(conversation);
-  place.hidden = used === null;
-  if (used === null) return;
   const whole = model?.context ?? null;
+  const tokens = usedContext(conversation);
+  place.hidden = tokens === null;
+  if (tokens === null) return;
+  const used = Math.min(tokens, whole ?? tokens); // the last token of an answer is counted and not kept
   const text = whole
     ? `${used.toLocaleString("en")} of ${whole.toLocaleString("en")} tokens of context`
     : `${used.toLocaleString("en")} tokens of context`;
   const fill = make("span");
-  fill.style.width = `${Math.min(100, (100 * used) / (whole ?? used))}%`;
+  fill.style.width = `${(100 * used) / (whole ?? used)}%`;
   const isFull = whole !== null && used > 0.9 * whole;
   const bar = make(
     "span",

@@ -4,16 +4,28 @@
 // each other's messages. If storage refuses a conversation, it stays in this tab, and an `unsaved` event is sent.
 
 import { newId } from "../../shared/elements.ts";
-
+import type { Attachment } from "./attachments.ts";
 import type { Figures } from "./speed.ts";
 
 const PREFIX = "pteron.conversation.";
 const VERSION = 1;
 
+export interface ToolCall {
+  id: string;
+  name: string;
+  arguments: string; // JSON
+}
+
 export interface Message {
   id: string;
-  role: "user" | "assistant";
+  parent: string | null; // the message before it
+  role: "user" | "assistant" | "tool"; // tool: the result of a call
   text: string;
+  call?: string; // the id of the call that it is the result of
+  attachments?: Attachment[];
+  thinking?: { text: string; began: number; seconds: number | null }; // null: it has not ended
+  calls?: ToolCall[];
+  model?: string; // that answered
   state?: "streaming" | "done" | "stopped" | "failed" | "interrupted";
   beat?: number; // when its tab was last alive
   finish?: string | null;
@@ -29,8 +41,11 @@ export interface Conversation {
   changed: number;
   model: string | null;
   system: string;
+  tools: string; // JSON
   settings: Record<string, number>;
-  messages: Message[];
+  messages: Message[]; // of all branches
+  leaf: string | null; // the last message of the branch that is shown
+  dropped: { last: string; at: string | null } | null; // not sent any more: up to `last`; decided when `at` was the leaf
 }
 
 export function blank(id = newId()): Conversation {
@@ -43,8 +58,11 @@ export function blank(id = newId()): Conversation {
     changed: now,
     model: null,
     system: "",
+    tools: "",
     settings: {},
     messages: [],
+    leaf: null,
+    dropped: null,
   };
 }
 
@@ -139,16 +157,29 @@ export function openStorage(): Storage | null {
   }
 }
 
-/** The conversation of a text in storage; null if it is not one. */
-function parsed(text: string, id: string): Conversation | null {
+/** The conversation of a text in storage or in an exported file; null if it is not one. */
+export function parsed(text: string, id: string): Conversation | null {
   try {
     const stored: Partial<Conversation> | null = JSON.parse(text);
     if (stored?.version !== VERSION || !Array.isArray(stored.messages)) return null;
     const messages = stored.messages.filter(
       (message) => typeof message?.text === "string" && typeof message.id === "string",
     );
-    return { ...blank(id), ...stored, id, messages };
+    link(messages);
+    const leaf = messages.some((message) => message.id === stored.leaf) ? stored.leaf : messages.at(-1)?.id;
+    return { ...blank(id), ...stored, id, messages, leaf: leaf ?? null };
   } catch {
     return null;
+  }
+}
+
+/** A message whose parent is not an earlier one follows the one before it, as all did before there were branches. */
+function link(messages: Message[]): void {
+  const earlier = new Set<string | null>([null]);
+  let before: string | null = null;
+  for (const message of messages) {
+    if (!earlier.has(message.parent)) message.parent = before;
+    before = message.id;
+    earlier.add(before);
   }
 }

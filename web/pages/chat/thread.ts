@@ -1,9 +1,12 @@
 // A conversation on the screen: its messages, scrolled to the end while an answer grows.
 
 import { byId, make } from "../../shared/elements.ts";
+import { counted } from "../../shared/text.ts";
 import type { Answer } from "./answers.ts";
-import { type Actions, MessageView } from "./message.ts";
+import { lastToDrop, splitPath } from "./context.ts";
+import { type Actions, MessageView, type Place } from "./message.ts";
 import type { Conversation, Message } from "./store.ts";
+import { branchesOf } from "./tree.ts";
 
 const NEAR = 64; // pixels from the end that count as the end
 
@@ -12,11 +15,13 @@ export class Thread {
   #scroll = byId("scroll");
   #latest = byId("latest");
   #welcome = byId("welcome");
+  #divider = make("p.divider", { role: "note" });
   #views = new Map<string, MessageView>();
   #shown: string | null = null;
+  #lastPlace?: Place;
   #isAtEnd = true;
 
-  constructor(private actions: Actions) {
+  constructor(private actions: Actions & { restore(): void }) {
     this.#scroll.addEventListener(
       "scroll",
       () => {
@@ -38,27 +43,33 @@ export class Thread {
       this.#shown = conversation.id;
       this.#isAtEnd = true;
     }
-    const { messages } = conversation;
-    const last = Object.fromEntries(messages.map((message, index) => [message.role, index]));
-    const ids = new Set(messages.map(({ id }) => id));
+    const { dropped, sent } = splitPath(conversation);
+    const path = [...dropped, ...sent];
+    const ids = new Set(path.map(({ id }) => id));
     for (const [id, view] of this.#views) if (!ids.has(id)) this.#drop(id, view);
-    messages.forEach((message, index) => {
+    const places = placesOf(conversation, dropped, sent, isBusy);
+    const elements: Element[] = path.map((message, index) => {
       const view = this.#viewOf(message);
-      if (this.#thread.children[index] !== view.element)
-        this.#thread.insertBefore(view.element, this.#thread.children[index] ?? null);
-      const isLast = last[message.role] === index && (message.role === "user" || index === messages.length - 1);
-      view.update(message, answer?.messageId === message.id ? answer : null, isLast, isBusy);
+      view.update(message, { ...places[index], answer: answer?.message.id === message.id ? answer : null });
+      return view.element;
     });
-    this.#welcome.hidden = messages.length > 0;
-    if (!messages.length) this.#greet(model);
+    this.#lastPlace = places.at(-1);
+    if (dropped.length) elements.splice(dropped.length, 0, this.#divide(dropped.length));
+    else this.#divider.remove();
+    for (const [index, element] of elements.entries()) {
+      const there = this.#thread.children[index];
+      if (there !== element) this.#thread.insertBefore(element, there ?? null);
+    }
+    this.#welcome.hidden = path.length > 0;
+    if (!path.length) this.#greet(model);
     this.#follow();
   }
 
   /** Update only the message that is growing. */
   grow(conversation: Conversation, answer: Answer): void {
-    const message = conversation.messages.find(({ id }) => id === answer.messageId);
-    if (!message) return;
-    this.#views.get(message.id)?.update(message, answer, true, true);
+    const message = conversation.messages.find(({ id }) => id === answer.message.id);
+    if (!message || !this.#lastPlace) return;
+    this.#views.get(message.id)?.update(message, { ...this.#lastPlace, answer });
     this.#follow();
   }
 
@@ -89,8 +100,33 @@ export class Thread {
     );
   }
 
+  /** The line below the messages that are not sent any more. */
+  #divide(count: number): Element {
+    const text = `${counted(count, "message")} above ${count === 1 ? "is" : "are"} no longer sent: the context was full.`;
+    if (this.#divider.dataset.text === text) return this.#divider;
+    this.#divider.dataset.text = text;
+    const restore = make("button.link", { type: "button", onclick: () => this.actions.restore() }, "Send them again");
+    this.#divider.replaceChildren(make("span", text), " ", restore);
+    return this.#divider;
+  }
+
   #follow(): void {
     if (this.#isAtEnd) this.#scroll.scrollTop = this.#scroll.scrollHeight;
     this.#latest.hidden = this.#isAtEnd;
   }
+}
+
+function placesOf(conversation: Conversation, dropped: Message[], sent: Message[], isBusy: boolean): Place[] {
+  const path = [...dropped, ...sent];
+  const hasModel = new Set(path.flatMap(({ model }) => model ?? [])).size > 1;
+  const isSettled = conversation.dropped?.at === conversation.leaf;
+  return path.map((message, index) => ({
+    answer: null,
+    isLast: index === path.length - 1,
+    isBusy,
+    isDropped: index < dropped.length,
+    ways: isSettled ? [] : lastToDrop(sent) ? ["goOn", "anew"] : ["anew"],
+    branches: branchesOf(conversation, message),
+    hasModel,
+  }));
 }

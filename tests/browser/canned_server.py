@@ -57,6 +57,7 @@ class Canned:
         self.address = address
         self.key: str | None = None
         self.models = ["canned"]
+        self.context: int | None = CONTEXT
         self.modalities: list[str] | None = None
         self.bodies: list[dict[str, Any]] = []
         self._next: list[Reply] = []
@@ -76,7 +77,7 @@ class Canned:
     def _models(self, request: Request) -> Response:
         if not self._knows(request):
             return _error(401, "this server needs a valid API key")
-        card = {"context_length": CONTEXT, "input_modalities": self.modalities}
+        card = {"context_length": self.context, "input_modalities": self.modalities}
         return JSONResponse({"data": [{"id": name, **card} for name in self.models]})
 
     async def _chat(self, request: Request) -> Response:

@@ -114,6 +114,9 @@ def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
     tab.button("Settings").click()
     tab.until("document.getElementById('field-temperature').value === '0.7'")
     assert tab.page.get_by_label("System prompt").input_value() == "Be brief."
+    tab.button("Use the server's defaults").click()
+    tab.until("document.getElementById('field-temperature').value === ''")
+    assert tab.page.get_by_label("System prompt").input_value() == "Be brief."
 
 
 @pytest.mark.parametrize(

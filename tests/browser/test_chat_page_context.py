@@ -87,6 +87,19 @@ def test_an_answer_that_is_only_long(chat: Chat, tab: Tab, tokens: int | None) -
     assert tab.page.get_by_role("button", name=GO_ON).count() == 0
 
 
+def test_a_model_that_is_loaded_at_its_first_question(chat: Chat) -> None:
+    """Only then the server knows its context."""
+    chat.server.context = None
+    tab = chat.tab()
+    reply = chat.server.reply("As far", " as here", finish="length", tokens=CONTEXT, held=True)
+    tab.ask("Talk")
+    assert reply.is_asked.wait(60)
+    chat.server.context = CONTEXT
+    reply.release()
+    tab.sees("The context is full: the answer ends here.")
+    tab.sees("2,048 of 2,048 tokens of context", within="#context")
+
+
 def test_starting_anew(chat: Chat, tab: Tab) -> None:
     """The new conversation has the same system prompt and settings."""
     tab.button("Settings").click()

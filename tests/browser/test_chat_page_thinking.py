@@ -49,7 +49,7 @@ def test_reasoning_that_is_stopped(chat: Chat, tab: Tab) -> None:
     tab.sees("Hm", within=".thinking .text")
     tab.page.keyboard.press("Escape")
     tab.sees("Thought for ", within=".thinking summary")
-    tab.sees("Stopped before it began.")
+    tab.sees("Stopped.")
 
 
 def test_tool_calls(chat: Chat, tab: Tab) -> None:

@@ -157,6 +157,7 @@ export class Answers extends EventTarget {
   #leave(): void {
     for (const answer of this.#running.values()) {
       answer.message.state = "interrupted";
+      endThinking(answer.message);
       this.#save(answer);
       answer.controller.abort();
     }

@@ -5,6 +5,7 @@ import { byId, icon } from "../../shared/elements.ts";
 import { type Attachment, chip, readFile } from "./attachments.ts";
 import { notice } from "./notices.ts";
 import type { Model } from "./server.ts";
+import { keep, tabStorage } from "./storage.ts";
 
 interface Actions {
   send(text: string, attachments: Attachment[]): void;
@@ -46,7 +47,7 @@ export class Composer {
     this.#isBlocked = isBlocked;
     if (this.#conversation !== conversationId) {
       this.#conversation = conversationId;
-      this.#field.value = read(conversationId);
+      this.#field.value = tabStorage?.getItem(DRAFT + conversationId) ?? "";
       this.#showAttached();
     }
     this.#settle();
@@ -140,19 +141,6 @@ export class Composer {
   }
 
   #keep(): void {
-    try {
-      if (this.#field.value) sessionStorage.setItem(DRAFT + this.#conversation, this.#field.value);
-      else sessionStorage.removeItem(DRAFT + this.#conversation);
-    } catch {
-      // Without storage, a reload loses the text.
-    }
-  }
-}
-
-function read(conversationId: string): string {
-  try {
-    return sessionStorage.getItem(DRAFT + conversationId) ?? "";
-  } catch {
-    return "";
+    keep(tabStorage, DRAFT + this.#conversation, this.#field.value);
   }
 }

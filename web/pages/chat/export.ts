@@ -3,9 +3,7 @@
 import { make, newId } from "../../shared/elements.ts";
 import { textOf } from "./attachments.ts";
 import { prettyArguments } from "./delta.ts";
-import { type Conversation, type Message, parsed } from "./store.ts";
-
-const HEADINGS = { user: "You", assistant: "Answer", tool: "Result of a tool" };
+import { type Conversation, type Message, parsed, ROLES } from "./store.ts";
 
 /** The messages of one branch. */
 export function toMarkdown(title: string, messages: Message[]): string {
@@ -18,7 +16,7 @@ function section({ role, model, text, attachments = [], thinking, calls = [] }: 
   const called = calls.map(
     (call) => `Calls \`${call.name}\`:\n\n\`\`\`json\n${prettyArguments(call.arguments)}\n\`\`\``,
   );
-  const heading = `## ${HEADINGS[role]}${model ? ` (${model})` : ""}`;
+  const heading = `## ${ROLES[role]}${model ? ` (${model})` : ""}`;
   return [heading, ...thought, ...files, ...(text ? [text] : []), ...called].join("\n\n");
 }
 
@@ -45,7 +43,7 @@ const fields = (shapes: Record<string, Shape>): Shape => {
 };
 
 const isMessage = fields({
-  role: (value) => isText(value) && Object.hasOwn(HEADINGS, value as string),
+  role: (value) => isText(value) && Object.hasOwn(ROLES, value as string),
   attachments: optional(listOf(fields({ kind: isText, name: isText, size: isNumber, data: isText }))),
   thinking: optional(fields({ text: isText, seconds: optional(isNumber) })),
   calls: optional(listOf(fields({ id: isText, name: isText, arguments: isText }))),

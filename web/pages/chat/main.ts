@@ -14,15 +14,14 @@ import { sayProgress } from "./screen_reader.ts";
 import { Settings } from "./settings.ts";
 import { Sidebar, titleOf } from "./sidebar.ts";
 import { showContext, showHint } from "./status_line.ts";
-import { blank, type Conversation, openStorage, Store } from "./store.ts";
+import { blank, type Conversation, Store } from "./store.ts";
 import { offerThemes } from "./theme.ts";
 import { Thread } from "./thread.ts";
 import { append, branchAt, isEmpty, newestLeaf, pathOf } from "./tree.ts";
 
 export { renderMarkdown } from "../../shared/markdown.ts"; // for tests
 
-const storage = openStorage();
-const store = new Store(storage);
+const store = new Store();
 const models = new Models(askKey);
 const answers = new Answers(store, (conversation) => models.find(conversation), askKey);
 const drawers = new Drawers();
@@ -238,7 +237,7 @@ byId("new").addEventListener("click", () => {
   composer.focus();
 });
 
-offerThemes(storage);
+offerThemes();
 select(location.hash.slice(1));
 models.load();
 if (matchMedia("(hover: hover)").matches) composer.focus(); // not on phones, where it would open the keyboard

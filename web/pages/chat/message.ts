@@ -6,7 +6,7 @@ import { type Answer, isInOtherTab } from "./answers.ts";
 import { chip } from "./attachments.ts";
 import { BranchesView, CallsView, editForm, ThinkingView } from "./message_parts.ts";
 import { type Figures, figuresText, secondsText } from "./speed.ts";
-import type { Message } from "./store.ts";
+import { type Message, ROLES } from "./store.ts";
 import { isEmpty } from "./tree.ts";
 
 export interface Actions {
@@ -37,8 +37,6 @@ const ENDS: Record<string, string> = {
   content_filter: "The server withheld the rest.",
 };
 
-const LABELS = { user: "You", assistant: "Answer", tool: "Result of a tool" };
-
 export class MessageView {
   readonly id: string;
   readonly role: Message["role"];
@@ -64,7 +62,7 @@ export class MessageView {
     this.#chips.append(...(message.attachments ?? []).map((each) => chip(each)));
     this.element = make(
       "article",
-      { class: `message ${this.role}`, "data-id": this.id, "aria-label": LABELS[this.role] },
+      { class: `message ${this.role}`, "data-id": this.id, "aria-label": ROLES[this.role] },
       this.role === "assistant" ? this.#thinking.element : null,
       make("div.said", this.#chips, this.#body),
       this.role === "assistant" ? this.#calls.element : null,
@@ -165,7 +163,8 @@ function noteOf(message: Message, answer: Answer | null): [text: string, isBad: 
   if (message.state === "failed" && message.finish === "context")
     return [`The context is full: ${lowered(message.error ?? "")}`, true];
   if (message.state === "failed") return [message.error || "No answer.", true];
-  if (message.state === "stopped") return [message.text ? "Stopped." : "Stopped before it began.", false];
+  if (message.state === "stopped")
+    return [isEmpty(message) && !message.thinking ? "Stopped before it began." : "Stopped.", false];
   if (isInOtherTab(message)) return ["Another tab is receiving this answer.", false];
   if (message.state === "interrupted" || message.state === "streaming")
     return ["The page was closed before the answer was complete.", false];

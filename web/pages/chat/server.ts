@@ -1,6 +1,7 @@
 // The server's API: models, and streamed answers. Errors are sentences for the user.
 
 import { eventsOf } from "./events.ts";
+import { keep, tabStorage } from "./storage.ts";
 
 export interface Usage {
   prompt_tokens?: number;
@@ -56,22 +57,11 @@ export class Refused extends Error {
   }
 }
 
+let apiKey = tabStorage?.getItem(KEY) ?? "";
+
 export function setKey(text: string): void {
-  try {
-    sessionStorage.setItem(KEY, text);
-  } catch {
-    heldKey = text;
-  }
-}
-
-let heldKey = "";
-
-function keyOf(): string {
-  try {
-    return sessionStorage.getItem(KEY) ?? heldKey;
-  } catch {
-    return heldKey;
-  }
+  apiKey = text;
+  keep(tabStorage, KEY, text);
 }
 
 export async function listModels(): Promise<Model[]> {
@@ -108,8 +98,7 @@ export async function* chat(body: object, signal: AbortSignal): AsyncGenerator<C
 async function ask(path: string, options: RequestInit): Promise<Response> {
   const headers: Record<string, string> = { Accept: "application/json, text/event-stream" };
   if (options.body) headers["Content-Type"] = "application/json";
-  const key = keyOf();
-  if (key) headers.Authorization = `Bearer ${key}`;
+  if (apiKey) headers.Authorization = `Bearer ${apiKey}`;
   let answer: Response;
   try {
     answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin" });

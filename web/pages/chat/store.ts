@@ -6,9 +6,13 @@
 import { newId } from "../../shared/elements.ts";
 import type { Attachment } from "./attachments.ts";
 import type { Figures } from "./speed.ts";
+import { browserStorage } from "./storage.ts";
 
 const PREFIX = "pteron.conversation.";
 const VERSION = 1;
+
+/** Roles, and their names. */
+export const ROLES = { user: "You", assistant: "Answer", tool: "Result of a tool" };
 
 export interface ToolCall {
   id: string;
@@ -19,7 +23,7 @@ export interface ToolCall {
 export interface Message {
   id: string;
   parent: string | null; // the message before it
-  role: "user" | "assistant" | "tool"; // tool: the result of a call
+  role: keyof typeof ROLES;
   text: string;
   call?: string; // the id of the call that it is the result of
   attachments?: Attachment[];
@@ -67,13 +71,11 @@ export function blank(id = newId()): Conversation {
 }
 
 export class Store extends EventTarget {
-  #storage: Storage | null;
   #parsed = new Map<string, [string, Conversation | null]>(); // id -> [text in storage, parsed conversation]
   #unsaved = new Map<string, Conversation>();
 
-  constructor(storage: Storage | null) {
+  constructor() {
     super();
-    this.#storage = storage;
     window.addEventListener("storage", (event) => {
       if (event.key === null) this.#notify(null);
       else if (event.key.startsWith(PREFIX)) this.#notify(event.key.slice(PREFIX.length));
@@ -96,8 +98,8 @@ export class Store extends EventTarget {
   /** All conversations, newest first. */
   all(): Conversation[] {
     const ids = new Set(this.#unsaved.keys());
-    for (let index = 0; index < (this.#storage?.length ?? 0); index++) {
-      const key = this.#storage?.key(index);
+    for (let index = 0; index < (browserStorage?.length ?? 0); index++) {
+      const key = browserStorage?.key(index);
       if (key?.startsWith(PREFIX)) ids.add(key.slice(PREFIX.length));
     }
     return [...ids].flatMap((id) => this.get(id) ?? []).sort((a, b) => b.changed - a.changed);
@@ -120,20 +122,20 @@ export class Store extends EventTarget {
   remove(id: string): void {
     this.#unsaved.delete(id);
     this.#parsed.delete(id);
-    this.#storage?.removeItem(PREFIX + id);
+    browserStorage?.removeItem(PREFIX + id);
     this.#notify(id);
   }
 
   #read(id: string): string | null {
-    return this.#storage?.getItem(PREFIX + id) ?? null;
+    return browserStorage?.getItem(PREFIX + id) ?? null;
   }
 
   #write(conversation: Conversation): void {
     const { id } = conversation;
     const text = JSON.stringify(conversation);
     try {
-      if (!this.#storage) throw new Error("there is no storage");
-      this.#storage.setItem(PREFIX + id, text);
+      if (!browserStorage) throw new Error("there is no storage");
+      browserStorage.setItem(PREFIX + id, text);
       this.#parsed.set(id, [text, conversation]);
       this.#unsaved.delete(id);
     } catch {
@@ -145,15 +147,6 @@ export class Store extends EventTarget {
 
   #notify(id: string | null): void {
     this.dispatchEvent(new CustomEvent("change", { detail: id }));
-  }
-}
-
-/** The storage, or null if the browser has none for this page. */
-export function openStorage(): Storage | null {
-  try {
-    return window.localStorage;
-  } catch {
-    return null;
   }
 }
 

@@ -65,6 +65,9 @@ def test_editing_an_earlier_question(chat: Chat, tab: Tab) -> None:
     assert tab.texts("user") == ["One", "Two", "Three"]
     tab.button("Next branch").press("Enter")
     tab.sees("You said: Zwei")
+    for text in ("Deux", "Zwei"):  # the arrows keep the focus; at the end it is the other one's
+        tab.page.keyboard.press("Enter")
+        tab.sees(f"You said: {text}")
     assert tab.titles() == ["One"]
 
 

@@ -89,6 +89,11 @@ export function iconButton(name: keyof typeof ICONS, label: string, onclick: () 
   return make("button.plain", { type: "button", "aria-label": label, title: label, onclick }, icon(name));
 }
 
+/** A button with a text; `kind`: its classes. */
+export function textButton(label: string, onclick: () => void, kind = ""): HTMLButtonElement {
+  return make("button", { type: "button", class: kind || null, onclick }, label);
+}
+
 /** Change a text only if it differs, so that a selection in it stays. */
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;

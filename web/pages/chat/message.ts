@@ -1,6 +1,6 @@
 // One message: its text, its state and its buttons.
 
-import { copyButton, iconButton, make, setText } from "../../shared/elements.ts";
+import { copyButton, iconButton, make, setText, textButton } from "../../shared/elements.ts";
 import { renderMarkdown } from "../../shared/markdown.ts";
 import { type Answer, isInOtherTab } from "./answers.ts";
 import { chip } from "./attachments.ts";
@@ -12,7 +12,7 @@ import { isEmpty } from "./tree.ts";
 export interface Actions {
   edit(id: string, text: string): void;
   regenerate(id: string): void;
-  choose(id: string): void; // another branch
+  choose(id: string, step: number): void; // another branch, by the arrow of this direction
   sendResults(id: string, results: string[]): void;
   goOn(): void; // without the oldest turns
   startAnew(): void;
@@ -33,8 +33,6 @@ export interface Place {
 const ENDS: Record<string, string> = {
   length: "The answer ends here: it has the maximum number of tokens.",
   context: "The context is full: the answer ends here.",
-  time: "The answer ends here: the time limit was reached.",
-  content_filter: "The server withheld the rest.",
 };
 
 export class MessageView {
@@ -48,7 +46,7 @@ export class MessageView {
   #note = make("p.note");
   #figures = make("span.figures");
   #buttons = make("span.actions");
-  #branches = new BranchesView((id) => this.actions.choose(id));
+  #branches = new BranchesView((id, step) => this.actions.choose(id, step));
   #foot = make("div.foot", this.#figures, this.#buttons);
   #text = "";
   #offered = "";
@@ -110,17 +108,20 @@ export class MessageView {
     if (choices.join() === this.#offered) return;
     this.#offered = choices.join();
     const { actions, id } = this;
-    const labelled = (label: string, onclick: () => void) => make("button", { type: "button", onclick }, label);
     const buttons = {
       copy: () => copyButton(() => this.#text),
       edit: () => iconButton("pencil", "Edit and send again", () => this.edit()),
       regenerate: () => iconButton("again", "Answer again", () => actions.regenerate(id)),
-      retry: () => labelled("Try again", () => actions.regenerate(id)),
-      now: () => labelled("Try now", () => actions.tryNow()),
-      goOn: () => labelled("Go on without the oldest", () => actions.goOn()),
-      anew: () => labelled("New conversation", () => actions.startAnew()),
+      retry: () => textButton("Try again", () => actions.regenerate(id)),
+      now: () => textButton("Try now", () => actions.tryNow()),
+      goOn: () => textButton("Go on without the oldest", () => actions.goOn()),
+      anew: () => textButton("New conversation", () => actions.startAnew()),
     };
     this.#buttons.replaceChildren(...choices.map((name) => buttons[name]()));
+  }
+
+  focusArrow(step: number): void {
+    this.#branches.focus(step);
   }
 
   /** Replace the text by a field, until it is sent or cancelled. */

@@ -1,6 +1,6 @@
 // Parts of a message: reasoning that folds away, tool calls, the arrows between branches, the field to edit it.
 
-import { iconButton, make, setText } from "../../shared/elements.ts";
+import { iconButton, make, setText, textButton } from "../../shared/elements.ts";
 import { renderMarkdown } from "../../shared/markdown.ts";
 import { prettyArguments } from "./delta.ts";
 import { secondsText } from "./speed.ts";
@@ -77,7 +77,7 @@ export class BranchesView {
   #ids: string[] = [];
   #at = 0;
 
-  constructor(private choose: (id: string) => void) {
+  constructor(private choose: (id: string, step: number) => void) {
     this.element.append(this.#back, this.#count, this.#next);
   }
 
@@ -91,7 +91,13 @@ export class BranchesView {
   }
 
   #choose(step: number): void {
-    this.choose(this.#ids[this.#at + step]);
+    this.choose(this.#ids[this.#at + step], step);
+  }
+
+  /** Focus the arrow of a direction, or the other one at the end. */
+  focus(step: number): void {
+    const isBack = step < 0 ? !this.#back.disabled : this.#next.disabled;
+    (isBack ? this.#back : this.#next).focus();
   }
 }
 
@@ -103,11 +109,7 @@ export function editForm(text: string, send: (text: string) => void, leave: () =
   const form = make(
     "form.edit",
     field,
-    make(
-      "div.row",
-      make("button", { type: "button", onclick: leave }, "Cancel"),
-      make("button", { type: "submit", class: "strong" }, "Send"),
-    ),
+    make("div.row", textButton("Cancel", leave), make("button", { type: "submit", class: "strong" }, "Send")),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();

@@ -70,7 +70,7 @@ export async function listModels(): Promise<Model[]> {
   if (!Array.isArray(data) || !data.length) throw new Refused("The server has no model.");
   return data.map((model: Record<string, unknown>) => ({
     id: String(model.id),
-    context: Number(model.context_length ?? model.max_model_len) || null,
+    context: Number(model.context_length) || null,
     takesImages: Array.isArray(model.input_modalities) && model.input_modalities.includes("image"),
   }));
 }

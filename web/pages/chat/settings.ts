@@ -1,6 +1,6 @@
 // The settings panel of a conversation: its system prompt and sampling parameters.
 
-import { byId, type Child, iconButton, make, setText } from "../../shared/elements.ts";
+import { byId, type Child, iconButton, make, setText, textButton } from "../../shared/elements.ts";
 import { FIELDS, type Field, problemWith, problemWithTools } from "./settings_fields.ts";
 import type { Conversation } from "./store.ts";
 
@@ -25,7 +25,6 @@ export class Settings {
     this.#tools.addEventListener("input", () => {
       if (!this.#isToolsInvalid()) actions.set({ tools: this.#tools.value });
     });
-    const reset = make("button", { type: "button", onclick: () => this.#reset() }, "Use the server's defaults");
     this.#panel.append(
       make(
         "header",
@@ -41,7 +40,7 @@ export class Settings {
           "div.numbers",
           FIELDS.map((field) => this.#row(field)),
         ),
-        reset,
+        textButton("Use the server's defaults", () => this.#reset()),
         make("label", { for: "tools" }, "Tools"),
         this.#tools,
         this.#toolsNote,
@@ -57,13 +56,12 @@ export class Settings {
       if (file.files?.[0]) this.actions.load(file.files[0]);
       file.value = "";
     });
-    const button = (label: string, onclick: () => void) => make("button", { type: "button", onclick }, label);
     return make(
       "div.files",
       make("b", "Conversation"),
-      button("Export as Markdown", () => this.actions.save("md")),
-      button("Export as JSON", () => this.actions.save("json")),
-      button("Import JSON", () => file.click()),
+      textButton("Export as Markdown", () => this.actions.save("md")),
+      textButton("Export as JSON", () => this.actions.save("json")),
+      textButton("Import JSON", () => file.click()),
       file,
     );
   }

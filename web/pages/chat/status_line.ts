@@ -1,6 +1,6 @@
 // The line below the message field: an error or hint, and how much of the context is used.
 
-import { byId, make } from "../../shared/elements.ts";
+import { byId, make, textButton } from "../../shared/elements.ts";
 import type { Model } from "./server.ts";
 import { usedContext } from "./speed.ts";
 import type { Conversation } from "./store.ts";
@@ -13,10 +13,7 @@ export function showHint(error: Error | null, isBlocked: boolean, retry: () => v
   place.dataset.text = text;
   place.classList.toggle("bad", error !== null);
   place.classList.toggle("wide-only", error === null && !isBlocked);
-  place.replaceChildren(
-    text,
-    ...(error ? [" ", make("button.link", { type: "button", onclick: retry }, "Try again")] : []),
-  );
+  place.replaceChildren(text, ...(error ? [" ", textButton("Try again", retry, "link")] : []));
 }
 
 /** "412 of 2,048 tokens", with a bar if the size of the context is known. */

@@ -1,7 +1,6 @@
 // A conversation on the screen: its messages, scrolled to the end while an answer grows.
 
-import { byId, make } from "../../shared/elements.ts";
-import { counted } from "../../shared/text.ts";
+import { byId, make, setText, textButton } from "../../shared/elements.ts";
 import type { Answer } from "./answers.ts";
 import { lastToDrop, splitPath } from "./context.ts";
 import { type Actions, MessageView, type Place } from "./message.ts";
@@ -15,21 +14,26 @@ export class Thread {
   #scroll = byId("scroll");
   #latest = byId("latest");
   #welcome = byId("welcome");
-  #divider = make("p.divider", { role: "note" });
+  #droppedText = make("span");
+  #divider = make(
+    "p.divider",
+    this.#droppedText,
+    textButton("Send them again", () => this.actions.restore(), "link"),
+  );
   #views = new Map<string, MessageView>();
   #shown: string | null = null;
   #lastPlace?: Place;
+  #focusChosen: (() => void) | null = null;
   #isAtEnd = true;
 
   constructor(private actions: Actions & { restore(): void }) {
-    this.#scroll.addEventListener(
-      "scroll",
-      () => {
-        this.#isAtEnd = this.#scroll.scrollHeight - this.#scroll.scrollTop - this.#scroll.clientHeight < NEAR;
-        this.#latest.hidden = this.#isAtEnd;
-      },
-      { passive: true },
-    );
+    const { choose } = actions;
+    actions.choose = (id, step) => {
+      this.#isAtEnd = false; // the arrows stay where they are, and keep the focus
+      this.#focusChosen = () => this.#views.get(id)?.focusArrow(step);
+      choose(id, step);
+    };
+    this.#scroll.addEventListener("scroll", () => this.#measure(), { passive: true });
     this.#latest.addEventListener("click", () => this.toEnd());
     // A phone's keyboard, or a growing message field, shrinks the visible part.
     new ResizeObserver(() => this.#follow()).observe(this.#scroll);
@@ -54,12 +58,15 @@ export class Thread {
       return view.element;
     });
     this.#lastPlace = places.at(-1);
-    if (dropped.length) elements.splice(dropped.length, 0, this.#divide(dropped.length));
+    setText(this.#droppedText, `${dropped.length} messages above are no longer sent: the context was full.`);
+    if (dropped.length) elements.splice(dropped.length, 0, this.#divider);
     else this.#divider.remove();
     for (const [index, element] of elements.entries()) {
       const there = this.#thread.children[index];
       if (there !== element) this.#thread.insertBefore(element, there ?? null);
     }
+    this.#focusChosen?.();
+    this.#focusChosen = null;
     this.#welcome.hidden = path.length > 0;
     if (!path.length) this.#greet(model);
     this.#follow();
@@ -100,18 +107,14 @@ export class Thread {
     );
   }
 
-  /** The line below the messages that are not sent any more. */
-  #divide(count: number): Element {
-    const text = `${counted(count, "message")} above ${count === 1 ? "is" : "are"} no longer sent: the context was full.`;
-    if (this.#divider.dataset.text === text) return this.#divider;
-    this.#divider.dataset.text = text;
-    const restore = make("button.link", { type: "button", onclick: () => this.actions.restore() }, "Send them again");
-    this.#divider.replaceChildren(make("span", text), " ", restore);
-    return this.#divider;
-  }
-
   #follow(): void {
     if (this.#isAtEnd) this.#scroll.scrollTop = this.#scroll.scrollHeight;
+    this.#measure();
+  }
+
+  #measure(): void {
+    const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
+    this.#isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR;
     this.#latest.hidden = this.#isAtEnd;
   }
 }
@@ -120,12 +123,13 @@ function placesOf(conversation: Conversation, dropped: Message[], sent: Message[
   const path = [...dropped, ...sent];
   const hasModel = new Set(path.flatMap(({ model }) => model ?? [])).size > 1;
   const isSettled = conversation.dropped?.at === conversation.leaf;
+  const ways: Place["ways"] = isSettled ? [] : lastToDrop(sent) ? ["goOn", "anew"] : ["anew"];
   return path.map((message, index) => ({
     answer: null,
     isLast: index === path.length - 1,
     isBusy,
     isDropped: index < dropped.length,
-    ways: isSettled ? [] : lastToDrop(sent) ? ["goOn", "anew"] : ["anew"],
+    ways,
     branches: branchesOf(conversation, message),
     hasModel,
   }));

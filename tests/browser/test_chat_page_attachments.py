@@ -91,16 +91,26 @@ def test_a_picture(chat: Chat) -> None:
     tab.sees("cat.png is not a picture that this browser can read.", within="#notices")
 
 
-@pytest.mark.parametrize("event", ["paste", "drop"])
-def test_pasting_and_dropping(tab: Tab, event: str) -> None:
-    tab.run(f"""() => {{
+@pytest.mark.parametrize(
+    ("event", "texts", "is_attached"),
+    [
+        ("paste", ["text/html"], True),
+        ("drop", ["text/plain"], True),
+        ("paste", ["text/plain", "text/html"], False),  # of an office program: a text, with a picture of it
+    ],
+)
+def test_pasting_and_dropping(tab: Tab, event: str, texts: list[str], is_attached: bool) -> None:
+    is_left = tab.run(f"""() => {{
         const transfer = new DataTransfer();
+        for (const type of {texts}) transfer.setData(type, "text");
         transfer.items.add(new File(["Text"], "note.txt", {{ type: "text/plain" }}));
         const kind = {{ paste: ClipboardEvent, drop: DragEvent }}["{event}"];
         const given = {{ clipboardData: transfer, dataTransfer: transfer, bubbles: true, cancelable: true }};
-        document.getElementById("question").dispatchEvent(new kind("{event}", given));
+        return document.getElementById("question").dispatchEvent(new kind("{event}", given));
     }}""")
-    tab.sees("note.txt", within="#attached")
+    assert is_left != is_attached
+    if is_attached:
+        tab.sees("note.txt", within="#attached")
 
 
 def test_exporting_and_importing(chat: Chat, tab: Tab, tmp_path: Path) -> None:

@@ -81,12 +81,15 @@ export class Composer {
     button.addEventListener("click", () => this.#files.click());
     this.#files.addEventListener("change", () => this.#add(this.#files.files));
     this.#field.addEventListener("paste", (event) => this.#addFrom(event, event.clipboardData));
-    byId("main").addEventListener("dragover", (event) => event.preventDefault());
+    byId("main").addEventListener("dragover", (event) => {
+      if (event.dataTransfer?.types.includes("Files")) event.preventDefault(); // it can be dropped
+    });
     byId("main").addEventListener("drop", (event) => this.#addFrom(event, event.dataTransfer));
   }
 
   #addFrom(event: Event, source: DataTransfer | null): void {
-    if (!source?.files.length) return; // text
+    const isText = ["text/plain", "text/html"].every((type) => source?.types.includes(type)); // with a picture of it
+    if (!source?.files.length || isText) return;
     event.preventDefault();
     this.#add(source.files);
   }

@@ -12,7 +12,7 @@ type Row = [id: string, title: string, isRunning: boolean];
 export function titleOf(conversation: Conversation): string {
   if (conversation.title) return conversation.title;
   const question = conversation.messages.find(({ role }) => role === "user");
-  const first = question?.text.trim().split("\n")[0] || question?.attachments?.[0].name || "";
+  const first = question?.text.trim().split("\n")[0] || question?.attachments?.[0]?.name || "";
   return first.length > 60 ? `${first.slice(0, 59).trimEnd()}…` : first || "New conversation";
 }
 

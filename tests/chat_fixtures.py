@@ -48,7 +48,7 @@ class Tab(Opened):
         self.page.locator("#send[aria-label=Send]").wait_for()
 
     def texts(self, role: str = "assistant") -> list[str]:
-        return [text.strip() for text in self.page.locator(f".message.{role} .text").all_inner_texts()]
+        return [text.strip() for text in self.page.locator(f".message.{role} .said .text").all_inner_texts()]
 
     def titles(self) -> list[str]:
         return self.page.locator("#conversations a").all_inner_texts()

@@ -23,14 +23,17 @@ LOOK_EVERY = 0.01  # seconds
 
 @dataclass(eq=False)
 class Reply:
-    """The response to one request: pieces of text, of which `let_go` are sent, or an error."""
+    """The response to one request: pieces, each a text or fields of a delta, of which `let_go` are sent, or
+    an error."""
 
-    pieces: tuple[str, ...] = ()
+    pieces: tuple[str | dict[str, Any], ...] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = ""  # of an error, after the pieces where the status is 200
+    code: str | None = None  # of an error
     is_broken: bool = False  # the stream ends in its middle
     finish: str = "stop"
+    tokens: int | None = None  # of the prompt; None: its words
     let_go: int = 1_000_000
     body: dict[str, Any] = field(default_factory=dict)  # of the request that got it
     is_asked: threading.Event = field(default_factory=threading.Event)
@@ -54,6 +57,8 @@ class Canned:
         self.address = address
         self.key: str | None = None
         self.models = ["canned"]
+        self.context: int | None = CONTEXT
+        self.modalities: list[str] | None = None
         self.bodies: list[dict[str, Any]] = []
         self._next: list[Reply] = []
         self._every: list[Reply] = []
@@ -62,7 +67,7 @@ class Canned:
         for reply in self._every:
             reply.release()
 
-    def reply(self, *pieces: str, held: bool = False, **wishes: Any) -> Reply:
+    def reply(self, *pieces: str | dict[str, Any], held: bool = False, **wishes: Any) -> Reply:
         """Set the reply to the next request without one; `held`: it sends nothing until it is released."""
         reply = Reply(pieces, let_go=0 if held else 1_000_000, **wishes)
         self._next.append(reply)
@@ -72,27 +77,35 @@ class Canned:
     def _models(self, request: Request) -> Response:
         if not self._knows(request):
             return _error(401, "this server needs a valid API key")
-        return JSONResponse({"data": [{"id": name, "context_length": CONTEXT} for name in self.models]})
+        card = {"context_length": self.context, "input_modalities": self.modalities}
+        return JSONResponse({"data": [{"id": name, **card} for name in self.models]})
 
     async def _chat(self, request: Request) -> Response:
         if not self._knows(request):
             return _error(401, "this server needs a valid API key")
         body = await request.json()
         self.bodies.append(body)
-        said = body["messages"][-1]["content"]
+        said = _text(body["messages"][-1])
         reply = self._next.pop(0) if self._next else Reply(("You ", "said: ", said))
         reply.body = body
         reply.is_asked.set()
         if reply.status != 200:
-            return _error(reply.status, reply.message, reply.headers)
+            return _error(reply.status, reply.message, reply.headers, reply.code)
         return StreamingResponse(_events(reply), media_type="text/event-stream")
 
     def _knows(self, request: Request) -> bool:
         return self.key is None or request.headers.get("Authorization") == f"Bearer {self.key}"
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": {"message": message}}, status, headers)
+def _error(
+    status: int, message: str, headers: Mapping[str, str] | None = None, code: str | None = None
+) -> Response:
+    return JSONResponse({"error": {"message": message, "code": code}}, status, headers)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
 
 
 async def _events(reply: Reply) -> AsyncIterator[str]:
@@ -102,7 +115,8 @@ async def _events(reply: Reply) -> AsyncIterator[str]:
         for index, piece in enumerate(reply.pieces):
             while index >= reply.let_go:
                 await asyncio.sleep(LOOK_EVERY)
-            yield _event({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+            delta = {"content": piece} if isinstance(piece, str) else piece
+            yield _event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
         while len(reply.pieces) >= reply.let_go:
             await asyncio.sleep(LOOK_EVERY)
         is_whole = True
@@ -110,7 +124,8 @@ async def _events(reply: Reply) -> AsyncIterator[str]:
             yield _event({"error": {"message": reply.message}})
         elif not reply.is_broken:
             yield _event({"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish}]})
-            prompt = sum(len(message["content"].split()) for message in reply.body["messages"])
+            words = sum(len(_text(message).split()) for message in reply.body["messages"])
+            prompt = words if reply.tokens is None else reply.tokens
             usage = {"prompt_tokens": prompt, "completion_tokens": len(reply.pieces)}
             yield _event({"choices": [], "usage": usage})
             yield "data: [DONE]\n\n"

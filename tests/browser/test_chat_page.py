@@ -55,34 +55,6 @@ def test_escape_stops_too(chat: Chat, tab: Tab) -> None:
     assert reply.is_left.wait(60)
 
 
-def test_answering_again(chat: Chat, tab: Tab) -> None:
-    chat.server.reply("A poor answer")
-    tab.converse("Ask", "A poor answer")
-    chat.server.reply("A better answer")
-    tab.button("Answer again").click()
-    tab.sees("A better answer")
-    tab.until_idle()
-    assert tab.texts() == ["A better answer"]
-    assert [len(body["messages"]) for body in chat.server.bodies] == [1, 1]
-
-
-def test_editing_the_last_question(chat: Chat, tab: Tab) -> None:
-    for text in ("One", "Two"):
-        tab.converse(text)
-    assert tab.page.get_by_role("button", name="Edit and send again").count() == 1
-    tab.page.locator(".message.user").last.hover()
-    tab.button("Edit and send again").click()
-    field = tab.page.get_by_label("Your message")
-    assert field.input_value() == "Two"
-    field.fill("Three")
-    field.press("Enter")
-    tab.sees("You said: Three")
-    tab.until_idle()
-    assert tab.texts("user") == ["One", "Three"]
-    sent = [message["content"] for message in chat.server.bodies[-1]["messages"]]
-    assert sent == ["One", "You said: One", "Three"]
-
-
 def test_an_abandoned_edit(tab: Tab) -> None:
     tab.converse("One")
     tab.page.press("#question", "ArrowUp")
@@ -141,6 +113,9 @@ def test_settings_reach_the_server(chat: Chat, tab: Tab) -> None:
     tab.reload()
     tab.button("Settings").click()
     tab.until("document.getElementById('field-temperature').value === '0.7'")
+    assert tab.page.get_by_label("System prompt").input_value() == "Be brief."
+    tab.button("Use the server's defaults").click()
+    tab.until("document.getElementById('field-temperature').value === ''")
     assert tab.page.get_by_label("System prompt").input_value() == "Be brief."
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from chat_fixtures import Chat, Tab
 
 
@@ -50,6 +52,9 @@ def test_a_phone(phone: Chat) -> None:
     tab = phone.tab()
     table = f"| a | b |\n|---|---|\n| {'w' * 200} | x |"
     phone.server.reply(f"A word of {'many letters' * 40}\n\n```\n{'wide ' * 100}\n```\n\n{table}")
+    long_name: Any = {"name": f"{'name' * 30}.txt", "mimeType": "text/plain", "buffer": b"text"}
+    tab.page.locator("#files").set_input_files([long_name])
+    tab.sees("name", within="#attached")
     tab.ask("https://example.org/" + "long" * 50)
     tab.until_idle()
     width = "Math.max(document.documentElement.scrollWidth, document.getElementById('scroll').scrollWidth)"

@@ -98,3 +98,20 @@ def test_two_tabs_at_once_and_stopping(context: BrowserContext, stories: LLM, st
             assert time.monotonic() < deadline
             tabs[1].page.wait_for_timeout(10)
         assert len(tabs[1].titles()) == 3
+
+
+def test_a_full_context(context: BrowserContext, stories_engine: Engine) -> None:
+    """The model's 256 tokens are full after the first answer; the conversation goes on without it."""
+    with chatting(context, stories_engine) as [tab]:
+        tab.sees(NAME, within="#model")
+        wish(tab, temperature=0)
+        tab.ask("Once upon a time there was a cat. " * 14)
+        tab.sees("The context is full: the answer ends here.")
+        tab.until_idle()
+        tab.sees("256 of 256 tokens of context", within="#context")
+        wish(tab, max_tokens=TOKENS)
+        tab.ask("And a cat?")
+        tab.sees("The context is full: the prompt has ")
+        tab.button("Go on without the oldest").click()
+        tab.sees("2 messages above are no longer sent")
+        tab.sees("it has the maximum number of tokens")

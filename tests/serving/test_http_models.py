@@ -72,6 +72,16 @@ def test_models_are_loaded_at_the_first_request(stories: LLM) -> None:
     assert sorted(shelf.events[2:]) == ["-a", "-b"]
 
 
+def test_a_loaded_model_has_a_context(stories: LLM) -> None:
+    shelf = Shelf(stories)
+    with running([shelf.source("a"), shelf.source("b")], name="") as server:
+        ask(server, "b")
+        cards = server.http.get("/v1/models").json()["data"]
+        assert [card.get("context_length") for card in cards] == [None, 256]
+        assert [card["input_modalities"] for card in cards] == [["text"], ["text"]]
+        assert cards[0]["created"] == cards[1]["created"]
+
+
 def test_an_idle_model_is_unloaded(stories: LLM) -> None:
     shelf = Shelf(stories)
     with running([shelf.source("a"), shelf.source("b")], name="", keep_alive=0.1) as server:

@@ -69,6 +69,9 @@ const ICONS = {
   send: "M12 19V5M6 11l6-6 6 6",
   stop: "M7.5 7.5h9v9h-9z",
   down: "M12 5v14M6 13l6 6 6-6",
+  back: "M15 6l-6 6 6 6",
+  next: "M9 6l6 6-6 6",
+  clip: "M19.5 11.5l-7.6 7.6a4.6 4.6 0 0 1-6.5-6.5l8-8a3 3 0 0 1 4.3 4.3l-7.9 7.9a1.5 1.5 0 0 1-2.1-2.1l7.1-7.1",
   copy: "M9 9h10v11H9zM15 9V5H5v11h4",
   done: "M5 12.5l4.5 4.5L19 7.5",
   again: "M19 12a7 7 0 1 1-2.2-5.1M19 4v4.5h-4.5",
@@ -84,6 +87,11 @@ export function icon(name: keyof typeof ICONS): SVGElement {
 /** A button with an icon, and a label for screen readers. */
 export function iconButton(name: keyof typeof ICONS, label: string, onclick: () => void): HTMLButtonElement {
   return make("button.plain", { type: "button", "aria-label": label, title: label, onclick }, icon(name));
+}
+
+/** A button with a text; `kind`: its classes. */
+export function textButton(label: string, onclick: () => void, kind = ""): HTMLButtonElement {
+  return make("button", { type: "button", class: kind || null, onclick }, label);
 }
 
 /** Change a text only if it differs, so that a selection in it stays. */

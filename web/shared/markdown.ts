@@ -35,11 +35,14 @@ parser.renderer.rules.image = (tokens, index) => {
   return `<a href="${escapeHtml(address)}">${escapeHtml(tokens[index].content || address)}</a>`;
 };
 
-const shown = new WeakMap<Element, Block[]>(); // what an element shows: one child per block
+type Shown = { text: string; isWhole: boolean; blocks: Block[] };
+const shown = new WeakMap<Element, Shown>(); // what an element shows: one child per block
 
 /** Show a text; `isWhole`: it will not grow, so that its last code can be coloured. */
 export function renderMarkdown(parent: Element, text: string, isWhole = true): void {
-  const before = shown.get(parent) ?? [];
+  const last = shown.get(parent);
+  if (last?.text === text && last.isWhole === isWhole) return;
+  const before = last?.blocks ?? [];
   const blocks = blocksOf(text);
   let same = 0;
   while (same < before.length && same < blocks.length && isSame(before[same], blocks[same])) same += 1;
@@ -47,7 +50,7 @@ export function renderMarkdown(parent: Element, text: string, isWhole = true): v
     same += 1;
   while (parent.children.length > same) parent.lastElementChild?.remove();
   for (const block of blocks.slice(same)) parent.append(elementOf(block));
-  shown.set(parent, blocks);
+  shown.set(parent, { text, isWhole, blocks });
   for (const code of parent.querySelectorAll<HTMLElement>("code[data-language]")) {
     if (isWhole || !parent.lastElementChild?.contains(code)) highlight(code);
   }

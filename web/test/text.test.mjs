@@ -4,7 +4,7 @@ import { load } from "./load.mjs";
 
 const { counted, fewDigits, humanBytes } = await load("shared/text.ts");
 const { figuresText, secondsText, SpeedMeter } = await load("pages/chat/speed.ts");
-const { FIELDS, problemWith, requestBody } = await load("pages/chat/settings_fields.ts");
+const { FIELDS, problemWith } = await load("pages/chat/settings_fields.ts");
 
 test("bytes have one digit after the point and change their unit at a thousand", () => {
   const cases = { 0: "0 B", 999: "999 B", 1000: "1.0 kB", 999949: "999.9 kB", 999950: "1.0 MB", 848200000: "848.2 MB" };
@@ -32,20 +32,10 @@ test("figures of an answer", () => {
   assert.deepEqual([tokens, prompt, kept], [3, 5, null]);
 });
 
-test("settings are checked, and questions without an answer are joined", () => {
+test("settings are checked", () => {
   const [temperature] = FIELDS;
   assert.deepEqual(
     ["", "1.5", "2.1", "-1", "x"].map((text) => problemWith(temperature, text)),
     ["", "", "Temperature must be 2 or less.", "Temperature must be 0 or more.", "Temperature must be a number."],
   );
-  const message = (id, role, text) => ({ id, role, text });
-  const messages = [
-    message("1", "user", "a"),
-    message("2", "assistant", ""),
-    message("3", "user", "b"),
-    message("4", "assistant", ""),
-  ];
-  const body = requestBody({ system: " ", settings: { top_k: 4, other: 1 }, messages }, "name", "4");
-  assert.deepEqual(body.messages, [{ role: "user", content: "a\n\nb" }]);
-  assert.deepEqual([body.model, body.top_k, body.other], ["name", 4, undefined]);
 });

@@ -3,10 +3,13 @@
 // Text is stored as it arrives, so that a reload of the page keeps it.
 
 import { newId } from "../../shared/elements.ts";
-import { chat, Refused } from "./server.ts";
-import { requestBody } from "./settings_fields.ts";
+import { isFull } from "./context.ts";
+import { addDelta, endThinking } from "./delta.ts";
+import { requestBody } from "./request.ts";
+import { chat, type Model, Refused } from "./server.ts";
 import { SpeedMeter } from "./speed.ts";
 import type { Conversation, Message, Store } from "./store.ts";
+import { append, isEmpty } from "./tree.ts";
 
 const SAVE_EVERY = 400; // milliseconds
 const BEAT_EVERY = 4000;
@@ -16,12 +19,8 @@ const TRIES_MAX = 8;
 /** An answer that this tab receives. */
 export interface Answer {
   conversationId: string;
-  messageId: string;
-  text: string;
+  message: Message; // as far as it has arrived
   speed: SpeedMeter | null;
-  state: NonNullable<Message["state"]>;
-  finish: string | null;
-  error: string | null;
   waitsUntil: number | null; // when a busy server is asked again
   controller: AbortController;
   tryNow: () => void;
@@ -38,10 +37,10 @@ export function isInOtherTab(message: Message): boolean {
 export class Answers extends EventTarget {
   #running = new Map<string, Answer>(); // by conversation
 
-  /** `modelOf(conversation)` resolves to a model's name; `askKey(reason)` to whether the user entered a key. */
+  /** `modelOf(conversation)` resolves to the model that answers; `askKey(reason)` to whether the user entered a key. */
   constructor(
     private store: Store,
-    private modelOf: (conversation: Conversation) => Promise<string>,
+    private modelOf: (conversation: Conversation) => Promise<Model>,
     private askKey: AskKey,
   ) {
     super();
@@ -62,57 +61,38 @@ export class Answers extends EventTarget {
   /** Request an answer to the stored conversation. */
   async start(conversationId: string): Promise<void> {
     if (this.#running.has(conversationId)) return;
+    const message: Message = { id: newId(), parent: null, role: "assistant", text: "", state: "streaming" };
     const answer: Answer = {
       conversationId,
-      messageId: newId(),
-      text: "",
+      message,
       speed: null,
-      state: "streaming",
-      finish: null,
-      error: null,
       waitsUntil: null,
       controller: new AbortController(),
       tryNow: () => {},
       saved: 0,
     };
-    const message: Message = {
-      id: answer.messageId,
-      role: "assistant",
-      text: "",
-      state: "streaming",
-      beat: Date.now(),
-    };
-    if (!this.store.change(conversationId, ({ messages }) => void messages.push(message))) return;
+    if (!this.store.change(conversationId, (stored) => append(stored, { ...message, beat: Date.now() }))) return;
     this.#running.set(conversationId, answer);
     this.#notify(answer);
     const beat = setInterval(() => this.#save(answer), BEAT_EVERY);
-    try {
-      await this.#run(answer);
-      answer.state = "done";
-    } catch (error) {
-      if (!answer.controller.signal.aborted)
-        Object.assign(answer, { state: "failed", error: (error as Error).message });
-      else if (answer.state === "streaming") answer.state = "stopped";
-    }
+    await this.#run(answer).catch((error: Error) => fail(answer, error));
     clearInterval(beat);
+    endThinking(message);
     this.#running.delete(conversationId);
     this.#save(answer);
     this.#notify(answer);
   }
 
   async #run(answer: Answer): Promise<void> {
-    const { signal } = answer.controller;
+    const { controller, message } = answer;
     for (let tries = 1; ; tries++) {
       try {
-        const conversation = this.store.get(answer.conversationId);
-        if (!conversation) return;
-        const model = await this.modelOf(conversation);
-        signal.throwIfAborted();
-        answer.speed = new SpeedMeter();
-        await this.#read(answer, requestBody(conversation, model, answer.messageId));
+        await this.#request(answer);
+        message.state = "done";
         return;
       } catch (error) {
-        if (signal.aborted || answer.text || !(error instanceof Refused)) throw error; // an answer that has begun is not requested again
+        const hasBegun = !isEmpty(message) || message.thinking; // then it is not requested again
+        if (controller.signal.aborted || hasBegun || !(error instanceof Refused)) throw error;
         if (error.needsKey && (await this.askKey(error.message))) continue;
         if (!error.isBusy || tries >= TRIES_MAX) throw error;
         await this.#wait(answer, error.seconds ?? Math.min(30, 2 ** tries));
@@ -120,12 +100,26 @@ export class Answers extends EventTarget {
     }
   }
 
+  async #request(answer: Answer): Promise<void> {
+    const { conversationId, controller, message } = answer;
+    const conversation = this.store.get(conversationId);
+    if (!conversation) return;
+    const { id } = await this.modelOf(conversation);
+    controller.signal.throwIfAborted();
+    message.model = id;
+    answer.speed = new SpeedMeter();
+    await this.#read(answer, requestBody(conversation, id, message.id));
+    if (message.finish !== "length") return;
+    const { context } = await this.modelOf(conversation); // known since the model is loaded
+    if (isFull(answer.speed.figures(), context)) message.finish = "context";
+  }
+
   async #read(answer: Answer, body: object): Promise<void> {
     for await (const chunk of chat(body, answer.controller.signal)) {
       answer.speed?.take(chunk);
       const [choice] = chunk.choices ?? [];
-      if (choice?.finish_reason) answer.finish = choice.finish_reason;
-      if (typeof choice?.delta?.content === "string") answer.text += choice.delta.content;
+      if (choice?.finish_reason) answer.message.finish = choice.finish_reason;
+      if (choice?.delta) addDelta(answer.message, choice.delta);
       if (performance.now() - answer.saved > SAVE_EVERY) this.#save(answer);
       this.#notify(answer);
     }
@@ -147,21 +141,14 @@ export class Answers extends EventTarget {
     signal.throwIfAborted();
   }
 
-  /** Store the text so far. If the conversation was deleted, the request is aborted. */
+  /** Store what has arrived. If the conversation was deleted, the request is aborted. */
   #save(answer: Answer): void {
     answer.saved = performance.now();
+    const { parent: _, ...message } = answer.message; // the stored one has its parent
     const isThere = this.store.change(answer.conversationId, ({ messages }) => {
-      const message = messages.find(({ id }) => id === answer.messageId);
-      if (!message) return false;
-      const { text, state, finish, error } = answer;
-      return Object.assign(message, {
-        text,
-        state,
-        finish,
-        error,
-        figures: answer.speed?.figures() ?? null,
-        beat: Date.now(),
-      });
+      const stored = messages.find(({ id }) => id === message.id);
+      if (!stored) return false;
+      return Object.assign(stored, message, { figures: answer.speed?.figures() ?? null, beat: Date.now() });
     });
     if (!isThere) answer.controller.abort();
   }
@@ -169,7 +156,8 @@ export class Answers extends EventTarget {
   /** The page is closed: running answers stay incomplete. */
   #leave(): void {
     for (const answer of this.#running.values()) {
-      answer.state = "interrupted";
+      answer.message.state = "interrupted";
+      endThinking(answer.message);
       this.#save(answer);
       answer.controller.abort();
     }
@@ -178,4 +166,11 @@ export class Answers extends EventTarget {
   #notify(answer: Answer): void {
     this.dispatchEvent(new CustomEvent("progress", { detail: answer }));
   }
+}
+
+function fail({ controller, message }: Answer, error: Error): void {
+  if (!controller.signal.aborted) {
+    Object.assign(message, { state: "failed", error: error.message });
+    if (error instanceof Refused && error.isTooLong) message.finish = "context";
+  } else if (message.state === "streaming") message.state = "stopped";
 }

@@ -1,33 +1,52 @@
 // One message: its text, its state and its buttons.
 
-import { copyButton, iconButton, make, setText } from "../../shared/elements.ts";
+import { copyButton, iconButton, make, setText, textButton } from "../../shared/elements.ts";
 import { renderMarkdown } from "../../shared/markdown.ts";
 import { type Answer, isInOtherTab } from "./answers.ts";
+import { chip } from "./attachments.ts";
+import { BranchesView, CallsView, editForm, ThinkingView } from "./message_parts.ts";
 import { type Figures, figuresText, secondsText } from "./speed.ts";
-import type { Message } from "./store.ts";
+import { type Message, ROLES } from "./store.ts";
+import { isEmpty } from "./tree.ts";
 
 export interface Actions {
   edit(id: string, text: string): void;
-  regenerate(): void;
+  regenerate(id: string): void;
+  choose(id: string, step: number): void; // another branch, by the arrow of this direction
+  sendResults(id: string, results: string[]): void;
+  goOn(): void; // without the oldest turns
+  startAnew(): void;
   tryNow(): void;
 }
-type Choice = "copy" | "edit" | "regenerate" | "retry" | "now";
+
+/** Where a message is. */
+export interface Place {
+  answer: Answer | null; // that this tab is receiving into it
+  isLast: boolean; // of the conversation
+  isBusy: boolean; // an answer is being received
+  isDropped: boolean;
+  ways: ("goOn" | "anew")[]; // out of a full context
+  branches: Message[]; // the message and its siblings
+  hasModel: boolean; // the name of its model is shown
+}
 
 const ENDS: Record<string, string> = {
   length: "The answer ends here: it has the maximum number of tokens.",
-  context: "The answer ends here: the context is full.",
-  time: "The answer ends here: the time limit was reached.",
-  content_filter: "The server withheld the rest.",
+  context: "The context is full: the answer ends here.",
 };
 
 export class MessageView {
   readonly id: string;
   readonly role: Message["role"];
   readonly element: HTMLElement;
+  #thinking = new ThinkingView();
+  #chips = make("div.chips");
   #body = make("div.text");
+  #calls = new CallsView((results) => this.actions.sendResults(this.id, results));
   #note = make("p.note");
   #figures = make("span.figures");
   #buttons = make("span.actions");
+  #branches = new BranchesView((id, step) => this.actions.choose(id, step));
   #foot = make("div.foot", this.#figures, this.#buttons);
   #text = "";
   #offered = "";
@@ -38,104 +57,101 @@ export class MessageView {
   ) {
     this.id = message.id;
     this.role = message.role;
+    this.#chips.append(...(message.attachments ?? []).map((each) => chip(each)));
     this.element = make(
       "article",
-      { class: `message ${this.role}`, "data-id": this.id, "aria-label": this.role === "user" ? "You" : "Answer" },
-      this.#body,
+      { class: `message ${this.role}`, "data-id": this.id, "aria-label": ROLES[this.role] },
+      this.role === "assistant" ? this.#thinking.element : null,
+      make("div.said", this.#chips, this.#body),
+      this.role === "assistant" ? this.#calls.element : null,
       this.#note,
       this.#foot,
     );
+    if (this.role === "user") this.element.append(this.#branches.element);
+    else this.#foot.prepend(this.#branches.element);
   }
 
-  /** `answer`: the answer that this tab is receiving into it, or null; `isLast`: the last of its role. */
-  update(message: Message, answer: Answer | null, isLast: boolean, isBusy: boolean): void {
-    this.#text = answer?.text ?? message.text;
+  update(stored: Message, place: Place): void {
+    const { answer, isLast, isBusy } = place;
+    const message = answer?.message ?? stored;
+    this.#text = message.text;
+    this.element.classList.toggle("dropped", place.isDropped);
+    this.#thinking.update(message.thinking, answer !== null);
     if (this.#body.isConnected || !this.element.isConnected) this.#showText(answer);
-    const figures = answer ? answer.speed?.figures() : message.figures;
-    setText(this.#figures, figures ? figuresText(figures) : "");
-    if (figures?.prompt) this.#figures.title = promptText(figures.prompt, figures);
-    this.#showNote(message, answer);
-    this.#offer(this.#choices(message, answer, isLast, isBusy));
-  }
-
-  #showText(answer: Answer | null): void {
-    if (this.role === "user") return setText(this.#body, this.#text);
-    renderMarkdown(this.#body, this.#text, answer === null);
-    this.#body.classList.toggle("growing", answer !== null && !answer.waitsUntil);
-    this.#body.setAttribute("aria-busy", String(answer !== null));
-  }
-
-  #showNote(message: Message, answer: Answer | null): void {
+    this.#calls.update(message.calls ?? [], isLast && !isBusy);
+    this.#branches.update(this.id, place.branches, isBusy);
+    this.#showFigures(message, answer ? answer.speed?.figures() : message.figures, place.hasModel);
     const [text, isBad] = noteOf(message, answer);
     this.#note.hidden = !text;
     this.#note.classList.toggle("bad", isBad);
     setText(this.#note, text);
+    this.#offer(choicesFor(message, place));
   }
 
-  #choices(message: Message, answer: Answer | null, isLast: boolean, isBusy: boolean): Choice[] {
-    if (answer) return answer.waitsUntil ? ["now"] : [];
-    const choices: Choice[] = this.#text ? ["copy"] : [];
-    if (!isLast || isBusy) return choices;
-    if (this.role === "user") return [...choices, "edit"];
-    const isBroken = !["done", "stopped"].includes(message.state ?? "") || !this.#text;
-    return [...choices, isBroken ? "retry" : "regenerate"];
+  #showText(answer: Answer | null): void {
+    this.#body.hidden = !this.#text && answer === null;
+    if (this.role !== "assistant") return setText(this.#body, this.#text);
+    renderMarkdown(this.#body, this.#text, answer === null);
+    const isThinking = answer?.message.thinking?.seconds === null;
+    this.#body.classList.toggle("growing", answer !== null && !answer.waitsUntil && !isThinking);
+    this.#body.setAttribute("aria-busy", String(answer !== null));
+  }
+
+  #showFigures({ model }: Message, figures: Figures | null | undefined, hasModel: boolean): void {
+    const texts = [hasModel ? model : "", figures ? figuresText(figures) : ""];
+    setText(this.#figures, texts.filter(Boolean).join(" · "));
+    if (figures?.prompt) this.#figures.title = promptText(figures.prompt, figures);
   }
 
   /** Buttons are replaced only when they change, so that they keep the focus. */
   #offer(choices: Choice[]): void {
     if (choices.join() === this.#offered) return;
     this.#offered = choices.join();
+    const { actions, id } = this;
     const buttons = {
       copy: () => copyButton(() => this.#text),
       edit: () => iconButton("pencil", "Edit and send again", () => this.edit()),
-      regenerate: () => iconButton("again", "Answer again", () => this.actions.regenerate()),
-      retry: () => make("button", { type: "button", onclick: () => this.actions.regenerate() }, "Try again"),
-      now: () => make("button", { type: "button", onclick: () => this.actions.tryNow() }, "Try now"),
+      regenerate: () => iconButton("again", "Answer again", () => actions.regenerate(id)),
+      retry: () => textButton("Try again", () => actions.regenerate(id)),
+      now: () => textButton("Try now", () => actions.tryNow()),
+      goOn: () => textButton("Go on without the oldest", () => actions.goOn()),
+      anew: () => textButton("New conversation", () => actions.startAnew()),
     };
     this.#buttons.replaceChildren(...choices.map((name) => buttons[name]()));
   }
 
+  focusArrow(step: number): void {
+    this.#branches.focus(step);
+  }
+
   /** Replace the text by a field, until it is sent or cancelled. */
   edit(): void {
-    const lines = Math.min(12, this.#text.split("\n").length); // for browsers without field-sizing
-    const field = make("textarea", { rows: lines, "aria-label": "Your message" });
-    field.value = this.#text;
     const leave = () => {
       form.replaceWith(this.#body);
       this.#foot.hidden = false;
       this.#showText(null);
     };
-    const form = make(
-      "form.edit",
-      {
-        onsubmit: (event) => {
-          event.preventDefault();
-          if (!field.value.trim()) return;
-          leave();
-          this.actions.edit(this.id, field.value);
-        },
-      },
-      field,
-      make(
-        "div.row",
-        make("button", { type: "button", onclick: leave }, "Cancel"),
-        make("button", { type: "submit", class: "strong" }, "Send"),
-      ),
-    );
-    field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        form.requestSubmit();
-      } else if (event.key === "Escape") {
-        event.stopPropagation();
-        leave();
-      }
-    });
+    const form = editForm(this.#text, (text) => this.actions.edit(this.id, text), leave);
     this.#body.replaceWith(form);
     this.#foot.hidden = true;
-    field.focus();
-    field.setSelectionRange(field.value.length, field.value.length);
+    const field = form.querySelector("textarea");
+    field?.focus();
+    field?.setSelectionRange(this.#text.length, this.#text.length);
   }
+}
+
+type Choice = "copy" | "edit" | "regenerate" | "retry" | "now" | "goOn" | "anew";
+
+function choicesFor(message: Message, { answer, isLast, isBusy, ways }: Place): Choice[] {
+  if (answer) return answer.waitsUntil ? ["now"] : [];
+  const choices: Choice[] = message.text ? ["copy"] : [];
+  if (isBusy || message.role === "tool") return choices;
+  if (message.role === "user") return [...choices, "edit"];
+  const isFull = isLast && message.finish === "context";
+  const isBroken = !["done", "stopped"].includes(message.state ?? "") || isEmpty(message);
+  if (isFull) choices.unshift(...ways);
+  if (isBroken && (!isLast || choices.includes("goOn"))) return choices;
+  return [...choices, isBroken ? "retry" : "regenerate"];
 }
 
 /** The note below an answer, and whether it is an error. */
@@ -144,14 +160,20 @@ function noteOf(message: Message, answer: Answer | null): [text: string, isBad: 
     const seconds = Math.max(0, Math.ceil((answer.waitsUntil - Date.now()) / 1000));
     return [`The server is busy. Trying again in ${seconds} s.`, false];
   }
-  if (answer || message.role === "user") return ["", false];
+  if (answer || message.role !== "assistant") return ["", false];
+  if (message.state === "failed" && message.finish === "context")
+    return [`The context is full: ${lowered(message.error ?? "")}`, true];
   if (message.state === "failed") return [message.error || "No answer.", true];
-  if (message.state === "stopped") return [message.text ? "Stopped." : "Stopped before it began.", false];
+  if (message.state === "stopped")
+    return [isEmpty(message) && !message.thinking ? "Stopped before it began." : "Stopped.", false];
   if (isInOtherTab(message)) return ["Another tab is receiving this answer.", false];
   if (message.state === "interrupted" || message.state === "streaming")
     return ["The page was closed before the answer was complete.", false];
-  if (!message.text) return ["The answer is empty.", false];
-  return [ENDS[message.finish ?? ""] ?? "", false];
+  return [ENDS[message.finish ?? ""] ?? (isEmpty(message) ? "The answer is empty." : ""), false];
+}
+
+function lowered(sentence: string): string {
+  return sentence.charAt(0).toLowerCase() + sentence.slice(1);
 }
 
 function promptText(prompt: number, { kept, first }: Figures): string {

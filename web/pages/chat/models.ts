@@ -26,12 +26,13 @@ export class Models extends EventTarget {
     return this.#list.find(({ id }) => id === conversation.model) ?? this.#list[0] ?? null;
   }
 
-  /** Resolves to the name of the model; rejects if there is none. */
-  async nameOf(conversation: Conversation): Promise<string> {
-    if (!this.#list.length) await this.load();
+  /** Resolves to the model that answers; rejects if there is none. One that the server has not loaded lacks its
+   * context, so that the list is loaded again. */
+  async find(conversation: Conversation): Promise<Model> {
+    if (!this.of(conversation)?.context) await this.load();
     const model = this.of(conversation);
     if (!model) throw this.error ?? new Refused("The server has no model.");
-    return model.id;
+    return model;
   }
 
   /** Show the model's name, or a menu if there are several. */

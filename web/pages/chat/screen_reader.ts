@@ -14,13 +14,13 @@ function say(text: string): void {
 export function sayProgress(answer: Answer): void {
   const from = said.get(answer) ?? 0;
   if (from === 0 && answer.waitsUntil) return say("The server is busy. Waiting.");
-  const fresh = answer.text.slice(from);
-  const end = answer.state === "streaming" ? lastSentenceEnd(fresh) : fresh.length;
+  const fresh = answer.message.text.slice(from);
+  const end = answer.message.state === "streaming" ? lastSentenceEnd(fresh) : fresh.length;
   if (end > 0) {
     said.set(answer, from + end);
     say(fresh.slice(0, end));
-  } else if (answer.error) {
-    say(answer.error);
+  } else if (answer.message.error) {
+    say(answer.message.error);
   }
 }
 

@@ -1,6 +1,7 @@
 // The server's API: models, and streamed answers. Errors are sentences for the user.
 
 import { eventsOf } from "./events.ts";
+import { keep, tabStorage } from "./storage.ts";
 
 export interface Usage {
   prompt_tokens?: number;
@@ -8,9 +9,17 @@ export interface Usage {
   prompt_tokens_details?: { cached_tokens?: number };
 }
 
+/** What a part adds to an answer. */
+export interface Delta {
+  content?: string | null;
+  reasoning_content?: string | null;
+  reasoning?: string | null;
+  tool_calls?: { index?: number; id?: string; function?: { name?: string; arguments?: string } }[];
+}
+
 /** A part of a streamed answer, as the API sends it. */
 export interface Chunk {
-  choices?: { finish_reason?: string | null; delta?: { content?: unknown } }[];
+  choices?: { finish_reason?: string | null; delta?: Delta }[];
   usage?: Usage | null;
   error?: { message?: string };
 }
@@ -18,6 +27,7 @@ export interface Chunk {
 export interface Model {
   id: string;
   context: number | null; // length in tokens; null if unknown
+  takesImages: boolean;
 }
 
 const KEY = "pteron.key"; // in the tab's storage, until the tab is closed
@@ -30,8 +40,13 @@ export class Refused extends Error {
     message: string,
     readonly status = 0,
     readonly seconds: number | null = null,
+    readonly code = "",
   ) {
     super(message);
+  }
+
+  get isTooLong(): boolean {
+    return this.code === "context_length_exceeded";
   }
 
   get needsKey(): boolean {
@@ -42,22 +57,11 @@ export class Refused extends Error {
   }
 }
 
+let apiKey = tabStorage?.getItem(KEY) ?? "";
+
 export function setKey(text: string): void {
-  try {
-    sessionStorage.setItem(KEY, text);
-  } catch {
-    heldKey = text;
-  }
-}
-
-let heldKey = "";
-
-function keyOf(): string {
-  try {
-    return sessionStorage.getItem(KEY) ?? heldKey;
-  } catch {
-    return heldKey;
-  }
+  apiKey = text;
+  keep(tabStorage, KEY, text);
 }
 
 export async function listModels(): Promise<Model[]> {
@@ -66,7 +70,8 @@ export async function listModels(): Promise<Model[]> {
   if (!Array.isArray(data) || !data.length) throw new Refused("The server has no model.");
   return data.map((model: Record<string, unknown>) => ({
     id: String(model.id),
-    context: Number(model.context_length ?? model.max_model_len) || null,
+    context: Number(model.context_length) || null,
+    takesImages: Array.isArray(model.input_modalities) && model.input_modalities.includes("image"),
   }));
 }
 
@@ -93,8 +98,7 @@ export async function* chat(body: object, signal: AbortSignal): AsyncGenerator<C
 async function ask(path: string, options: RequestInit): Promise<Response> {
   const headers: Record<string, string> = { Accept: "application/json, text/event-stream" };
   if (options.body) headers["Content-Type"] = "application/json";
-  const key = keyOf();
-  if (key) headers.Authorization = `Bearer ${key}`;
+  if (apiKey) headers.Authorization = `Bearer ${apiKey}`;
   let answer: Response;
   try {
     answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin" });
@@ -105,7 +109,8 @@ async function ask(path: string, options: RequestInit): Promise<Response> {
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => null);
   const message = said?.error?.message ?? `The server answered ${answer.status} ${answer.statusText}`.trim();
-  throw new Refused(sentence(String(message)), answer.status, secondsUntil(answer.headers.get("Retry-After")));
+  const seconds = secondsUntil(answer.headers.get("Retry-After"));
+  throw new Refused(sentence(String(message)), answer.status, seconds, String(said?.error?.code ?? ""));
 }
 
 function isAbort(error: unknown): boolean {

@@ -1,27 +1,30 @@
 // The settings panel of a conversation: its system prompt and sampling parameters.
 
-import { byId, type Child, iconButton, make, setText } from "../../shared/elements.ts";
-import { FIELDS, type Field, problemWith } from "./settings_fields.ts";
+import { byId, type Child, iconButton, make, setText, textButton } from "../../shared/elements.ts";
+import { FIELDS, type Field, problemWith, problemWithTools } from "./settings_fields.ts";
 import type { Conversation } from "./store.ts";
 
 interface Actions {
   change(edit: (conversation: Conversation) => void): void; // of the shown conversation
+  set(fields: Partial<Conversation>): void; // of it
+  save(format: "md" | "json"): void;
+  load(file: File): void;
   close(): void;
 }
 
 export class Settings {
   #panel = byId("settings");
   #system = make("textarea", { id: "system", rows: "4", placeholder: "None" });
+  #tools = make("textarea", { id: "tools", rows: "2", placeholder: "None", spellcheck: "false" });
+  #toolsNote = make("p.quiet");
   #rows = new Map<string, { input: HTMLInputElement; field: Field; note: HTMLElement }>();
   #shown: string | null = null;
 
   constructor(private actions: Actions) {
-    this.#system.addEventListener("input", () =>
-      actions.change((conversation) => {
-        conversation.system = this.#system.value;
-      }),
-    );
-    const reset = make("button", { type: "button", onclick: () => this.#reset() }, "Use the server's defaults");
+    this.#system.addEventListener("input", () => actions.set({ system: this.#system.value }));
+    this.#tools.addEventListener("input", () => {
+      if (!this.#isToolsInvalid()) actions.set({ tools: this.#tools.value });
+    });
     this.#panel.append(
       make(
         "header",
@@ -37,15 +40,44 @@ export class Settings {
           "div.numbers",
           FIELDS.map((field) => this.#row(field)),
         ),
-        reset,
+        textButton("Use the server's defaults", () => this.#reset()),
+        make("label", { for: "tools" }, "Tools"),
+        this.#tools,
+        this.#toolsNote,
+        this.#files(),
       ),
     );
+  }
+
+  /** Buttons that export and import conversations. */
+  #files(): Element {
+    const file = make("input", { type: "file", accept: ".json", hidden: true, "aria-label": "A conversation" });
+    file.addEventListener("change", () => {
+      if (file.files?.[0]) this.actions.load(file.files[0]);
+      file.value = "";
+    });
+    return make(
+      "div.files",
+      make("b", "Conversation"),
+      textButton("Export as Markdown", () => this.actions.save("md")),
+      textButton("Export as JSON", () => this.actions.save("json")),
+      textButton("Import JSON", () => file.click()),
+      file,
+    );
+  }
+
+  #isToolsInvalid(): boolean {
+    const wrong = problemWithTools(this.#tools.value);
+    mark(this.#tools, this.#toolsNote, wrong, "A list in JSON, as the API has it. You send the results of calls.");
+    return wrong !== "";
   }
 
   show(conversation: Conversation): void {
     const isOther = this.#shown !== conversation.id;
     this.#shown = conversation.id;
     fill(this.#system, conversation.system, isOther);
+    fill(this.#tools, conversation.tools, isOther);
+    if (isOther) this.#isToolsInvalid();
     for (const [name, { input, field, note }] of this.#rows) {
       fill(input, String(conversation.settings[name] ?? ""), isOther);
       if (isOther) this.#isInvalid(input, field, note);
@@ -79,19 +111,21 @@ export class Settings {
   /** Whether a field is invalid. If so, its note says why, and the last valid value stays in use. */
   #isInvalid(input: HTMLInputElement, field: Field, note: Element): boolean {
     const wrong = problemWith(field, input.value);
-    input.setAttribute("aria-invalid", String(wrong !== ""));
-    note.classList.toggle("bad", wrong !== "");
-    setText(note, wrong || field.hint);
+    mark(input, note, wrong, field.hint);
     return wrong !== "";
   }
 
   #reset(): void {
-    this.actions.change((conversation) => {
-      conversation.settings = {};
-    });
     this.#shown = null; // so that all fields are filled again
-    this.actions.change(() => {});
+    this.actions.set({ settings: {} });
   }
+}
+
+/** Show in a note what is wrong with a field, or its hint. */
+function mark(input: Element, note: Element, wrong: string, hint: string): void {
+  input.setAttribute("aria-invalid", String(wrong !== ""));
+  note.classList.toggle("bad", wrong !== "");
+  setText(note, wrong || hint);
 }
 
 /** Show what another tab wrote, except in the field that the user is typing in. */

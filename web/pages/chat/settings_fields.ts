@@ -1,6 +1,4 @@
-// The settings of a conversation, the check of their values, and the body of a request.
-
-import type { Conversation } from "./store.ts";
+// The settings of a conversation, and the check of their values.
 
 export type Field = { name: string; label: string; min: number; max?: number; step: number; hint: string };
 
@@ -39,21 +37,12 @@ export function problemWith(field: Field, text: string): string {
   return "";
 }
 
-/** The body of the request for an answer: the messages before `until`, and the settings. */
-export function requestBody(conversation: Conversation, model: string, until: string): object {
-  const messages = conversation.system.trim() ? [{ role: "system", content: conversation.system }] : [];
-  for (const message of conversation.messages) {
-    if (message.id === until) break;
-    if (!message.text) continue; // an answer that failed
-    const last = messages.at(-1);
-    // Chat templates need alternating roles: without an answer between them, two questions are joined.
-    if (last?.role === message.role) last.content += `\n\n${message.text}`;
-    else messages.push({ role: message.role, content: message.text });
+/** The problem with the text of the tools; "" if it is a list of tools, or empty. */
+export function problemWithTools(text: string): string {
+  if (text.trim() === "") return "";
+  try {
+    return Array.isArray(JSON.parse(text)) ? "" : "Tools must be a list.";
+  } catch (error) {
+    return `Tools must be JSON: ${(error as Error).message}.`;
   }
-  const body: Record<string, unknown> = { model, messages, stream: true, stream_options: { include_usage: true } };
-  for (const { name } of FIELDS) {
-    const value = conversation.settings[name];
-    if (typeof value === "number") body[name] = value;
-  }
-  return body;
 }

@@ -1,7 +1,6 @@
 // The list of conversations: links, which can be opened in new tabs; renamed and deleted in place.
 
 import { byId, iconButton, make } from "../../shared/elements.ts";
-
 import type { Conversation } from "./store.ts";
 
 interface Actions {
@@ -12,11 +11,8 @@ type Row = [id: string, title: string, isRunning: boolean];
 
 export function titleOf(conversation: Conversation): string {
   if (conversation.title) return conversation.title;
-  const first =
-    conversation.messages
-      .find(({ role }) => role === "user")
-      ?.text.trim()
-      .split("\n")[0] ?? "";
+  const question = conversation.messages.find(({ role }) => role === "user");
+  const first = question?.text.trim().split("\n")[0] || question?.attachments?.[0]?.name || "";
   return first.length > 60 ? `${first.slice(0, 59).trimEnd()}…` : first || "New conversation";
 }
 

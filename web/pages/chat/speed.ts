@@ -1,7 +1,8 @@
 // The arrival times of an answer's tokens -> time to the first token, tokens per second, used context.
 
-import type { Chunk, Usage } from "./server.ts";
+import type { Chunk, Delta, Usage } from "./server.ts";
 import type { Conversation } from "./store.ts";
+import { pathOf } from "./tree.ts";
 
 const SECONDS_MIN = 0.02; // too short an interval to compute a rate from
 
@@ -24,7 +25,9 @@ export class SpeedMeter {
   /** Add a chunk of the answer. Until the last chunk brings the token counts, each chunk counts as one token. */
   take(chunk: Chunk): void {
     if (chunk.usage) this.#usage = chunk.usage;
-    if (!chunk.choices?.some((choice) => choice.delta?.content)) return;
+    const hasToken = ({ content, reasoning_content, reasoning, tool_calls }: Delta) =>
+      content || reasoning_content || reasoning || tool_calls;
+    if (!chunk.choices?.some(({ delta }) => delta && hasToken(delta))) return;
     this.#last = performance.now();
     this.#first ??= this.#last;
     this.#pieces += 1;
@@ -54,7 +57,7 @@ export function figuresText({ tokens, rate, first }: Figures): string {
 
 /** The tokens that a conversation takes, as of its last answer; null before the first. */
 export function usedContext(conversation: Conversation): number | null {
-  const figures = conversation.messages.findLast((message) => message.figures?.prompt)?.figures;
+  const figures = pathOf(conversation).findLast((message) => message.figures?.prompt)?.figures;
   return figures?.prompt ? figures.prompt + figures.tokens : null;
 }
 

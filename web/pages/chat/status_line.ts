@@ -1,6 +1,6 @@
 // The line below the message field: an error or hint, and how much of the context is used.
 
-import { byId, make } from "../../shared/elements.ts";
+import { byId, make, textButton } from "../../shared/elements.ts";
 import type { Model } from "./server.ts";
 import { usedContext } from "./speed.ts";
 import type { Conversation } from "./store.ts";
@@ -13,24 +13,22 @@ export function showHint(error: Error | null, isBlocked: boolean, retry: () => v
   place.dataset.text = text;
   place.classList.toggle("bad", error !== null);
   place.classList.toggle("wide-only", error === null && !isBlocked);
-  place.replaceChildren(
-    text,
-    ...(error ? [" ", make("button.link", { type: "button", onclick: retry }, "Try again")] : []),
-  );
+  place.replaceChildren(text, ...(error ? [" ", textButton("Try again", retry, "link")] : []));
 }
 
 /** "412 of 2,048 tokens", with a bar if the size of the context is known. */
 export function showContext(conversation: Conversation, model: Model | null): void {
   const place = byId("context");
-  const used = usedContext(conversation);
-  place.hidden = used === null;
-  if (used === null) return;
   const whole = model?.context ?? null;
+  const tokens = usedContext(conversation);
+  place.hidden = tokens === null;
+  if (tokens === null) return;
+  const used = Math.min(tokens, whole ?? tokens); // the last token of an answer is counted and not kept
   const text = whole
     ? `${used.toLocaleString("en")} of ${whole.toLocaleString("en")} tokens of context`
     : `${used.toLocaleString("en")} tokens of context`;
   const fill = make("span");
-  fill.style.width = `${Math.min(100, (100 * used) / (whole ?? used))}%`;
+  fill.style.width = `${(100 * used) / (whole ?? used)}%`;
   const isFull = whole !== null && used > 0.9 * whole;
   const bar = make(
     "span",

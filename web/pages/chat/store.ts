@@ -4,16 +4,32 @@
 // each other's messages. If storage refuses a conversation, it stays in this tab, and an `unsaved` event is sent.
 
 import { newId } from "../../shared/elements.ts";
-
+import type { Attachment } from "./attachments.ts";
 import type { Figures } from "./speed.ts";
+import { browserStorage } from "./storage.ts";
 
 const PREFIX = "pteron.conversation.";
 const VERSION = 1;
 
+/** Roles, and their names. */
+export const ROLES = { user: "You", assistant: "Answer", tool: "Result of a tool" };
+
+export interface ToolCall {
+  id: string;
+  name: string;
+  arguments: string; // JSON
+}
+
 export interface Message {
   id: string;
-  role: "user" | "assistant";
+  parent: string | null; // the message before it
+  role: keyof typeof ROLES;
   text: string;
+  call?: string; // the id of the call that it is the result of
+  attachments?: Attachment[];
+  thinking?: { text: string; began: number; seconds: number | null }; // null: it has not ended
+  calls?: ToolCall[];
+  model?: string; // that answered
   state?: "streaming" | "done" | "stopped" | "failed" | "interrupted";
   beat?: number; // when its tab was last alive
   finish?: string | null;
@@ -29,8 +45,11 @@ export interface Conversation {
   changed: number;
   model: string | null;
   system: string;
+  tools: string; // JSON
   settings: Record<string, number>;
-  messages: Message[];
+  messages: Message[]; // of all branches
+  leaf: string | null; // the last message of the branch that is shown
+  dropped: { last: string; at: string | null } | null; // not sent any more: up to `last`; decided when `at` was the leaf
 }
 
 export function blank(id = newId()): Conversation {
@@ -43,19 +62,20 @@ export function blank(id = newId()): Conversation {
     changed: now,
     model: null,
     system: "",
+    tools: "",
     settings: {},
     messages: [],
+    leaf: null,
+    dropped: null,
   };
 }
 
 export class Store extends EventTarget {
-  #storage: Storage | null;
   #parsed = new Map<string, [string, Conversation | null]>(); // id -> [text in storage, parsed conversation]
   #unsaved = new Map<string, Conversation>();
 
-  constructor(storage: Storage | null) {
+  constructor() {
     super();
-    this.#storage = storage;
     window.addEventListener("storage", (event) => {
       if (event.key === null) this.#notify(null);
       else if (event.key.startsWith(PREFIX)) this.#notify(event.key.slice(PREFIX.length));
@@ -78,8 +98,8 @@ export class Store extends EventTarget {
   /** All conversations, newest first. */
   all(): Conversation[] {
     const ids = new Set(this.#unsaved.keys());
-    for (let index = 0; index < (this.#storage?.length ?? 0); index++) {
-      const key = this.#storage?.key(index);
+    for (let index = 0; index < (browserStorage?.length ?? 0); index++) {
+      const key = browserStorage?.key(index);
       if (key?.startsWith(PREFIX)) ids.add(key.slice(PREFIX.length));
     }
     return [...ids].flatMap((id) => this.get(id) ?? []).sort((a, b) => b.changed - a.changed);
@@ -102,20 +122,20 @@ export class Store extends EventTarget {
   remove(id: string): void {
     this.#unsaved.delete(id);
     this.#parsed.delete(id);
-    this.#storage?.removeItem(PREFIX + id);
+    browserStorage?.removeItem(PREFIX + id);
     this.#notify(id);
   }
 
   #read(id: string): string | null {
-    return this.#storage?.getItem(PREFIX + id) ?? null;
+    return browserStorage?.getItem(PREFIX + id) ?? null;
   }
 
   #write(conversation: Conversation): void {
     const { id } = conversation;
     const text = JSON.stringify(conversation);
     try {
-      if (!this.#storage) throw new Error("there is no storage");
-      this.#storage.setItem(PREFIX + id, text);
+      if (!browserStorage) throw new Error("there is no storage");
+      browserStorage.setItem(PREFIX + id, text);
       this.#parsed.set(id, [text, conversation]);
       this.#unsaved.delete(id);
     } catch {
@@ -130,25 +150,29 @@ export class Store extends EventTarget {
   }
 }
 
-/** The storage, or null if the browser has none for this page. */
-export function openStorage(): Storage | null {
-  try {
-    return window.localStorage;
-  } catch {
-    return null;
-  }
-}
-
-/** The conversation of a text in storage; null if it is not one. */
-function parsed(text: string, id: string): Conversation | null {
+/** The conversation of a text in storage or in an exported file; null if it is not one. */
+export function parsed(text: string, id: string): Conversation | null {
   try {
     const stored: Partial<Conversation> | null = JSON.parse(text);
     if (stored?.version !== VERSION || !Array.isArray(stored.messages)) return null;
     const messages = stored.messages.filter(
       (message) => typeof message?.text === "string" && typeof message.id === "string",
     );
-    return { ...blank(id), ...stored, id, messages };
+    link(messages);
+    const leaf = messages.some((message) => message.id === stored.leaf) ? stored.leaf : messages.at(-1)?.id;
+    return { ...blank(id), ...stored, id, messages, leaf: leaf ?? null };
   } catch {
     return null;
+  }
+}
+
+/** A message whose parent is not an earlier one follows the one before it, as all did before there were branches. */
+function link(messages: Message[]): void {
+  const earlier = new Set<string | null>([null]);
+  let before: string | null = null;
+  for (const message of messages) {
+    if (!earlier.has(message.parent)) message.parent = before;
+    before = message.id;
+    earlier.add(before);
   }
 }

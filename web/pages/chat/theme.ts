@@ -1,13 +1,14 @@
 // Light, dark or the system's theme; stored for all tabs. (`early_theme.js` sets it before the page is drawn.)
 
 import { byId, make } from "../../shared/elements.ts";
+import { browserStorage, keep } from "./storage.ts";
 
 const KEY = "pteron.theme";
 const CHOICES = { system: "System", light: "Light", dark: "Dark" };
 
-export function offerThemes(storage: Storage | null): void {
+export function offerThemes(): void {
   const read = () => {
-    const stored = storage?.getItem(KEY);
+    const stored = browserStorage?.getItem(KEY);
     return stored === "light" || stored === "dark" ? stored : "system";
   };
   const inputs = Object.entries(CHOICES).map(([name, label]) =>
@@ -25,11 +26,7 @@ export function offerThemes(storage: Storage | null): void {
   };
   const choose = (name: string) => {
     show(name);
-    try {
-      storage?.setItem(KEY, name);
-    } catch {
-      // Storage is full: the choice holds for this page only.
-    }
+    keep(browserStorage, KEY, name);
   };
   window.addEventListener("storage", (event) => {
     if (event.key === KEY) show(read());

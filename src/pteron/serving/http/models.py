@@ -72,6 +72,10 @@ class Models(Generic[Service]):
     def loaded(self) -> list[Service]:
         return [model.service for model in self.served if model.service is not None]
 
+    def loaded_by_name(self, name: str) -> Service | None:
+        """The service of a model; None if it is not loaded."""
+        return self._by_name[name].service
+
     async def open(self, name: str) -> tuple[Service, ServedModel[Service]]:
         """A model, loaded now if it is not; `release` ends its use."""
         model = self._by_name[name]

@@ -82,8 +82,11 @@ class Service:
             raise ApiError(404, message, param="model", code="model_not_found")
 
     def card(self, name: str) -> dict[str, Any]:
-        """An entry of /v1/models."""
+        """An entry of /v1/models. One of several models has all of its fields once it is loaded."""
+        if self.models is not None and (service := self.models.loaded_by_name(name)) is not None:
+            return service.card(name) | {"created": self.created}
         card: dict[str, Any] = {"id": name, "object": "model", "created": self.created, "owned_by": "pteron"}
+        card["input_modalities"] = ["text"]
         if self.engine is not None:
             card["context_length"] = self.engine.llm.model.context
         if name in self.adapters:

@@ -14,9 +14,10 @@ from importlib.resources import files
 
 from fastapi import FastAPI, HTTPException, Request, Response
 
-# The page runs its own scripts, connects to its own server, and must not be framed.
+# The page runs its own scripts, connects to its own server, shows attached pictures (data:), and must not be
+# framed.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {

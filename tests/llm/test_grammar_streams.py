@@ -18,6 +18,7 @@ import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step
 from pteron.llm.engine import steppers
+from pteron.llm.request import Form
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
@@ -50,7 +51,7 @@ def person(llm: LLM) -> Grammar:
     return Grammar.json_schema(llm.tokenizer, SCHEMA)
 
 
-def generated(llm: LLM, grammar: Grammar, **settings: Any) -> str:
+def generated(llm: LLM, grammar: Form, **settings: Any) -> str:
     llm.reset()
     settings = {"max_new_tokens": 200, **settings}
     return "".join(piece.text for piece in llm.generate(PROMPT, grammar=grammar, **settings))
@@ -195,8 +196,19 @@ class TestLoop:
             generated(llm, grammar, sampling=Sampling(logit_bias=dict.fromkeys(banned, -100.0)))
         assert generated(llm, grammar) in ("0", "1")  # the model is still usable
 
+    def test_schemas_and_patterns(self, llm: LLM) -> None:
+        check_person(generated(llm, SCHEMA, sampling=Sampling(2.0, seed=2)))
+        for pattern in (re.compile("yes|no"), re.compile("a.{2}b|NO", re.DOTALL | re.IGNORECASE)):
+            assert pattern.fullmatch(generated(llm, pattern)), pattern
+        assert llm(PROMPT, grammar=re.compile("[0-9]{3}")).isdigit()
+
     def test_what_is_refused(self, llm: LLM) -> None:
-        with pytest.raises(InputError, match="grammar must be a Grammar"):
+        for flag in (re.ASCII, re.VERBOSE):  # llguidance has other rules for white space
+            with pytest.raises(InputError, match=f"cannot have the flag re.{flag.name}"):
+                llm.generate(PROMPT, grammar=re.compile("a", flag))
+        with pytest.raises(InputError, match="of text, not of bytes"):
+            llm.generate(PROMPT, grammar=re.compile(b"a"))  # type: ignore[arg-type]  # what is refused
+        with pytest.raises(InputError, match=r"grammar must be a Grammar, a dict .* or a regular expression"):
             llm.generate(PROMPT, grammar="json")  # type: ignore[arg-type]  # what is refused
         sampler = Sampler(llm.model.device, llm.model.vocabulary, Sampling())
         matcher = Grammar.json_object(llm.tokenizer).matcher()

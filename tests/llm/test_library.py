@@ -68,7 +68,15 @@ class TestPlainText:
 
     def test_its_text(self, llm: LLM) -> None:
         assert llm.context == llm.model.context == 64
-        assert repr(llm) == f"<pteron.llm.LLM {str(TINY)!r}, context 64>"
+        device = llm.program.device.name
+        assert repr(llm) == f"<pteron.llm.LLM {str(TINY)!r} on {device}, context 64>"
+
+    def test_the_text_of_a_completion(self, llm: LLM) -> None:
+        (completion,) = llm.generate_batch(["hello"], max_new_tokens=50, stop_ids=())
+        shown = repr(completion)
+        assert len(shown) < 140
+        assert shown.startswith("<pteron.llm.Completion '")
+        assert shown.endswith(f", {completion.statistics.prompt_tokens} + 50 tokens, length>")
 
 
 class TestByName:

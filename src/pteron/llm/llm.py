@@ -88,8 +88,9 @@ class LLM(TextModel):
             stop_ids=None       token ids that end the text; None: the model's own
             overflow='error'    if the prompt is longer than the context; 'truncate' drops its oldest tokens
             sampling=None       a `Sampling`, how tokens are drawn; None: greedy
-            grammar=None        a `Grammar` that the text follows, and ends with; `max_new_tokens` may cut the
-                                text off before that
+            grammar=None        what the text follows, and ends with: a `Grammar`, a dict (a JSON schema) or a
+                                regular expression (`re.compile("yes|no")`); `max_new_tokens` may cut the text
+                                off before that
             adapter=None        the name of a LoRA adapter that the model was loaded with; None: none
             resident=None       whether tokens are fed to the next step on the GPU; None: if the program can
             speculate=True      use the model's speculative decoding, if it has any

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from reprlib import Repr
+
+_shortened = Repr()
+_shortened.maxstring = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,11 @@ class Completion:
     def of(cls, pieces: Iterable[Piece], statistics: Statistics) -> Completion:
         listed = tuple(pieces)
         return cls("".join(piece.text for piece in listed), listed, statistics)
+
+    def __repr__(self) -> str:
+        took = self.statistics
+        counts = f"{took.prompt_tokens} + {took.new_tokens} tokens"
+        return f"<pteron.llm.Completion {_shortened.repr(self.text)}, {counts}, {took.finish_reason}>"
 
     def __str__(self) -> str:
         return self.text

@@ -7,6 +7,7 @@ template would silently accept it as one of its variables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -22,6 +23,7 @@ from pteron.llm.text_model import Overflow, TextModel
 
 Prompt: TypeAlias = str | Sequence[int]
 Conversation: TypeAlias = Sequence[Message]
+Form: TypeAlias = Grammar | Mapping[str, Any] | re.Pattern[str]  # what `grammar=` may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class GenerateOptions(SamplingOptions, total=False):
     stop: str | Sequence[str]
     stop_ids: Sequence[int] | None
     overflow: Overflow
-    grammar: Grammar | None
+    grammar: Form | None
     adapter: str | None
     resident: bool | None
     speculate: bool
@@ -118,7 +120,7 @@ def text_request(
     stop: str | Sequence[str] = (),
     stop_ids: Sequence[int] | None = None,
     overflow: Overflow = "error",
-    grammar: Grammar | None = None,
+    grammar: Form | None = None,
     adapter: str | None = None,
     resident: bool | None = None,
     speculate: bool = True,
@@ -141,7 +143,7 @@ def text_request(
         chosen,
         tuple(strings("stop", stop)),
         frozenset(llm.eos_ids if stop_ids is None else integers("stop_ids", stop_ids)),
-        grammar,
+        None if grammar is None else Grammar.of(llm.tokenizer, grammar, eos_ids=llm.eos_ids),
         resident=resident,
         dropped_tokens=len(ids) - len(fitted),
         speculate=speculate,

@@ -97,7 +97,9 @@ class TextModel:
                 raise
 
     def __repr__(self) -> str:
-        return f"<pteron.llm.{type(self).__name__} {self.name!r}, context {self.context:,}>"
+        adapters = f", adapters {', '.join(self.adapters)}" if self.adapters else ""
+        what = f"{type(self).__name__} {self.name!r} on {self.program.device.name}"
+        return f"<pteron.llm.{what}, context {self.context:,}{adapters}>"
 
     def _repr_html_(self) -> str:
         memory = ", ".join(

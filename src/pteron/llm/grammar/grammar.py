@@ -5,10 +5,12 @@ llguidance compiles it, under limits of source size (limits.py), compiled size a
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ GRAMMAR_MAX = 100_000  # symbols
 # Between JSON tokens: a space, or a newline and indentation. If any white space were allowed, weak models
 # would generate pages of it.
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})"
+# Flags of Python's expressions -> llguidance's; those without a letter have no effect on a full match.
+_FLAGS = {re.IGNORECASE: "i", re.DOTALL: "s", re.MULTILINE: "", re.UNICODE: ""}
 _compilers = threading.BoundedSemaphore(COMPILERS)
 
 
@@ -52,6 +56,26 @@ class Grammar:
         self.tokenizer = tokenizer
         self._compiled = compiled
         self._vocabulary = vocabulary  # kept alive: the compiled grammar uses it
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Tokenizer,
+        form: Grammar | Mapping[str, Any] | re.Pattern[str],
+        *,
+        eos_ids: Sequence[int] | None = None,
+    ) -> Grammar:
+        """The grammar of a JSON schema (a dict), of a compiled regular expression, or of itself."""
+        if isinstance(form, Grammar):
+            return form
+        if isinstance(form, Mapping):
+            return cls.json_schema(tokenizer, dict(form), eos_ids=eos_ids)
+        if isinstance(form, re.Pattern):
+            return cls.regex(tokenizer, _expression(form), eos_ids=eos_ids)
+        raise InputError(
+            "grammar must be a Grammar, a dict (a JSON schema) or a regular expression as re.compile gives "
+            f"it, not {shortened(form)}"
+        )
 
     @classmethod
     def json_schema(
@@ -89,6 +113,18 @@ class Grammar:
     def matcher(self) -> Matcher:
         """A new matcher at the start of a text."""
         return Matcher(self._compiled.deep_copy(), frozenset(self._vocabulary.eos_ids))
+
+
+def _expression(pattern: re.Pattern[str]) -> str:
+    """A compiled expression as text, with its flags."""
+    if isinstance(pattern.pattern, bytes):
+        raise InputError(f"a regular expression must be of text, not of bytes: {shortened(pattern.pattern)}")
+    flags = re.RegexFlag(pattern.flags)
+    for flag in flags:
+        if flag not in _FLAGS:
+            raise InputError(f"a grammar cannot have the flag re.{flag.name} of {shortened(pattern.pattern)}")
+    letters = "".join(letter for flag, letter in _FLAGS.items() if flag in flags)
+    return f"(?{letters}:{pattern.pattern})" if letters else pattern.pattern
 
 
 def _compile(

@@ -1,12 +1,44 @@
-"""Optional libraries, each in an extra of the package."""
+"""Optional libraries, each in an extra of the package, and how to install one."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pteron.errors import PteronError
+
+
+def clone() -> tuple[Path, bool] | None:
+    """The clone of the repository that this package is part of, or was installed from, and whether it is
+    editable; None: a release."""
+    beside = Path(__file__).resolve().parents[2]
+    if (beside / "pyproject.toml").exists():
+        return beside, True
+    import json  # here: a program without errors needs none of these
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        source = json.loads(metadata.distribution("pteron").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    if "dir_info" not in source:
+        return None
+    folder = Path(url2pathname(urlsplit(source["url"]).path))
+    return (folder, False) if (folder / "pyproject.toml").exists() else None
+
+
+def pip_install(extra: str) -> str:
+    """The command that adds an extra to this installation."""
+    found = clone()
+    if found is None:
+        return f"pip install 'pteron[{extra}]'"
+    folder, is_editable = found
+    place = "." if folder == Path.cwd() else folder
+    return f"pip install {'-e ' if is_editable else ''}'{place}[{extra}]'"
 
 
 def need(module: str, purpose: str, extra: str = "llm") -> Any:
@@ -71,9 +103,9 @@ def _why_refused(*operators: str) -> str:
     if has_torch():
         return f"no operators that programs may call outside the delegates: {names}"
     if len(operators) > 1:
-        return f"operators {names} run outside the delegates and need PyTorch: pip install 'pteron[host]'"
-    return f"operator {names} runs outside the delegates and needs PyTorch: pip install 'pteron[host]'"
+        return f"operators {names} run outside the delegates and need PyTorch: {pip_install('host')}"
+    return f"operator {names} runs outside the delegates and needs PyTorch: {pip_install('host')}"
 
 
 def _sentence(module: str, purpose: str, extra: str) -> str:
-    return f"{purpose} needs the Python package {module.partition('.')[0]!r}: pip install 'pteron[{extra}]'"
+    return f"{purpose} needs the Python package {module.partition('.')[0]!r}: {pip_install(extra)}"

@@ -198,7 +198,7 @@ def test_python_where_the_package_has_no_library(monkeypatch: pytest.MonkeyPatch
     encode_by(monkeypatch, "")
     missing, damaged = tmp_path / "missing.so", tmp_path / "damaged.so"
     damaged.write_bytes(b"no library")
-    for path, reason in ((missing, "no library for this platform"), (damaged, "damaged.so cannot be loaded")):
+    for path, reason in ((missing, "the package has no C library"), (damaged, "damaged.so cannot be loaded")):
         monkeypatch.setattr(encode_module, "PACKAGED", path)
         encoder.cache_clear()
         assert encoder(LIBRARY).description == f"Python ({reason})"

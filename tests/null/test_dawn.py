@@ -11,6 +11,7 @@ from dawn_compiler import DawnCompiler, DawnMissingError, null_adapter
 from kernel_files import FILES, kernel
 
 from pteron.errors import DeviceError
+from pteron.extras import pip_install
 from pteron.gpu import choose, matrix_check
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Copy
@@ -88,7 +89,7 @@ def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(metadata, "version", missing)
     assert choose.with_matrices(GPU)[0].library is WGPU
-    assert "pip install 'pteron[matrix]'" in choose.with_matrices(GPU)[1]
+    assert pip_install("matrix") in choose.with_matrices(GPU)[1]
     with pytest.raises(DeviceError, match="wgpudawn is not installed"):
         choose.choose(webgpu="dawn")
 

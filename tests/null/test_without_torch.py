@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pteron.extras import pip_install
+
 # Hides PyTorch and everything that would bring it in, also from importlib.util.find_spec.
 HIDE_TORCH = """
 import importlib.abc, importlib.util, sys
@@ -115,11 +117,11 @@ assert "torch" not in sys.modules
     }
     paths = [programs / f"{name}.pte" for name in ("mlp", *names)]
     argument, compiled, compared, *loaded, route, rewrites = run(script, *paths).splitlines()
-    assert argument == "arithmetic of f16 needs PyTorch: pip install 'pteron[host]'"
-    assert "pip install 'pteron[export]'" in compiled
-    assert compared == "a float64 reference needs the Python package 'torch': pip install 'pteron[host]'"
+    assert argument == f"arithmetic of f16 needs PyTorch: {pip_install('host')}"
+    assert pip_install("export") in compiled
+    assert compared == f"a float64 reference needs the Python package 'torch': {pip_install('host')}"
     assert (route, rewrites) == ("route=hardware True 5", "rewrites True 4")
     for line, (name, operators) in zip(loaded, names.items(), strict=True):
         assert f"{name}.pte" in line
-        assert "pteron[host]" in line
+        assert pip_install("host") in line
         assert f"operators {', '.join(operators)} run outside the delegates and need PyTorch" in line

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 
 from pteron.cli.arguments import Options, add_examples, positive, seed
@@ -60,5 +61,12 @@ def _generate(device: str | None, tokens: int, seed: int) -> Generator[str, None
             f"{each:.0f} dispatches of one delegate, nothing on the host; {memory} of GPU memory.\n\n"
             f'Try next     {command} generate stories15m --prompt "The cat" --temperature 0.8\n'
             f"             {command} inspect your-model.pte\n"
-            f"             {command} chat smollm2   (built at first use; needs pip install '.[llm]')\n"
+            f"             {command} chat smollm2   ({_needed()}built at first use)\n"
         )
+
+
+def _needed() -> str:
+    """What `pteron chat smollm2` needs first."""
+    from pteron.extras import pip_install
+
+    return "" if find_spec("tokenizers") and find_spec("gguf") else f"after {pip_install('llm')}; "

@@ -11,6 +11,7 @@ from importlib import metadata
 
 from pteron import __version__
 from pteron.errors import DeviceError
+from pteron.extras import pip_install
 from pteron.folders import cache_folder, replace_file
 from pteron.gpu.adapters import AdapterInfo, adapters
 from pteron.gpu.library import Library
@@ -48,11 +49,9 @@ def dawn() -> Library:
     try:
         version = metadata.version("wgpudawn")
     except metadata.PackageNotFoundError:
-        raise DeviceError("wgpudawn is not installed: pip install 'pteron[matrix]'") from None
+        raise DeviceError(f"wgpudawn is not installed: {pip_install('matrix')}") from None
     if version != DAWN_VERSION:
-        raise DeviceError(
-            f"wgpudawn {version} is installed, not {DAWN_VERSION}: pip install 'pteron[matrix]'"
-        )
+        raise DeviceError(f"wgpudawn {version} is installed, not {DAWN_VERSION}: {pip_install('matrix')}")
     try:
         from pteron.gpu.dawn import LIBRARY
     except (ImportError, OSError) as error:

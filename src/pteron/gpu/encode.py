@@ -184,5 +184,5 @@ def encoder(library: Library) -> CommandEncoder:
         if wanted:
             raise DeviceError(f"{NATIVE_VARIABLE}={wanted}: {error}") from error
         return PythonEncoder(
-            library, f"{path.name} cannot be loaded" if path.exists() else "no library for this platform"
+            library, f"{path.name} cannot be loaded" if path.exists() else "the package has no C library"
         )

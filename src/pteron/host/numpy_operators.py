@@ -24,6 +24,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import HostError
+from pteron.extras import pip_install
 from pteron.host.operator import Arguments, HostOperator, Parameter, check_kinds
 from pteron.host.tensors import bf16_bits, widen_bf16
 from pteron.host.values import HostTensor, UnsetTensor
@@ -70,7 +71,7 @@ def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None
         except NeedsTorch as reason:
             found = find_torch(name)
             if found is None:
-                raise HostError(f"{reason} needs PyTorch: pip install 'pteron[host]'") from None
+                raise HostError(f"{reason} needs PyTorch: {pip_install('host')}") from None
             return found.run(arguments)
         return {len(given) - 1: HostTensor(np.asarray(result), given[-1].dtype)}
 

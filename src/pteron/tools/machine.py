@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import pteron
-from pteron.extras import has_torch
+from pteron.extras import clone, has_torch, pip_install
 from pteron.gpu import adapters
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.choose import ADAPTER_VARIABLE, LIBRARY_VARIABLE, choose, with_matrices
-from pteron.gpu.encode import encoder
+from pteron.gpu.encode import NATIVE_VARIABLE, PACKAGED, encoder
 from pteron.tools.text import Line, columns, human_bytes
 
 _FEATURES = ("shader-f16", "subgroup", "timestamp-query")
@@ -50,6 +50,7 @@ class MachineReport:
     reason: str
     encoder: str
     torch: str | None
+    library_hint: str = ""  # how to get the C library that encodes commands, if it is missing
 
 
 def examine(adapter: str | None = None) -> MachineReport:
@@ -75,7 +76,18 @@ def examine(adapter: str | None = None) -> MachineReport:
         reason=_reason(adapter, len(found)),
         encoder=encoder(used.library).description,
         torch=metadata.version("torch") if has_torch() else None,
+        library_hint="" if PACKAGED.exists() or os.environ.get(NATIVE_VARIABLE) else _library_hint(),
     )
+
+
+def _library_hint() -> str:
+    found = clone()
+    if found is None:
+        build = "in a clone of Pteron, `scripts/build-native --local FOLDER`"
+        return f"{build}, then set {NATIVE_VARIABLE} to the file"
+    folder, is_editable = found
+    again = "" if is_editable else ", then install again"
+    return f"{folder / 'scripts' / 'build-native'} --local{again}; it needs a C compiler"
 
 
 def _library(used: AdapterInfo, listed: AdapterInfo) -> str:
@@ -103,10 +115,12 @@ def machine_lines(report: MachineReport) -> Iterator[str]:
         yield Line(f"{adapter.index}  {adapter.name}{chosen}", "title")
         yield from columns(_rows(adapter), indent=3)
     yield ""
-    needed = "others need PyTorch: pip install 'pteron[host]'"
+    needed = f"others need PyTorch: {pip_install('host')}"
     rest = f"others in PyTorch {report.torch}" if report.torch else needed
     operators = f"common ones in NumPy, {rest}"
     rows = [["WebGPU", report.library], ["commands", f"encoded by {report.encoder}"]]
+    if report.library_hint:
+        rows.append(["", f"a C library does it faster: {report.library_hint}"])
     yield from columns([*rows, ["host operators", operators]])
 
 

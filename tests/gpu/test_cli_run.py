@@ -11,6 +11,7 @@ import pytest
 from golden import assert_outputs, read_cases
 
 from pteron.cli import main
+from pteron.gpu.adapters import adapters
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROGRAMS = sorted((FIXTURES / "programs").glob("*.pte"))
@@ -104,9 +105,9 @@ def test_errors_are_sentences(
     np.save("flat.npy", np.zeros(7, np.float32))
     assert main(["run", str(programs / "mlp_dynamic.pte"), *arguments]) == 1
     printed = capsys.readouterr()
-    assert printed.err.startswith("pteron: ")
-    assert printed.err.count("\n") == 1
-    assert sentence in printed.err
+    (said,) = [line for line in printed.err.splitlines() if "no GPU was found" not in line]
+    assert said.startswith("pteron: ")
+    assert sentence in said
     assert printed.out == ""
 
 
@@ -165,6 +166,18 @@ def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(import_module("pteron.gpu.choose"), "adapters", lambda *_: ())
     assert main(["info"]) == 1
     assert "mesa-vulkan-drivers" in capsys.readouterr().err
+
+
+def test_a_machine_without_a_gpu(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says so, except beside output for machines."""
+    is_software = adapters()[0].is_cpu
+    for arguments, is_shown in (([], True), (["--json"], False)):
+        assert main(["run", str(programs / "mlp.pte"), *arguments]) == 0
+        printed = capsys.readouterr()
+        assert printed.err.count("no GPU was found") == (is_software and is_shown)
+        assert "no GPU was found" not in printed.out
+    assert main(["info"]) == 0
+    assert capsys.readouterr().out.count("No GPU was found") == is_software
 
 
 def test_the_demo_tells_a_story(capsys: pytest.CaptureFixture[str]) -> None:

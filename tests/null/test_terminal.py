@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import logging
+import math
 import os
 import re
 import subprocess
@@ -13,7 +15,7 @@ import pytest
 from terminal_fixtures import on_terminal, seen
 
 from pteron.cli import COMMANDS, main
-from pteron.cli.terminal import prepare_streams
+from pteron.cli.terminal import WordWrap, device_notes, prepare_streams
 from pteron.tools.text import Line, columns, html_text, json_text
 
 LINES = """
@@ -59,6 +61,36 @@ def test_errors_are_red() -> None:
     code = "from pteron.cli.terminal import print_error; print_error('it is [bold] late')"
     assert seen(on_terminal(code, 20)) == "pteron: it is [bold] late\n"
     assert "\x1b[1;31mpteron:" in on_terminal(code, 20)
+
+
+STORY = "Once upon a time, there was   a girl.\n\n  She said: incomprehensibilities, again and again\n"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_lines_break_between_words(size: int) -> None:
+    """Wherever the pieces end. A word that is longer than a line has a line of its own."""
+    wrap = WordWrap(16)
+    pieces = [STORY[at : at + size] for at in range(0, len(STORY), size)]
+    text = "".join(map(wrap.add, pieces)) + wrap.end()
+    assert text.splitlines() == [
+        *("Once upon a", "time, there was", "a girl.", "", "  She said:"),
+        *("incomprehensibilities,", "again and again"),
+    ]
+    assert WordWrap(math.inf).add(STORY) == STORY
+
+
+def test_notes_of_devices_are_shown_once() -> None:
+    log, outer, inner = logging.getLogger("pteron.gpu.some_module"), list[str](), list[str]()
+    before = logging.getLogger("pteron.gpu").handlers
+    with device_notes(outer.append):
+        log.info("slow")
+        with device_notes(inner.append):
+            log.info("slow")
+        log.info("slow")
+        log.info("slower")
+    log.info("nobody sees this")
+    assert (outer, inner) == (["slow", "slower"], ["slow"])
+    assert logging.getLogger("pteron.gpu").handlers == before
 
 
 def test_a_notebook_gets_tables_and_styles() -> None:

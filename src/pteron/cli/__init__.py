@@ -12,12 +12,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import NoReturn
 
 import pteron
 from pteron.cli.arguments import Parser, add_examples
-from pteron.cli.terminal import discard_unwritten, prepare_streams, print_error
+from pteron.cli.terminal import device_notes, discard_unwritten, prepare_streams, print_error, print_note
 from pteron.system import is_broken_pipe
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
@@ -114,7 +115,9 @@ def _run(given: list[str]) -> int:
         return 2
     arguments = parser.parse_args(given)
     arguments.given = given
-    code: int = arguments.command(arguments)
+    is_for_people = getattr(arguments, "json", None) is not True and not getattr(arguments, "quiet", False)
+    with device_notes(print_note) if is_for_people and hasattr(arguments, "device") else nullcontext():
+        code: int = arguments.command(arguments)
     return code
 
 

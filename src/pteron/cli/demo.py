@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
 from collections.abc import Generator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from pteron.cli.arguments import Options, add_examples, positive, seed
 from pteron.cli.progress import show_progress
+from pteron.cli.terminal import WordWrap
 
 PROMPT = "Once upon a time"
 
@@ -25,15 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+    wrap = WordWrap(width)
     story = _generate(arguments.device, arguments.max_new_tokens, arguments.seed)
     try:
         with show_progress("loading stories15M"):
             opening = next(story)
-        print(opening, end="", flush=True)
-        for text in story:
-            print(text, end="", flush=True)
+        for text in chain([opening], story):
+            print(wrap.add(text), end="", flush=True)
     finally:
         story.close()
+    print(_next_commands())
     return 0
 
 
@@ -52,21 +57,22 @@ def _generate(device: str | None, tokens: int, seed: int) -> Generator[str, None
             yield piece.text
         after, took = method.counters, llm.statistics
         each = (after.dispatches - before.dispatches) / took.new_tokens
-        beside_python = Path(sys.executable).with_name("pteron")
-        is_on_path = shutil.which("pteron") or not beside_python.exists()
-        command = "pteron" if is_on_path else os.path.relpath(beside_python)
         memory = human_bytes(sum(method.gpu_bytes.values()))
         yield (
             f"\n\n{took.new_tokens} tokens at {took.decode_rate:.1f} tokens/s, each sampled on the GPU: "
             f"{each:.0f} dispatches of one delegate, nothing on the host; {memory} of GPU memory.\n\n"
-            f'Try next     {command} generate stories15m --prompt "The cat" --temperature 0.8\n'
-            f"             {command} inspect your-model.pte\n"
-            f"             {command} chat smollm2   ({_needed()}built at first use)\n"
         )
 
 
-def _needed() -> str:
-    """What `pteron chat smollm2` needs first."""
+def _next_commands() -> str:
     from pteron.extras import pip_install
 
-    return "" if find_spec("tokenizers") and find_spec("gguf") else f"after {pip_install('llm')}; "
+    beside_python = Path(sys.executable).with_name("pteron")
+    is_on_path = shutil.which("pteron") or not beside_python.exists()
+    command = "pteron" if is_on_path else os.path.relpath(beside_python)
+    needed = "" if find_spec("tokenizers") and find_spec("gguf") else f"after {pip_install('llm')}; "
+    return (
+        f'Try next     {command} generate stories15m --prompt "The cat" --temperature 0.8\n'
+        f"             {command} inspect your-model.pte\n"
+        f"             {command} chat smollm2   ({needed}built at first use)"
+    )

@@ -14,8 +14,8 @@ import codecs
 import io
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -90,11 +90,74 @@ def print_note(text: str) -> None:
     _print_stderr(text, len(text), "dim")
 
 
+@contextmanager
+def device_notes(show: Callable[[str], None]) -> Iterator[None]:
+    """Show what opening a device logs, each line once: that there is only a software adapter."""
+    import logging
+
+    logger, shown = logging.getLogger("pteron.gpu"), set[str]()
+
+    def show_once(record: logging.LogRecord) -> bool:
+        if record.getMessage() not in shown:
+            shown.add(record.getMessage())
+            show(record.getMessage())
+        return False
+
+    handler = logging.Handler()
+    handler.addFilter(show_once)
+    handlers, level = logger.handlers, logger.level
+    logger.handlers = [handler]  # no outer context shows it too
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(level)
+
+
 def print_piece(text: str) -> None:
     """Print a piece of a model's text: on a terminal with control characters escaped, in a pipe unchanged."""
     if sys.stdout.isatty():
         text = text.translate(_ESCAPES | {ord(kept): kept for kept in "\n\t"})
     print(text, end="", flush=True)
+
+
+class WordWrap:
+    """Breaks a text that comes in pieces between its words, at a terminal's width."""
+
+    def __init__(self, width: float) -> None:
+        self._width = width
+        self._column = 0
+        self._gap = self._word = ""  # what is not printed yet: a word may continue in the next piece
+
+    def add(self, text: str) -> str:
+        """The text that can be printed now."""
+        printed = ""
+        for character in text:
+            if not character.isspace():
+                self._word += character
+                continue
+            printed += self.end()
+            if character == "\n":
+                printed, self._column, self._gap = printed + "\n", 0, ""
+            else:
+                self._gap += character
+        return printed
+
+    def end(self) -> str:
+        """The last word, which is complete."""
+        if not self._word:
+            return ""
+        from rich.cells import cell_len
+
+        gap, length = self._gap, cell_len(self._word)
+        if self._column and self._column + len(gap) + length > self._width:
+            gap, self._column = "\n", 0
+        else:
+            self._column += len(gap)
+        self._column += length
+        printed, self._gap, self._word = gap + self._word, "", ""
+        return printed
 
 
 def escape(text: str) -> str:

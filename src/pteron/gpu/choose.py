@@ -44,6 +44,19 @@ def choose(wanted: str | None = None, webgpu: str | None = None) -> AdapterInfo:
     return found if webgpu == "wgpu" else with_matrices(found)[0]
 
 
+def is_only_software(adapter: AdapterInfo) -> bool:
+    """Whether the most capable adapter of this machine is a software adapter, and is this one."""
+    return adapter.is_cpu and adapter.index == 0
+
+
+def software_sentence(adapter: AdapterInfo) -> str:
+    """What to expect of a machine without a GPU."""
+    return (
+        f"no GPU was found (is its driver installed?): {adapter.name} computes on the CPU, with correct "
+        "results but many times slower"
+    )
+
+
 def dawn() -> Library:
     """Dawn; a DeviceError if its package is not installed, or is another version."""
     try:

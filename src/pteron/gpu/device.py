@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ from typing import Any
 
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.buffers import Buffer, Buffers
-from pteron.gpu.choose import choose
+from pteron.gpu.choose import choose, is_only_software, software_sentence
 from pteron.gpu.fork import check_not_forked, new_lock
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight
 from pteron.wgsl import Module
 
+_log = logging.getLogger(__name__)
 COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
 
 
@@ -56,7 +58,10 @@ class Device(Buffers):
         """`open` without waiting: an error is raised at the first use."""
         if isinstance(device, Device):
             return device
-        return cls._of(choose(device, webgpu))
+        adapter = choose(device, webgpu)
+        if is_only_software(adapter):
+            _log.info(software_sentence(adapter))
+        return cls._of(adapter)
 
     @classmethod
     def _of(cls, adapter: AdapterInfo) -> Device:

@@ -11,7 +11,14 @@ import pteron
 from pteron.extras import clone, has_torch, pip_install
 from pteron.gpu import adapters
 from pteron.gpu.adapters import AdapterInfo
-from pteron.gpu.choose import ADAPTER_VARIABLE, LIBRARY_VARIABLE, choose, with_matrices
+from pteron.gpu.choose import (
+    ADAPTER_VARIABLE,
+    LIBRARY_VARIABLE,
+    choose,
+    is_only_software,
+    software_sentence,
+    with_matrices,
+)
 from pteron.gpu.encode import NATIVE_VARIABLE, PACKAGED, encoder
 from pteron.tools.text import Line, columns, human_bytes
 
@@ -50,6 +57,7 @@ class MachineReport:
     reason: str
     encoder: str
     torch: str | None
+    software: str = ""  # what to expect, where the only adapter is a software adapter
     library_hint: str = ""  # how to get the C library that encodes commands, if it is missing
 
 
@@ -76,6 +84,7 @@ def examine(adapter: str | None = None) -> MachineReport:
         reason=_reason(adapter, len(found)),
         encoder=encoder(used.library).description,
         torch=metadata.version("torch") if has_torch() else None,
+        software=software_sentence(used) if is_only_software(used) else "",
         library_hint="" if PACKAGED.exists() or os.environ.get(NATIVE_VARIABLE) else _library_hint(),
     )
 
@@ -115,6 +124,8 @@ def machine_lines(report: MachineReport) -> Iterator[str]:
         yield Line(f"{adapter.index}  {adapter.name}{chosen}", "title")
         yield from columns(_rows(adapter), indent=3)
     yield ""
+    if report.software:
+        yield from (f"{report.software[:1].upper()}{report.software[1:]}.", "")
     needed = f"others need PyTorch: {pip_install('host')}"
     rest = f"others in PyTorch {report.torch}" if report.torch else needed
     operators = f"common ones in NumPy, {rest}"

@@ -15,7 +15,8 @@ import pytest
 import pteron
 from pteron.cli import COMMANDS, main
 from pteron.cli.arguments import live_size
-from pteron.cli.completion import words_for
+from pteron.cli.completion import adapter_words, words_for
+from pteron.llm.local_models import LocalModel
 from pteron.tools.inputs import LiveSize
 
 
@@ -202,6 +203,8 @@ def test_inputs_that_are_damaged(
         (["export", "llm", "--quantize", "8d"], ["8da4w"]),
         (["generate", "--model", "s"], ["smollm2", "stories15m"]),
         (["chat", "smo"], ["smollm2"]),
+        (["serve", "stories15m", "smo"], ["smollm2"]),
+        (["chat", "smollm2", "--speculate", "lo"], ["lookup"]),
         (["chat", ""], []),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["export", "llm", "--quantize", "=", "8d"], ["8da4w"]),
@@ -214,6 +217,25 @@ def test_inputs_that_are_damaged(
 )
 def test_words(typed: list[str], words: list[str]) -> None:
     assert words_for(typed) == words
+
+
+def test_adapters_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a word that no other adapter has, or by number."""
+    assert words_for(["run", "x.pte", "--device", ""]) == words_for(["serve", "x", "--device", ""]) != []
+    described = ["NVIDIA H200 DiscreteGPU Vulkan", "llvmpipe (LLVM 15.0.6, 128 bits) CPU Vulkan"]
+    assert adapter_words(described) == ["NVIDIA", "llvmpipe"]
+    assert adapter_words([described[0]] * 2 + described[1:]) == ["0", "1", "llvmpipe"]
+    assert adapter_words(["NVIDIA H200 Vulkan", "NVIDIA H100 Vulkan"]) == ["H200", "H100"]
+
+
+def test_models_of_a_hub_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pteron.llm import local_models
+
+    hub = local_models.HubModel("owner/name", tag="Q4_K_M")
+    models = [LocalModel(str(hub), "GGUF", Path("x"), (), hub), LocalModel("/a/file", "GGUF", Path("/a"), ())]
+    monkeypatch.setattr(local_models, "local_models", lambda: models)
+    assert words_for(["chat", "own"]) == ["owner/name:Q4_K_M"]
+    assert words_for(["rm", "/a"]) == []
 
 
 def test_every_option_of_a_command_is_offered() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 
 from pteron.cli.arguments import add_examples
 
+_MODELS = ("model", "model_option", "more", "speculate")  # arguments that name a model
 # Each script requests the candidates for the last word; where there are none, it completes file names.
 _SCRIPTS = {
     "bash": """\
@@ -87,16 +89,37 @@ def _words(before: Sequence[str], begun: str) -> list[str]:
     else:
         # Without a letter of a model's name the shell completes file names.
         found = [word for action in parser._get_positional_actions() for word in _values(action, bool(begun))]
-    return [word for word in found if word.startswith(begun)]
+    return list(dict.fromkeys(word for word in found if word.startswith(begun)))
 
 
 def _values(action: argparse.Action, with_models: bool = True) -> list[str]:
     """The values that an argument may have, as far as they are known."""
-    if action.dest in ("model", "model_option") and with_models:
-        from pteron.llm.models import names
+    if action.dest in _MODELS and with_models:
+        lookup = ["lookup"] if action.dest == "speculate" else []
+        return lookup + _models()
+    if action.dest == "device":
+        from pteron.gpu import adapters
 
-        return names()
+        return adapter_words([f"{each.name} {each.kind} {each.backend}" for each in adapters()])
     return [str(choice) for choice in action.choices or ()]
+
+
+def _models() -> list[str]:
+    """The models on this machine that have a name; files are completed by the shell."""
+    from pteron.llm.local_models import local_models
+    from pteron.llm.models import names
+
+    return [*names(), *(model.name for model in local_models() if model.hub)]
+
+
+def adapter_words(described: Sequence[str]) -> list[str]:
+    """A word for each adapter that no other adapter has in its description; without one, its number."""
+    words = []
+    for index, text in enumerate(described):
+        others = [other.lower() for at, other in enumerate(described) if at != index]
+        own = [word for word in re.findall(r"[\w-]{3,}", text) if not any(word.lower() in o for o in others)]
+        words.append(own[0] if own else str(index))
+    return words
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -92,7 +92,7 @@ def print_note(text: str) -> None:
 
 @contextmanager
 def device_notes(show: Callable[[str], None]) -> Iterator[None]:
-    """Show what opening a device logs, each line once: that there is only a software adapter."""
+    """Show what opening a device logs, each line once, such as that only a software adapter was found."""
     import logging
 
     logger, shown = logging.getLogger("pteron.gpu"), set[str]()

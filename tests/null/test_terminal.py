@@ -222,3 +222,25 @@ def test_seeds_and_counts_are_checked(arguments: list[str], capsys: pytest.Captu
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert "expected an integer" in capsys.readouterr().err
+
+
+PROMPT = """
+import time
+from pteron.cli import llm_arguments, progress
+from pteron.llm import Piece
+progress._BAR_DELAY = 0.05
+
+def pieces():
+    time.sleep(0.5)
+    yield Piece(1, "Hello.", 0.0)
+
+llm_arguments.print_stream(pieces())
+"""
+
+
+def test_reading_a_prompt_is_shown() -> None:
+    """Until the first piece comes."""
+    text = on_terminal(PROMPT, 60)
+    assert "reading the prompt" in text
+    assert seen(text.rpartition("\x1b[2K")[2]) == "Hello.\n"
+    assert in_pipe(PROMPT) == "Hello.\n"

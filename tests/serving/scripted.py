@@ -112,6 +112,7 @@ class ScriptedEngine(Engine):
         return Load(running, 0, 1, 0, 0, 0.0, len(self.requests), 0, 0, 0, 0, 0)
 
     is_alive = True
+    is_full = False
 
     def add_stepping_listener(self, listener: Callable[[str], None]) -> None:
         listener("each answer follows a script")

@@ -45,6 +45,7 @@ def test_all_routes_but_health_need_a_key(guarded: Running, header: str | None) 
         assert error(response, 401)["code"] == guarded.logged(response)["error"] == "invalid_api_key"
         assert response.headers["www-authenticate"] == "Bearer"
     assert guarded.http.get("/health", headers=headers).status_code == 200
+    assert guarded.http.get("/ready", headers=headers).status_code == 200
     assert engine.requests == []
 
 

@@ -74,6 +74,7 @@ def test_too_many_requests_get_retry_after(stories: LLM) -> None:
         with pytest.raises(openai.RateLimitError):
             client.completions.create(**LONG)
         assert server.http.get("/health").json() == {"status": "ok", "running": 1, "waiting": 1}
+        assert server.http.get("/ready").json()["status"] == "full"
         running_one.close()
         assert next(iter(waiting_one)).choices  # its turn has come
         waiting_one.close()

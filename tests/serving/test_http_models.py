@@ -55,6 +55,7 @@ def test_models_are_loaded_at_the_first_request(stories: LLM) -> None:
         names = [card["id"] for card in server.http.get("/v1/models").json()["data"]]
         assert names == ["a", "first", "b"]
         assert server.http.get("/health").json() == {"status": "ok"}
+        assert server.http.get("/ready").json() == {"status": "ready"}
         assert shelf.events == []
         assert ask(server, "b") == "I am b."
         assert shelf.events == ["+b"]

@@ -107,17 +107,24 @@ def test_names_and_aliases(stories: LLM) -> None:
         assert found["model"] == NAME
 
 
-def test_health(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a running engine, of one that has ended, and during shutdown."""
+def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a full queue, during shutdown, and of an engine that has ended."""
 
-    def health() -> tuple[int, str]:
-        response = scripted.http.get("/health")
-        return response.status_code, response.json()["status"]
+    def status() -> list[tuple[int, str]]:
+        responses = [scripted.http.get(path) for path in ("/health", "/ready")]
+        assert [scripted.http.head(response.url.path).status_code for response in responses] == [
+            response.status_code for response in responses
+        ]
+        return [(response.status_code, response.json()["status"]) for response in responses]
 
-    assert health() == (200, "ok")
-    monkeypatch.setattr(play(scripted, Script(["Once"])), "is_alive", False)
-    assert health() == (503, "lost")
+    assert status() == [(200, "ok"), (200, "ready")]
+    engine = play(scripted, Script(["Once"]))
+    monkeypatch.setattr(engine, "is_full", True)
+    assert status() == [(200, "ok"), (503, "full")]
+    monkeypatch.setattr(engine, "is_full", False)
     monkeypatch.setattr(scripted.app.state.service, "is_draining", True)
-    assert health() == (503, "draining")
+    assert status() == [(200, "ok"), (503, "draining")]
     rejected = scripted.http.post("/v1/completions", json=ASKED)
     assert (rejected.status_code, rejected.json()["error"]["code"]) == (503, "shutting_down")
+    monkeypatch.setattr(engine, "is_alive", False)
+    assert status() == [(503, "lost"), (503, "lost")]

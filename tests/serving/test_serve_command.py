@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from http_fixtures import NAME, PATIENCE, Running
+from http_fixtures import NAME, PATIENCE, Running, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from pteron.cli import build_parser, main
@@ -84,20 +84,24 @@ def last_event(lines: Iterator[str]) -> dict[str, Any]:
 @pytest.mark.long(every=2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_and_finishes_open_streams(tmp_path: Path, number: signal.Signals) -> None:
-    with served(tmp_path, "--grace", "60") as server:
+    with served(tmp_path, "--drain-seconds", "60") as server:
         assert httpx.get(f"{server.address}/health").json()["status"] == "ok"
         assert "<html" in httpx.get(server.address).text
         rejected = httpx.get(f"{server.address}/v1/models", headers={"Host": "evil.example"})
         assert rejected.status_code == 403
-        with streaming(server.address, max_tokens=60) as lines:
+        with streaming(server.address, max_tokens=120) as lines:
             server.process.send_signal(number)
+            until(lambda: httpx.get(f"{server.address}/ready").json()["status"] == "draining")
+            assert httpx.get(f"{server.address}/health").status_code == 200
+            refused = httpx.post(f"{server.address}/v1/completions", json=LONG)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
             assert last_event(lines)["choices"][0]["finish_reason"] == "length"
         assert server.ended() == 0
         with pytest.raises(httpx.ConnectError):
             httpx.get(server.address)
         routes = [line["route"] for line in server.lines() if line["event"] == "request"]
         assert "/v1/completions" in routes
-        assert {line["event"] for line in server.lines()} <= {"request", "server"}
+        assert {line["event"] for line in server.lines()} <= {"request", "server", "device"}
 
 
 @pytest.mark.long

@@ -6,18 +6,20 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from pteron.cli.arguments import Options, add_examples, number, positive
 from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, add_speculate
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note
+from pteron.cli.serve_banner import Banner, Kind, key_source
+from pteron.cli.terminal import device_notes, print_note
 from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pteron.llm.engine import Engine
     from pteron.llm.model_kinds import Located
     from pteron.serving.encoder import Embedder
+    from pteron.serving.http import Logs
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -75,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "$PTERON_API_KEYS with commas between keys",
     )
     access.add("--api-key-file", "FILE", "file with one key per line")
+    access.flag("--new-key", "make a random key for this run, and print it")
     access.flag("--open-metrics", "/metrics needs no key")
     access.flag("--closed-page", "the chat page at / needs a key too")
     access.flag("--no-page", "no chat page at /")
@@ -109,10 +113,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ray.add("--proxies", "N", "processes that route requests (default: 1)", positive)
     ray.parser.add_argument("--doors", dest="proxies", type=positive, help=argparse.SUPPRESS)  # former name
     grace = f"seconds for running answers to finish after Ctrl-C or SIGTERM (default: {_GRACE:g})"
-    options.add("--grace", "S", grace, number(0))
-    options.add("--log", "FILE", "append the log, as JSON lines, to FILE (default: standard error)")
-    options.flag("--log-prompts", "log prompts and answers too")
-    options.flag("--quiet", "no log")
+    options.add("--grace", "S", grace, number(0), also=["--drain-seconds"])
+    log = "log on standard error: text (a short line per request), json or none; another word is a FILE that "
+    log += "JSON lines are appended to (default: text on a terminal, else json)"
+    options.add("--log", "FORM", log)
+    options.flag("--log-prompts", "log prompts and answers too; they need json or a FILE")
+    options.flag("--quiet", "no log, as --log none")
     add_precision(options)
     add_speculate(options)
     options.device()
@@ -136,44 +142,56 @@ def command(arguments: argparse.Namespace) -> int:
     check_installed(_PACKAGES, "serving a model", "serve")
     if arguments.ray:
         check_installed(("ray",), "serving a model on many machines", "ray")
-    from pteron.serving.http import Logs, create_app, listening, run
-    from pteron.serving.http.api_keys import ApiKeys, read_api_keys
+    from pteron.serving.encoder import Embedder
+    from pteron.serving.http import create_app, listening, run
+    from pteron.serving.http.api_keys import VARIABLE, ApiKeys, read_api_keys
 
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
+    new_key = secrets.token_urlsafe(24) if arguments.new_key else None
+    keys += (new_key,) if new_key else ()
+    make_banner = partial(
+        Banner,
+        keys=keys,
+        new_key=new_key,
+        key_source=key_source(arguments.api_key, arguments.api_key_file, VARIABLE),
+    )
     given = given_model(arguments)
     if arguments.more:
-        return _serve_several([given, *arguments.more], keys, arguments)
+        return _serve_several([given, *arguments.more], make_banner, arguments)
     if arguments.keep_alive is not None:
         raise InputError("--keep-alive needs several models; one model stays loaded")
     located = find_model(given, arguments.context)
     name = arguments.name or located.name
-    if not keys and not _is_local(arguments.host):
-        print_note(f"everyone who can reach {arguments.host} can use the model: there is no --api-key")
+    banner = make_banner([name])
     if arguments.ray:
+        _warn_of_access(keys, arguments)
         named = _whole_path(given)
-        _serve_ray(arguments, named, name, _app_options(keys, arguments))
+        _serve_ray(arguments, named, banner, _app_options(keys, arguments))
         return 0
     with (
-        _open_log(arguments) as stream,
+        _open_logs(arguments) as logs,
         listening(arguments.host, arguments.port) as listener,
         _open_served(located, arguments) as model,
     ):
-        logs = Logs(stream, with_prompts=arguments.log_prompts)
+        _warn_of_access(keys, arguments, logs)
+        kind: Kind = "embeddings" if isinstance(model, Embedder) else "chat"
         run(
             create_app(model, name=name, logs=logs, **_app_options(keys, arguments)),
             listener,
             grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,
-            ready=lambda address: print(f"{name} is served at {address}", flush=True),
+            ready=lambda address: print("\n".join(banner.lines(address, kind)), flush=True),
         )
     return 0
 
 
-def _serve_several(given: list[str], keys: tuple[str, ...], arguments: argparse.Namespace) -> int:
+def _serve_several(
+    given: list[str], make_banner: Callable[[Sequence[str]], Banner], arguments: argparse.Namespace
+) -> int:
     """Serve several models, which are located now and loaded at their first request."""
-    from pteron.serving.http import Logs, create_app, listening, run
+    from pteron.serving.http import create_app, listening, run
     from pteron.serving.http.models import ModelSource
 
     for option in _ONE_MODEL:
@@ -185,22 +203,22 @@ def _serve_several(given: list[str], keys: tuple[str, ...], arguments: argparse.
         located = find_model(path, arguments.context)
         sources.append(ModelSource((name or located.name,), partial(_open_served, located, arguments)))
     keep_alive = _KEEP_ALIVE if arguments.keep_alive is None else arguments.keep_alive
-    names = ", ".join(source.names[0] for source in sources)
-    with _open_log(arguments) as stream, listening(arguments.host, arguments.port) as listener:
-        logs = Logs(stream, with_prompts=arguments.log_prompts)
-        app = create_app(sources, keep_alive=keep_alive, logs=logs, **_app_options(keys, arguments))
+    banner = make_banner([source.names[0] for source in sources])
+    with _open_logs(arguments) as logs, listening(arguments.host, arguments.port) as listener:
+        _warn_of_access(banner.keys, arguments, logs)
+        app = create_app(sources, keep_alive=keep_alive, logs=logs, **_app_options(banner.keys, arguments))
         run(
             app,
             listener,
             grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,
-            ready=lambda address: print(f"{names} are served at {address}", flush=True),
+            ready=lambda address: print("\n".join(banner.lines(address, "models")), flush=True),
         )
     return 0
 
 
-def _app_options(keys: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, Any]:
+def _app_options(keys: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `create_app` that do not depend on where it runs."""
     hosts = [*_LOCAL, *arguments.allow_host] if _is_local(arguments.host) else arguments.allow_host
     return {
@@ -248,10 +266,33 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             yield model
 
 
-def _open_log(arguments: argparse.Namespace) -> AbstractContextManager[TextIO | None]:
-    if arguments.quiet or arguments.log is None:
-        return nullcontext(None if arguments.quiet else sys.stderr)
-    return Path(arguments.log).open("a", encoding="utf-8")
+@contextmanager
+def _open_logs(arguments: argparse.Namespace) -> Generator[Logs, None, None]:
+    """The log, in the form that --log names."""
+    from pteron.serving.http import Logs
+    from pteron.serving.http.log_text import text_line
+
+    by_default = "text" if sys.stderr.isatty() and not arguments.log_prompts else "json"
+    form = "none" if arguments.quiet else arguments.log or by_default
+    is_file = form not in ("text", "json", "none")
+    with Path(form).open("a", encoding="utf-8") if is_file else nullcontext(sys.stderr) as stream:
+        logs = Logs(
+            None if form == "none" else stream,
+            with_prompts=arguments.log_prompts,
+            line=text_line if form == "text" else None,
+        )
+        with device_notes(lambda message: logs.write("device", message=message)):
+            yield logs
+
+
+def _warn_of_access(keys: Sequence[str], arguments: argparse.Namespace, logs: Logs | None = None) -> None:
+    if keys or _is_local(arguments.host):
+        return
+    message = f"everyone who can reach {arguments.host} can use the model: there is no --api-key or --new-key"
+    if logs is not None:
+        logs.write("access", level="warning", message=message)
+    else:
+        print_note(message)
 
 
 def _whole_path(model: str) -> str:
@@ -277,11 +318,14 @@ def _check_ray(arguments: argparse.Namespace) -> None:
         raise InputError("--cache-bytes with --ray needs --sequences, by which replicas are scaled")
 
 
-def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options: Mapping[str, Any]) -> None:
+def _serve_ray(
+    arguments: argparse.Namespace, model: str, banner: Banner, app_options: Mapping[str, Any]
+) -> None:
     """Serve a model until a signal ends it. `app_options` do not depend on Ray."""
     from pteron.serving.cluster import Options
     from pteron.serving.cluster.launch import run
 
+    (name,) = banner.names
     optional = {
         "replicas": arguments.replicas,
         "gpus": arguments.replica_gpus,
@@ -314,7 +358,7 @@ def _serve_ray(arguments: argparse.Namespace, model: str, name: str, app_options
         address=arguments.ray_address,
         host=arguments.host,
         port=arguments.port,
-        ready=lambda address: print(f"{name} is served at {address}", flush=True),
+        ready=lambda address: print("\n".join(banner.lines(address, "models")), flush=True),
         waits=lambda why: print_note(f"{name} is not served yet: {why}"),
     )
 

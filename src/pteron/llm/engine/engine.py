@@ -117,6 +117,11 @@ class Engine:
         """Whether the engine's thread is running. It ends after `close` or an unexpected error."""
         return self.thread.is_alive() and not self.scheduler.is_stopping
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue is full: the next request would be rejected."""
+        return len(self.queue) >= self.queue.most
+
     def drain(self, seconds: float | None = None) -> bool:
         """Reject new requests, and wait up to `seconds` until all requests have ended. Returns whether they
         have."""

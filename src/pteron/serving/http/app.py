@@ -57,10 +57,10 @@ def create_app(
     """An application that serves a model by its name and aliases, and its LoRA adapters by theirs; or several
     models, each loaded at its first request and unloaded after `keep_alive` seconds without one.
 
-    With `api_keys` every route needs a key except /health, the chat page (unless `open_page` is False; the
-    page holds no secrets and prompts its user for the key) and, with `open_metrics`, /metrics. `hosts` are
-    the host names that are accepted, by default any. `origins` are the web sites whose pages may use the API
-    (CORS).
+    With `api_keys` every route needs a key except /health, /ready, the chat page (unless `open_page` is
+    False; the page holds no secrets and prompts its user for the key) and, with `open_metrics`, /metrics.
+    `hosts` are the host names that are accepted, by default any. `origins` are the web sites whose pages may
+    use the API (CORS).
 
     The caller closes an engine that it passes. For an LLM the application creates an engine and closes it.
     """
@@ -154,16 +154,27 @@ async def model(request: Request, name: str) -> dict[str, Any]:
 
 @status_router.api_route("/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> JSONResponse:
-    """200 while requests are accepted; 503 while the server shuts down, or after it has lost its device."""
+    """Whether the process works: 200 also while it shuts down; 503 after it has lost its device."""
     service = service_of(request)
-    status = "draining" if service.is_draining else "ok" if service.is_healthy else "lost"
+    return _status(service, "ok" if service.is_healthy else "lost", "ok")
+
+
+@status_router.api_route("/ready", methods=["GET", "HEAD"])
+async def ready(request: Request) -> JSONResponse:
+    """Whether requests are accepted: 503 also while the server shuts down, or while the queue is full."""
+    service = service_of(request)
+    status = "draining" if service.is_draining else "full" if service.is_full else "ready"
+    return _status(service, status if service.is_healthy else "lost", "ready")
+
+
+def _status(service: Service, status: str, good: str) -> JSONResponse:
     content: dict[str, Any] = {"status": status}
     services = [service] if service.models is None else service.models.loaded
     loads = [one.engine.load for one in services if one.engine is not None]
     if loads:
         content["running"] = sum(load.running for load in loads)
         content["waiting"] = sum(load.waiting for load in loads)
-    return JSONResponse(content, 200 if status == "ok" else 503)
+    return JSONResponse(content, 200 if status == good else 503)
 
 
 @status_router.get("/metrics")

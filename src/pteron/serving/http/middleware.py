@@ -14,8 +14,8 @@ from pteron.serving.http.request_body import RequestBody
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
 from pteron.serving.http.service import USED, Service
 
-_ALWAYS_OPEN = ("/health",)
-_NOT_LOGGED = ("/health", "/metrics")  # polled every few seconds; only failures are logged
+_ALWAYS_OPEN = ("/health", "/ready")
+_NOT_LOGGED = (*_ALWAYS_OPEN, "/metrics")  # polled every few seconds; only failures are logged
 
 
 class AccessMiddleware:
@@ -92,7 +92,7 @@ class RequestLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = RequestRecord(f"req_{uuid.uuid4().hex}", scope["method"])
+        record = RequestRecord(f"req_{uuid.uuid4().hex}", scope["method"], scope["path"])
         scope[RECORD] = record
 
         async def send_with_id(message: MutableMapping[str, Any]) -> None:

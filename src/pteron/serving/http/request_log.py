@@ -1,4 +1,5 @@
-"""The log: one JSON object per line, for each request and for events of the server.
+"""The log: one JSON object per line, for each request and for events of the server; log_text.py has the
+lines for a person.
 
 Prompts and answers are logged only with `with_prompts`.
 """
@@ -10,6 +11,7 @@ import logging
 import time
 import traceback
 from asyncio import CancelledError
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -27,6 +29,7 @@ class RequestRecord:
 
     id: str
     method: str
+    path: str = ""
     arrived: float = field(default_factory=time.perf_counter)
     route: str = "other"
     status: int = 0
@@ -48,11 +51,23 @@ class RequestRecord:
         return time.perf_counter() - self.arrived
 
 
-class Logs:
-    """Writes lines to a stream, from any thread; without a stream it writes nothing."""
+def json_line(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, default=str)
 
-    def __init__(self, stream: TextIO | None = None, *, with_prompts: bool = False) -> None:
+
+class Logs:
+    """Writes lines to a stream, from any thread; without a stream it writes nothing. `line` makes the line of
+    an entry; None: the entry is left out."""
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        with_prompts: bool = False,
+        line: Callable[[Mapping[str, Any]], str | None] | None = None,
+    ) -> None:
         self._stream = stream
+        self._line = line or json_line
         self._lock = new_lock()
         self.with_prompts = with_prompts
 
@@ -60,7 +75,9 @@ class Logs:
         if self._stream is None:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = json.dumps({"time": now, "event": event, **fields}, default=str)
+        line = self._line({"time": now, "event": event, **fields})
+        if line is None:
+            return
         with self._lock:
             try:
                 self._stream.write(line + "\n")
@@ -76,6 +93,8 @@ class Logs:
             "status": record.status,
             "seconds": round(record.seconds, 6),
         }
+        if record.route == "other":
+            fields["path"] = record.path
         if record.choices:
             fields |= {name: getattr(record, name) for name in _ANSWER_FIELDS}
             fields["stream"] = record.is_streamed

@@ -1,8 +1,8 @@
 """listening, run: a socket, and an application that serves on it until a signal.
 
-The first SIGINT or SIGTERM stops new requests and gives running answers `grace` seconds to finish; after
-that, or at the second signal, they are cancelled, and their clients get an error. If the model loses its
-device, the server ends with an error.
+The first SIGINT or SIGTERM drains the server: new requests get status 503, running answers have `grace`
+seconds to finish. After that, or at the second signal, they are cancelled, and their clients get an error. If
+the model loses its device, the server ends with an error.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pteron.system import IS_WINDOWS
 
 _CANCEL_SECONDS = 5  # for clients to receive the error of a cancelled answer
 _REPEAT_SECONDS = 0.2  # between two cancellations: requests that were still being read submit answers late
+_DRAIN_SECONDS = 0.05  # between two looks for running requests
 _BACKLOG = 1024  # connections that wait in the system's queue
 _ACCEPTED = 16  # connections that asyncio accepts in one turn of its loop; a limit acts some turns later
 
@@ -58,12 +59,19 @@ class Server(uvicorn.Server):
         else:
             self._timer = self._loop.call_later(self._grace, self._end_grace)
         try:
+            await self._drain()
             await super().shutdown(sockets)
             if self.force_exit:  # then uvicorn skips this
                 await self.lifespan.shutdown()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+
+    async def _drain(self) -> None:
+        """Wait for the requests that run. Until they end, the server listens, so that a client that comes now
+        gets a 503 instead of a refused connection."""
+        while self.server_state.tasks and not self.force_exit:
+            await asyncio.sleep(_DRAIN_SECONDS)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
@@ -78,7 +86,7 @@ class Server(uvicorn.Server):
             self._is_hurried = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._cancel_all)
-        self.should_exit = True
+        self._service.is_draining = self.should_exit = True
 
     def _end_grace(self) -> None:
         message = "the grace period is over: running answers are cancelled"

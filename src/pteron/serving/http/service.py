@@ -70,6 +70,13 @@ class Service:
         return self.embedder is None or self.embedder.program.device.is_usable
 
     @property
+    def is_full(self) -> bool:
+        """Whether the queue of every loaded model is full."""
+        if self.models is not None:
+            return bool(self.models.loaded) and all(service.is_full for service in self.models.loaded)
+        return self.engine is not None and self.engine.is_full
+
+    @property
     def all_names(self) -> tuple[str, ...]:
         """What a request may name: models, their aliases and LoRA adapters."""
         return self.models.names if self.models is not None else (*self.names, *self.adapters)

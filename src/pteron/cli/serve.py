@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
 from pteron.cli.terminal import device_notes, print_note
-from pteron.errors import InputError
+from pteron.errors import InputError, PteronError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pteron.llm.engine import Engine
     from pteron.llm.model_kinds import Located
     from pteron.serving.encoder import Embedder
-    from pteron.serving.http import Logs
+    from pteron.serving.http import Logs, Traces
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -36,7 +36,7 @@ _GRACE = 30.0  # seconds
 _KEEP_ALIVE = 300.0  # seconds
 _ONE_MODEL = ("name", "alias", "lora", "tokenizer", "data", "speculate", "ray")  # options for one model only
 _RAY_ONLY = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "proxies")
-_WITHOUT_RAY = ("certificate", "private_key", "log", "grace")  # with Ray its own settings apply
+_WITHOUT_RAY = ("certificate", "private_key", "log", "grace", "traces")  # with Ray its own settings apply
 # The fields of `Limits` that have an option --max-NAME.
 _LIMITS = {
     "new_tokens": ("N", positive, "tokens of an answer; also the length of a chat answer without max_tokens"),
@@ -117,6 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     log = "log on standard error: text (a short line per request), json or none; another word is a FILE that "
     log += "JSON lines are appended to (default: text on a terminal, else json)"
     options.add("--log", "FORM", log)
+    traces = "send traces to this OTLP endpoint, over HTTP (the extra `telemetry`; default: as $OTEL_* say)"
+    options.add("--traces", "URL", traces)
     options.flag("--log-prompts", "log prompts and answers too; they need json or a FILE")
     options.flag("--quiet", "no log, as --log none")
     add_precision(options)
@@ -172,12 +174,13 @@ def command(arguments: argparse.Namespace) -> int:
     with (
         _open_logs(arguments) as logs,
         listening(arguments.host, arguments.port) as listener,
+        _open_traces(arguments, logs) as traces,
         _open_served(located, arguments) as model,
     ):
         _warn_of_access(keys, arguments, logs)
         kind: Kind = "embeddings" if isinstance(model, Embedder) else "chat"
         run(
-            create_app(model, name=name, logs=logs, **_app_options(keys, arguments)),
+            create_app(model, name=name, logs=logs, traces=traces, **_app_options(keys, arguments)),
             listener,
             grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
@@ -204,9 +207,14 @@ def _serve_several(
         sources.append(ModelSource((name or located.name,), partial(_open_served, located, arguments)))
     keep_alive = _KEEP_ALIVE if arguments.keep_alive is None else arguments.keep_alive
     banner = make_banner([source.names[0] for source in sources])
-    with _open_logs(arguments) as logs, listening(arguments.host, arguments.port) as listener:
+    with (
+        _open_logs(arguments) as logs,
+        listening(arguments.host, arguments.port) as listener,
+        _open_traces(arguments, logs) as traces,
+    ):
         _warn_of_access(banner.keys, arguments, logs)
-        app = create_app(sources, keep_alive=keep_alive, logs=logs, **_app_options(banner.keys, arguments))
+        options = _app_options(banner.keys, arguments)
+        app = create_app(sources, keep_alive=keep_alive, logs=logs, traces=traces, **options)
         run(
             app,
             listener,
@@ -283,6 +291,27 @@ def _open_logs(arguments: argparse.Namespace) -> Generator[Logs, None, None]:
         )
         with device_notes(lambda message: logs.write("device", message=message)):
             yield logs
+
+
+@contextmanager
+def _open_traces(arguments: argparse.Namespace, logs: Logs) -> Generator[Traces | None, None, None]:
+    """Traces, if --traces or a variable of OpenTelemetry says where they go. Nothing is imported without."""
+    from pteron.serving.http.request_log import log_records
+    from pteron.serving.http.telemetry import VARIABLES, open_traces
+
+    if arguments.traces is None and not any(map(os.environ.get, VARIABLES)):
+        yield None
+        return
+    with ExitStack() as stack:
+        stack.enter_context(log_records("opentelemetry", logs))
+        traces = None
+        try:
+            traces = stack.enter_context(open_traces(arguments.traces))
+        except PteronError as error:
+            if arguments.traces is not None:
+                raise
+            logs.write("server", level="warning", message=f"no traces are sent: {error}")
+        yield traces
 
 
 def _warn_of_access(keys: Sequence[str], arguments: argparse.Namespace, logs: Logs | None = None) -> None:

@@ -38,6 +38,7 @@ class Statistics:
     # Answers of an engine have more: `Answer.finish_reason`.
     finish_reason: str = ""
     stop_string: str = ""  # the stop string that ended the text, if one did
+    queue_seconds: float = 0.0  # in an engine's queue, before the prompt's seconds
 
     @property
     def prompt_rate(self) -> float:

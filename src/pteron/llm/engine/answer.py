@@ -28,7 +28,8 @@ class Job:
     def __init__(self, request: Request, on_cancel: Callable[[], None] = lambda: None) -> None:
         self.request = request
         self.number = 0  # counts the requests of an engine
-        self.deadline = inf if request.seconds is None else monotonic() + request.seconds
+        self.submitted = monotonic()
+        self.deadline = inf if request.seconds is None else self.submitted + request.seconds
         self.started: float | None = None  # when it got a sequence; None: it waits
         self.statistics = Statistics(len(request.ids), dropped_tokens=request.dropped_tokens)
         self.pieces: list[Piece] = []

@@ -188,6 +188,7 @@ class Scheduler:
             lease.close()
             raise
         job.started = monotonic()
+        job.statistics.queue_seconds = job.started - job.submitted
         self.running.append(request)
         self._prompts.add(request)
         self.totals.add_started(job.statistics)
@@ -291,7 +292,10 @@ class Scheduler:
     def _end_job(self, job: Job, reason: str, error: BaseException | None = None) -> None:
         if self.log:
             self.log(reason, job.number, 0)
-        self.totals.add_ended(reason, None if job.started is None else monotonic() - job.started)
+        now = monotonic()
+        self.totals.add_ended(reason, None if job.started is None else now - job.started)
+        if job.started is None:
+            job.statistics.queue_seconds = now - job.submitted
         self.prefix_waits.drop(job)
         self.queue.open.discard(job)
         job.end(reason, error)

@@ -49,6 +49,7 @@ class Answers:
         self._choices = max(1, len(requests) // prompts)  # of each prompt
         self._record = record
         self._answers: list[Answer] = []
+        record.submitted, record.engine_requests = time.perf_counter(), requests
         try:
             for request in requests:
                 answer = service.text_engine.submit(request)
@@ -67,6 +68,7 @@ class Answers:
         """Copy the answers' token counts and finish reasons to the request's record."""
         for name in ("prompt_tokens", "reused_tokens", "new_tokens"):
             setattr(self._record, name, self._sum(name))
+        self._record.statistics = [answer.statistics for answer in self._answers]
         # An answer that was just cancelled has no reason yet.
         self._record.finish_reasons = [answer.finish_reason or "cancelled" for answer in self._answers]
 

@@ -35,6 +35,7 @@ from pteron.serving.http.models import Models, ModelSource
 from pteron.serving.http.page import mount
 from pteron.serving.http.request_log import Logs
 from pteron.serving.http.service import Service, service_of
+from pteron.serving.http.telemetry import Traces
 
 _PAGE = ("/", "/page/")
 
@@ -48,6 +49,7 @@ def create_app(
     api_keys: Sequence[str] = (),
     limits: Limits | None = None,
     logs: Logs | None = None,
+    traces: Traces | None = None,
     page: bool = True,
     open_page: bool = True,
     open_metrics: bool = False,
@@ -60,7 +62,7 @@ def create_app(
     With `api_keys` every route needs a key except /health, /ready, the chat page (unless `open_page` is
     False; the page holds no secrets and prompts its user for the key) and, with `open_metrics`, /metrics.
     `hosts` are the host names that are accepted, by default any. `origins` are the web sites whose pages may
-    use the API (CORS).
+    use the API (CORS). `traces` makes a span for each request (`open_traces`).
 
     The caller closes an engine that it passes. For an LLM the application creates an engine and closes it.
     """
@@ -99,6 +101,7 @@ def create_app(
 
     # Without FastAPI's schema and its pages: docs/serve.md lists the routes.
     app = FastAPI(title="Pteron", version=pteron.__version__, lifespan=lifespan, openapi_url=None)
+    service.traces = traces
     app.state.service = service
     add_error_handlers(app)
     for api in (completions, responses, messages, ollama, embeddings, tokens):

@@ -121,6 +121,8 @@ class RequestLogMiddleware:
         self._service.metrics.request(record)
         if record.route not in _NOT_LOGGED or record.status >= 400:
             self._service.logs.request(record)
+            if self._service.traces is not None:
+                self._service.traces.request(record, dict(scope["headers"]))
 
 
 def _host_name(host: str) -> str:

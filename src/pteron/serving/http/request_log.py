@@ -11,12 +11,15 @@ import logging
 import time
 import traceback
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from pteron.gpu.fork import new_lock
+from pteron.llm import Statistics
+from pteron.llm.engine import Request
 
 RECORD = "pteron.record"  # the key of a request's record in its ASGI scope
 _ANSWER_FIELDS = ("model", "prompt_tokens", "reused_tokens", "new_tokens", "choices", "finish_reasons")
@@ -43,6 +46,9 @@ class RequestRecord:
     first_token_seconds: float | None = None  # since arrival
     is_abandoned: bool = False  # the client disconnected before the end
     error: str | None = None  # the code of an error, not its message, which may quote the request
+    submitted: float | None = None  # when the engine got its requests
+    engine_requests: Sequence[Request] = ()  # one per choice
+    statistics: list[Statistics] = field(default_factory=list)  # of each choice, at the end
     prompt: Any = None  # set only if prompts are logged
     answer: list[str] | None = None
 
@@ -114,8 +120,24 @@ class Logs:
         self.write("failure", id=record.id, route=record.route, error=repr(error), trace=trace)
 
 
-class UvicornLogHandler(logging.Handler):
-    """Writes uvicorn's log records to the same log."""
+@contextmanager
+def log_records(name: str, logs: Logs) -> Iterator[None]:
+    """Send the log records of a library, such as uvicorn, to the log."""
+    logger, handler = logging.getLogger(name), _LogHandler(logs)
+    level, propagates = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+
+
+class _LogHandler(logging.Handler):
+    """Writes log records as entries of the log."""
 
     def __init__(self, logs: Logs) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ the model loses its device, the server ends with an error.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from fastapi import FastAPI
 from pteron.errors import DeviceError, PteronError
 from pteron.serving.http.connections import connection_class
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.request_log import Logs, UvicornLogHandler
+from pteron.serving.http.request_log import log_records
 from pteron.serving.http.service import Service
 from pteron.system import IS_WINDOWS
 
@@ -134,7 +133,7 @@ def run(
     )
     server = Server(config, service, ready, grace)
     # At its end, uvicorn raises the signal that ended it once more, which would end the process.
-    with signal_handler(lambda number, frame: None), _log_uvicorn(service.logs):
+    with signal_handler(lambda number, frame: None), log_records("uvicorn", service.logs):
         server.run([place])
     if server.is_lost:
         raise DeviceError("the server has ended: its model has lost its device, or its engine has ended")
@@ -185,19 +184,3 @@ def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _log_uvicorn(logs: Logs) -> Iterator[None]:
-    """Send uvicorn's log records to the log."""
-    logger, handler = logging.getLogger("uvicorn"), UvicornLogHandler(logs)
-    level, propagates = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagates

@@ -19,6 +19,7 @@ from pteron.serving.http.limits import Limits
 from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.models import Models
 from pteron.serving.http.request_log import RECORD, Logs, RequestRecord
+from pteron.serving.http.telemetry import Traces
 
 SERVICE, USED = "pteron.service", "pteron.used"  # keys of an ASGI scope: a request's model
 
@@ -37,6 +38,7 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
+    traces: Traces | None = None
     models: Models[Service] | None = None  # several models, each with a service of its own; this one has none
     conversations: Conversations = field(init=False)  # of /v1/responses
     embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))

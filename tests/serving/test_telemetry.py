@@ -99,7 +99,7 @@ def test_a_request_and_its_phases(
     assert "Hi" not in str(found)  # the prompt stays private
     assert [child.name for child in children] == ["queue", "prefill", "decode"]
     ends = [span.start_time, *(child.end_time for child in children), span.end_time]
-    assert ends == sorted(ends)  # type: ignore[type-var]  # all have times
+    assert ends == sorted(ends)
     for before, after in pairwise(children):
         assert before.end_time == after.start_time
     assert len(exporter.get_finished_spans()) == 4  # none for /health

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from terminal_fixtures import on_terminal, seen
 
-from pteron.cli.progress import (
-    ExportEta,
-    extrapolate,
-    format_remaining,
-    load_slowness,
-    save_slowness,
-    show_progress,
-)
+from pteron.cli.export_eta import ExportEta, load_slowness, save_slowness
+from pteron.cli.progress import export_progress, extrapolate, format_remaining, show_progress
 from pteron.export import progress as compile_progress
+from pteron.format.program_writer import StreamedData
+from pteron.format.records import DelegateGraph
+from pteron.llm.build.program import BuiltProgram
+from pteron.llm.counted_line import CountedLine
 from pteron.llm.export.cost import LOADING, QUANTISING, READING, STAGES, WRITTEN, Stage, report_stages
 from pteron.llm.export.lowering import MILESTONES
 
@@ -70,7 +71,7 @@ def test_the_time_that_is_left() -> None:
     assert format_remaining(extrapolate(10, 50, 100)) == "about 10 s left"
     assert format_remaining(extrapolate(30, 50, 118)) == "about 40 s left"
     assert format_remaining(extrapolate(300, 250, 1000)) == "about 15 min left"
-    assert format_remaining(extrapolate(10, 995, 1000)) == ""
+    assert format_remaining(extrapolate(10, 995, 1000)) == format_remaining(math.inf) == ""
     assert extrapolate(10, 0, 100) is extrapolate(10, 3, 0) is extrapolate(0.5, 50, 100) is None
 
 
@@ -101,32 +102,127 @@ with export_progress(), tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):
     assert not list(tmp_path.iterdir())
 
 
-def followed(eta: ExportEta, times: dict[str, float]) -> list[tuple[float, float, float]]:
-    """Simulate an export of 40 million parameters whose stages take `times` as long as usual. Returns for
-    every second the elapsed time, the share done, and the error of the estimated remaining time."""
-    usual = Stage.of(READING, 40_000_000).usual
+SIZE = 135_000_000  # parameters; the usual times are those of a slower machine
+
+
+@dataclass
+class Shown:
+    """What the bar shows in a second of an export."""
+
+    now: float
+    left: float | None
+    share: float
+    truth: float  # seconds that are left
+
+
+def followed(eta: ExportEta, times: dict[str, float]) -> list[Shown]:
+    """An export, by a clock of the test, whose stages take `times` as long as usual."""
+    usual = Stage.of(READING, SIZE, rounds=False).usual
     took = {name: seconds * times.get(name, 1.0) for name, seconds in usual.items()}
-    seen, now, end = [], 0.0, sum(took.values())
-    for name in STAGES:
-        eta.enter(Stage.of(name, 40_000_000), now)
+    shown, now, end = [], 0.0, sum(took.values())
+    for name in usual:
+        eta.enter(Stage.of(name, SIZE, rounds=False), now)
         for second in range(int(took[name])):
-            left = eta.remaining(now + second)
-            assert left is not None
-            seen.append((now + second, eta.share(now + second), left - (end - now - second)))
+            at = now + second
+            shown.append(Shown(at, eta.remaining(at), eta.share(at), end - at))
         now += took[name]
     eta.leave(now)
-    return seen
+    shares = [each.share for each in shown]
+    assert shares == sorted(shares)
+    return shown
 
 
-def test_the_estimate_learns_the_pace_of_a_machine() -> None:
-    """Three times as fast as usual, except for a slow first stage."""
-    eta = ExportEta()
-    times = dict.fromkeys(STAGES, 1 / 3) | {READING: 10.0}
-    seen = followed(eta, times)
-    end = seen[-1][0]
-    assert all(abs(error) < 0.1 * end for passed, _, error in seen if passed > 0.65 * end)
-    assert [share for _, share, _ in seen] == sorted(share for _, share, _ in seen)
-    assert all(abs(error) < 2 for _, _, error in followed(ExportEta(eta.slowness), times))  # the next one
+def jumps(shown: list[Shown]) -> list[float]:
+    """How much the time left changes from one second to the next, beside the second that passed."""
+    return [
+        abs(after.left - before.left + after.now - before.now)
+        for before, after in pairwise(shown)
+        if before.left is not None and after.left is not None
+    ]
+
+
+FAST = dict.fromkeys(STAGES, 0.24) | {LOADING: 0.5}  # 11 minutes where 44 are usual
+
+
+def test_the_first_export_on_a_machine() -> None:
+    """Nothing is shown before enough is measured, and what is shown then is right."""
+    shown = followed(ExportEta(), FAST)
+    end = shown[-1].now
+    assert all(each.left is None for each in shown if each.now < 0.5 * end)
+    known = [each for each in shown if each.left is not None]
+    assert known[0].now < 0.6 * end
+    assert all(abs(each.left - each.truth) < 0.05 * end for each in known if each.left is not None)
+    assert max(jumps(shown)) < 2
+
+
+def test_the_next_export_knows_the_machine() -> None:
+    first = ExportEta()
+    followed(first, FAST)
+    shown = followed(ExportEta(first.slowness), FAST)
+    assert all(each.left is not None and abs(each.left - each.truth) < 2 for each in shown)
+
+
+def test_a_cold_disk() -> None:
+    """A slow first stage does not change what is expected of the others by much."""
+    first = ExportEta()
+    followed(first, FAST)
+    shown = followed(ExportEta(first.slowness), FAST | {READING: 10.0})
+    end = shown[-1].now
+    assert all(each.left is not None and abs(each.left - each.truth) < 0.1 * end for each in shown)
+
+
+def test_a_busy_machine() -> None:
+    """Everything takes twice as long as before: the time left follows, without jumps."""
+    first = ExportEta()
+    followed(first, FAST)
+    busy = {name: 2 * slowness for name, slowness in FAST.items()}
+    second = ExportEta(first.slowness)
+    shown = followed(second, busy)
+    end = shown[-1].now
+    late = [each for each in shown if each.now > 0.6 * end]
+    assert all(each.left is not None and abs(each.left - each.truth) < 0.15 * end for each in late)
+    assert max(jumps(shown)) < 0.02 * end
+    learned = pytest.approx(1.5 * first.slowness[QUANTISING])  # half of the difference
+    assert second.slowness[QUANTISING] == learned
+
+
+def test_an_interrupted_export_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+
+    def interrupted() -> None:
+        with export_progress() as tell:
+            for name in (READING, LOADING, QUANTISING):
+                report_stages(tell, SIZE)(name)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert set(load_slowness()) == {READING, LOADING}
+
+
+def test_weights_are_counted_while_they_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a line a second, by a clock of the test; zeros take no time and do not count."""
+    now = 0.0
+
+    def block(data: bytes) -> bytes:
+        nonlocal now
+        now += 0.4
+        return data
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    data = {
+        "a": StreamedData(400, lambda: (block(bytes(100)) for _ in range(4))),
+        "zeros": StreamedData(1000),
+        "b": StreamedData(100, lambda: [block(bytes(100))]),
+    }
+    lines: list[str] = []
+    graph = DelegateGraph("", (), (), (), (), ())
+    BuiltProgram(graph, (), data, 0, 0).write(tmp_path / "x.pte", lines.append)
+    assert [(str(line), line.done, line.total) for line in lines if isinstance(line, CountedLine)] == [
+        ("writing the weights", 0, 500),
+        ("writing the weights", 200, 500),
+    ]
 
 
 def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -160,7 +256,9 @@ def test_an_export_on_a_terminal(tmp_path: Path) -> None:
     text = on_terminal(EXPORT, 100, PTERON_CACHE=str(tmp_path))
     for line in (LOADING, QUANTISING):
         assert line in text
-    assert "left" in text.partition(LOADING)[0]  # in the first stage already
+    assert "left" not in text.partition(LOADING)[0]  # nothing is known yet
+    again = on_terminal(EXPORT, 100, PTERON_CACHE=str(tmp_path))
+    assert "left" in again.partition(LOADING)[0]  # in the first stage already
     assert seen(text.rpartition("\x1b[2K")[2]) == "tiny: 1 million parameters\nwritten in 2 s\n"
     assert set(json.loads((tmp_path / "export_stages.json").read_text("utf-8"))) == set(STAGES)
 

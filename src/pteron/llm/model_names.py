@@ -20,8 +20,9 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.llm import models
 from pteron.llm.arguments import existing, path_of
+from pteron.llm.counted_line import CountedLine
 from pteron.llm.hub.cache import FILE_NAME, HubModel
-from pteron.llm.hub.download import Download, download
+from pteron.llm.hub.download import download
 from pteron.llm.model_kinds import Located, recognise
 from pteron.llm.program_cache import BuildOptions, build, longest_contexts
 
@@ -84,5 +85,5 @@ def locate_model(
 
 
 def _log(line: str) -> None:
-    if not isinstance(line, Download) or line.done == 0:
+    if not isinstance(line, CountedLine) or line.done == 0:
         logging.getLogger(__name__).info(line)

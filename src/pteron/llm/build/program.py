@@ -3,14 +3,16 @@ them: `forward(tokens [1, ≤N], input_pos [1]) -> logits`, and methods that ret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.format.delegate_writer import write_delegate
-from pteron.format.program_writer import StreamedData, write_program
+from pteron.format.program_writer import Bytes, StreamedData, write_program
 from pteron.format.records import (
     DelegateCall,
     DelegateGraph,
@@ -23,7 +25,10 @@ from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
 from pteron.llm.build.options import LONGEST, Options
 from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.counted_line import CountedLine
 
+_WRITING = "writing the weights"
+_LINE_SECONDS = 1.0  # between two lines of progress
 # The arguments of `forward` in PyTorch's form: (tokens, {"input_pos": positions}).
 _INPUT_TREE = (
     '[1, {"type": "builtins.tuple", "context": "null", "children_spec": [{"type": "builtins.tuple", '
@@ -50,9 +55,33 @@ class BuiltProgram:
         size = sum(map(len, data.values()))
         return ProgramFile(name, version=0, methods=self.methods, named_data=data, size=size)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, progress: Callable[[str], None] = lambda line: None) -> None:
+        """Write the file; `progress` gets a line now and then."""
         with path.open("wb") as file:
-            write_program(file, self.methods, self.named_data)
+            write_program(file, self.methods, _counted(self.named_data, progress))
+
+
+def _counted(
+    named_data: Mapping[str, StreamedData], progress: Callable[[str], None]
+) -> dict[str, StreamedData]:
+    """The same data, which report how much of them is written."""
+    total = sum(data.size for data in named_data.values() if data.blocks)
+    done, next_line = 0, time.monotonic() + _LINE_SECONDS
+    progress(CountedLine.counted(_WRITING, 0, total))
+
+    def blocks_of(data: StreamedData) -> Iterator[Bytes]:
+        nonlocal done, next_line
+        for block in data.blocks() if data.blocks else ():
+            if time.monotonic() >= next_line:
+                progress(CountedLine.counted(_WRITING, done, total))
+                next_line = time.monotonic() + _LINE_SECONDS
+            yield block
+            done += memoryview(block).nbytes
+
+    return {
+        name: replace(data, blocks=partial(blocks_of, data)) if data.blocks else data
+        for name, data in named_data.items()
+    }
 
 
 def build_program(

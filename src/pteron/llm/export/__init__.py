@@ -25,7 +25,7 @@ from pteron.llm.arguments import existing, integer, path_of
 from pteron.llm.build.options import AUTO, FOUR_BITS, IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
-from pteron.llm.export.cost import BUILDING, LOADING, READING, check_memory, report_stages
+from pteron.llm.export.cost import LOADING, READING, check_memory, report_stages
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
@@ -152,7 +152,7 @@ def export_checkpoint(
     """Export a checkpoint that `read_checkpoint` returned."""
     started = time.perf_counter()
     check_exporter(exporter)
-    progress = report_stages(progress, checkpoint.parameter_count)
+    progress = report_stages(progress, checkpoint.parameter_count, options.uses_gptq)
     count = checkpoint.parameter_count
     parameters = f"{count / 1e6:,.0f} million" if count >= 1e6 else f"{count:,}"
     progress(f"{checkpoint.name}: {parameters} parameters")
@@ -177,9 +177,8 @@ def export_checkpoint(
             if exporter == "executorch":
                 _lower(checkpoint, options, Path(temporary), made / PROGRAM, progress)
             else:
-                progress(BUILDING)
                 with as_format_error(f"the weights of {checkpoint.name} cannot be read"):
-                    program.write(made / PROGRAM)
+                    program.write(made / PROGRAM, progress)
             _write_companions(checkpoint, options, made, exporter, program)
             _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size

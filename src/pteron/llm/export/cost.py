@@ -20,11 +20,9 @@ READING, LOADING = "reading the weights", "loading ExecuTorch"
 ROUNDING = "rounding the weights"
 QUANTISING, FINDING = "quantising and tracing the model", "partitioning the graph for the GPU"
 PACKING, WRITTEN = "packing the weights", "program written"
-BUILDING = "writing the weights"  # the only stage without ExecuTorch
-
 
 # Seconds of each stage: fixed, and per million parameters. Measured with executorch 1.5.1 on two busy cores:
-# 40 million parameters took 814 s. Only the ratios matter: cli/progress.py measures the machine.
+# 40 million parameters took 814 s. Only the ratios matter: cli/export_eta.py measures the machine.
 STAGES = {
     READING: (0.2, 0.02),
     LOADING: (28.0, 0.0),
@@ -36,10 +34,6 @@ STAGES = {
 }
 
 
-# The same without ExecuTorch, for 8-bit weights of SmolLM2.
-BUILD_STAGES = {BUILDING: (0.2, 0.03)}
-
-
 class Stage(str):
     """A progress line that starts a stage, with the usual seconds of every stage for a model of this size."""
 
@@ -47,17 +41,23 @@ class Stage(str):
     usual: dict[str, float]
 
     @classmethod
-    def of(cls, name: str, parameters: int) -> Self:
+    def of(cls, name: str, parameters: int, rounds: bool = True) -> Self:
+        """`rounds`: the export has the stage ROUNDING."""
         stage = cls(name)
         millions = parameters / 1e6
-        stages = BUILD_STAGES if name in BUILD_STAGES else STAGES
-        stage.usual = {name: fixed + each * millions for name, (fixed, each) in stages.items()}
+        stage.usual = {
+            name: fixed + each * millions
+            for name, (fixed, each) in STAGES.items()
+            if rounds or name != ROUNDING
+        }
         return stage
 
 
-def report_stages(progress: Callable[[str], None], parameters: int) -> Callable[[str], None]:
+def report_stages(
+    progress: Callable[[str], None], parameters: int, rounds: bool = True
+) -> Callable[[str], None]:
     """A callback that forwards lines to `progress`, and turns lines that start a stage into a Stage."""
-    return lambda line: progress(Stage.of(line, parameters) if line in {**STAGES, **BUILD_STAGES} else line)
+    return lambda line: progress(Stage.of(line, parameters, rounds) if line in STAGES else line)
 
 
 def check_memory(checkpoint: Checkpoint, context: int) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from pteron.errors import InputError, PteronError
 from pteron.extras import need
+from pteron.llm.counted_line import CountedLine
 from pteron.llm.hub.cache import (
     PARTIAL,
     HubModel,
@@ -41,18 +42,14 @@ _HTTP_BYTES_MAX = 50 * 10**9  # larger files come by the hub's own protocol only
 _REPORT_SECONDS = 0.1
 
 
-class Download(str):
-    """A progress line with the bytes of a download; the first has `done` 0."""
+class Download(CountedLine):
+    """A progress line with the bytes of a download."""
 
-    __slots__ = ("done", "total")
-    done: int
-    total: int
+    __slots__ = ()
 
     @classmethod
     def of(cls, what: str, done: int, total: int) -> Self:
-        line = cls(f"downloading {what}, {total / 1e6:,.1f} MB")
-        line.done, line.total = done, total
-        return line
+        return cls.counted(f"downloading {what}, {total / 1e6:,.1f} MB", done, total)
 
 
 def download(model: HubModel, progress: Report = lambda line: None, *, update: bool = False) -> Path:

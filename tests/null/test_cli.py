@@ -16,6 +16,7 @@ import pteron
 from pteron.cli import COMMANDS, main
 from pteron.cli.arguments import live_size
 from pteron.cli.completion import adapter_words, words_for
+from pteron.llm.hub.cache import HubModel
 from pteron.llm.local_models import LocalModel
 from pteron.tools.inputs import LiveSize
 
@@ -231,7 +232,7 @@ def test_adapters_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_models_of_a_hub_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     from pteron.llm import local_models
 
-    hub = local_models.HubModel("owner/name", tag="Q4_K_M")
+    hub = HubModel("owner/name", tag="Q4_K_M")
     models = [LocalModel(str(hub), "GGUF", Path("x"), (), hub), LocalModel("/a/file", "GGUF", Path("/a"), ())]
     monkeypatch.setattr(local_models, "local_models", lambda: models)
     assert words_for(["chat", "own"]) == ["owner/name:Q4_K_M"]

@@ -47,6 +47,25 @@ def test_the_bar_disappears_at_the_end() -> None:
     assert text.count("\x1b[?25h") >= text.count("\x1b[?25l") > 0  # the cursor is back
 
 
+NOTE = """
+import time, pteron.cli.progress as progress
+from pteron.cli.terminal import print_note
+progress._BAR_DELAY = 0.05
+with progress.show_progress("loading"):
+    time.sleep(0.5)
+    print_note("no GPU was found")
+    time.sleep(0.5)
+"""
+
+
+def test_a_note_beside_a_bar() -> None:
+    """It has a line of its own: the bar is erased before it."""
+    text = on_terminal(NOTE, 80)
+    assert "loading" in text
+    before, _, _ = text.partition("no GPU was found")
+    assert "\x1b[2K" in before[before.rindex("loading") :]
+
+
 def test_quick_work_shows_no_bar() -> None:
     assert seen(on_terminal(BAR.format(patience=60, waits=False), 80)) == "done\n"
 

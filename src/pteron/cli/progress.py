@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from pteron.cli.export_eta import ExportEta, load_slowness, save_slowness
-from pteron.cli.terminal import escape, print_note, supports_color
+from pteron.cli.terminal import bar_consoles, escape, print_note, stderr_console, supports_color
 from pteron.tools import Progress
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class ProgressBar:
         self._timer.join()
         if self._drawn is not None:
             self._drawn[0].stop()
+            bar_consoles.remove(self._drawn[0].console)
 
     def _start(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
         from rich.table import Column
@@ -92,13 +92,15 @@ class ProgressBar:
             markup=False,  # a file name may contain brackets
             table_column=Column(no_wrap=True, overflow="ellipsis"),
         )
+        console = stderr_console()
+        bar_consoles.append(console)
         with self._lock:
             progress = RichProgress(
                 name,
                 BarColumn(bar_width=16),
                 TimeElapsedColumn(),
                 TextColumn("[dim]{task.fields[remaining]}"),
-                console=Console(file=sys.stderr),
+                console=console,
                 refresh_per_second=4,
                 transient=True,
             )

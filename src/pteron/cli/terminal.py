@@ -33,6 +33,7 @@ _ASCII |= dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-") | {"\N{MULT
 _ASCII |= dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "'")
 _ASCII |= dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"')
 _ERRORS = "pteron-ascii"
+bar_consoles: list[Console] = []  # of the bars on stderr: what these print appears above the bar
 
 
 def prepare_streams() -> None:
@@ -178,9 +179,15 @@ def _print_stderr(text: str, length: int, style: str) -> None:
             from rich.text import Text
 
             styled = Text().append(text[:length], style).append(text[length:])
-            _console(sys.stderr).print(styled, soft_wrap=True)
+            console = bar_consoles[-1] if bar_consoles else _console(sys.stderr)
+            console.print(styled, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+def stderr_console() -> Console:
+    """A console for a bar."""
+    return _console(sys.stderr)
 
 
 def _console(stream: TextIO) -> Console:

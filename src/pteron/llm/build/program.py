@@ -76,7 +76,7 @@ def _counted(
                 progress(CountedLine.counted(_WRITING, done, total))
                 next_line = time.monotonic() + _LINE_SECONDS
             yield block
-            done += memoryview(block).nbytes
+            done += len(block) if isinstance(block, bytes) else block.nbytes
 
     return {
         name: replace(data, blocks=partial(blocks_of, data)) if data.blocks else data

@@ -49,21 +49,27 @@ def test_the_bar_disappears_at_the_end() -> None:
 
 NOTE = """
 import time, pteron.cli.progress as progress
-from pteron.cli.terminal import print_note
+from pteron.cli.terminal import StderrAboveBar, print_note
 progress._BAR_DELAY = 0.05
 with progress.show_progress("loading"):
     time.sleep(0.5)
     print_note("no GPU was found")
     time.sleep(0.5)
+    StderrAboveBar().write("10:00:00 GET /v1/models 200\\n")
+    time.sleep(0.5)
+StderrAboveBar().write("10:00:01 GET /v1/models 200\\n")
 """
 
 
-def test_a_note_beside_a_bar() -> None:
-    """It has a line of its own: the bar is erased before it."""
+def test_lines_beside_a_bar() -> None:
+    """Each has a line of its own: the bar is erased before it."""
     text = on_terminal(NOTE, 80)
     assert "loading" in text
-    before, _, _ = text.partition("no GPU was found")
-    assert "\x1b[2K" in before[before.rindex("loading") :]
+    for line in ("no GPU was found", "10:00:00 GET /v1/models 200"):
+        before, _, after = text.partition(line)
+        assert "\x1b[2K" in before[before.rindex("loading") :]
+        assert seen(after.partition("loading")[0]).startswith("\n")
+    assert seen(text).endswith("10:00:01 GET /v1/models 200\n")
 
 
 def test_quick_work_shows_no_bar() -> None:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pteron.cli.arguments import Options, add_examples, number, positive
 from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, add_speculate
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
-from pteron.cli.terminal import device_notes, print_note
+from pteron.cli.terminal import StderrAboveBar, device_notes, print_note
 from pteron.errors import InputError, PteronError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
@@ -283,9 +283,9 @@ def _open_logs(arguments: argparse.Namespace) -> Generator[Logs, None, None]:
     by_default = "text" if sys.stderr.isatty() and not arguments.log_prompts else "json"
     form = "none" if arguments.quiet else arguments.log or by_default
     is_file = form not in ("text", "json", "none")
-    with Path(form).open("a", encoding="utf-8") if is_file else nullcontext(sys.stderr) as stream:
+    with Path(form).open("a", encoding="utf-8") if is_file else nullcontext(StderrAboveBar()) as stream:
         logs = Logs(
-            None if form == "none" else stream,
+            None if form == "none" else cast(TextIO, stream),
             with_prompts=arguments.log_prompts,
             line=text_line if form == "text" else None,
         )

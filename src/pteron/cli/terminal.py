@@ -91,6 +91,21 @@ def print_note(text: str) -> None:
     _print_stderr(text, len(text), "dim")
 
 
+class StderrAboveBar(io.TextIOBase):
+    """stderr for lines that other threads print while a bar may be drawn."""
+
+    def write(self, text: str) -> int:
+        consoles = bar_consoles[-1:]  # copied: another thread may end the bar now
+        if consoles:
+            consoles[0].out(text, end="", highlight=False)
+        else:
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 @contextmanager
 def device_notes(show: Callable[[str], None]) -> Iterator[None]:
     """Show what opening a device logs, each line once, such as that only a software adapter was found."""
@@ -179,7 +194,7 @@ def _print_stderr(text: str, length: int, style: str) -> None:
             from rich.text import Text
 
             styled = Text().append(text[:length], style).append(text[length:])
-            console = bar_consoles[-1] if bar_consoles else _console(sys.stderr)
+            (console,) = bar_consoles[-1:] or [_console(sys.stderr)]
             console.print(styled, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)

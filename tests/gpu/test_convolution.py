@@ -17,6 +17,8 @@ from pteron.families.convolution.kernels import QUOTIENT_MAX
 from pteron.gpu import Device
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 PLANES = {"S": (11, 5, 7, 4), "T": (13, 8, 5, 6), "N": (3, 1, 2, 1)}
 
 

@@ -8,12 +8,15 @@ from dataclasses import replace
 import pytest
 from arguments import tensor, weight
 from check import NOTHING, check_op, each, each_float, floats, refuse_op
+from measure import Measuring
 
-from pteron.families.linear import product
+from pteron.families.linear import product, windows
 from pteron.families.linear.product import TILES
 from pteron.gpu import Device
 from pteron.ops import Target
 from pteron.ops.tiles import Tile
+
+pytestmark = pytest.mark.kernels
 
 ROWS = (1, 2, 3, 5, 17, 33, 67)
 LINEAR, MM, BMM, ADDMM = (f"aten.{name}.default" for name in ("linear", "mm", "bmm", "addmm"))
@@ -153,3 +156,44 @@ def test_refusals() -> None:
     refuse_op(BMM, tensor(2, 3, 5), tensor(3, 5, 3), match=r"of one size; got .*\[2, 3, 5\], .*\[3, 5, 3\]")
     refuse_op(ADDMM, tensor(4), x, tensor(5, 6), 1, 1, match=r"\[4\]")
     refuse_op(ADDMM, tensor(3, 1, 6), x, tensor(5, 6), 1, 1, match=r"must broadcast to \[3, 6\]; got")
+
+
+# Software adapters: constant weights as uniform arrays -----------------------------------------------
+
+
+@pytest.fixture
+def software(device: Device, monkeypatch: pytest.MonkeyPatch) -> Target:
+    if not device.target.broadcasts:
+        pytest.skip("tensors can be uniform arrays on software adapters with subgroups alone")
+    monkeypatch.setattr(windows, "PRODUCTS_MIN", 1)
+    return device.target
+
+
+@pytest.mark.parametrize(
+    ("columns", "depth", "floats_max"),
+    [
+        (67, 31, 512),  # k that is not a multiple of four
+        (131, 64, 1024),  # several launches
+        (9, 600, 1024),  # k in parts
+        (40, 128, 4096),  # several tiles in an array of rows
+    ],
+)
+@pytest.mark.parametrize("has_uniform_rows", [True, False])
+def test_uniform_arrays(
+    columns: int,
+    depth: int,
+    floats_max: int,
+    has_uniform_rows: bool,
+    software: Target,
+    measuring: Measuring,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(windows, "UNIFORM_ROWS_MIN", 1 if has_uniform_rows else 1 << 60)
+    tight = replace(software, uniform_bytes_max=4 * floats_max)
+    x = tensor("M", depth, low=-1, high=1)
+    matrix, added = weight(columns, depth, low=-1, high=1), weight(columns)
+    live = {"M": (37, 1, 8, 5)}
+    check_op(LINEAR, x, matrix, added, live=live, target=tight)
+    other = weight(depth, columns, low=-1, high=1)
+    check_op(ADDMM, added, x, other, 0.5, -2, live=live, target=tight)
+    assert "matmul_windows" in measuring.kernels

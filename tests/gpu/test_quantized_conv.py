@@ -14,6 +14,8 @@ from int8_planes import CONV, DEPTHWISE, OUT, SCALES, depthwise, regular
 
 from pteron.ops import Target
 
+pytestmark = pytest.mark.kernels
+
 POINTWISE = "et_vk.q8ta_conv2d_pw.default"
 TRANSPOSED = "et_vk.q8ta_conv2d_transposed.default"
 LIVE = {"S": (3, 1, 2), "T": (9, 13, 7, 11)}

@@ -25,7 +25,7 @@ from networks.vision import MobileNetV3Small, ResNet18, UNet, VisionTransformer 
 from torch import Tensor, nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 
-pytestmark = pytest.mark.export
+pytestmark = [pytest.mark.export, pytest.mark.kernels]
 
 TOLERANCE = 1e-3  # in f32, of outputs of size 1
 TOLERANCE_F16 = 3e-2  # with force_fp16: some hundred roundings of 1e-3 deep

@@ -10,6 +10,8 @@ from pteron.dtypes import Storage
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.elementwise.unary import GELU
 from pteron.families.layout.views import view_shape
+from pteron.families.linear.windows import Cut
+from pteron.families.linear.windows import choose as choose_cut
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
@@ -112,6 +114,9 @@ class Product:
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The product, in bands of columns where b is a constant too large for one binding."""
+        if cut := self._cut(target):
+            yield from self._by_windows(cut)
+            return
         for band in self._bands(target):
             yield from band._launches(target)
 
@@ -129,22 +134,85 @@ class Product:
             dim, b_row = (0, 1) if self.b_row == 1 else (1, count)
             yield replace(self, b=b.part(dim, first, count), columns=count, b_row=b_row, first=first)
 
+    def _cut(self, target: Target) -> Cut | None:
+        """How to split the product for a software adapter that loads weights from uniform arrays."""
+        is_plain = not (self.a_by_columns or self.b_layout or self.others) and self.batch == 1
+        strides = (self.b_row, self.b_column)
+        is_dense = strides in ((1, self.depth), (self.columns, 1))
+        return (
+            choose_cut(target, self.a, self.b, self.rows, strides[0] == 1) if is_plain and is_dense else None
+        )
+
+    def _by_windows(self, cut: Cut) -> Iterator[Dispatch]:
+        assert isinstance(self.a, Operand)
+        assert isinstance(self.b, Operand)
+        parameters = self._parameters(cut.parts, cut.span)
+        sums = Scratch(cut.parts * self._count)
+        ending = self._ending() if cut.parts == 1 else _PARTIAL
+        ends = self._ends if cut.parts == 1 else {"out": sums, "pitch": self.columns}
+        made = kernel("matmul_windows", **cut.declarations, **ending)
+        for launch in cut.launches(self.a, self.b):
+            launch["first"] += self.first if cut.parts == 1 else 0
+            yield Dispatch(made, **{**parameters, **ends, **launch})
+        if cut.parts > 1:
+            yield self._merge(sums, cut.parts, cut.span, by_quads=False)
+
     def _launches(self, target: Target) -> Iterator[Dispatch]:
         """By the kernel that suits the shape and the device, in parts where the product is deep or small."""
         choice = self._choose_kernel(target)
         unit = choice.unit
         parts, steps = split(-(-self.depth // unit), max(1, choice.span_max // unit))
-        span = steps * unit
-        pitch = self.out.shape[-1]
-        bias_strides: Shape = (0, 1)
-        if isinstance(self.bias, Operand):
-            bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch))
+        parameters = self._parameters(parts, steps * unit)
+        factors: dict[str, Any] = {
+            "a": self.a,
+            "b": self.b,
+            "b_scales": self.b_scales,
+            **choice.grid(target, parts),
+        }
+        is_tiled = choice.name in ("matmul_tiled", "matmul_matrix")
+        if parts == 1:
+            whole = kernel(choice.name, **choice.declarations, **self._ending(), **self._store(is_tiled))
+            yield Dispatch(whole, **{**parameters, **self._ends, **factors})
+            return
+        sums = Scratch(parts * self._count)
+        by_quads = is_tiled and self.columns % 4 == 0
+        partial = _PARTIAL | ({"use_store_one": "store_quads"} if by_quads else {})
+        part = kernel(choice.name, **choice.declarations, **partial)
+        yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
+        yield self._merge(sums, parts, steps * unit, by_quads=by_quads and parts <= PARTS_MAX)
+
+    def _merge(self, sums: Scratch, parts: int, span: int, *, by_quads: bool) -> Dispatch:
+        """The sums of all parts, finished."""
+        merge = kernel("matmul_merge_quads" if by_quads else "matmul_merge", PARTS=parts)
+        return Dispatch(
+            merge.specialise(**self._ending(), **self._store(by_quads)),
+            sums=sums,
+            **{**self._parameters(1, span), **self._ends},
+            threads=self._count // 4 if by_quads else self._count,
+        )
+
+    @property
+    def _ends(self) -> dict[str, Any]:
+        """What a launch that finishes sums binds, and where its columns begin."""
+        others = dict(zip(("out_b", "out_c"), self.others, strict=False))
+        ends = {"bias": self.bias, "addend": self.addend, "out": self.out, **others}
+        return {**ends, "first": self.first, "pitch": self.out.shape[-1]}
+
+    def _ending(self) -> dict[str, Any]:
+        """Declarations of what is done with sums."""
         ending = {} if self.bias else {"added": "0.0"}
         if self.addend is None:
             ending["addend_of"] = "0.0"
         if self.activation != "none":
             ending |= {"use_activation": "activation_math", "activated": ACTIVATIONS[self.activation]}
-        parameters: dict[str, Any] = {
+        return ending
+
+    def _parameters(self, parts: int, span: int) -> dict[str, Any]:
+        pitch = self.out.shape[-1]
+        bias_strides: Shape = (0, 1)
+        if isinstance(self.bias, Operand):
+            bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch))
+        return {
             "batch": self.batch,
             "rows": self.rows,
             "columns": self.columns,
@@ -157,37 +225,10 @@ class Product:
             "beta": self.beta,
             "bias_row": bias_strides[0],
             "bias_column": bias_strides[1],
+            "first_row": 0,
+            "part": 0,
+            "blocks": 0,
         }
-        factors: dict[str, Any] = {
-            "a": self.a,
-            "b": self.b,
-            "b_scales": self.b_scales,
-            **choice.grid(target, parts),
-        }
-        place: dict[str, Any] = {"first": self.first, "pitch": pitch}
-        ends: dict[str, Any] = {"bias": self.bias, "addend": self.addend, "out": self.out}
-        ends |= zip(("out_b", "out_c"), self.others, strict=False)
-        is_tiled = choice.name in ("matmul_tiled", "matmul_matrix")
-        store = self._store(is_tiled)
-        if parts == 1:
-            whole = kernel(choice.name, **choice.declarations, **ending, **store)
-            yield Dispatch(whole, **ends, **factors, **parameters, **place)
-            return
-        sums = Scratch(parts * self._count)
-        by_quads = is_tiled and self.columns % 4 == 0
-        partial = _PARTIAL | ({"use_store_one": "store_quads"} if by_quads else {})
-        part = kernel(choice.name, **choice.declarations, **partial)
-        yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
-        by_quads = by_quads and parts <= PARTS_MAX
-        merge = kernel("matmul_merge_quads" if by_quads else "matmul_merge", PARTS=parts)
-        yield Dispatch(
-            merge.specialise(**ending, **(store if by_quads else self._store(False))),
-            sums=sums,
-            **ends,
-            **parameters | {"parts": 1},
-            **place,
-            threads=self._count // 4 if by_quads else self._count,
-        )
 
     def _store(self, by_quads: bool) -> dict[str, Any]:
         """The library that stores one output or several; with `by_quads`, quads of columns where they are

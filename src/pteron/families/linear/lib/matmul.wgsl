@@ -25,6 +25,10 @@ struct Params {
   bias_column: u32,
   first: u32,
   pitch: u32,
+  // Of a launch of matmul_windows.wgsl:
+  first_row: u32,
+  part: u32,
+  blocks: u32, // of four columns, in each array
 }
 
 @group(0) @binding(2) var<storage, read> bias: array<D>;

@@ -1,0 +1,95 @@
+//! use index
+//! use lanes
+//! use matmul
+//! use rows_window
+//! loops: ceil(span, BLOCK) + ceil(span, 4)
+//! extent b_a: 4 * blocks * span
+//! extent b_b: 4 * blocks * span
+//! extent b_c: 4 * blocks * span
+//! extent b_d: 4 * blocks * span
+//! extent b_e: 4 * blocks * span
+//! extent b_f: 4 * blocks * span
+//! extent b_g: 4 * blocks * span
+//! extent b_h: 4 * blocks * span
+// A matrix product (lib/matmul.wgsl) with constant weights, for software adapters: weights are uniform arrays, which load eight
+// times as fast as storage buffers there. So is x if its rows fit (lib/rows_window.wgsl).
+//
+// One invocation computes TILE rows of a column in each of eight arrays. Invocations of a workgroup have adjacent columns of the
+// same rows: of the lanes of a subgroup, each of the first four loads one of four x, and all read them. An invocation adds up
+// BLOCK products at a time, then the blocks.
+//
+// An array holds [block][k][column], four columns a block. A launch computes part `part` of k.
+const WORKGROUP = 8u; // the lanes of a vector, or of two
+const TILE = 8u;
+const BLOCK = 64u;
+const ARRAYS = 8u;
+const ROOM = 64u; // vec4s of an array
+
+@group(0) @binding(9) var<uniform> b_a: array<vec4<f32>, ROOM>;
+@group(0) @binding(10) var<uniform> b_b: array<vec4<f32>, ROOM>;
+@group(0) @binding(11) var<uniform> b_c: array<vec4<f32>, ROOM>;
+@group(0) @binding(12) var<uniform> b_d: array<vec4<f32>, ROOM>;
+@group(0) @binding(13) var<uniform> b_e: array<vec4<f32>, ROOM>;
+@group(0) @binding(14) var<uniform> b_f: array<vec4<f32>, ROOM>;
+@group(0) @binding(15) var<uniform> b_g: array<vec4<f32>, ROOM>;
+@group(0) @binding(16) var<uniform> b_h: array<vec4<f32>, ROOM>;
+
+fn weight(array: u32, at: u32, column: u32) -> f32 {
+  switch (array) {
+    case 0u: { return b_a[at][column]; }
+    case 1u: { return b_b[at][column]; }
+    case 2u: { return b_c[at][column]; }
+    case 3u: { return b_d[at][column]; }
+    case 4u: { return b_e[at][column]; }
+    case 5u: { return b_f[at][column]; }
+    case 6u: { return b_g[at][column]; }
+    default: { return b_h[at][column]; }
+  }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(global_invocation_id) id: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(subgroup_invocation_id) subgroup_lane: u32,
+) {
+  let lane = subgroup_lane % 4u;
+  let i = flat_index(id, groups);
+  let column = i % 4u;
+  let lanes = (4u * params.blocks + WORKGROUP - 1u) / WORKGROUP * WORKGROUP; // of the same rows
+  let first = i / lanes * TILE;
+  let place = i % lanes / 4u;
+  let block = min(place, params.blocks - 1u);
+  var sums = array<array<f32, ARRAYS>, TILE>();
+  for (var k_block = 0u; k_block < params.span; k_block += BLOCK) {
+    var part = array<array<f32, ARRAYS>, TILE>();
+    for (var k = k_block; k < min(k_block + BLOCK, params.span); k += 4u) {
+      var x = array<vec4<f32>, TILE>();
+      //! unroll
+      for (var t = 0u; t < TILE; t++) { x[t] = of_four_lanes(x_of_row(first + t, k, lane)); }
+      //! unroll
+      for (var e = 0u; e < 4u; e++) {
+        //! unroll
+        for (var c = 0u; c < ARRAYS; c++) {
+          let w = weight(c, block * params.span + k + e, column);
+          //! unroll
+          for (var t = 0u; t < TILE; t++) { part[t][c] += x[t][e] * w; }
+        }
+      }
+    }
+    //! unroll
+    for (var t = 0u; t < TILE; t++) {
+      //! unroll
+      for (var c = 0u; c < ARRAYS; c++) { sums[t][c] += part[t][c]; }
+    }
+  }
+  if (place > block) { return; }
+  //! unroll
+  for (var t = 0u; t < TILE; t++) {
+    //! unroll
+    for (var c = 0u; c < ARRAYS; c++) {
+      let n = 4u * (c * params.blocks + block) + column;
+      if (is_row(first + t) && n < params.columns) { store(params.part, params.first_row + first + t, n, sums[t][c]); }
+    }
+  }
+}

@@ -139,7 +139,9 @@ class LLM(TextModel):
         lease, job = self.pool.lease(request.ids, request.adapter), Job(request)
         try:
             stop_ids = frozenset(self.eos_ids)
-            running = RunningRequest.begin(job, lease, self.tokenizer, stop_ids, self.speculator)
+            running = RunningRequest.begin(
+                job, lease, self.tokenizer, stop_ids, self.speculator, self.image_prefill
+            )
         except BaseException:
             lease.close()
             raise

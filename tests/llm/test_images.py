@@ -71,12 +71,11 @@ def tokens(llm: LLM, messages: Any, **options: Any) -> list[int]:
 
 def prefilled_logits(llm: LLM, messages: Any) -> Any:
     """The logits after a conversation."""
-    chat = llm.render_chat(messages)
     assert llm.image_prefill is not None
-    model, images = llm.model, RequestImages(llm.image_prefill, chat.images)
+    model, images = llm.model, RequestImages(llm.image_prefill, llm.read_images(messages))
     user = model.claim()
     model.resume([0], user)
-    *chunks, last = model.chunks(llm.encode_rendered(chat))
+    *chunks, last = model.chunks(llm.encode_chat(messages))
     for chunk in chunks:
         if has_images(chunk):
             images.submit(model, user, chunk)
@@ -91,10 +90,9 @@ def prefilled_logits(llm: LLM, messages: Any) -> Any:
 def test_tiles_and_prompt_are_those_of_hugging_face(model: LLM) -> None:
     golden, prefill = ImageGolden.load(model.name), model.image_prefill
     assert prefill is not None
-    chat = model.render_chat(golden.messages)
-    for image, tiles in zip(chat.images, golden.tiles, strict=True):
+    for image, tiles in zip(model.read_images(golden.messages), golden.tiles, strict=True):
         np.testing.assert_array_equal(image.tiles, tiles)
-    ids = model.encode_rendered(chat)
+    ids = model.encode_chat(golden.messages)
     assert [prefill.token if id < 0 else id for id in ids] == golden.prompt
 
 

@@ -184,11 +184,11 @@ def chat_request(
 ) -> Request:
     """A request to answer a conversation. Names that are not options are variables of the chat template."""
     options, variables = _split_options(named, llm.tokenizer.chat_template)
-    prompt = llm.render_chat(messages, tools, **variables)
+    text, images = llm.render_chat(messages, tools, **variables), llm.read_images(messages)
     return _request(
         llm,
-        llm.encode_rendered(prompt),
-        prompt.images,
+        llm.encode_rendered(text, images),
+        images,
         max_new_tokens=max_new_tokens,
         stop=[*strings("stop", stop), *llm.chat_stops],
         **options,

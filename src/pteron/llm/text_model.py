@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal, Never, Self, get_args
 
@@ -52,20 +52,6 @@ from pteron.runtime.program import Adapt
 from pteron.runtime.specs import table
 
 Overflow = Literal["error", "truncate"]
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedChat:
-    """A conversation as the chat template writes it, and its images. Text may be added behind it."""
-
-    text: str
-    images: tuple[PromptImage, ...] = ()
-
-    def __add__(self, text: str) -> RenderedChat:
-        return RenderedChat(self.text + text, self.images)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class TextModel:
@@ -198,39 +184,40 @@ class TextModel:
 
         `tools` and all other variables are passed to the template, such as `enable_thinking=False`.
         """
-        return self.encode_rendered(self.render_chat(messages, tools, **variables))
+        text = self.render_chat(messages, tools, **variables)
+        return self.encode_rendered(text, self.read_images(messages))
 
     def render_chat(
         self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
-    ) -> RenderedChat:
-        """The text of `encode_chat`, before it is encoded, and the images of the messages."""
-        tokenizer, images = self.tokenizer, self._read_images(messages)
-        if self.image_prefill is not None:
+    ) -> str:
+        """The text of `encode_chat`, before it is encoded."""
+        tokenizer = self.tokenizer
+        if self.reads_images:
             messages = for_template(messages, tokenizer.chat_template)
         bos, eos = tokenizer.bos_eos
-        text = render(messages, tokenizer.chat_template, bos=bos, eos=eos, tools=tools, **variables)  # type: ignore[arg-type]  # any name
-        return RenderedChat(text, images)
+        return render(messages, tokenizer.chat_template, bos=bos, eos=eos, tools=tools, **variables)  # type: ignore[arg-type]  # any name
 
     @property
     def reads_images(self) -> bool:
         """Whether messages may have images."""
         return self.image_prefill is not None
 
-    def _read_images(self, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
-        is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
-        if not is_list or not image_parts(messages):
+    def read_images(
+        self, messages: Sequence[Message], rows_max: int | None = None
+    ) -> tuple[PromptImage, ...]:
+        """The images of a conversation, for `encode_rendered`; an error if they have more rows."""
+        if not image_parts(messages):
             return ()
         if self.image_prefill is None:
             raise InputError(
-                f"{self.name} reads no images: its program has no vision part; Pteron reads those of "
-                "Idefics 3 and SmolVLM (docs/language-models.md)"
+                f"{self.name} reads no images: its program has no vision part, as those of Idefics 3 and "
+                "SmolVLM have (docs/language-models.md)"
             )
-        return read_images(messages, self.image_prefill.processor)
+        return read_images(messages, self.image_prefill.processor, rows_max)
 
-    def encode_rendered(self, chat: str | RenderedChat) -> tuple[int, ...]:
+    def encode_rendered(self, text: str, images: Sequence[PromptImage] = ()) -> tuple[int, ...]:
         """The token ids of a text that a chat template rendered: control tokens in it are recognised. Rows of
         images have ids below 0 (llm/images/prompt.py)."""
-        text, images = (chat, ()) if isinstance(chat, str) else (chat.text, chat.images)
         prefill = self.image_prefill
         if prefill is not None and images:
             text = with_rows(text, images, prefill.processor.token)

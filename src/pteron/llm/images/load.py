@@ -30,16 +30,16 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 _DATA_URL = re.compile(r"data:[^,]{0,256},")
 
 
-def load_part(part: Mapping[str, Any]) -> Pixels:
+def load_part(part: Mapping[str, Any], pixels_max: int = PIXELS_MAX) -> Pixels:
     """The pixels of a part of a message: {"type": "image_url", "image_url": {"url": "data:..."}}, or
     {"type": "image", "image": ...} with a path, bytes, a Pillow image or an array."""
     if part.get("type") == "image":
-        return load_image(part.get("image"))
+        return load_image(part.get("image"), pixels_max)
     given = part.get("image_url")
     url = given.get("url") if isinstance(given, Mapping) else given
     if not isinstance(url, str):
         raise InputError('image_url must be an object with a url, as {"url": "data:image/png;base64,..."}')
-    return _decoded(data_of_url(url))
+    return _decoded(data_of_url(url), pixels_max)
 
 
 def data_of_url(url: str) -> bytes:
@@ -66,36 +66,37 @@ def data_of_base64(text: str) -> bytes:
         raise InputError(f"the image is not valid base64: {error}") from None
 
 
-def load_image(given: object) -> Pixels:
+def load_image(given: object, pixels_max: int = PIXELS_MAX) -> Pixels:
     """The pixels of a path, of the bytes of a file, of a Pillow image or of an array [height, width] or
     [height, width, channels] of bytes."""
     if isinstance(given, (str, os.PathLike)):
-        return _decoded(read_file(Path(given), BYTES_MAX))
+        return _decoded(read_file(Path(given), BYTES_MAX), pixels_max)
     if isinstance(given, (bytes, bytearray, memoryview)):
-        return _decoded(bytes(given))
+        return _decoded(bytes(given), pixels_max)
     if isinstance(given, np.ndarray):
-        return _of_array(given)
+        return _of_array(given, pixels_max)
     if hasattr(given, "convert") and hasattr(given, "size"):
-        return _rgb(given)
+        return _rgb(given, pixels_max)
     raise InputError(
         "an image must be a path, the bytes of a file, a Pillow image or an array of bytes "
         f"[height, width, 3], not {type(given).__name__}"
     )
 
 
-def _of_array(array: npt.NDArray[Any]) -> Pixels:
+def _of_array(array: npt.NDArray[Any], pixels_max: int) -> Pixels:
     is_image = array.dtype == np.uint8 and array.ndim in (2, 3) and array.shape[2:] in ((), (1,), (3,), (4,))
     if not is_image or not array.size:
         raise InputError(
             "an image must be an array of bytes (uint8) [height, width] or [height, width, channels] with 1, "
             f"3 or 4 channels, not {array.dtype} {list(array.shape)}"
         )
-    _check_pixels(array.shape[1], array.shape[0])
+    _check_pixels(array.shape[1], array.shape[0], pixels_max)
     image = need("PIL.Image", "reading images")
-    return _rgb(image.fromarray(np.ascontiguousarray(array[..., 0] if array.shape[2:] == (1,) else array)))
+    plain = array[..., 0] if array.shape[2:] == (1,) else array
+    return _rgb(image.fromarray(np.ascontiguousarray(plain)), pixels_max)
 
 
-def _decoded(data: bytes) -> Pixels:
+def _decoded(data: bytes, pixels_max: int) -> Pixels:
     if len(data) > BYTES_MAX:
         raise _too_large(len(data))
     image = need("PIL.Image", "reading images")
@@ -106,12 +107,12 @@ def _decoded(data: bytes) -> Pixels:
         raise InputError(
             f"the image cannot be read: {reason or 'it is no PNG, JPEG, WebP, GIF or BMP file'}"
         ) from None
-    return _rgb(opened)
+    return _rgb(opened, pixels_max)
 
 
-def _rgb(opened: Any) -> Pixels:
+def _rgb(opened: Any, pixels_max: int) -> Pixels:
     """A Pillow image as pixels, turned as its file says."""
-    _check_pixels(*opened.size)
+    _check_pixels(*opened.size, pixels_max)
     ops = need("PIL.ImageOps", "reading images")
     try:
         return np.asarray(ops.exif_transpose(opened).convert("RGB"))
@@ -119,10 +120,11 @@ def _rgb(opened: Any) -> Pixels:
         raise InputError(f"the image cannot be read: {error}") from None
 
 
-def _check_pixels(width: int, height: int) -> None:
-    if width * height > PIXELS_MAX:
+def _check_pixels(width: int, height: int, pixels_max: int) -> None:
+    if width * height > pixels_max:
         raise InputError(
-            f"the image has {width} x {height} pixels; at most {PIXELS_MAX // 10**6} million are read"
+            f"the image has {width} x {height} pixels; at most {PIXELS_MAX // 10**6} million are read, those "
+            "of all images of a prompt together"
         )
 
 

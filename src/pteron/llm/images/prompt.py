@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pteron.errors import InputError
 from pteron.llm.chat import Message, render
-from pteron.llm.images.load import load_part
+from pteron.llm.images.load import PIXELS_MAX, load_part
 from pteron.llm.images.processor import ImageProcessor
 
 IMAGE_PARTS = ("image", "image_url")  # types of parts of a message
@@ -62,31 +62,46 @@ def has_images(ids: Sequence[int]) -> bool:
 
 
 def image_parts(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
-    """The parts of messages that are images."""
+    """The parts of messages that are images; none if they are no messages."""
+    listed = messages if isinstance(messages, (list, tuple)) else ()
     return [
         part
-        for message in messages
+        for message in listed
         if isinstance(message, Mapping) and isinstance(message.get("content"), (list, tuple))
         for part in message["content"]
         if isinstance(part, Mapping) and part.get("type") in IMAGE_PARTS
     ]
 
 
-def read_images(messages: Sequence[Message], processor: ImageProcessor) -> tuple[PromptImage, ...]:
-    """The images of messages, in order. An error says which one it is."""
-    found = []
-    for number, part in enumerate(image_parts(messages), 1):
+def read_images(
+    messages: Sequence[Message], processor: ImageProcessor, rows_max: int | None = None
+) -> tuple[PromptImage, ...]:
+    """The images of messages, in order. An error says which one it is. If they have more than `rows_max`
+    rows, no further one is read: small files may become large."""
+    found, parts = list[PromptImage](), image_parts(messages)
+    pixels_left, rows = PIXELS_MAX, 0
+    for number, part in enumerate(parts, 1):
         try:
-            tiles = processor.cut(load_part(part))
+            pixels = load_part(part, pixels_left)
+            tiles = processor.cut(pixels)
         except InputError as error:
             raise InputError(f"image {number}: {error}") from None
+        pixels_left -= pixels.size // 3
         found.append(PromptImage(tiles.pixels, processor.tiles.rows, tiles.text))
+        rows += len(found[-1])
+        if rows_max is not None and rows > rows_max:
+            raise InputError(
+                f"the first {number} of {len(parts)} images have {rows} rows, which count as tokens; at most "
+                f"{rows_max} fit"
+            )
     return tuple(found)
 
 
-def for_template(messages: Sequence[Message], template: str | None) -> list[dict[str, Any]]:
+def for_template(messages: Sequence[Message], template: str | None) -> Sequence[Message]:
     """Messages as a chat template takes them: an image is {"type": "image"}, and all content is a list of
     parts if the template takes nothing else."""
+    if isinstance(messages, str) or not all(isinstance(message, Mapping) for message in messages):
+        return messages  # `render` says what is wrong
     always = _takes_parts_only(template)
     return [
         {**message, "content": _template_content(message.get("content"), always=always)}

@@ -4,6 +4,7 @@ in tests/fixtures/llm/images."""
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoints import values
 from image_checkpoints import NAMES, ImageGolden, picture
 
+from pteron.cli import main
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm import LLM
 from pteron.llm.architectures.idefics3 import _positions
@@ -197,6 +200,31 @@ def test_speculation_leaves_images_out(tmp_path: Path) -> None:
         assert tokens(llm, golden.messages) == golden.tokens
 
 
+def test_adapters_change_the_language_model_only(tmp_path: Path) -> None:
+    """A model with an adapter answers like one whose weights have the adapter's product added."""
+    from safetensors.numpy import save_file
+
+    golden, name = ImageGolden.load("smolvlm"), "model.text_model.layers.1.self_attn.q_proj"
+    random = np.random.default_rng(4)
+    a, b = (random.standard_normal(shape).astype(np.float32) for shape in ((3, 32), (32, 3)))
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    config = {"peft_type": "LORA", "r": 3, "lora_alpha": 6, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    pair = {f"base_model.model.{name}.lora_{each}.weight": matrix for each, matrix in (("A", a), ("B", b))}
+    save_file(pair, folder / "adapter_model.safetensors")
+    program = export("smolvlm", tmp_path)
+    with LLM(program, adapters={"one": folder}) as llm:
+        plain = tokens(llm, golden.messages)
+        found = tokens(llm, golden.messages, adapter="one")
+    assert plain == golden.tokens
+    weights = {key: values(key, shape) for key, shape in golden.shapes.items()}
+    weights[f"{name}.weight"] += 2 * b @ a
+    save_file(weights, tmp_path / "checkpoint/model.safetensors", {"format": "pt"})
+    with LLM(export_llm(tmp_path / "checkpoint", tmp_path / "merged", **OPTIONS)) as merged:
+        assert tokens(merged, golden.messages) == found != plain
+
+
 # What is given as an image -------------------------------------------------------------------------
 
 
@@ -357,3 +385,24 @@ def test_ids_follow_from_the_content() -> None:
     assert len(one.ids) == len(set(one.ids)) == 6
     tiles[1, 2, 3, 0] = 1
     assert not set(PromptImage(tiles, 3, "").ids) & set(one.ids)
+
+
+# In a terminal -------------------------------------------------------------------------------------
+
+
+def test_chat_in_a_terminal(smolvlm: LLM, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "image.png"
+    PIL.fromarray(picture(33, 21)).save(file)
+    expected = smolvlm(ask({"type": "image", "image": file}, "What?"), max_new_tokens=6)
+    options = ["chat", smolvlm.name, "--quiet", "--max-new-tokens", "6", "--temperature", "0"]
+    assert main([*options, "--image", str(file), "--prompt", "What?"]) == 0
+    assert capsys.readouterr().out.strip() == expected.strip()
+    assert main([*options, "--prompt", f"/image {file}", "--prompt", "What?"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == expected.strip()
+    assert main([*options, "--image", "missing.png", "--prompt", "What?"]) == 1
+    assert "missing.png" in capsys.readouterr().err
+    assert main([*options, "--prompt", "/image missing.png", "--prompt", "/image"]) == 0
+    errors = capsys.readouterr().err
+    assert "missing.png" in errors
+    assert "/image needs a file name" in errors

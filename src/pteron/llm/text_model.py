@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Literal, Never, Self, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.format.records import ProgramFile
 from pteron.gpu import Device
+from pteron.graph import Graph
 from pteron.llm.arguments import path_of
 from pteron.llm.build.options import IMAGE
 from pteron.llm.cache_options import CacheOptions, CacheType, longest_context
@@ -337,7 +339,13 @@ def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[
     from pteron.llm.adapters import Adapters
 
     adapters = Adapters.read(paths, folder)
-    return lambda file, graph: adapters.add_to(options.adapt(file, graph))
+
+    def adapt(file: ProgramFile, graph: Graph) -> Graph:
+        adapted = options.adapt(file, graph)
+        is_decoder = len(graph.inputs) > 1  # tokens and their position; a vision encoder has patches
+        return adapters.add_to(adapted) if is_decoder else adapted
+
+    return adapt
 
 
 def _recommended(folder: Path) -> Sampling:

@@ -145,6 +145,8 @@ def assemble(
         decoder = family.decoder(config)
         placed = dict(tensors) if names is None else place_tensors(tensors, names, config)
         vision = _vision(whole, family, placed, image_settings)
+        if vision:  # adapters have the names of the whole model
+            config = config | {"model_type": whole["model_type"]}
     if EMBEDDING not in placed:
         raise FormatError(f"{name}: the checkpoint has no embedding table")
     if len(shape := placed[EMBEDDING].shape) != 2:

@@ -112,7 +112,8 @@ def _decoded(data: bytes, pixels_max: int) -> Pixels:
 
 def _rgb(opened: Any, pixels_max: int) -> Pixels:
     """A Pillow image as pixels, turned as its file says."""
-    _check_pixels(*opened.size, pixels_max)
+    width, height = opened.size
+    _check_pixels(width, height, pixels_max)
     ops = need("PIL.ImageOps", "reading images")
     try:
         return np.asarray(ops.exif_transpose(opened).convert("RGB"))

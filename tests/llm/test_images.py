@@ -18,7 +18,7 @@ from image_checkpoints import NAMES, ImageGolden, picture
 from pteron.cli import main
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm import LLM
-from pteron.llm.architectures.idefics3 import _positions
+from pteron.llm.architectures.idefics3 import _positions, encoder, tile_layout
 from pteron.llm.export import export_llm, read_checkpoint
 from pteron.llm.images.load import BYTES_MAX, PIXELS_MAX, load_image, load_part
 from pteron.llm.images.prefill import RequestImages
@@ -376,6 +376,22 @@ def test_patches_of_a_block_follow_one_another() -> None:
         np.testing.assert_array_equal(patch, expected.reshape(-1))
     with pytest.raises(UnsupportedError, match="6 patches a side, which blocks of 4 do not divide"):
         TileLayout(13, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("vision", "scale", "expected"),
+    [
+        # SmolVLM-256M and 500M, whose files leave out the layers; SmolVLM (2.2B); Idefics3-8B-Llama3
+        ({"hidden_size": 768, "image_size": 512, "num_attention_heads": 12, "patch_size": 16}, 4, (12, 64)),
+        ({"image_size": 384, "num_hidden_layers": 27, "patch_size": 14}, 3, (27, 81)),
+        ({"image_size": 364, "num_hidden_layers": 27, "patch_size": 14}, 2, (27, 169)),
+    ],
+)
+def test_published_configurations(vision: dict[str, Any], scale: int, expected: tuple[int, int]) -> None:
+    config = {"vision_config": vision, "scale_factor": scale}
+    found = encoder(config, tile_layout(config, vision["image_size"]))
+    assert (len(found.layers), found.tiles.rows) == expected
+    assert found.positions == tuple(range(found.tiles.patches))
 
 
 def test_ids_follow_from_the_content() -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,3 +230,50 @@ def test_many_users_with_images(seeing: Running, vlm: LLM) -> None:
             )
         )
     assert [each["choices"][0]["message"]["content"] for each in found] == alone
+
+
+# Clients of other projects, as their documentation sends images -------------------------------------
+
+
+def test_the_client_of_anthropic(seeing: Running, expected: tuple[str, int]) -> None:
+    anthropic = pytest.importorskip("anthropic")
+    client = anthropic.Anthropic(base_url=seeing.address, api_key="none", max_retries=0)
+    source = {"type": "base64", "media_type": "image/png", "data": DATA}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]
+    asked: Any = {"model": NAME, "messages": [{"role": "user", "content": content}]}
+    message = client.messages.create(**asked, max_tokens=8)
+    assert message.content[0].text == expected[0]
+    assert client.messages.count_tokens(**asked).input_tokens == expected[1]
+
+
+def test_the_client_of_ollama(seeing: Running, expected: tuple[str, int], tmp_path: Path) -> None:
+    ollama = pytest.importorskip("ollama")
+    client = ollama.Client(host=seeing.address)
+    file = tmp_path / "image.png"
+    file.write_bytes(base64.b64decode(DATA))
+    options = {"temperature": 0, "num_predict": 8}
+    message = {"role": "user", "content": "What?", "images": [str(file)]}
+    assert client.chat(NAME, [message], options=options).message.content == expected[0]
+    found = client.generate(NAME, "What?", images=[file.read_bytes()], options=options)
+    assert found.response == expected[0]
+    assert "vision" in client.show(NAME).capabilities
+
+
+def test_the_client_of_litellm(
+    seeing: Running, expected: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise it looks for prices in the network
+    litellm = pytest.importorskip("litellm")
+    asked = CHAT | {"model": f"openai/{NAME}"}
+    found = litellm.completion(**asked, api_base=f"{seeing.address}/v1", api_key="none")
+    assert found.choices[0].message.content == expected[0]
+
+
+def test_the_client_of_langchain(seeing: Running, expected: tuple[str, int]) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    model = langchain.ChatOpenAI(
+        model=NAME, base_url=f"{seeing.address}/v1", api_key="none", temperature=0, max_tokens=8
+    )
+    block = {"type": "image", "base64": DATA, "mime_type": "image/png"}
+    content = [block, {"type": "text", "text": "What?"}]
+    assert model.invoke([{"role": "user", "content": content}]).content == expected[0]

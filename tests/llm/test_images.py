@@ -235,6 +235,8 @@ def test_an_image_in_any_form_is_the_same(smolvlm: LLM, tmp_path: Path) -> None:
     forms = [pixels, PIL.fromarray(pixels), file, str(file), file.read_bytes()]
     parts = [{"type": "image", "image": each} for each in forms]
     parts += [image_url(pixels), {"type": "image_url", "image_url": image_url(pixels)["image_url"]["url"]}]
+    lines = base64.encodebytes(file.read_bytes()).decode()  # as e-mails have it
+    parts.append({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{lines}"}})
     ids = {smolvlm.encode_chat(ask(part, "What?")) for part in parts}
     assert len(ids) == 1
 
@@ -292,6 +294,24 @@ def test_a_truncated_file_is_an_error() -> None:
     PIL.fromarray(picture(64, 64)).save(file, "PNG")
     with pytest.raises(InputError, match="cannot be read"):
         load_image(file.getvalue()[:-200])
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+@pytest.mark.filterwarnings("ignore")  # decoders warn of damaged metadata
+def test_damaged_files_are_read_or_one_error(kind: str) -> None:
+    file = BytesIO()
+    PIL.fromarray(picture(40, 30)).save(file, kind)
+    whole, random = file.getvalue(), np.random.default_rng(len(file.getvalue()))
+    for _ in range(150):
+        data = bytearray(whole[: random.integers(1, len(whole) + 1)])
+        for at in random.integers(0, len(data), random.integers(0, 8)):
+            data[at] = random.integers(256)
+        try:
+            pixels = load_image(bytes(data))
+        except InputError:
+            continue
+        assert pixels.ndim == 3
+        assert pixels.size <= 3 * PIXELS_MAX
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ class LanguageModel(CachedSequence):
                 f"{self.program.file.name}: takes exactly {self.steps_max} tokens at a time; "
                 "export with a dynamic shape, or one token at a time"
             )
-        text = next((at for at in range(len(ids), 0, -1) if ids[at - 1] < 0), 0)  # after the last image
+        has_images = min(ids, default=0) < 0
+        text = next(at for at in range(len(ids), 0, -1) if ids[at - 1] < 0) if has_images else 0
         parts = (ids[:text], ids[text:])
         return [list(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
 

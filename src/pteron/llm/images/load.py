@@ -61,7 +61,7 @@ def data_of_base64(text: str) -> bytes:
     if len(text) > BYTES_MAX * 4 // 3 + 4:
         raise _too_large(len(text) * 3 // 4)
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise InputError(f"the image is not valid base64: {error}") from None
 

@@ -185,7 +185,7 @@ def test_a_conversation(
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed)))
     assert main(["chat", str(folder), "--max-new-tokens", "3", "--quiet"]) == 0
     printed = capsys.readouterr()
-    assert "/reset      forget the conversation" in printed.err
+    assert "/reset       forget the conversation" in printed.err
     assert "unknown command /dance; /help lists all" in printed.err
     messages = json.loads(saved.read_text("utf-8"))
     assert [message["role"] for message in messages] == ["user", "assistant"]

@@ -74,6 +74,8 @@ class ScriptedModel:
     conversations: list[dict[str, Any]] = field(default_factory=list)
     prompt: str = "rendered"  # what its template makes of every conversation
     encoded: str = ""  # the last prompt
+    reads_images: bool = False
+    image_prefill: None = None
 
     @classmethod
     def like(cls, llm: LLM, template: str | None) -> ScriptedModel:
@@ -88,7 +90,7 @@ class ScriptedModel:
         self.conversations.append({"messages": messages, "tools": tools, **variables})
         return self.prompt
 
-    def encode_rendered(self, text: str) -> tuple[int, ...]:
+    def encode_rendered(self, text: str, images: Any = ()) -> tuple[int, ...]:
         self.encoded = text
         return (1, 2, 3)
 

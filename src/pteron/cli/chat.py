@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pteron.cli.arguments import Options, add_examples
 from pteron.cli.llm_arguments import (
@@ -23,12 +23,14 @@ from pteron.cli.llm_arguments import (
     warn_unused_options,
 )
 from pteron.cli.terminal import print_error, print_note
+from pteron.errors import PteronError
 
 if TYPE_CHECKING:
     from pteron.llm import LLM
 
 _COMMANDS = {
     "/help": "list these commands",
+    "/image FILE": "add an image to the next message",
     "/reset": "forget the conversation",
     "/save FILE": "write the conversation to a file, as JSON",
     "/exit": "leave, as Ctrl-D does; Ctrl-C stops an answer",
@@ -41,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--system", "TEXT", "system prompt: what the model should know or be")
     message = "send this message, then exit (repeatable: turns)"
     parser.add_argument("--prompt", "-p", metavar="TEXT", action="append", default=[], help=message)
+    image = "add an image to the first message, for models that read images (repeatable)"
+    parser.add_argument("--image", metavar="FILE", action="append", default=[], help=image)
     add_examples(
         parser,
         "pteron chat smollm2",
@@ -48,14 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron chat Qwen/Qwen3-0.6B",
         'pteron chat folder --system "You are a pirate." --temperature 0.7',
         'pteron chat folder --prompt "What is a GPU?" --quiet',
+        'pteron chat HuggingFaceTB/SmolVLM-256M-Instruct --image cat.jpg --prompt "What is this?"',
     )
 
 
 def command(arguments: argparse.Namespace) -> int:
-    opening = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    opening: list[dict[str, Any]] = (
+        [{"role": "system", "content": arguments.system}] if arguments.system else []
+    )
     with open_model(arguments) as llm:
         warn_unused_options(arguments, build_sampling(arguments, llm))
-        messages = list(opening)
+        messages, images = list(opening), [_image(llm, file) for file in arguments.image]
         given = [*([] if arguments.text is None else [arguments.text]), *arguments.prompt]
         for text in given or _read_lines():
             if re.fullmatch(r"/[a-z]+( .*)?", text.strip()):
@@ -63,17 +70,36 @@ def command(arguments: argparse.Namespace) -> int:
                 if verb in ("/exit", "/quit", "/bye"):
                     break
                 if verb == "/reset":
-                    messages = list(opening)
+                    messages, images = list(opening), []
                     llm.reset()
+                elif verb == "/image" and rest.strip():
+                    _add_image(llm, rest.strip(), images)
                 else:
                     _run_slash_command(verb, rest.strip(), messages)
                 continue
-            messages.append({"role": "user", "content": text})
+            content = [*images, {"type": "text", "text": text}] if images else text
+            messages.append({"role": "user", "content": content})
+            images = []
             messages.append({"role": "assistant", "content": _answer(llm, messages, arguments)})
     return 0
 
 
-def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namespace) -> str:
+def _image(llm: LLM, file: str) -> dict[str, Any]:
+    """The part of a message for an image, which must be readable."""
+    part = {"type": "image", "image": file}
+    llm.read_images([{"role": "user", "content": [part]}])
+    return part
+
+
+def _add_image(llm: LLM, file: str, images: list[dict[str, Any]]) -> None:
+    try:
+        images.append(_image(llm, file))
+        print_note(f"{file} goes with the next message")
+    except PteronError as error:
+        print_error(str(error))
+
+
+def _answer(llm: LLM, messages: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
     pieces = llm.chat(
         messages,
         max_new_tokens=arguments.max_new_tokens,
@@ -92,18 +118,18 @@ def _answer(llm: LLM, messages: list[dict[str, str]], arguments: argparse.Namesp
     return text
 
 
-def _run_slash_command(verb: str, rest: str, messages: list[dict[str, str]]) -> None:
+def _run_slash_command(verb: str, rest: str, messages: list[dict[str, Any]]) -> None:
     if verb == "/help":
         for command, purpose in _COMMANDS.items():
-            print_note(f"{command:<12}{purpose}")
+            print_note(f"{command:<13}{purpose}")
     elif verb == "/save" and rest:
         try:
             Path(rest).write_text(json.dumps(messages, indent=2, ensure_ascii=False) + "\n", "utf-8")
             print_note(f"wrote {rest}")
         except OSError as error:
             print_error(f"{rest}: {error.strerror}")
-    elif verb == "/save":
-        print_error("/save needs a file name")
+    elif verb in ("/save", "/image"):
+        print_error(f"{verb} needs a file name")
     else:
         print_error(f"unknown command {verb}; /help lists all")
 

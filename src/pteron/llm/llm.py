@@ -111,7 +111,9 @@ class LLM(TextModel):
         piece.
 
         Options are those of `generate`, but the default is `max_new_tokens=512`. `tools` and all other names,
-        such as `enable_thinking=False`, are passed to the template as variables.
+        such as `enable_thinking=False`, are passed to the template as variables. Content may be a list of
+        parts, {"type": "text", "text": ...} and, for a model that reads images, {"type": "image", "image":
+        path, Pillow image or array}, or {"type": "image_url", "image_url": {"url": "data:..."}}.
         """
         return self._run(chat_request(self, messages, tools=tools, **options))
 
@@ -140,7 +142,9 @@ class LLM(TextModel):
         lease, job = self.pool.lease(request.ids, request.adapter), Job(request)
         try:
             stop_ids = frozenset(self.eos_ids)
-            running = RunningRequest.begin(job, lease, self.tokenizer, stop_ids, self.speculator)
+            running = RunningRequest.begin(
+                job, lease, self.tokenizer, stop_ids, self.speculator, self.image_prefill
+            )
         except BaseException:
             lease.close()
             raise

@@ -123,14 +123,18 @@ class LanguageModel(CachedSequence):
         return ids
 
     def chunks(self, ids: Sequence[int]) -> list[list[int]]:
-        """Tokens in chunks of the program's size."""
+        """Tokens in chunks of the program's size. Rows of images are not in the last chunk, which gives the
+        logits."""
         size = self.steps_max if self.is_dynamic else 1
         if not self.is_dynamic and self.steps_max != 1:
             raise UnsupportedError(
                 f"{self.program.file.name}: takes exactly {self.steps_max} tokens at a time; "
                 "export with a dynamic shape, or one token at a time"
             )
-        return [list(ids[start : start + size]) for start in range(0, len(ids), size)]
+        has_images = min(ids, default=0) < 0
+        text = next(at for at in range(len(ids), 0, -1) if ids[at - 1] < 0) if has_images else 0
+        parts = (ids[:text], ids[text:])
+        return [list(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
 
     # Submission without waiting ------------------------------------------------------------------
 

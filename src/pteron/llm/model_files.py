@@ -1,8 +1,9 @@
 """The configuration files in a model's folder -> special tokens, chat template, sampling, pooling.
 
-pteron.json, generation_config.json, tokenizer_config.json, special_tokens_map.json and config.json may name
-the BOS and EOS tokens; if two files disagree, the earlier in this list wins. The chat template is chosen as
-in Hugging Face's transformers: the file chat_template.jinja wins over `chat_template` in any of these files.
+pteron.json, generation_config.json, chat_template.json (of models that read images), tokenizer_config.json,
+special_tokens_map.json and config.json may name the BOS and EOS tokens; if two files disagree, the earlier in
+this list wins. The chat template is chosen as in Hugging Face's transformers: the file chat_template.jinja
+wins over `chat_template` in any of these files.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Pooling = Literal["last", "mean"]  # how hidden states become one vector
 COMPANION_BYTES_MAX = 1 << 28  # of a file beside a program; the largest vocabularies take an eighth of it
 MANIFEST, TEMPLATE = "pteron.json", "chat_template.jinja"
 GENERATION, INDEX = "generation_config.json", "model.safetensors.index.json"
-CONFIGURATIONS = (MANIFEST, GENERATION, "tokenizer_config.json", "special_tokens_map.json", "config.json")
+CONFIGURATIONS = (
+    *(MANIFEST, GENERATION, "chat_template.json", "tokenizer_config.json", "special_tokens_map.json"),
+    "config.json",
+)
 
 _ALWAYS = ("repetition_penalty",)
 _IF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")

@@ -18,6 +18,7 @@ from pteron.errors import InputError
 from pteron.llm.arguments import integer, integers, number, strings
 from pteron.llm.chat import Message, variables_of
 from pteron.llm.grammar import Grammar
+from pteron.llm.images.prompt import PromptImage, key_and_row
 from pteron.llm.sampling import Sampling
 from pteron.llm.text_model import Overflow, TextModel
 
@@ -35,7 +36,7 @@ class Request:
     with the tokens generated so far. `resident` is the option of `LLM.generate`; an engine accepts only None.
     With `speculate=False` the request does not use the model's speculative decoding. `adapter` is the name of
     a LoRA adapter that the model was loaded with. `dropped_tokens` is the number of prompt tokens that were
-    truncated to fit the context.
+    truncated to fit the context. `images` are those whose rows are among the ids (llm/images/prompt.py).
     """
 
     ids: tuple[int, ...]
@@ -49,6 +50,15 @@ class Request:
     dropped_tokens: int = 0
     speculate: bool = True
     adapter: str | None = None
+    images: tuple[PromptImage, ...] = ()
+
+    @property
+    def text_ids(self) -> tuple[int, ...]:
+        """The ids without those of the request's images."""
+        keys = {image.key for image in self.images}
+        if not keys:
+            return self.ids
+        return tuple(id for id in self.ids if id >= 0 or key_and_row(id)[0] not in keys)
 
     def __post_init__(self) -> None:
         count = integer("max_new_tokens", self.max_new_tokens)
@@ -111,9 +121,16 @@ _OPTIONS = sorted(GenerateOptions.__optional_keys__)
 _SIMILARITY = 0.75  # minimum for a misspelled option: "top" matches "top_k", "enable_thinking" none
 
 
-def text_request(
+def text_request(llm: TextModel, prompt: Prompt, **options: Any) -> Request:
+    """A request to continue a text, or token ids."""
+    _check_one_prompt(prompt)
+    return _request(llm, llm.encode(prompt), **options)
+
+
+def _request(
     llm: TextModel,
-    prompt: Prompt,
+    ids: Sequence[int],
+    images: tuple[PromptImage, ...] = (),
     *,
     max_new_tokens: int = 256,
     sampling: Sampling | None = None,
@@ -126,7 +143,6 @@ def text_request(
     speculate: bool = True,
     **sampling_options: object,
 ) -> Request:
-    """A request to continue a text, or token ids."""
     count = integer("max_new_tokens", max_new_tokens)
     chosen = merge_sampling(sampling, sampling_options)
     llm.model.check_adapter(adapter)
@@ -134,8 +150,6 @@ def text_request(
         raise InputError(
             f"speculate must be True or False, not {speculate!r}; LLM(..., speculate=...) chooses how"
         )
-    _check_one_prompt(prompt)
-    ids = llm.encode(prompt)
     fitted = llm.fit_to_context(ids, count, overflow)
     return Request(
         tuple(fitted),
@@ -148,6 +162,7 @@ def text_request(
         dropped_tokens=len(ids) - len(fitted),
         speculate=speculate,
         adapter=adapter,
+        images=images,
     )
 
 
@@ -171,9 +186,11 @@ def chat_request(
 ) -> Request:
     """A request to answer a conversation. Names that are not options are variables of the chat template."""
     options, variables = _split_options(named, llm.tokenizer.chat_template)
-    return text_request(
+    text, images = llm.render_chat(messages, tools, **variables), llm.read_images(messages)
+    return _request(
         llm,
-        llm.encode_chat(messages, tools, **variables),
+        llm.encode_rendered(text, images),
+        images,
         max_new_tokens=max_new_tokens,
         stop=[*strings("stop", stop), *llm.chat_stops],
         **options,

@@ -37,7 +37,7 @@ _MAGIC, _VERSION = b"PTERONkv", 2
 _START = Struct("<8sII")
 _DIGEST_BYTES = 32
 _STAGING = 1 << 22
-_HEADER_BYTES_MAX = 1 << 16, 16  # for the caches, and per token
+_HEADER_BYTES_MAX = 1 << 16, 40  # for the caches, and per token: rows of images have long ids
 
 
 @dataclass(frozen=True, slots=True)

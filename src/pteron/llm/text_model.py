@@ -12,13 +12,34 @@ from pathlib import Path
 from typing import Literal, Never, Self, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.format.records import ProgramFile
 from pteron.gpu import Device
+from pteron.graph import Graph
 from pteron.llm.arguments import path_of
+from pteron.llm.build.options import IMAGE
 from pteron.llm.cache_options import CacheOptions, CacheType, longest_context
 from pteron.llm.chat import Message, render
+from pteron.llm.images.prefill import ImagePrefill
+from pteron.llm.images.processor import processor_of_manifest
+from pteron.llm.images.prompt import (
+    PromptImage,
+    for_template,
+    image_parts,
+    read_images,
+    with_image_ids,
+    with_rows,
+)
 from pteron.llm.load_arguments import check_no_others
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_files import GENERATION, program_file, read_pooling, read_sampling
+from pteron.llm.model_files import (
+    GENERATION,
+    MANIFEST,
+    as_format_error,
+    program_file,
+    read_json,
+    read_pooling,
+    read_sampling,
+)
 from pteron.llm.model_names import locate_model
 from pteron.llm.output import Statistics
 from pteron.llm.program_cache import longest_contexts
@@ -39,6 +60,7 @@ class TextModel:
     """A language model and its tokenizer, loaded on a device."""
 
     speculator: Speculator | None = None
+    image_prefill: ImagePrefill | None = None  # of a model that reads images
     _draft: TextModel | None = None  # a draft model that this object has loaded
     _is_limited = False  # a context beyond the model's longest is the longest, not an error
 
@@ -85,6 +107,7 @@ class TextModel:
         )
         self.model = LanguageModel(self.program, context=options.length(self.program.file))
         self.model.adapters = tuple(adapters or ())
+        self.image_prefill = self._image_prefill(folder)
         self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
         options.check(self.program.device)
         self.statistics = Statistics()
@@ -165,19 +188,45 @@ class TextModel:
 
         `tools` and all other variables are passed to the template, such as `enable_thinking=False`.
         """
-        return self.encode_rendered(self.render_chat(messages, tools, **variables))
+        text = self.render_chat(messages, tools, **variables)
+        return self.encode_rendered(text, self.read_images(messages))
 
     def render_chat(
         self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
     ) -> str:
         """The text of `encode_chat`, before it is encoded."""
         tokenizer = self.tokenizer
+        if self.reads_images:
+            messages = for_template(messages, tokenizer.chat_template)
         bos, eos = tokenizer.bos_eos
         return render(messages, tokenizer.chat_template, bos=bos, eos=eos, tools=tools, **variables)  # type: ignore[arg-type]  # any name
 
-    def encode_rendered(self, text: str) -> tuple[int, ...]:
-        """The token ids of a text that a chat template rendered: control tokens in it are recognised."""
-        return self.encode(self.tokenizer.encode(text, bos=self.tokenizer.adds_bos, special=True))
+    @property
+    def reads_images(self) -> bool:
+        """Whether messages may have images."""
+        return self.image_prefill is not None
+
+    def read_images(
+        self, messages: Sequence[Message], rows_max: int | None = None
+    ) -> tuple[PromptImage, ...]:
+        """The images of a conversation, for `encode_rendered`; an error if they have more rows."""
+        if not image_parts(messages):
+            return ()
+        if self.image_prefill is None:
+            raise InputError(
+                f"{self.name} reads no images: its program has no vision part, as those of Idefics 3 and "
+                "SmolVLM have (docs/language-models.md)"
+            )
+        return read_images(messages, self.image_prefill.processor, rows_max)
+
+    def encode_rendered(self, text: str, images: Sequence[PromptImage] = ()) -> tuple[int, ...]:
+        """The token ids of a text that a chat template rendered: control tokens in it are recognised. Rows of
+        images have ids below 0 (llm/images/prompt.py)."""
+        prefill = self.image_prefill
+        if prefill is not None and images:
+            text = with_rows(text, images, prefill.processor.token)
+        ids = self.encode(self.tokenizer.encode(text, bos=self.tokenizer.adds_bos, special=True))
+        return with_image_ids(ids, images, prefill.token) if prefill is not None and images else ids
 
     def fit_to_context(
         self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error"
@@ -206,6 +255,18 @@ class TextModel:
         same = object.__new__(TextModel)
         same.__dict__.update(self.__dict__)
         return same
+
+    def _image_prefill(self, folder: Path) -> ImagePrefill | None:
+        """What reads images, if the program in a folder has a vision part."""
+        settings = read_json(folder / MANIFEST).get("vision")
+        if not isinstance(settings, dict) or IMAGE not in self.program:
+            return None
+        with as_format_error(f"{folder / MANIFEST}: vision"):
+            processor = processor_of_manifest(settings)
+        token = self.tokenizer.token_id(processor.token)
+        if token is None:
+            raise FormatError(f"{self.tokenizer.name} has no token {processor.token}, which images need")
+        return ImagePrefill(self.model, processor, token)
 
     def _speculate(self, with_: str | os.PathLike[str] | TextModel, cache: CacheType | None) -> Speculator:
         """Speculative decoding by prompt lookup ("lookup"), or with a draft model: one that is loaded, or its
@@ -260,6 +321,8 @@ class TextModel:
         if self._draft:
             self._draft.close()
         self.pool.close()
+        if self.image_prefill:
+            self.image_prefill.close()
         self.model.sampler_sessions.clear()
         self.program.close()
 
@@ -278,7 +341,13 @@ def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[
     from pteron.llm.adapters import Adapters
 
     adapters = Adapters.read(paths, folder)
-    return lambda file, graph: adapters.add_to(options.adapt(file, graph))
+
+    def adapt(file: ProgramFile, graph: Graph) -> Graph:
+        adapted = options.adapt(file, graph)
+        is_decoder = len(graph.inputs) > 1  # tokens and their position; a vision encoder has patches
+        return adapters.add_to(adapted) if is_decoder else adapted
+
+    return adapt
 
 
 def _recommended(folder: Path) -> Sampling:

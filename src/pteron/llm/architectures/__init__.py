@@ -26,6 +26,7 @@ from pteron.llm.architectures import (
     granite_hybrid,
     granite_moe,
     hunyuan,
+    idefics3,
     lfm2,
     llama,
     llama4,
@@ -49,7 +50,7 @@ from pteron.llm.architectures.family import Family
 __all__ = ["ARCHITECTURES", "FAMILIES", "Family", "find_family"]
 
 _MODULES = (
-    *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan),
+    *(apertus, bloom, cohere, exaone4, falcon, gemma, glm, gpt2, gpt_neox, granite, hunyuan, idefics3),
     *(llama, mistral, nemotron, olmo, opt, phi, phi3, qwen, smollm3, stablelm, starcoder2),
     *(deepseek, ernie_moe, glm_moe, gpt_oss, granite_moe, llama4, mixtral, qwen_moe),
     *(falcon_h1, granite_hybrid, lfm2, mamba2, qwen_next),

@@ -16,10 +16,12 @@ FILE = Path(__file__).with_name("defaults.json")
 # The text model in a multimodal configuration, if it does not state its own type.
 TEXT_MODELS = {
     "gemma3": "gemma3_text",
+    "idefics3": "llama",
     "llama4": "llama4_text",
     "mistral3": "mistral",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
+    "smolvlm": "llama",
 }
 
 

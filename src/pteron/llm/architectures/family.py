@@ -9,6 +9,7 @@ from typing import Any
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures.names import Config, Names
 from pteron.llm.architectures.parts import Decoder
+from pteron.llm.architectures.vision import Vision
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Family:
     architecture: str | None = None  # the `general.architecture` of GGUF files; None: the family's name
     # A GGUF file's configuration in Hugging Face's terms, where one key does not say what another does.
     from_gguf: Callable[[Config], Config] = lambda config: config
+    vision: Vision | None = None  # the part that reads images, of Hugging Face checkpoints
 
     def normalized(self, config: Config) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""

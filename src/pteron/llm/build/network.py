@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import TypeVar, cast
@@ -68,6 +69,10 @@ class Network:
         self._shared: dict[Hashable, object] = {}
         self.longest = options.longest_context or options.max_context_len  # that may be chosen at load
         self.longest_rebuilt = self.longest  # of another program, built for a longer context
+        self._add_inputs()
+
+    def _add_inputs(self) -> None:
+        options = self.options
         self.token_ids = self.graph.input(DType.I32, (1, options.max_seq_len))
         self.positions = self.graph.input(DType.I32, (1,))
         self.tokens: LiveInt = self.graph.live("sym_size.int", self.token_ids, 1, max=options.max_seq_len)
@@ -418,3 +423,15 @@ class Network:
 
     def _to_float(self, array: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
         return to_float(array, self.dtype)
+
+
+class ImageNetwork(Network):
+    """The nodes of a vision encoder, which has no tokens and positions. Its matrices are floats or, beside a
+    quantised language model, have 8 bits: they are small, and its errors add up over many layers."""
+
+    def __init__(self, weights: Mapping[str, StoredTensor], options: Options) -> None:
+        quantize = None if options.quantize is None else "8w"
+        super().__init__(weights, replace(options, quantize=quantize, embedding_bits=None))
+
+    def _add_inputs(self) -> None:
+        """Its encoder adds them."""

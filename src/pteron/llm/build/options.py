@@ -16,6 +16,7 @@ AUTO = "auto"  # 8g for checkpoints with matrices of integers in groups
 ROUNDINGS = ("nearest", "extremes", "feedback")
 
 
+IMAGE = "image"  # the method of a vision encoder
 LONGEST = "get_longest_context_len"  # the method of a program that returns its longest context
 
 

@@ -1,5 +1,6 @@
 """A decoder's graph enters; the methods and named data of its program leave, as ExecuTorch's exporter names
-them: `forward(tokens [1, ≤N], input_pos [1]) -> logits`, and methods that return constants."""
+them: `forward(tokens [1, ≤N], input_pos [1]) -> logits`, and methods that return constants. Of a model that
+reads images also `image(patches [1, patches, width]) -> rows [1, rows, dim]`, for one tile of an image."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
-from pteron.llm.build.options import LONGEST, Options
+from pteron.llm.build.network import ImageNetwork, Network
+from pteron.llm.build.options import IMAGE, LONGEST, Options
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.counted_line import CountedLine
 
@@ -89,15 +90,13 @@ def build_program(
     weights: Mapping[str, StoredTensor],
     options: Options,
     constants: Mapping[str, tuple[int | bool, ...]],
+    images: tuple[Callable[[ImageNetwork], tuple[Tensor, Tensor]], Mapping[str, StoredTensor]] | None = None,
 ) -> BuiltProgram:
-    """The program of a decoder. `constants` are the results of further methods, by name."""
+    """The program of a decoder. `constants` are the results of further methods, by name; `images` is a vision
+    encoder with its weights, which becomes the method `image(patches) -> rows`."""
     net = Network(weights, options)
     logits = decoder(net)
-    if net.unused:
-        names = sorted(net.unused)
-        raise UnsupportedError(
-            f"{len(names)} weights that the family does not use here, the first is {names[0]}"
-        )
+    _check_all_used(net)
     graph = net.graph.finish("forward", [logits])
     constants = {
         # The exporter states one token more than a call may have.
@@ -110,12 +109,26 @@ def build_program(
         "enable_dynamic_shape": (True,),
         **constants,
     }
-    methods = [_forward(graph, logits, options)]
+    methods, named_data = [_forward(graph, logits, options)], net.graph.named_data
+    if images:
+        encoder, image_weights = images
+        image_net = ImageNetwork(image_weights, options)
+        methods.append(_image(image_net, *encoder(image_net)))
+        _check_all_used(image_net)
+        named_data = named_data | image_net.graph.named_data
     methods += [
         MethodRecord(name, values, (), tuple(range(len(values))), (), (), ())
         for name, values in constants.items()
     ]
-    return BuiltProgram(graph, tuple(methods), net.graph.named_data, net.longest, net.longest_rebuilt)
+    return BuiltProgram(graph, tuple(methods), named_data, net.longest, net.longest_rebuilt)
+
+
+def _check_all_used(net: Network) -> None:
+    if net.unused:
+        names = sorted(net.unused)
+        raise UnsupportedError(
+            f"{len(names)} weights that the family does not use here, the first is {names[0]}"
+        )
 
 
 def _forward(graph: DelegateGraph, logits: Tensor, options: Options) -> MethodRecord:
@@ -125,11 +138,20 @@ def _forward(graph: DelegateGraph, logits: Tensor, options: Options) -> MethodRe
         _tensor(DType.I64, (1,)),
         _tensor(DType.F32, logits.shape, is_dynamic=is_dynamic, allocation=(1, 0)),
     )
+    calls = (DelegateCall(0, (0, 1, 2)),)
+    return MethodRecord("forward", values, (0, 1), (2,), calls, (), (_delegate(graph),), _INPUT_TREE)
+
+
+def _image(net: ImageNetwork, patches: Tensor, rows: Tensor) -> MethodRecord:
+    values = _tensor(DType.F32, patches.shape), _tensor(DType.F32, rows.shape, allocation=(1, 0))
+    delegate = _delegate(net.graph.finish(IMAGE, [rows]))
+    return MethodRecord(IMAGE, values, (0,), (1,), (DelegateCall(0, (0, 1)),), (), (delegate,))
+
+
+def _delegate(graph: DelegateGraph) -> DelegateRecord:
     is_ours = any(node.name.startswith("pteron.") for node in graph.nodes)
     backend = "PteronBackend" if is_ours else "VulkanBackend"
-    delegate = DelegateRecord(backend, memoryview(write_delegate(graph)))
-    calls = (DelegateCall(0, (0, 1, 2)),)
-    return MethodRecord("forward", values, (0, 1), (2,), calls, (), (delegate,), _INPUT_TREE)
+    return DelegateRecord(backend, memoryview(write_delegate(graph)))
 
 
 def _tensor(

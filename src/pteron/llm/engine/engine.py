@@ -65,7 +65,7 @@ class Engine:
         if request.resident is not None:
             raise InputError("resident is an option of generate and chat; an engine chooses for all requests")
         model, ids = self.llm.model, request.ids
-        model.ids(ids)
+        model.ids(request.text_ids)
         request.sampling.check_vocabulary(model.vocabulary)
         model.check_adapter(request.adapter)
         if model.context and len(ids) > model.context:

@@ -15,6 +15,7 @@ from pteron.llm.cached_sequence import shared_length
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.grammar import Matcher
+from pteron.llm.images.prefill import ImagePrefill, RequestImages
 from pteron.llm.model import LanguageModel
 from pteron.llm.output import Piece, StopStrings
 from pteron.llm.sampling import Drawn, Sampler
@@ -63,6 +64,7 @@ class RunningRequest:
         self.host_logits: npt.NDArray[np.float32] | None = None  # of a HostStepper, kept for the next mask
         self.is_in_batch = False  # its last token was drawn by a batch
         self.speculation: Speculation | None = None
+        self.images: RequestImages | None = None
         self._is_short = room < wanted
         self._stop_ids, self._stop_strings = stop_ids, StopStrings(job.request.stop)
         self._text = tokenizer.stream() if tokenizer else None
@@ -77,6 +79,7 @@ class RunningRequest:
         tokenizer: Tokenizer,
         eos_ids: frozenset[int],
         speculator: Speculator | None = None,
+        image_prefill: ImagePrefill | None = None,
     ) -> RunningRequest:
         """Start a request on a leased sequence, after the part of its prompt that the KV cache holds."""
         request, model, ids = job.request, lease.model, job.request.ids
@@ -92,7 +95,10 @@ class RunningRequest:
             job, model, lease.user, sampler, prompt, len(ids), wanted, room, matcher, tokenizer, stop_ids
         )
         made._lease = lease
-        if speculator and request.speculate and request.resident is not False and matcher is None:
+        if request.images and image_prefill:
+            made.images = RequestImages(image_prefill, request.images)
+        is_text = not request.images  # draft models read no images
+        if speculator and is_text and request.speculate and request.resident is not False and matcher is None:
             made.speculation = speculator.begin(ids, request.sampling)
         return made
 

@@ -46,7 +46,7 @@ class Scheduler:
         # Not the LLM itself: a referenced LLM would never be collected, and its engine would never stop.
         self._model, self._pool = llm.model, llm.pool
         self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
-        self._speculator = llm.speculator
+        self._speculator, self._image_prefill = llm.speculator, llm.image_prefill
         self.prefix_waits = PrefixWaitlist(self._pool)
         self.stepping = stepping
         self.pipeline = Pipeline(self._model.pace)
@@ -183,7 +183,9 @@ class Scheduler:
         try:
             if self.running:
                 self.stepping.prepare_batch([*(request.model for request in self.running), lease.model])
-            request = RunningRequest.begin(job, lease, self._tokenizer, self._eos_ids, self._speculator)
+            request = RunningRequest.begin(
+                job, lease, self._tokenizer, self._eos_ids, self._speculator, self._image_prefill
+            )
         except BaseException:
             lease.close()
             raise

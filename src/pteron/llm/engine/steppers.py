@@ -23,6 +23,7 @@ from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
+from pteron.llm.images.prompt import has_images
 from pteron.llm.model import LanguageModel, last_row
 from pteron.llm.sampling import Drawn
 from pteron.llm.text_model import TextModel
@@ -87,6 +88,8 @@ class SingleStepper(Stepper):
 
     def prefill(self, request: RunningRequest) -> Submission:
         chunk = request.take_chunk()
+        if has_images(chunk):
+            return _submit_images(request, chunk)
         if request.chunks:
             return self._submit_chunk(request, chunk)
         if request.matcher:
@@ -173,11 +176,7 @@ class SingleStepper(Stepper):
             request.model.check_user(request.user)
             number = request.model.submit(tokens, then)
 
-        def wait() -> Sequence[list[Drawn]]:
-            device.poll(wait=True, submission=number)
-            return ()
-
-        return Submission((request,), 0, wait)
+        return _drawing_nothing(request, number)
 
     def _submit_draws(
         self, request: RunningRequest, submit: Callable[[Copy], tuple[int, int]], *, is_step: bool = True
@@ -202,11 +201,31 @@ class SingleStepper(Stepper):
         return Submission((request,), count if is_step else 0, read, readback.is_ready)
 
 
+def _drawing_nothing(request: RunningRequest, number: int) -> Submission:
+    """A submission with this number, of a prompt chunk that draws no token."""
+    device = request.model.device
+
+    def wait() -> Sequence[list[Drawn]]:
+        device.poll(wait=True, submission=number)
+        return ()
+
+    return Submission((request,), 0, wait)
+
+
+def _submit_images(request: RunningRequest, chunk: list[int]) -> Submission:
+    """Submit a prompt chunk with rows of images, which is never the last one."""
+    assert request.images is not None
+    return _drawing_nothing(request, request.images.submit(request.model, request.user, chunk))
+
+
 class HostStepper(Stepper):
     """Each sequence steps alone, and its logits pass through the host: works for every program."""
 
     def prefill(self, request: RunningRequest) -> Submission:
-        logits = request.model.prefill_as(request.take_chunk(), request.user)
+        chunk = request.take_chunk()
+        if has_images(chunk):
+            return _submit_images(request, chunk)
+        logits = request.model.prefill_as(chunk, request.user)
         if request.matcher and not request.chunks:
             request.host_logits = logits
         if request.matcher or request.chunks:

@@ -166,6 +166,8 @@ def export_checkpoint(
             'rounding "feedback" runs the model in PyTorch, which only ExecuTorch\'s exporter here does: add '
             '--exporter executorch (exporter="executorch")'
         )
+    if exporter == "executorch" and checkpoint.vision:
+        raise UnsupportedError("ExecuTorch's exporter has no vision part here: choose --exporter pteron")
     if exporter == "executorch" and (options.quantize == IN_GROUPS or options.embedding_bits == 8):
         raise UnsupportedError(f'ExecuTorch has no 8-bit weights in groups ("{IN_GROUPS}"): choose 4w or 8w')
     with writing_to(out_dir):
@@ -233,6 +235,7 @@ def _write_companions(
         "rounding": options.rounding if options.quantize in FOUR_BITS else None,
         "force_fp16": options.force_fp16,
         "licence": checkpoint.licence,
+        "vision": checkpoint.vision.processor.manifest if checkpoint.vision else None,
         # For adapters, whose modules are named as in the checkpoint.
         "config": {key: value for key, value in checkpoint.config.items() if _is_plain(value)}
         if exporter == "pteron"

@@ -17,10 +17,13 @@ from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import Config, Names, place_tensors, stored_name
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
+from pteron.llm.architectures.vision import PREFIX as VISION
+from pteron.llm.architectures.vision import Encoder
 from pteron.llm.build.network import MissingWeightError
 from pteron.llm.build.options import IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram, build_program
 from pteron.llm.build.stored_tensor import StoredTensor
+from pteron.llm.images.processor import PROCESSORS, ImageProcessor
 from pteron.llm.model_files import as_format_error
 
 Weights: TypeAlias = dict[str, Any]  # torch tensors by name
@@ -40,6 +43,15 @@ class Vocabulary:
 
 
 @dataclass
+class CheckpointVision:
+    """The part of a checkpoint that reads images."""
+
+    encoder: Encoder
+    tensors: dict[str, StoredTensor]  # by place
+    processor: ImageProcessor
+
+
+@dataclass
 class Checkpoint:
     name: str
     config: Config  # in Hugging Face's terms
@@ -50,6 +62,7 @@ class Checkpoint:
     licence: str | None = None
     notices: dict[str, bytes] = field(default_factory=dict)  # licence files, by name
     names: Names = field(default_factory=dict)  # of tensors in the file
+    vision: CheckpointVision | None = None
 
     @property
     def vocabulary_size(self) -> int:
@@ -58,7 +71,8 @@ class Checkpoint:
     @property
     def parameter_count(self) -> int:
         # A tied output matrix is the same object as the table.
-        return sum(prod(tensor.shape) for tensor in {id(t): t for t in self.tensors.values()}.values())
+        tensors = (*self.tensors.values(), *(self.vision.tensors.values() if self.vision else ()))
+        return sum(prod(tensor.shape) for tensor in {id(t): t for t in tensors}.values())
 
     @property
     def has_groups(self) -> bool:
@@ -77,7 +91,8 @@ class Checkpoint:
             if self.vocabulary.bos_id is not None:
                 constants["get_bos_id"] = (self.vocabulary.bos_id,)
             try:
-                return build_program(self.decoder, self.tensors, options, constants)
+                images = (self.vision.encoder, self.vision.tensors) if self.vision else None
+                return build_program(self.decoder, self.tensors, options, constants, images)
             except MissingWeightError as error:
                 name = stored_name(self.names, error.place)
                 raise FormatError(f"the checkpoint has no tensor {name}" if name else str(error)) from None
@@ -116,17 +131,22 @@ def assemble(
     tensors: Mapping[str, StoredTensor],
     names: Names | None,
     vocabulary: Vocabulary,
+    image_settings: Config | None = None,
 ) -> Checkpoint:
     """A checkpoint of stored tensors. Without `names`, tensors are named by place already. The embedding
-    table is the output matrix if the configuration says so, or does not say and there is no other."""
+    table is the output matrix if the configuration says so, or does not say and there is no other.
+    `image_settings` are those of the image processor, for families with a vision part."""
     with as_config_error(name), as_named_error(name):
-        config = family.normalized(config)
+        whole, config = config, family.normalized(config)
         context_length = int(config.get("max_position_embeddings") or family.context)
         layers = int(config["num_hidden_layers"])
         if not 0 < layers <= len(tensors):
             raise FormatError(f"{layers} layers, but only {len(tensors)} weights")
         decoder = family.decoder(config)
         placed = dict(tensors) if names is None else place_tensors(tensors, names, config)
+        vision = _vision(whole, family, placed, image_settings)
+        if vision:  # adapters have the names of the whole model
+            config = config | {"model_type": whole["model_type"]}
     if EMBEDDING not in placed:
         raise FormatError(f"{name}: the checkpoint has no embedding table")
     if len(shape := placed[EMBEDDING].shape) != 2:
@@ -137,7 +157,30 @@ def assemble(
         raise FormatError(f"{name}: tie_word_embeddings is false, but the checkpoint has no {stored}.weight")
     if tied or OUTPUT not in placed:
         placed[OUTPUT] = placed[EMBEDDING]
-    return Checkpoint(name, config, decoder, placed, context_length, vocabulary, names=names or {})
+    return Checkpoint(
+        name, config, decoder, placed, context_length, vocabulary, names=names or {}, vision=vision
+    )
+
+
+def _vision(
+    config: Config, family: Family, placed: dict[str, StoredTensor], settings: Config | None
+) -> CheckpointVision | None:
+    """The vision part of a checkpoint, whose tensors are taken out of `placed`."""
+    if family.vision is None:
+        return None
+    if not settings:
+        raise FormatError(
+            "neither preprocessor_config.json nor processor_config.json says how the model reads images: add "
+            "one of them from the model's repository"
+        )
+    processor = PROCESSORS[family.vision.processor]
+    tiles = family.vision.tiles(config, processor.tile_size(settings))
+    places = [place for place in placed if place.startswith(VISION)]
+    return CheckpointVision(
+        family.vision.encoder(config, tiles),
+        {place: placed.pop(place) for place in places},
+        processor.of_settings(settings, tiles),
+    )
 
 
 def executorch_parameters(checkpoint: Checkpoint) -> dict[str, Any]:

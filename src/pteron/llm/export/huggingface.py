@@ -31,7 +31,9 @@ def read_huggingface(folder: Path) -> Checkpoint:
     tensors = {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
     with as_config_error(folder.name), as_named_error(folder.name):
         tensors, config = with_mxfp4(tensors), with_defaults(config)
-    checkpoint = assemble(folder.name, config, family, tensors, family.hugging_face, read_vocabulary(folder))
+    settings = _image_settings(folder) if family.vision else None
+    vocabulary = read_vocabulary(folder)
+    checkpoint = assemble(folder.name, config, family, tensors, family.hugging_face, vocabulary, settings)
     checkpoint.licence = read_licence(folder)
     checkpoint.notices = {
         file.name: read_file(file, COMPANION_BYTES_MAX)
@@ -39,6 +41,12 @@ def read_huggingface(folder: Path) -> Checkpoint:
         if NOTICES.fullmatch(file.name) and file.is_file()
     }
     return checkpoint
+
+
+def _image_settings(folder: Path) -> Config:
+    """The settings of the image processor; newer folders have them in processor_config.json."""
+    settings = read_json(folder / "processor_config.json").get("image_processor")
+    return settings if isinstance(settings, dict) else read_json(folder / "preprocessor_config.json")
 
 
 def check_config(name: str, config: Config) -> Family:

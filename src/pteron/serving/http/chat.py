@@ -6,7 +6,9 @@ own body into one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -16,7 +18,7 @@ from pteron.llm.text_model import TextModel
 from pteron.serving.http.answer_format import AnswerFormat, answer_format
 from pteron.serving.http.answer_parser import AnswerParser, control_tags
 from pteron.serving.http.errors import invalid_value
-from pteron.serving.http.prompts import encode_rendered, render_chat
+from pteron.serving.http.prompts import RenderedChat, encode_rendered, render_chat
 from pteron.serving.http.sampling_params import (
     check_schema_size,
     choice_count,
@@ -27,7 +29,7 @@ from pteron.serving.http.sampling_params import (
     sampling_params,
     stop_strings,
 )
-from pteron.serving.http.schema import ChatBody, NamedTool, Tool
+from pteron.serving.http.schema import ChatBody, Message, NamedTool, Tool
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.tool_calls import call_grammar
 
@@ -49,7 +51,7 @@ async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineReq
     """The engine requests of a conversation, one per choice, and the parsers of their answers."""
     service, record = await open_request(request, body.model)
     if service.logs.with_prompts:
-        record.prompt = [message.model_dump(exclude_none=True) for message in body.messages]
+        record.prompt = [_logged(message) for message in body.messages]
     offered = _offered_tools(body, service)
     # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
     seconds = service.limits.seconds - record.seconds
@@ -87,9 +89,9 @@ def _prepare(
     else:
         grammar = response_grammar(body, llm, limits)
     prompt = _render(body, service, offered)
-    is_thinking = format.reasoning is not None and format.reasoning.is_open(prompt)
+    is_thinking = format.reasoning is not None and format.reasoning.is_open(prompt.text)
     if is_thinking and grammar and format.reasoning:  # the answer begins at once
-        prompt, is_thinking = f"{prompt}{format.reasoning.closing}\n\n", False
+        prompt, is_thinking = prompt + f"{format.reasoning.closing}\n\n", False
     if is_forced and format.calls:
         prompt += format.calls.prefix
     requests = engine_requests(
@@ -101,6 +103,7 @@ def _prepare(
         grammar=grammar,
         seconds=max(seconds, 0.001),
         adapter=body.model if body.model in service.adapters else None,
+        images=prompt.images,
     )
     return requests, [
         AnswerParser(
@@ -115,7 +118,26 @@ def _prepare(
     ]
 
 
-def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> str:
+def check_images(messages: Sequence[Message], service: Service) -> None:
+    """Raise if there are images, and the model reads none."""
+    index = next((index for index, message in enumerate(messages) if message.has_images), None)
+    if index is not None and not service.llm.reads_images:
+        message = f"{service.names[0]} reads no images: it has no vision part"
+        raise invalid_value(message, f"messages.{index}.content", code="no_images")
+
+
+def _logged(message: Message) -> dict[str, Any]:
+    """A message for the log, without the data of its images."""
+    found = message.model_dump(exclude_none=True)
+    for part in found["content"] if message.has_images else ():
+        if "image_url" in part:
+            url = part["image_url"]["url"]
+            part["image_url"]["url"] = f"{url[:32]}... ({len(url)} characters)"
+    return found
+
+
+def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> RenderedChat:
+    check_images(body.messages, service)
     variables = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
     variables |= body.chat_template_kwargs or {}
     calls, tools = format_of(service.llm).calls, offered.tools if offered else []

@@ -128,11 +128,15 @@ def _messages(turn: Turn, index: int) -> Iterator[dict[str, Any]]:
     if isinstance(turn.content, str):
         yield {"role": turn.role, "content": turn.content}
         return
-    text, thinking, calls = "", "", list[dict[str, Any]]()
+    parts, thinking, calls = list[dict[str, Any]](), "", list[dict[str, Any]]()
     for block in turn.content:
         match block:
             case {"type": "text", "text": str(found)}:
-                text += found
+                parts.append({"type": "text", "text": found})
+            case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
+                parts.append(_image(f"data:{kind};base64,{data}"))
+            case {"type": "image", "source": {"type": "url", "url": str(url)}}:
+                parts.append(_image(url))
             case {"type": "thinking", "thinking": str(found)}:
                 thinking += found
             case {"type": "redacted_thinking"}:
@@ -141,17 +145,24 @@ def _messages(turn: Turn, index: int) -> Iterator[dict[str, Any]]:
                 function = {"name": name, "arguments": json.dumps(given)}
                 calls.append({"id": id, "type": "function", "function": function})
             case {"type": "tool_result", "tool_use_id": str(id)}:
-                content = _text(block.get("content") or "", param)
-                yield {"role": "tool", "tool_call_id": id, "content": content}
+                result = _text(block.get("content") or "", param)
+                yield {"role": "tool", "tool_call_id": id, "content": result}
             case _:
                 raise invalid_value(
-                    "expected blocks of type text, thinking, tool_use or tool_result, with all their fields",
+                    "expected blocks of type text, image, thinking, tool_use or tool_result, with all their "
+                    "fields",
                     param,
                 )
-    if text or calls or not turn.content:
-        message: dict[str, Any] = {"role": turn.role, "content": text}
+    is_text = all(part["type"] == "text" for part in parts)
+    content: str | list[Any] = "".join(part["text"] for part in parts) if is_text else parts
+    if content or calls or not turn.content:
+        message: dict[str, Any] = {"role": turn.role, "content": content}
         message |= {"reasoning_content": thinking} if thinking else {}
         yield message | ({"tool_calls": calls} if calls else {})
+
+
+def _image(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _text(content: str | list[dict[str, Any]], param: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
@@ -67,7 +67,7 @@ class OllamaMessage(_Given):
     role: str
     content: str = ""
     thinking: str | None = None
-    images: Annotated[list[Any], Field(max_length=0)] | None = None
+    images: list[str] | None = None
     tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
 
@@ -85,7 +85,7 @@ class OllamaGenerateBody(OllamaBody):
     prompt: str = ""
     system: str | None = None
     raw: bool = False
-    images: Annotated[list[Any], Field(max_length=0)] | None = None
+    images: list[str] | None = None
 
 
 class ShowBody(_Given):
@@ -113,8 +113,10 @@ async def generate(request: Request) -> Response:
         return await _loaded(request, body.model, {"response": ""})
     if not body.raw:
         system = [{"role": "system", "content": body.system}] if body.system else []
-        messages = [*system, {"role": "user", "content": body.prompt}]
+        messages = [*system, {"role": "user", "content": _content(body.prompt, body.images)}]
         return await _respond_chat(request, body, {"messages": messages}, is_chat=False)
+    if body.images:
+        raise invalid_value("images need the chat template: send them without raw", "images")
     service, record = await open_request(request, body.model)
     fields = _fields(body, "max_tokens") | {"prompt": body.prompt}
     fields.setdefault("max_tokens", service.limits.new_tokens)
@@ -148,6 +150,7 @@ async def show(request: Request) -> dict[str, Any]:
     info = {"general.architecture": "pteron", "pteron.context_length": context}
     can = ["completion"] if service.engine else []
     format = format_of(service.llm) if service.engine else AnswerFormat()
+    can += ["vision"] if service.engine and service.llm.reads_images else []
     can += ["tools"] if format.calls else []
     can += ["thinking"] if format.reasoning else []
     can += ["embedding"] if service.embedder else []
@@ -182,7 +185,8 @@ def _name(request: Request, name: str) -> str:
 
 
 def _message(message: OllamaMessage) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    content = _content(message.content, message.images)
+    found: dict[str, Any] = {"role": message.role, "content": content}
     if message.tool_calls:
         functions = [call.function for call in message.tool_calls]
         found["tool_calls"] = [
@@ -191,6 +195,15 @@ def _message(message: OllamaMessage) -> dict[str, Any]:
         ]
     found |= {"reasoning_content": message.thinking} if message.thinking else {}
     return found | ({"name": message.tool_name} if message.tool_name else {})
+
+
+def _content(text: str, images: list[str] | None) -> str | list[dict[str, Any]]:
+    """Images, which are in base64, and the text behind them."""
+    if not images:
+        return text
+    urls = [data if data.startswith("data:") else f"data:image/*;base64,{data}" for data in images]
+    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return [*parts, {"type": "text", "text": text}]
 
 
 def _fields(body: OllamaBody, length: str) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pteron.llm.images.prompt import PromptImage
 from pteron.llm.text_model import TextModel
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.schema import Message, Tool
+from pteron.serving.http.schema import ContentPart, Message, Tool
 
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
 _REASONING = (
@@ -25,10 +27,21 @@ _SLICE = 1 << 14  # characters of a long text that are encoded at once
 _SEAM = 64  # tokens that two slices may have more than the text that they make up
 
 
-def encode_rendered(llm: TextModel, text: str, limits: Limits) -> tuple[int, ...]:
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """A conversation as the chat template writes it, and its images."""
+
+    text: str
+    images: tuple[PromptImage, ...] = ()
+
+    def __add__(self, text: str) -> RenderedChat:
+        return replace(self, text=self.text + text)
+
+
+def encode_rendered(llm: TextModel, chat: RenderedChat, limits: Limits) -> tuple[int, ...]:
     """The tokens of a conversation that the chat template has rendered."""
-    _check_text(llm, text, "messages", limits)
-    return _check_length(llm, llm.encode_rendered(text), "messages", limits)
+    _check_text(llm, chat.text, "messages", limits)
+    return _check_length(llm, llm.encode_rendered(chat.text, chat.images), "messages", limits)
 
 
 def render_chat(
@@ -39,7 +52,7 @@ def render_chat(
     limits: Limits,
     *,
     as_text: bool = False,
-) -> str:
+) -> RenderedChat:
     """A conversation as the model's chat template writes it. `as_text`: the template takes the arguments of
     calls as a string of JSON, not as an object."""
     reserved = _RESERVED & variables.keys()
@@ -51,7 +64,8 @@ def render_chat(
         raise _too_long(f"{len(messages)} messages; {what}", "messages")
     plain = [_template_message(message, index, as_text) for index, message in enumerate(messages)]
     declared = [tool.model_dump(exclude_none=True) for tool in tools]
-    return llm.render_chat(plain, tools=declared or None, **variables)
+    images = llm.read_images(plain, most) if any(message.has_images for message in messages) else ()
+    return RenderedChat(llm.render_chat(plain, tools=declared or None, **variables), images)
 
 
 def encode_prompts(llm: TextModel, prompt: object, limits: Limits) -> list[tuple[int, ...]]:
@@ -126,9 +140,12 @@ def _template_message(message: Message, index: int, as_text: bool) -> dict[str, 
     if message.role == "developer":
         plain["role"] = "system"  # the name that templates know
     content = message.content
-    plain["content"] = (
-        content if isinstance(content, str) else "".join(part.content for part in content or ())
-    )
+    if message.has_images and isinstance(content, list):
+        plain["content"] = [_template_part(part) for part in content]
+    else:
+        plain["content"] = (
+            content if isinstance(content, str) else "".join(part.content for part in content or ())
+        )
     if content is None and not (message.role == "assistant" and message.tool_calls):
         param = f"messages.{index}.content"
         raise invalid_value("the message has no content", param, code="missing_required_parameter")
@@ -137,6 +154,12 @@ def _template_message(message: Message, index: int, as_text: bool) -> dict[str, 
         call["function"]["arguments"] = call["function"]["arguments"] if as_text else parsed
     reasoning = next((plain[name] for name in _REASONING if plain.get(name)), None)
     return plain | (dict.fromkeys(_REASONING, reasoning) if reasoning else {})
+
+
+def _template_part(part: ContentPart) -> dict[str, Any]:
+    if part.image_url is not None:
+        return {"type": "image_url", "image_url": {"url": part.image_url.url}}
+    return {"type": "text", "text": part.content}
 
 
 def _parse_arguments(arguments: str, index: int) -> dict[str, Any]:

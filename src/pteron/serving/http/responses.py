@@ -161,7 +161,7 @@ def _add_item(messages: list[dict[str, Any]], item: dict[str, Any], param: str) 
             message = _assistant(messages)
             message["content"] = (message.get("content") or "") + _content(content, param)
         case {"role": str(role), "content": content}:
-            messages.append({"role": role, "content": _content(content, param)})
+            messages.append({"role": role, "content": _parts(content, param)})
         case _:
             raise invalid_value(
                 "expected a message, a function_call, a function_call_output or a reasoning item", param
@@ -175,6 +175,25 @@ def _assistant(messages: list[dict[str, Any]], *, is_new: bool = False) -> dict[
     else:
         messages[-1] = dict(messages[-1])  # it may be of a conversation that is kept
     return messages[-1]
+
+
+def _parts(content: object, param: str) -> str | list[dict[str, Any]]:
+    """Content that may have images: as text, if it has none."""
+    parts = content if isinstance(content, list) else []
+    if not any(isinstance(part, dict) and part.get("type") == "input_image" for part in parts):
+        return _content(content, param)
+    return [_part(part, param) for part in parts]
+
+
+def _part(part: object, param: str) -> dict[str, Any]:
+    match part:
+        case {"type": "input_image", "image_url": str(url)}:
+            return {"type": "image_url", "image_url": {"url": url}}
+        case {"type": "input_image"}:
+            message = "input_image needs image_url, a data URL: this server keeps no files"
+            raise invalid_value(message, f"{param}.content")
+        case _:
+            return {"type": "text", "text": _content([part], param)}
 
 
 def _content(content: object, param: str) -> str:

@@ -7,7 +7,7 @@ are accepted and ignored. Features of OpenAI's that this server lacks are accept
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     ValidationInfo,
     WrapValidator,
     field_validator,
+    model_validator,
 )
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -137,11 +138,26 @@ class GenerationBody(SamplingBody):
         return value
 
 
+class ImageUrl(BaseModel):
+    """An image as a data URL."""
+
+    model_config = ConfigDict(strict=True)
+    url: str
+    detail: Ignored = None
+
+
 class ContentPart(BaseModel):
     model_config = ConfigDict(strict=True)
-    type: Literal["text", "refusal"]
+    type: Literal["text", "refusal", "image_url"]
     text: str | None = None
     refusal: str | None = None
+    image_url: ImageUrl | None = None
+
+    @model_validator(mode="after")
+    def _check_image(self) -> Self:
+        if (self.type == "image_url") != (self.image_url is not None):
+            raise ValueError("a part of type image_url, and no other, has an image_url")
+        return self
 
     @property
     def content(self) -> str:
@@ -167,9 +183,14 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
-        str | list[ContentPart] | None, _one_of("a string, or a list of parts of type text or refusal")
+        str | list[ContentPart] | None,
+        _one_of("a string, or a list of parts of type text, refusal or image_url, with their fields"),
     ] = None
     tool_calls: list[MessageToolCall] | None = None
+
+    @property
+    def has_images(self) -> bool:
+        return isinstance(self.content, list) and any(part.image_url for part in self.content)
 
 
 class ToolFunction(Body):

@@ -98,6 +98,7 @@ class Service:
         card["input_modalities"] = ["text"]
         if self.engine is not None:
             card["context_length"] = self.engine.llm.model.context
+            card["input_modalities"] += ["image"] if self.engine.llm.reads_images else []
         if name in self.adapters:
             card["parent"] = self.names[0]
         return card

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from pteron.serving.http.chat import check_images
 from pteron.serving.http.errors import invalid_value
-from pteron.serving.http.prompts import encode_prompt, encode_rendered, render_chat
+from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered, render_chat
 from pteron.serving.http.schema import Body, Ignored, Message
 from pteron.serving.http.schema import Tool as ChatTool
 from pteron.serving.http.service import Service, open_request, service_of
@@ -82,7 +83,7 @@ async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
 @router.post("/apply-template")
 async def apply_template(request: Request, body: TemplateBody) -> dict[str, str]:
     service = await _service(request, body.model)
-    return {"prompt": await run_in_threadpool(_render, service, body, body.messages)}
+    return {"prompt": (await run_in_threadpool(_render, service, body, body.messages)).text}
 
 
 async def _service(request: Request, model: str | None) -> Service:
@@ -99,9 +100,12 @@ def _tokenize(service: Service, body: TokenizeBody, given: str | list[Message]) 
         if not adds and not given:
             return ()
         return encode_prompt(service.llm, given, "prompt", service.limits, bos=adds)
-    return encode_rendered(service.llm, _render(service, body, given), service.limits)
+    ids = encode_rendered(service.llm, _render(service, body, given), service.limits)
+    prefill = service.llm.image_prefill
+    return tuple(prefill.token if prefill and id < 0 else id for id in ids)  # rows of images
 
 
-def _render(service: Service, body: TokenizeBody | TemplateBody, messages: list[Message]) -> str:
+def _render(service: Service, body: TokenizeBody | TemplateBody, messages: list[Message]) -> RenderedChat:
+    check_images(messages, service)
     variables = {**(body.chat_template_kwargs or {}), "add_generation_prompt": body.add_generation_prompt}
     return render_chat(service.llm, messages, body.tools or [], variables, service.limits)

@@ -28,7 +28,7 @@ def _is_text(call: ast.Call) -> bool:
     if _name(call) == "open":
         modes = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
         return any(isinstance(mode, str) and set(mode) <= set("rwaxt+") for mode in modes)
-    return _name(call) in PLACE
+    return _name(call) in PLACE and not ast.unparse(call).startswith("metadata.")  # always UTF-8
 
 
 def _names_encoding(call: ast.Call) -> bool:

@@ -265,8 +265,11 @@ def test_uniform_arrays(
     assert "convolution_windows" in measuring.kernels
 
 
-@each(("channels", "filters", "plane"), [(8, 1, (8, 8)), (24, 1, (4, 6)), (8, 2, (8, 8))])
-@each("options", [{}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}])
+@each(("channels", "filters", "plane"), [(8, 1, (8, 8)), (24, 1, (4, 6)), (8, 2, (8, 8)), (8, 1, (7, 9))])
+@each(
+    "options",
+    [{}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}, {"stride": (1, 3), "padding": (1, 4)}],
+)
 def test_depthwise_uniform_arrays(
     channels: int,
     filters: int,

@@ -1,15 +1,18 @@
 //! use index
 //! use convolution
-//! loops: TAPS_Y * (1 + TAPS_X)
+//! loops: TAPS_Y
 //! extent source_a: 4 * ROOM
 //! extent weights_a: 4 * WEIGHTS_ROOM
 // A convolution (lib/convolution.wgsl) of groups with one channel each, of some channels of one image, for software
 // adapters: the source and the weights, [filter][tap], are uniform arrays. One invocation computes four adjacent
-// pixels of one filter.
+// pixels of a row, of one filter: it loads all elements that they see in a row of the source once.
 const WORKGROUP = 64u;
 const WIDE = 4u; // pixels
 const TAPS_Y = 3u;
 const TAPS_X = 3u;
+const STRIDE = 1u; // along x
+const DILATION = 1u;
+const SEEN = (WIDE - 1u) * STRIDE + (TAPS_X - 1u) * DILATION + 1u; // elements of a row
 const CHANNELS = 1u;
 const PLANE = 4u; // elements of a channel
 const FILTERS = 1u; // in the weights
@@ -22,27 +25,29 @@ const WEIGHTS_ROOM = (FILTERS * TAPS_Y * TAPS_X + 3u) / 4u;
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
-  let strips = (params.pixels + WIDE - 1u) / WIDE;
-  let row = i / strips;
+  let strips = (params.out_width + WIDE - 1u) / WIDE; // of a row
+  let row = i / (strips * params.out_height);
   if (row >= FILTERS) { return; }
+  let pixel = Pixel(params.image, i / strips % params.out_height, i % strips * WIDE);
   let plane = row / params.filters * PLANE;
-  var pixels = array<Pixel, WIDE>();
-  //! unroll
-  for (var p = 0u; p < WIDE; p++) {
-    pixels[p] = launch_pixel(min(i % strips * WIDE + p, params.pixels - 1u));
-  }
+  let first_x = pixel.x * STRIDE - params.padding_width; // wraps around before the first column
   var sums = array<f32, WIDE>();
   for (var tap_y = 0u; tap_y < TAPS_Y; tap_y++) {
+    let y = pixel.y * params.stride_height + tap_y * params.dilation_height - params.padding_height;
+    let line = plane + min(y, params.height - 1u) * params.width;
+    var seen = array<f32, SEEN>();
+    //! unroll
+    for (var e = 0u; e < SEEN; e++) {
+      let at = line + min(first_x + e, params.width - 1u);
+      seen[e] = select(0.0, source_a[at / 4u][at % 4u], y < params.height && first_x + e < params.width);
+    }
+    //! unroll
     for (var tap_x = 0u; tap_x < TAPS_X; tap_x++) {
       let tap = (row * TAPS_Y + tap_y) * TAPS_X + tap_x;
       let weight = weights_a[tap / 4u][tap % 4u];
       //! unroll
-      for (var p = 0u; p < WIDE; p++) {
-        let input = tap_input(pixels[p], tap_y, tap_x);
-        let at = plane + input.index;
-        sums[p] += select(0.0, source_a[at / 4u][at % 4u], input.inside) * weight;
-      }
+      for (var p = 0u; p < WIDE; p++) { sums[p] += seen[p * STRIDE + tap_x * DILATION] * weight; }
     }
   }
-  store_pixels(0u, i % strips * WIDE, params.first_filter + row, vec4(sums[0], sums[1], sums[2], sums[3]));
+  store_in_row(pixel, params.first_filter + row, vec4(sums[0], sums[1], sums[2], sums[3]));
 }

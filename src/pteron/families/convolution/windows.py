@@ -17,6 +17,7 @@ WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a co
 WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_windows.wgsl
 _QUADS = {"use_convolution_store": "convolution_store_quads"}
 PLACES = "abcd"  # arrays of one launch
+SEEN_MAX = 32  # elements of a row of the source that an invocation of a depthwise convolution keeps
 LAUNCHES_MAX = 512  # with more, planning costs more than it saves
 MERGE_TERMS = 50  # that take as long as a part's sum takes to be stored and merged
 
@@ -128,7 +129,11 @@ def depthwise(
     if most < sizes.groups or sizes.batch > 1:
         most = most // unit * unit
     is_aligned = sizes.groups % unit == 0 or (most == sizes.groups and sizes.batch == 1)
-    if not (target.is_cpu and most and is_aligned and sizes.groups * plane % 4 == 0 and _is_plain(x, weight)):
+    window = sizes.window
+    seen = (WIDE - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
+    if not (target.is_cpu and most and is_aligned and seen <= SEEN_MAX):
+        return None
+    if sizes.groups * plane % 4 or not _is_plain(x, weight):
         return None
     return _depthwise_launches(x, weight, sizes, most)
 
@@ -136,8 +141,10 @@ def depthwise(
 def _depthwise_launches(
     x: Operand, weight: Operand, sizes: Geometry, most: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    plane, pixels = sizes.plane[0] * sizes.plane[1], sizes.out_plane[0] * sizes.out_plane[1]
-    taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
+    plane, (out_height, out_width) = sizes.plane[0] * sizes.plane[1], sizes.out_plane
+    window = sizes.window
+    taps = dict(zip(("TAPS_Y", "TAPS_X"), window.size, strict=True))
+    steps = {"STRIDE": window.stride[1], "DILATION": window.dilation[1]}
     for image, first in product(range(sizes.batch), range(0, sizes.groups, most)):
         channels = min(most, sizes.groups - first)
         filters = channels * sizes.filters
@@ -152,15 +159,16 @@ def _depthwise_launches(
                 "PLANE": plane,
                 "FILTERS": filters,
                 **taps,
-                **(_QUADS if pixels % 4 == 0 else {}),
+                **steps,
+                **(_QUADS if out_width % 4 == 0 else {}),
             },
             {
                 "image": image,
                 "first_filter": first * sizes.filters,
-                "pixels": pixels,
+                "pixels": out_height * out_width,
                 "source_a": OperandSlice(x, (image * sizes.groups + first) * plane),
                 "weights_a": weights,
-                "threads": -(-pixels // WIDE) * filters,
+                "threads": -(-out_width // WIDE) * out_height * filters,
             },
         )
 

@@ -16,6 +16,14 @@ fn put_quad(quad: u32, results: vec4<f32>) {
   for (var p = 0u; p < 4u; p++) { out[4u * quad + p] = R(results[p]); }
 }
 
+// Four adjacent pixels of one row of the output, as far as they exist.
+fn store_in_row(pixel: Pixel, row: u32, sums: vec4<f32>) {
+  //! unroll
+  for (var p = 0u; p < 4u; p++) {
+    if (pixel.x + p < params.out_width) { store(0u, Pixel(pixel.image, pixel.y, pixel.x + p), row, sums[p]); }
+  }
+}
+
 // Four adjacent pixels of a launch's image, from pixel `at` on, up to the last of the launch.
 fn store_pixels(part: u32, at: u32, row: u32, sums: vec4<f32>) {
   //! unroll

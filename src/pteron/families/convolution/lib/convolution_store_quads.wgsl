@@ -14,3 +14,7 @@ fn store_pixels(part: u32, at: u32, row: u32, sums: vec4<f32>) {
   let plane = (part * params.batch + launch_image(at)) * params.group_count * params.filters + row;
   put_quad((plane * params.out_height * params.out_width + place_in_image(at)) / 4u, results);
 }
+
+fn store_in_row(pixel: Pixel, row: u32, sums: vec4<f32>) {
+  store_pixels(0u, pixel.y * params.out_width + pixel.x, row, sums);
+}

@@ -59,14 +59,17 @@ async function* site(folder, out) {
   for (const [name, text] of Object.entries(texts)) yield [join(out, name), text];
 }
 
-/** A page in one file: scripts and styles are inlined, and only that script may run. Python fills in {{title}} and
- * {{data}}. */
+/** A page in one file, with its script, which alone may run, and its styles. Python fills in {{title}} and {{data}}. */
 async function* file(folder, out) {
-  const script = (await bundle(`${folder}/main.ts`, "iife")).texts["main.js"];
-  const style = (await bundle(`${folder}/style.css`)).texts["style.css"];
-  const hash = createHash("sha256").update(script).digest("base64");
-  const parts = { script: `<script>${script}</script>`, style: `<style>${style}</style>`, hash: `'sha256-${hash}'` };
-  yield [out, source(folder, "page.html").replace(/\{\{(script|style|hash)\}\}/g, (_, name) => parts[name])];
+  const { texts, licenses } = await bundle(`${folder}/main.ts`, "iife");
+  const script = texts["main.js"];
+  const parts = {
+    script: `<script>${script}</script>`,
+    style: `<style>${(await bundle(`${folder}/style.css`)).texts["style.css"]}</style>`,
+    hash: `'sha256-${createHash("sha256").update(script).digest("base64")}'`,
+    licenses: licenses.map((text) => `<!--\n${text}-->`).join("\n"),
+  };
+  yield [out, source("shared", "page.html").replace(/\{\{(\w+)\}\}/g, (place, name) => parts[name] ?? place)];
 }
 
 const DECLARED = `

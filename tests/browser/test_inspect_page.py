@@ -186,7 +186,7 @@ def test_calls_beside_the_graph(stories: Path, open_page: Open) -> None:
     assert opened.page.locator(".pane").count() == 2
     calls = opened.run("page.state.delegate.calls.length")
     assert f"After rewrites · {calls} calls" in opened.page.locator(".pane h2").all_inner_texts()
-    opened.run("page.goToCall(page.state.delegate.calls.find((call) => call.nodes.length > 5))")
+    opened.run("page.goTo(page.state.delegate.calls.find((call) => call.nodes.length > 5))")
     assert opened.run("page.state.marked.size") > 5
 
 

@@ -5,55 +5,32 @@ type Events = HTMLElementEventMap;
 type Listeners = { [Name in keyof Events as `on${Name}`]?: (event: Events[Name]) => void };
 export type Attributes = Listeners & { [name: string]: unknown };
 
-type First = Attributes | Child;
-
 /** An element: `make("p.quiet", { title: "…" }, "text", other)`. The class and the attributes may be left out;
  * attributes named on... are listeners, children are elements or text. */
 export function make<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag | `${Tag}.${string}`,
-  first?: First,
+  first?: Attributes | Child,
   ...children: Child[]
 ): HTMLElementTagNameMap[Tag] {
   const [name, kind] = tag.split(".");
   const element = document.createElement(name as Tag);
   if (kind) element.className = kind;
-  return filled(element, first, children);
-}
-
-/** The same for drawings. */
-export function makeSvg<Tag extends keyof SVGElementTagNameMap>(
-  tag: Tag,
-  first?: First,
-  ...children: Child[]
-): SVGElementTagNameMap[Tag] {
-  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), first, children);
-}
-
-function filled<Made extends Element>(element: Made, first: First, children: Child[]): Made {
-  if (!first || typeof first !== "object" || first instanceof Node || Array.isArray(first)) {
-    append(element, [first, ...children]);
-    return element;
+  if (typeof first === "string" || first instanceof Node || Array.isArray(first)) children.unshift(first);
+  else {
+    for (const [key, value] of Object.entries(first ?? {})) {
+      if (typeof value === "function") element.addEventListener(key.slice(2), value as EventListener);
+      else if (value === true) element.setAttribute(key, "");
+      else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, String(value));
+    }
   }
-  for (const [name, value] of Object.entries(first)) {
-    if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
-  }
-  append(element, children);
+  fill(element, children);
   return element;
-}
-
-function append(element: Element, children: Child[]): void {
-  for (const child of children) {
-    if (Array.isArray(child)) append(element, child);
-    else if (child) element.append(child);
-  }
 }
 
 /** Replace what an element contains. */
 export function fill(element: Element, children: Child[]): void {
-  element.replaceChildren();
-  append(element, children);
+  const inside = (children as unknown[]).flat(Number.POSITIVE_INFINITY) as (Node | string | null | undefined)[];
+  element.replaceChildren(...inside.filter((child) => child !== null && child !== undefined));
 }
 
 export function byId<Kind extends HTMLElement = HTMLElement>(id: string): Kind {
@@ -79,9 +56,11 @@ const ICONS = {
   bin: "M5 7h14M10 7V4.5h4V7M7 7l1 12.5h8L17 7M10.5 11v5M13.5 11v5",
 };
 
-export function icon(name: keyof typeof ICONS): SVGElement {
-  const path = makeSvg("path", { d: ICONS[name] });
-  return makeSvg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: `icon icon-${name}` }, path);
+export function icon(name: keyof typeof ICONS): Element {
+  const holder = document.createElement("div");
+  const path = `<path d="${ICONS[name]}"/>`;
+  holder.innerHTML = `<svg viewBox="0 0 24 24" aria-hidden="true" class="icon icon-${name}">${path}</svg>`;
+  return holder.firstElementChild as Element;
 }
 
 /** A button with an icon, and a label for screen readers. */

@@ -2,13 +2,12 @@
 // code. When a text grows, only its changed blocks are drawn again.
 
 import DOMPurify from "dompurify";
-import MarkdownIt from "markdown-it";
+import MarkdownIt, { type RendererRule } from "markdown-it";
 import { copyButton, make } from "./elements.ts";
 
-type Code = { language: string; text: string };
-type Block = { html: string; code: null } | { html: ""; code: Code };
-
-const TAGS = "p h3 h4 h5 h6 ul ol li blockquote hr strong em del a code pre div table thead tbody tr th td".split(" ");
+const TAGS = "p h3 h4 h5 h6 ul ol li blockquote hr strong em del a code pre div span table thead tbody tr th td".split(
+  " ",
+);
 const HIGHLIGHT_MAX = 50_000; // characters; longer code stays plain
 
 const parser = new MarkdownIt({ linkify: true, maxNesting: 20 });
@@ -16,12 +15,21 @@ parser.validateLink = (address) => /^(https?:\/\/|mailto:)/i.test(address);
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
 parser.core.ruler.push("page", ({ tokens }) => {
   for (const token of tokens) {
-    if (token.type.startsWith("heading")) token.tag = `h${Math.min(6, Number(token.tag[1]) + 2)}`; // the page has two above
+    const level = Number(token.tag[1]) + 2; // the page has two above
+    if (token.type.startsWith("heading")) token.tag = `h${Math.min(6, level)}`;
     const style = token.attrGet("style"); // of a cell; the page's policy allows classes only
     if (style) token.attrs = [["class", String(style).replace("text-align:", "")]];
   }
 });
+const { escapeHtml } = parser.utils;
+const CODE_END = "</code></pre>";
+const codeRule: RendererRule = (tokens, index) => {
+  const language = escapeHtml(tokens[index].info.trim().slice(0, 40));
+  return `<pre><code class="${language}">${escapeHtml(tokens[index].content.replace(/\n$/, ""))}${CODE_END}`;
+};
 Object.assign(parser.renderer.rules, {
+  fence: codeRule,
+  code_block: codeRule,
   table_open: () => '<div class="wide" tabindex="0"><table>',
   table_close: () => "</table></div>",
   s_open: () => "<del>",
@@ -30,13 +38,12 @@ Object.assign(parser.renderer.rules, {
 });
 // Images become links: nothing is loaded.
 parser.renderer.rules.image = (tokens, index) => {
-  const { escapeHtml } = parser.utils;
   const address = String(tokens[index].attrGet("src"));
   return `<a href="${escapeHtml(address)}">${escapeHtml(tokens[index].content || address)}</a>`;
 };
 
-type Shown = { text: string; isWhole: boolean; blocks: Block[] };
-const shown = new WeakMap<Element, Shown>(); // what an element shows: one child per block
+type Shown = { text: string; isWhole: boolean; blocks: string[] };
+const shown = new WeakMap<Element, Shown>(); // what an element shows: the HTML of each child
 
 /** Show a text; `isWhole`: it will not grow, so that its last code can be coloured. */
 export function renderMarkdown(parent: Element, text: string, isWhole = true): void {
@@ -45,7 +52,7 @@ export function renderMarkdown(parent: Element, text: string, isWhole = true): v
   const before = last?.blocks ?? [];
   const blocks = blocksOf(text);
   let same = 0;
-  while (same < before.length && same < blocks.length && isSame(before[same], blocks[same])) same += 1;
+  while (same < before.length && before[same] === blocks[same]) same += 1;
   if (same < before.length && same < blocks.length && grow(before[same], blocks[same], parent.children[same]))
     same += 1;
   while (parent.children.length > same) parent.lastElementChild?.remove();
@@ -56,72 +63,49 @@ export function renderMarkdown(parent: Element, text: string, isWhole = true): v
   }
 }
 
-function blocksOf(text: string): Block[] {
+/** The HTML of each top-level block. */
+function blocksOf(text: string): string[] {
   const env = {};
   const tokens = parser.parse(text, env);
-  const blocks: Block[] = [];
   let first = 0;
-  for (const [index, token] of tokens.entries()) {
-    if (token.level > 0 || token.nesting > 0) continue;
-    if (token.type === "fence" || token.type === "code_block") {
-      const code = { language: token.info.trim().slice(0, 40), text: token.content.replace(/\n$/, "") };
-      blocks.push({ html: "", code });
-    } else {
-      const html = parser.renderer.render(tokens.slice(first, index + 1), parser.options, env);
-      blocks.push({ html, code: null });
-    }
+  return tokens.flatMap((token, index) => {
+    if (token.level > 0 || token.nesting > 0) return [];
+    const html = parser.renderer.render(tokens.slice(first, index + 1), parser.options, env);
     first = index + 1;
-  }
-  return blocks;
-}
-
-function isSame(before: Block, block: Block): boolean {
-  return (
-    before.html === block.html &&
-    before.code?.language === block.code?.language &&
-    before.code?.text === block.code?.text
-  );
+    return html;
+  });
 }
 
 /** Growing code is appended to, so that a selection in it stays. */
-function grow(before: Block, block: Block, element: Element): boolean {
-  const code = element.querySelector("code");
-  if (!before.code || !block.code || !code || code.childElementCount) return false;
-  if (before.code.language !== block.code.language || !block.code.text.startsWith(before.code.text)) return false;
-  code.append(block.code.text.slice(before.code.text.length));
-  code.dataset.language = block.code.language;
+function grow(before: string, block: string, element: Element): boolean {
+  const code = element.matches(".code") ? element.querySelector("code[data-language]") : null;
+  const known = before.slice(0, -CODE_END.length);
+  if (!code || !block.startsWith(known)) return false;
+  code.append(fragmentOf(block.slice(known.length, -CODE_END.length)));
   return true;
 }
 
-function elementOf({ html, code }: Block): Element {
-  if (code) return codeElement(code);
-  const fragment = DOMPurify.sanitize(html, {
-    ALLOWED_TAGS: TAGS,
-    ALLOWED_ATTR: ["href", "class", "start", "tabindex"],
-    RETURN_DOM_FRAGMENT: true,
-  });
+function fragmentOf(html: string): DocumentFragment {
+  const allowed = { ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ["href", "class", "start", "tabindex"] };
+  return DOMPurify.sanitize(html, { ...allowed, RETURN_DOM_FRAGMENT: true });
+}
+
+function elementOf(html: string): Element {
+  const fragment = fragmentOf(html);
   for (const link of fragment.querySelectorAll("a")) {
     Object.assign(link, { target: "_blank", rel: "noopener noreferrer nofollow" });
   }
   for (const pre of fragment.querySelectorAll("pre")) {
-    const language = pre.firstElementChild?.className.replace("language-", "") ?? "";
-    pre.replaceWith(codeElement({ language, text: pre.textContent?.replace(/\n$/, "") ?? "" }));
+    pre.replaceWith(codeElement(pre.firstElementChild?.className ?? "", pre.textContent ?? ""));
   }
   return fragment.firstElementChild ?? make("p");
 }
 
-function codeElement({ language, text }: Code): Element {
+function codeElement(language: string, text: string): Element {
   const code = make("code", { "data-language": language }, text);
-  const head = make("span", language || "code");
-  return make(
-    "div.code",
-    make(
-      "div.code-head",
-      head,
-      copyButton(() => code.textContent ?? "", "Copy this code"),
-    ),
-    make("pre", { tabindex: "0" }, code),
-  );
+  const copy = copyButton(() => code.textContent ?? "", "Copy this code");
+  const head = make("div.code-head", make("span", language || "code"), copy);
+  return make("div.code", head, make("pre", { tabindex: "0" }, code));
 }
 
 async function highlight(code: HTMLElement): Promise<void> {
@@ -132,6 +116,5 @@ async function highlight(code: HTMLElement): Promise<void> {
   const { highlighted } = await import("./highlight.ts");
   const html = highlighted(text, language);
   if (html === null || code.textContent !== text) return;
-  const allowed = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] };
-  code.replaceChildren(DOMPurify.sanitize(html, { ...allowed, RETURN_DOM_FRAGMENT: true }));
+  code.replaceChildren(fragmentOf(html));
 }

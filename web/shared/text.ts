@@ -1,4 +1,4 @@
-// Numbers as text for people.
+// Numbers as text for people, and text in the room that it has.
 
 /** 512 B, 5.1 kB, 848.2 MB. */
 export function humanBytes(count: number): string {
@@ -23,4 +23,12 @@ export function fewDigits(number: number): string {
   const size = Math.abs(number);
   if (Number.isInteger(number) && size < 1e6) return String(number);
   return size >= 1e-3 && size < 1e5 ? String(Number(number.toPrecision(4))) : number.toExponential(2);
+}
+
+/** A text, cut so that a canvas draws it at most that wide. */
+export function shortened(pen: CanvasRenderingContext2D, text: string, width: number): string {
+  if (pen.measureText(text).width <= width) return text;
+  let end = text.length - 1;
+  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > width) end--;
+  return `${text.slice(0, end)}…`;
 }

@@ -1,17 +1,11 @@
 // The data of the page, as tools/inspect/page/details.py describes it.
 
-export interface Histogram {
-  counts: number[];
-  low: number;
-  high: number;
-  mean: number;
-  looked_at: number;
-  elements: number;
-  not_finite: number;
-  bits: number | null;
-}
+type Numbers<Names extends string> = Record<Names, number>;
 
-export type Constant = { key: string; type: string; bytes: number; is_given: boolean; histogram: Histogram | null };
+export type Histogram = Numbers<"low" | "high" | "mean" | "looked_at" | "elements" | "not_finite"> & {
+  counts: number[];
+  bits: number | null;
+};
 
 export interface Value {
   id: number;
@@ -22,13 +16,9 @@ export interface Value {
   is_state: boolean;
 }
 
-export type Operator = { name: string; family: string; arguments: string[]; is_available: boolean };
-
 export type Argument = string | number | boolean | null | { value: number } | Argument[];
 
 export type NodeRecord = { operator: number; arguments: Argument[]; reads: number[]; writes: number[] };
-
-export type CallRecord = NodeRecord & { node: number; nodes: number[]; is_once: boolean };
 
 export interface Launch {
   node: number;
@@ -40,16 +30,8 @@ export interface Launch {
   parameters: Record<string, unknown>;
 }
 
-export interface Memory {
-  weights: number;
-  states: number;
-  activations_reserved: number;
-  scratch_reserved: number;
-  activations: number[];
-  scratch: number[];
-  peak_launch: number;
-  peak_bytes: number;
-}
+export type Memory = Numbers<"weights" | "states" | "activations_reserved" | "scratch_reserved"> &
+  Numbers<"peak_launch" | "peak_bytes"> & { activations: number[]; scratch: number[] };
 
 export interface Plan {
   title: string;
@@ -67,10 +49,10 @@ export interface DelegateRecord {
   inputs: number[];
   outputs: number[];
   values: Value[];
-  constants: Constant[];
-  operators: Operator[];
+  constants: { key: string; type: string; bytes: number; is_given: boolean; histogram: Histogram | null }[];
+  operators: { name: string; family: string; arguments: string[]; is_available: boolean }[];
   nodes: NodeRecord[];
-  calls: CallRecord[] | null;
+  calls: (NodeRecord & { node: number; nodes: number[]; is_once: boolean })[] | null;
   repetitions: [first: number, end: number][][];
   plans: Plan[];
 }

@@ -1,5 +1,6 @@
 // Nodes or calls, some of their blocks folded -> vertices and the edges between them.
 
+import { sum } from "../../shared/sums.ts";
 import { counted, humanBytes } from "../../shared/text.ts";
 import { type Block, type Delegate, type Item, shortName } from "./program.ts";
 
@@ -13,82 +14,52 @@ export interface Vertex {
   block: Block | null;
 }
 
+/** A value, from the vertex that writes it to one that reads it. */
 export type Edge = { from: string; to: string; value: number };
 
-/** The vertices and edges to draw. An edge is a value, from the vertex that writes it to one that reads it. */
-export function flowOf(
-  delegate: Delegate,
-  items: Item[],
-  unfolded: Set<string>,
-  withIntegers: boolean,
-): { vertices: Vertex[]; edges: Edge[] } {
-  const vertices = new Map<string, Vertex>();
+/** The vertices and edges to draw. */
+export function flowOf(delegate: Delegate, items: Item[], unfolded: Set<string>, withIntegers: boolean) {
+  const { inputs, outputs } = delegate.record;
+  const keyOf = (item: Item) => {
+    const block = delegate.blockOf[item.index];
+    return block && !unfolded.has(block.key) ? block.key : item.key;
+  };
+  const border = (key: string, title: string, id: number): Vertex => {
+    return { key, kind: "border", title, subtitle: delegate.type(id), family: "border", items: [], block: null };
+  };
+  const read = new Set(items.flatMap((item) => item.reads));
+  const readInputs = [...inputs.entries()].filter(([, id]) => read.has(id));
+  const vertices = [
+    ...readInputs.map(([position, id]) => border(`i${position}`, `input ${position}`, id)),
+    ...[...Map.groupBy(items, keyOf)].map(([key, group]) => vertexOf(delegate, key, group)),
+    ...outputs.map((id, position) => border(`o${position}`, `output ${position}`, id)),
+  ];
   const edges = new Map<string, Edge>();
-  const writer = new Map<number, string>(); // of each value, as far as the items were walked
-  const readerOf = new Set(items.flatMap((item) => item.reads));
-  delegate.record.inputs.forEach((id, position) => {
-    if (!readerOf.has(id)) return;
-    vertices.set(`i${position}`, border(`i${position}`, `input ${position}`, delegate, id));
-    writer.set(id, `i${position}`);
-  });
+  const writer = new Map(readInputs.map(([position, id]) => [id, `i${position}`])); // of each value, so far
+  const connect = (value: number, to: string) => {
+    const from = writer.get(value);
+    if (from !== undefined && from !== to) edges.set(`${from} ${to} ${value}`, { from, to, value });
+  };
   for (const item of items) {
-    const vertex = vertexOf(delegate, item, unfolded, vertices);
-    vertex.items.push(item);
-    for (const id of item.reads) connect(delegate, edges, writer.get(id), vertex.key, id, withIntegers);
-    for (const id of item.writes) writer.set(id, vertex.key);
+    for (const id of item.reads) if (withIntegers || delegate.value(id).dtype !== null) connect(id, keyOf(item));
+    for (const id of item.writes) writer.set(id, keyOf(item));
   }
-  delegate.record.outputs.forEach((id, position) => {
-    vertices.set(`o${position}`, border(`o${position}`, `output ${position}`, delegate, id));
-    connect(delegate, edges, writer.get(id), `o${position}`, id, true);
-  });
-  for (const vertex of vertices.values()) describe(delegate, vertex);
-  return { vertices: [...vertices.values()], edges: [...edges.values()] };
+  for (const [position, id] of outputs.entries()) connect(id, `o${position}`);
+  return { vertices, edges: [...edges.values()] };
 }
 
-function border(key: string, title: string, delegate: Delegate, id: number): Vertex {
-  return { key, kind: "border", title, subtitle: delegate.type(id), family: "border", items: [], block: null };
-}
-
-function vertexOf(delegate: Delegate, item: Item, unfolded: Set<string>, vertices: Map<string, Vertex>): Vertex {
+/** A vertex of one node or call, or of those of a folded block. */
+function vertexOf(delegate: Delegate, key: string, items: Item[]): Vertex {
+  const [item] = items;
   const block = delegate.blockOf[item.index];
-  const isFolded = block !== null && !unfolded.has(block.key);
-  const key = isFolded ? block.key : item.key;
-  const kind = isFolded ? "block" : "node";
-  const vertex = vertices.get(key) ?? { key, kind, items: [], block, title: "", subtitle: "", family: "" };
-  vertices.set(key, vertex);
-  return vertex;
-}
-
-function connect(
-  delegate: Delegate,
-  edges: Map<string, Edge>,
-  from: string | undefined,
-  to: string,
-  value: number,
-  withIntegers: boolean,
-): void {
-  if (from === undefined || from === to) return;
-  if (!withIntegers && delegate.value(value).dtype === null) return;
-  edges.set(`${from} ${to} ${value}`, { from, to, value });
-}
-
-function describe(delegate: Delegate, vertex: Vertex): void {
-  if (vertex.kind === "border") return;
-  const bytes = vertex.items.reduce((sum, item) => sum + delegate.constantBytes(item), 0);
-  const weight = bytes ? humanBytes(bytes) : "";
-  if (vertex.kind === "block" && vertex.block) {
-    vertex.title = vertex.block.title;
-    vertex.subtitle = [counted(vertex.items.length, vertex.items[0].key[0] === "c" ? "call" : "node"), weight]
-      .filter(Boolean)
-      .join(" · ");
-    vertex.family = "block";
-    return;
+  const bytes = sum(items, delegate.constantBytes);
+  const weight = bytes ? ` · ${humanBytes(bytes)}` : "";
+  if (block?.key === key) {
+    const subtitle = counted(items.length, item.kind) + weight;
+    return { key, kind: "block", title: block.title, subtitle, family: "block", items, block };
   }
-  const [item] = vertex.items;
-  const others = item.nodes.length - 1;
-  vertex.title = shortName(delegate.operator(item).name);
-  vertex.subtitle = [`#${item.index}${others ? ` +${others}` : ""}`, weight, item.is_once ? "once" : ""]
-    .filter(Boolean)
-    .join(" · ");
-  vertex.family = delegate.operator(item).family;
+  const { name, family } = delegate.operator(item);
+  const others = item.nodes.length > 1 ? ` +${item.nodes.length - 1}` : "";
+  const subtitle = `#${item.index}${others}${weight}${item.is_once ? " · once" : ""}`;
+  return { key, kind: "node", title: shortName(name), subtitle, family, items, block };
 }

@@ -1,97 +1,14 @@
 // The profile in #data -> figures, a timeline, bars and a table. All names are inserted as text.
 
-import { byId, fill, make } from "../../shared/elements.ts";
+import { html, render } from "lit-html";
+import { sum } from "../../shared/sums.ts";
 import { humanBytes } from "../../shared/text.ts";
 import { giga, percent, seconds } from "./numbers.ts";
-import { ceilings, isOwn, type Launch, launches, moved, profile, rowsBy, sum, total } from "./profile.ts";
-import { showTimeline } from "./timeline.ts";
+import { ceilings, colours, families, KEYS, launches, moved, profile, type Row, rowsBy, total } from "./profile.ts";
+import { draw, timeline } from "./timeline.ts";
 
-const COLOURS = "#3f7fe0 #e0803f #45a56b #b45fc4 #d0506a #8a8f3a #3aa6b0 #8b6fd6 #a57045 #6b7a8c".split(" ");
-const families = rowsBy("family").sort((a, b) => b.time - a.time);
-const colours = new Map(families.map((row, index) => [row.name, COLOURS[index % COLOURS.length]]));
-
-// The head -----------------------------------------------------------------------------------------
-
-byId("title").textContent = profile.program;
-byId("what").textContent = `${profile.what} (${profile.inputs.join(", ")}) on ${profile.device}`;
-byId("how").textContent = `${profile.timing_text}; medians of the faster half of ${profile.runs} runs`;
-byId("notes").textContent = profile.notes.join("; ");
-
-const bytes = sum(launches, moved);
-const figures = [
-  [seconds(profile.pass_seconds), "GPU, all in one pass"],
-  [seconds(total), `sum of ${launches.length} launches`],
-  [seconds(profile.call_seconds), "whole call"],
-  [humanBytes(bytes), "read and written"],
-];
-if (ceilings) {
-  const { bytes_per_second, operations_per_second } = ceilings;
-  const work = sum(launches, (launch) => launch.operations ?? 0);
-  figures.push([`${giga(bytes / profile.pass_seconds)} GB/s`, `of ${giga(bytes_per_second)} copied`]);
-  figures.push([`${giga(work / profile.pass_seconds)} GFLOP/s`, `of ${giga(operations_per_second)} in f32`]);
-}
-fill(
-  byId("figures"),
-  figures.map(([value, meaning]) => make("div.figure", make("b", value), make("span", meaning))),
-);
-
-// Bars ---------------------------------------------------------------------------------------------
-
-type Bar = { name: string; time: number; colour: string; share?: number };
-
-function showBars(id: string, bars: Bar[], none = ""): void {
-  const longest = Math.max(...bars.map((bar) => bar.time), 0);
-  const elements = bars.map(({ name, time, colour, share }) => {
-    const bar = make("div.bar");
-    Object.assign(bar.style, { width: `${longest ? (100 * time) / longest : 0}%`, background: colour });
-    const part = share === undefined ? "" : percent(share).padStart(9, "\u2007");
-    return [make("div", name), make("div", bar), make("div.value", seconds(time) + part)];
-  });
-  fill(byId(id), bars.length ? elements : [make("p", none)]);
-}
-
-const accent = "var(--accent)";
-const layers = profile.layers ? rowsBy("layer").map((row) => ({ ...row, colour: accent })) : [];
-const stages = profile.stages.filter((stage) => !stage.is_once);
-showBars(
-  "families",
-  families.map((row) => ({ ...row, colour: colours.get(row.name) ?? "" })),
-);
-showBars("layers", layers, "No layers found: nothing in the graph repeats.");
-showBars(
-  "stages",
-  stages.map((stage) => ({ name: stage.name, time: stage.seconds, colour: accent })),
-);
-fill(
-  byId("legend"),
-  families.map(({ name }) => {
-    const swatch = make("i.swatch");
-    swatch.style.background = colours.get(name) ?? "";
-    return make("span", swatch, name);
-  }),
-);
-
-showTimeline((launch) => colours.get(launch.family) ?? "", described);
-
-function described(launch: Launch): string {
-  const layer = launch.layer === null ? "" : `; layer ${launch.layer}`;
-  const lines = [
-    launch.operator,
-    `${seconds(launch.seconds)}, ${percent(total ? launch.seconds / total : 0)} of all launches`,
-    `kernel ${launch.kernel}, ${launch.groups.join(" × ")} workgroups`,
-    isOwn(launch) ? `nodes ${launch.nodes.join(", ")}${layer}` : "samples the next token",
-    `${humanBytes(launch.bytes_read)} read, ${humanBytes(launch.bytes_written)} written`,
-  ];
-  if (launch.operations !== null && launch.seconds) lines.push(`${giga(launch.operations / launch.seconds)} GFLOP/s`);
-  return lines.join("\n");
-}
-
-// The table ------------------------------------------------------------------------------------------
-
-type Row = ReturnType<typeof rowsBy>[number];
-const COLUMNS: [name: string, value: (row: Row) => string | number | null, text: (row: Row) => string][] = [
-  ["", (row) => row.name, (row) => row.name],
-  ["launches", (row) => row.launches, (row) => String(row.launches)],
+const COLUMNS: [name: string, value: (row: Row) => number | null, text: (row: Row) => unknown][] = [
+  ["launches", (row) => row.launches, (row) => row.launches],
   ["time", (row) => row.time, (row) => seconds(row.time)],
   ["share", (row) => row.share, (row) => percent(row.share)],
   ["bytes", (row) => row.size, (row) => humanBytes(row.size)],
@@ -99,36 +16,104 @@ const COLUMNS: [name: string, value: (row: Row) => string | number | null, text:
   ["GFLOP/s", (row) => row.rate, (row) => giga(row.rate)],
   ["of ceiling", (row) => row.fraction, (row) => percent(row.fraction)],
 ];
-const by = byId<HTMLSelectElement>("by");
-const search = byId<HTMLInputElement>("search");
-let sorted: number | null = null; // a column
+const state = { by: "node", search: "", sorted: null as string | null };
 
-function showTable(): void {
-  const wanted = search.value.toLowerCase();
-  const rows = rowsBy(by.value).filter((row) => `${row.name} ${row.text}`.toLowerCase().includes(wanted));
-  if (sorted === 0) rows.sort((a, b) => a.name.localeCompare(b.name));
-  else if (sorted !== null) {
-    const number = (row: Row) => Number(COLUMNS[sorted ?? 0][1](row) ?? -1);
-    rows.sort((a, b) => number(b) - number(a));
-  }
-  const headings = COLUMNS.map(([name], index) => {
-    const onclick = () => {
-      sorted = sorted === index ? null : index;
-      showTable();
-    };
-    return make("th", { class: sorted === index ? "sorted" : null, onclick }, name || by.value);
-  });
-  fill(byId("headings"), headings);
-  fill(
-    byId("rows"),
-    rows.map((row) =>
-      make(
-        "tr",
-        COLUMNS.map(([, , text]) => make("td", text(row))),
-      ),
-    ),
-  );
+function update(changes: Partial<typeof state> = {}): void {
+  Object.assign(state, changes);
+  render(body(), document.body);
 }
-by.addEventListener("change", showTable);
-search.addEventListener("input", showTable);
-showTable();
+
+function body() {
+  const { program, what, inputs, device, timing_text, runs, notes, stages, layers } = profile;
+  const layerRows = layers ? rowsBy("layer") : [];
+  const host = stages.filter((stage) => !stage.is_once).map(({ name, seconds: time }) => ({ name, time }));
+  const legend = families.map(({ name }) => {
+    return html`<span><i class="swatch" style=${`background: ${colours.get(name)}`}></i>${name}</span>`;
+  });
+  return html`
+    <header>
+      <h1 id="title">${program}</h1>
+      <p id="what">${what} (${inputs.join(", ")}) on ${device}</p>
+      <p id="how">${timing_text}; medians of the faster half of ${runs} runs</p>
+      <p id="notes">${notes.join("; ")}</p>
+    </header>
+    <section id="figures" aria-label="figures">${figures()}</section>
+    <section>
+      <h2>Timeline <small>wheel to zoom, drag to move, double click for all of it</small></h2>
+      ${timeline()}
+      <p id="legend">${legend}</p>
+    </section>
+    <div class="beside">
+      <section><h2>By family</h2><div id="families" class="bars">${bars(families)}</div></section>
+      <section><h2>By layer</h2><div id="layers" class="bars">
+        ${layers ? bars(layerRows) : html`<p>No layers found: nothing in the graph repeats.</p>`}</div></section>
+    </div>
+    <section>
+      <h2>Host, at every call</h2>
+      <div id="stages" class="bars">${bars(host)}</div>
+    </section>
+    <section>
+      <h2>Table</h2>
+      <p class="controls">
+        <label>by <select id="by" @change=${(event: Event) => update({ by: textIn(event) })}>
+          ${Object.keys(KEYS).map((key) => html`<option>${key}</option>`)}
+        </select></label>
+        <label>with <input id="search" type="search" placeholder="operator, kernel, node…"
+          @input=${(event: Event) => update({ search: textIn(event) })}></label>
+      </p>
+      <div class="wide">${table()}</div>
+    </section>
+    <div id="tip" hidden></div>`;
+}
+
+const textIn = (event: Event) => (event.target as HTMLInputElement).value;
+
+function figures() {
+  const bytes = sum(launches, moved);
+  const all = [
+    [seconds(profile.pass_seconds), "GPU, all in one pass"],
+    [seconds(total), `sum of ${launches.length} launches`],
+    [seconds(profile.call_seconds), "whole call"],
+    [humanBytes(bytes), "read and written"],
+  ];
+  if (ceilings) {
+    const work = sum(launches, (launch) => launch.operations ?? 0);
+    all.push([`${giga(bytes / profile.pass_seconds)} GB/s`, `of ${giga(ceilings.bytes_per_second)} copied`]);
+    all.push([`${giga(work / profile.pass_seconds)} GFLOP/s`, `of ${giga(ceilings.operations_per_second)} in f32`]);
+  }
+  return all.map(([value, meaning]) => html`<div class="figure"><b>${value}</b><span>${meaning}</span></div>`);
+}
+
+function bars(rows: { name: string; time: number; share?: number }[]) {
+  const longest = Math.max(...rows.map((row) => row.time)) || 1;
+  return rows.map(({ name, time, share }) => {
+    const part = share === undefined ? "" : percent(share).padStart(9, "\u2007");
+    const style = `width: ${(100 * time) / longest}%; background: ${colours.get(name) ?? "var(--accent)"}`;
+    return html`
+      <div>${name}</div><div><div class="bar" style=${style}></div></div>
+      <div class="value">${seconds(time) + part}</div>`;
+  });
+}
+
+function table() {
+  const { by, search, sorted } = state;
+  const wanted = search.toLowerCase();
+  const rows = rowsBy(by).filter((row) => `${row.name} ${row.text}`.toLowerCase().includes(wanted));
+  const [, value] = COLUMNS.find(([name]) => name === sorted) ?? [];
+  if (value) rows.sort((a, b) => (value(b) ?? -1) - (value(a) ?? -1));
+  else if (sorted === "") rows.sort((a, b) => a.name.localeCompare(b.name));
+  const heading = (name: string) => html`
+    <th class=${sorted === name ? "sorted" : ""} @click=${() => update({ sorted: sorted === name ? null : name })}>
+      ${name || by}</th>`;
+  return html`
+    <table>
+      <thead><tr id="headings">${["", ...COLUMNS.map(([name]) => name)].map(heading)}</tr></thead>
+      <tbody id="rows">${rows.map(
+        (row) => html`
+        <tr><td>${row.name}</td>${COLUMNS.map(([, , text]) => html`<td>${text(row)}</td>`)}</tr>`,
+      )}</tbody>
+    </table>`;
+}
+
+update();
+draw();

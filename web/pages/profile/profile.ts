@@ -1,6 +1,7 @@
 // The profile in #data, and its launches in groups.
 
 import { byId } from "../../shared/elements.ts";
+import { sum } from "../../shared/sums.ts";
 
 export interface Launch {
   index: number;
@@ -38,9 +39,6 @@ interface Profile {
 
 export const profile: Profile = JSON.parse(byId("data").textContent ?? "");
 export const { launches, ceilings } = profile;
-export const sum = <Item>(items: Item[], value: (item: Item) => number) => {
-  return items.reduce((all, item) => all + value(item), 0);
-};
 export const total = sum(launches, (launch) => launch.seconds);
 export const moved = (launch: Launch) => launch.bytes_read + launch.bytes_written;
 export const isOwn = (launch: Launch) => launch.delegate !== null;
@@ -50,9 +48,9 @@ function least(launch: Launch, { bytes_per_second, operations_per_second }: Ceil
   return Math.max(moved(launch) / bytes_per_second, (launch.operations ?? 0) / operations_per_second);
 }
 
-const KEYS: Record<string, (launch: Launch) => string> = {
-  launch: (launch) => `${launch.index} ${launch.operator} by ${launch.kernel}`,
+export const KEYS: Record<string, (launch: Launch) => string> = {
   node: (launch) => `${launch.delegate ?? "draw"}:${launch.node}`,
+  launch: (launch) => `${launch.index} ${launch.operator} by ${launch.kernel}`,
   operator: (launch) => launch.operator,
   family: (launch) => launch.family,
   layer: (launch) => (launch.layer === null ? "outside the layers" : `layer ${launch.layer}`),
@@ -86,7 +84,12 @@ export function rowsBy(by: string) {
       bandwidth: time ? size / time : null,
       rate: operations !== null && time ? operations / time : null,
       fraction: ceilings && time ? sum(group, (launch) => least(launch, ceilings)) / time : null,
-      family: group[0].family,
     };
   });
 }
+
+export type Row = ReturnType<typeof rowsBy>[number];
+
+const COLOURS = "#3f7fe0 #e0803f #45a56b #b45fc4 #d0506a #8a8f3a #3aa6b0 #8b6fd6 #a57045 #6b7a8c".split(" ");
+export const families = rowsBy("family").sort((a, b) => b.time - a.time);
+export const colours = new Map(families.map(({ name }, index) => [name, COLOURS[index % COLOURS.length]]));

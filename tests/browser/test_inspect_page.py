@@ -190,6 +190,26 @@ def test_calls_beside_the_graph(stories: Path, open_page: Open) -> None:
     assert opened.run("page.state.marked.size") > 5
 
 
+@pytest.mark.rewrites
+def test_a_call_is_brought_to_the_middle_of_its_graph(stories: Path, open_page: Open) -> None:
+    opened = open_page(stories)
+    opened.run("page.goTo(page.state.delegate.calls[20])")  # while the file's graph is shown
+    opened.settle()
+    assert opened.page.locator(".pane h2").inner_text().startswith("After rewrites")
+    x, y = opened.run("page.views[0].toScreen('c20')")
+    width, height = opened.run("[page.views[0].canvas.clientWidth, page.views[0].canvas.clientHeight]")
+    assert (x, y) == pytest.approx((width / 2, height / 2))
+
+
+def test_long_lines_of_a_kernel_scroll_in_a_narrow_window(stories: Path, open_page: Open) -> None:
+    opened = open_page(stories)
+    opened.page.set_viewport_size({"width": 390, "height": 844})
+    opened.page.locator("#launches tbody tr").nth(3).click()
+    opened.page.get_by_role("button", name="WGSL text").click()
+    assert opened.run("document.querySelector('#panel pre').scrollWidth") > 390
+    assert opened.run("document.querySelector('main').scrollWidth") == 390
+
+
 def test_constants_families_and_themes(stories: Path, open_page: Open) -> None:
     opened = open_page(stories)
     opened.page.get_by_role("tab", name="Constants").click()

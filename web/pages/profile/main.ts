@@ -44,7 +44,7 @@ function body() {
       <p id="legend">${legend}</p>
     </section>
     <div class="beside">
-      <section><h2>By family</h2><div id="families" class="bars">${bars(families)}</div></section>
+      <section><h2>By family</h2><div id="families" class="bars">${bars(families, colours)}</div></section>
       <section><h2>By layer</h2><div id="layers" class="bars">
         ${layers ? bars(layerRows) : html`<p>No layers found: nothing in the graph repeats.</p>`}</div></section>
     </div>
@@ -84,11 +84,11 @@ function figures() {
   return all.map(([value, meaning]) => html`<div class="figure"><b>${value}</b><span>${meaning}</span></div>`);
 }
 
-function bars(rows: { name: string; time: number; share?: number }[]) {
+function bars(rows: { name: string; time: number; share?: number }[], colourOf?: Map<string, string>) {
   const longest = Math.max(...rows.map((row) => row.time)) || 1;
   return rows.map(({ name, time, share }) => {
     const part = share === undefined ? "" : percent(share).padStart(9, "\u2007");
-    const style = `width: ${(100 * time) / longest}%; background: ${colours.get(name) ?? "var(--accent)"}`;
+    const style = `width: ${(100 * time) / longest}%; background: ${colourOf?.get(name) ?? "var(--accent)"}`;
     return html`
       <div>${name}</div><div><div class="bar" style=${style}></div></div>
       <div class="value">${seconds(time) + part}</div>`;

@@ -118,7 +118,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Api-Key"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )

@@ -25,7 +25,7 @@ from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import hidden_states, llm_or_embedder
-from pteron.serving.http import completions, embeddings, messages, ollama, responses, tokens
+from pteron.serving.http import completions, embeddings, messages, ollama, responses, scores, tokens
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
@@ -104,7 +104,7 @@ def create_app(
     service.traces = traces
     app.state.service = service
     add_error_handlers(app)
-    for api in (completions, responses, messages, ollama, embeddings, tokens):
+    for api in (completions, responses, messages, ollama, embeddings, scores, tokens):
         app.include_router(api.router)
     app.include_router(status_router)
     open_paths = ["/metrics"] if open_metrics else []

@@ -109,10 +109,14 @@ class Service:
             answer.cancel()
 
 
-async def open_request(request: Request, model: str) -> tuple[Service, RequestRecord]:
-    """The service and the record of a request for a model. One of several models is loaded if it is not, and
-    stays loaded to the end of the request."""
+async def open_request(request: Request, model: str | None) -> tuple[Service, RequestRecord]:
+    """The service and the record of a request for a model; without a name, for the only one. One of several
+    models is loaded if it is not, and stays loaded to the end of the request."""
     service, record, scope = service_of(request), request.scope[RECORD], request.scope
+    if model is None:
+        if service.models is not None and len(service.models.served) > 1:
+            raise invalid_value("model is missing", "model", code="missing_required_parameter")
+        model = service.all_names[0]
     service.check_name(model)
     if service.models is not None and SERVICE not in scope:
         scope[SERVICE], scope[USED] = await service.models.open(model)

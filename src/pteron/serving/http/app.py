@@ -77,7 +77,12 @@ def create_app(
         served = engine if isinstance(model, LLM) and engine else model
         service = _service_of_model(served, names, limits or Limits(), Metrics(engine), logs or Logs())  # type: ignore[arg-type]  # no LLM
     else:
-        service = Service((), None, None, limits or Limits(), Metrics(None), logs or Logs())
+
+        def engines() -> dict[str, Engine]:
+            loaded = service.models.loaded if service.models else []
+            return {one.names[0]: one.engine for one in loaded if one.engine is not None}
+
+        service = Service((), None, None, limits or Limits(), Metrics(None, engines), logs or Logs())
 
         def serve(loaded: Engine | Embedder, names: tuple[str, ...]) -> Service:
             one = _service_of_model(loaded, names, service.limits, service.metrics, service.logs)

@@ -92,15 +92,19 @@ class Service:
 
     def card(self, name: str) -> dict[str, Any]:
         """An entry of /v1/models. One of several models has all of its fields once it is loaded."""
-        if self.models is not None and (service := self.models.loaded_by_name(name)) is not None:
-            return service.card(name) | {"created": self.created}
+        names, adapters = self.names, self.adapters
+        if self.models is not None:
+            model = self.models.find(name)
+            if model.service is not None:
+                return model.service.card(name) | {"created": self.created}
+            names, adapters = model.source.names, model.source.adapters
         card: dict[str, Any] = {"id": name, "object": "model", "created": self.created, "owned_by": "pteron"}
         card["input_modalities"] = ["text"]
         if self.engine is not None:
             card["context_length"] = self.engine.llm.model.context
             card["input_modalities"] += ["image"] if self.engine.llm.reads_images else []
-        if name in self.adapters:
-            card["parent"] = self.names[0]
+        if name in adapters:
+            card["parent"] = names[0]
         return card
 
     def cancel(self) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pteron.llm.model_kinds import Located
     from pteron.serving.encoder import Embedder
     from pteron.serving.http import Logs, Traces
+    from pteron.serving.speech import Transcriber
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -44,6 +45,8 @@ _LIMITS = {
     "prompt_tokens": ("N", positive, "tokens of a prompt; the model's context is a limit too"),
     "choices": ("N", positive, "answers to one request: its `n` times its prompts"),
     "body_bytes": ("BYTES", positive, "size of a request's body"),
+    "audio_bytes": ("BYTES", positive, "size of a request with sound"),
+    "audio_seconds": ("S", number(0.001), "duration of the sound in a request"),
     "header_bytes": ("BYTES", positive, "size of a request's headers"),
     "connections": ("N", positive, "connections; at most half of the files that the process may open"),
     "seconds": ("S", number(0.001), "duration of a request; a longer answer is cut"),
@@ -255,7 +258,7 @@ def _app_options(keys: Sequence[str], arguments: argparse.Namespace) -> dict[str
 @contextmanager
 def _open_served(
     located: Located, arguments: argparse.Namespace, adapters: Mapping[str, str] | None = None
-) -> Generator[Engine | Embedder, None, None]:
+) -> Generator[Engine | Embedder | Transcriber, None, None]:
     """A language model in an engine, or an embedder. `adapters` are by default those of --lora."""
     from pteron.llm import LLM
     from pteron.llm.engine import Engine

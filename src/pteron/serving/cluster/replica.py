@@ -23,6 +23,7 @@ from pteron.serving.hidden_states import open_served
 from pteron.serving.http import Logs, create_app
 from pteron.serving.http.models import ModelSource
 from pteron.serving.http.service import Service
+from pteron.serving.speech import Transcriber
 
 _DRAIN_SECONDS = 20.0  # for running answers when the replica ends
 
@@ -34,7 +35,7 @@ class Replica:
         self._opened = ExitStack()
         self._unloading: asyncio.Task[None] | None = None  # unloads models without requests
         named = {options.name: options.model, **options.more_models}
-        served: Engine | Embedder | list[ModelSource]
+        served: Engine | Embedder | Transcriber | list[ModelSource]
         if options.more_models:
             served = [
                 ModelSource((name,), partial(_open_model, options, model, adapter))
@@ -100,7 +101,7 @@ class Replica:
 @contextmanager
 def _open_model(
     options: Options, model: str, adapter: str | None
-) -> Generator[Engine | Embedder, None, None]:
+) -> Generator[Engine | Embedder | Transcriber, None, None]:
     """A language model in an engine, or an embedder."""
     opened = open_served(
         model,

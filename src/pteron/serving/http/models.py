@@ -17,6 +17,7 @@ from pteron.errors import InputError, OutOfMemory
 if TYPE_CHECKING:
     from pteron.llm.engine import Engine
     from pteron.serving.encoder import Embedder
+    from pteron.serving.speech import Transcriber
 
 Service = TypeVar("Service")  # what serves a loaded model
 _CHECK_SECONDS = 1.0  # between two looks for models without requests
@@ -28,7 +29,7 @@ class ModelSource:
     of its LoRA adapters."""
 
     names: tuple[str, ...]
-    open: Callable[[], AbstractContextManager[Engine | Embedder]]
+    open: Callable[[], AbstractContextManager[Engine | Embedder | Transcriber]]
     adapters: tuple[str, ...] = ()
 
 
@@ -55,7 +56,7 @@ class Models(Generic[Service]):
     def __init__(
         self,
         sources: Sequence[ModelSource],
-        serve: Callable[[Engine | Embedder, tuple[str, ...]], Service],
+        serve: Callable[[Engine | Embedder | Transcriber, tuple[str, ...]], Service],
         keep_alive: float | None,
     ) -> None:
         self.served = [ServedModel[Service](source) for source in sources]

@@ -20,6 +20,7 @@ from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.models import Models
 from pteron.serving.http.request_log import RECORD, Logs, RequestRecord
 from pteron.serving.http.telemetry import Traces
+from pteron.serving.speech import Transcriber
 
 SERVICE, USED = "pteron.service", "pteron.used"  # keys of an ASGI scope: a request's model
 
@@ -39,6 +40,7 @@ class Service:
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
     traces: Traces | None = None
+    speech: Transcriber | None = None
     models: Models[Service] | None = None  # several models, each with a service of its own; this one has none
     conversations: Conversations = field(init=False)  # of /v1/responses
     embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
@@ -56,9 +58,10 @@ class Service:
 
     @property
     def text_engine(self) -> Engine:
-        """The engine; an error if the model only makes embeddings."""
+        """The engine; an error if the model has none."""
         if self.engine is None:
-            message = f"{self.names[0]} makes embeddings only, not text"
+            does = "transcribes sound" if self.speech else "makes embeddings"
+            message = f"{self.names[0]} {does} only, not text"
             raise invalid_value(message, "model", code="no_text")
         return self.engine
 
@@ -69,7 +72,8 @@ class Service:
             return all(service.is_healthy for service in self.models.loaded)
         if self.engine is not None:
             return self.engine.is_alive and self.engine.llm.program.device.is_usable
-        return self.embedder is None or self.embedder.program.device.is_usable
+        other = self.embedder or self.speech
+        return other is None or other.program.device.is_usable
 
     @property
     def is_full(self) -> bool:

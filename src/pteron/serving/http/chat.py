@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 
 from pteron.errors import InputError
 from pteron.llm.engine import Request as EngineRequest
@@ -33,6 +32,7 @@ from pteron.serving.http.sampling_params import (
 )
 from pteron.serving.http.schema import ChatBody, Message, NamedTool, Tool
 from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import run_in_thread
 from pteron.serving.http.tool_grammar import forced_grammar, lazy_grammar
 
 
@@ -57,7 +57,7 @@ async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineReq
     offered = _offered_tools(body, service)
     # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
     seconds = service.limits.seconds - record.seconds
-    return await run_in_threadpool(_prepare, body, service, offered, seconds)
+    return await run_in_thread(request.receive, _prepare, body, service, offered, seconds)
 
 
 async def count_tokens(request: Request, body: ChatBody) -> int:
@@ -68,7 +68,7 @@ async def count_tokens(request: Request, body: ChatBody) -> int:
     def count() -> int:
         return len(encode_rendered(service.llm, _render(body, service, offered), service.limits))
 
-    return await run_in_threadpool(count)
+    return await run_in_thread(request.receive, count)
 
 
 def _prepare(

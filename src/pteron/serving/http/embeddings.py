@@ -15,7 +15,7 @@ from starlette.responses import Response
 from pteron.errors import InputError
 from pteron.serving.encoder import Embedder, Vector
 from pteron.serving.http.errors import ApiError, invalid_value
-from pteron.serving.http.prompts import as_list
+from pteron.serving.http.prompts import as_list, count_slices
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import EmbeddingBody
 from pteron.serving.http.service import Service, open_request
@@ -99,9 +99,18 @@ async def run_each(
 
 
 def embed_text(embedder: Embedder, text: str | list[int]) -> tuple[Vector, int]:
-    """The vector of a text, and its number of tokens."""
+    """The vector of a text, and its number of tokens. A text that is certainly too long is not encoded."""
+    if isinstance(text, str):
+        check_text(embedder, text)
     ids = embedder.encode(text) if isinstance(text, str) else text
     return embedder.embed(ids), len(ids)
+
+
+def check_text(embedder: Embedder, text: str) -> None:
+    """Raise for a text that is certainly too long, before all of it is encoded."""
+    most = embedder.tokens_max
+    if count_slices(embedder.encode, text, most) > most:
+        raise InputError(f"the text must have from 1 to {most} tokens; it has more")
 
 
 def _base64(vector: Vector) -> str:

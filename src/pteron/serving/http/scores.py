@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from pteron.serving.encoder import Encoder, Vector
-from pteron.serving.http.embeddings import check_count, embed_text, embedder_of, run_each
+from pteron.serving.http.embeddings import check_count, check_text, embed_text, embedder_of, run_each
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.generation import new_id, now
 from pteron.serving.http.request_log import RequestRecord
@@ -102,7 +102,13 @@ async def _scores(
         queries = queries if len(queries) > 1 else [queries[0]] * len(texts)
         pairs = list(zip(queries, texts, strict=True))
         encoder = embedder
-        return await run_each(request, service, record, lambda pair: encoder.score(*pair), pairs, param)
+
+        def score_pair(pair: tuple[str, str]) -> tuple[float, int]:
+            for text in pair:
+                check_text(encoder, text)
+            return encoder.score(*pair)
+
+        return await run_each(request, service, record, score_pair, pairs, param)
 
     def embed(text: str) -> tuple[Vector, int]:
         return embed_text(embedder, text)

@@ -17,6 +17,7 @@ from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rend
 from pteron.serving.http.schema import Body, Ignored, Message
 from pteron.serving.http.schema import Tool as ChatTool
 from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import run_in_thread
 
 router = APIRouter()
 
@@ -61,7 +62,7 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
     given = [each for each in (body.prompt, body.content, body.messages) if each is not None]
     if len(given) != 1:
         raise invalid_value("give one of prompt, content and messages", "prompt")
-    ids = await run_in_threadpool(_tokenize, service, body, given[0])
+    ids = await run_in_thread(request.receive, _tokenize, service, body, given[0])
     token_text = service.llm.tokenizer.token_text
     tokens: list[Any] = list(ids)
     if body.with_pieces:

@@ -118,6 +118,10 @@ def test_translations() -> None:
         assert whole.language == "german"
 
 
+def test_the_card_of_the_model(server: Running) -> None:
+    assert server.http.get(f"/v1/models/{NAME}").json()["input_modalities"] == ["audio"]
+
+
 def test_the_log(server: Running, speech: ScriptedTranscriber) -> None:
     line = server.logged(post(server))
     assert (line["route"], line["status"], line["model"]) == ("/v1/audio/transcriptions", 200, NAME)

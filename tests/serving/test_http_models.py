@@ -198,3 +198,16 @@ def test_names_aliases_and_adapters(tmp_path: Path) -> None:
     found = find_models(expand_folders([arguments.model, *arguments.more]), arguments)
     assert [model.names for model in found] == [("one",), ("two", "tiny"), ("three",)]
     assert [model.adapters for model in found] == [{}, {}, {"sql": "adapters/sql"}]
+
+
+def test_several_models_with_ray(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("pteron.extras.check_installed", lambda *_: None)
+    monkeypatch.setattr("pteron.cli.serve._serve_ray", lambda *given: served.append(given))
+    given = ["serve", "stories15m", "b=stories15m", "--ray", "--keep-alive", "9"]
+    assert main(given) == 0
+    ((_, model, name, options),) = served
+    assert (model, name, options["more_models"]) == ("stories15m", "stories15m", {"b": "stories15m"})
+    assert options["keep_alive"] == 9
+    assert main([*given, "--alias", "c=b"]) != 0
+    assert "takes no --lora and no --alias" in capsys.readouterr().err

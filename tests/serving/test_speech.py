@@ -11,7 +11,8 @@ import pytest
 from speech_fixtures import BYTES, PIECES, POSITIONS, SIZE, TIMES, Heard, ScriptedTranscriber, said
 from speech_fixtures import LANGUAGES as KNOWN
 
-from pteron.errors import FormatError, InputError
+from pteron.errors import FormatError, InputError, PteronError
+from pteron.serving.hidden_states import open_served
 from pteron.serving.speech import Transcriber, is_transcriber
 from pteron.serving.speech.spectrogram import RATE
 from pteron.serving.speech.transcriber import Cancelled
@@ -219,3 +220,13 @@ def test_programs_write_what_pytorch_writes(tmp_path: Path) -> None:
         assert found.logprob == pytest.approx(expected.logprob, abs=1e-4)
         assert found.no_speech == pytest.approx(expected.no_speech, abs=1e-5)
         assert len(found.tokens) > 2
+
+
+def test_a_folder_without_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pteron.json").write_text('{"model": "encoder.pte", "speech": {}}')
+    (tmp_path / "encoder.pte").write_bytes(b"")
+    with pytest.raises(FormatError, match="an object with the decoder's file"):
+        Transcriber(tmp_path)
+    monkeypatch.setattr("pteron.extras.find_spec", lambda name: None)
+    with pytest.raises(PteronError, match="transcribing sound"):
+        open_served(tmp_path)

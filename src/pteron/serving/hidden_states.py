@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import UnsupportedError
+from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
 from pteron.llm.model import LanguageModel
@@ -133,6 +134,7 @@ def open_served(
     cache, speculate, adapters. For an unsupported kind, the error says why it is not a language model."""
     located = locate_model(path)
     if is_transcriber(located):
+        check_installed(("python_multipart", "soundfile"), "transcribing sound", "audio")
         return Transcriber(located, device=device)
     try:
         return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))

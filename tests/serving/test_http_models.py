@@ -206,8 +206,9 @@ def test_several_models_with_ray(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("pteron.cli.serve._serve_ray", lambda *given: served.append(given))
     given = ["serve", "stories15m", "b=stories15m", "--ray", "--keep-alive", "9"]
     assert main(given) == 0
-    ((_, model, name, options),) = served
-    assert (model, name, options["more_models"]) == ("stories15m", "stories15m", {"b": "stories15m"})
+    ((_, model, banner, options),) = served
+    assert (model, banner.names) == ("stories15m", ["stories15m", "b"])
+    assert options["more_models"] == {"b": "stories15m"}
     assert options["keep_alive"] == 9
     assert main([*given, "--alias", "c=b"]) != 0
     assert "takes no --lora and no --alias" in capsys.readouterr().err

@@ -152,6 +152,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.serving.encoder import Embedder
     from pteron.serving.http import create_app, listening, run
     from pteron.serving.http.api_keys import VARIABLE, ApiKeys, read_api_keys
+    from pteron.serving.speech import Transcriber
 
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
@@ -184,7 +185,9 @@ def command(arguments: argparse.Namespace) -> int:
         _open_served(located, arguments) as model,
     ):
         _warn_of_access(keys, arguments, logs)
-        kind: Kind = "embeddings" if isinstance(model, Embedder) else "chat"
+        kind: Kind = "audio" if isinstance(model, Transcriber) else "chat"
+        if isinstance(model, Embedder):
+            kind = "embeddings"
         run(
             create_app(model, name=name, logs=logs, traces=traces, **_app_options(keys, arguments)),
             listener,

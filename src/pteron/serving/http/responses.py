@@ -150,7 +150,8 @@ def _items(body: ResponseBody, service: Service) -> list[dict[str, Any]]:
 
 def _whole_item(item: dict[str, Any]) -> dict[str, Any]:
     """An item as /v1/responses returns it: a message may be given without its type and with a text."""
-    found = {"id": new_id("msg_" if "role" in item else "item_"), "type": "message", **item}
+    id = item.get("id") or new_id("msg_" if "role" in item else "item_")
+    found = {"type": "message", **item, "id": id}
     if isinstance(found.get("content"), str):
         kind = "output_text" if found.get("role") == "assistant" else "input_text"
         found["content"] = [{"type": kind, "text": found["content"]}]

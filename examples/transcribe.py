@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from models.spectrogram import HOP, Floats, log_mel, read_wav
 from models.whisper import Sizes, silence, trained
 
 import pteron
 from pteron.package_files import PackageFiles, fetch_files
+from pteron.serving.speech.spectrogram import HOP, Floats, log_mel, read_wav
 
 PIECES = PackageFiles(
     "mlx-whisper",
@@ -72,7 +72,7 @@ def compile_both(encoder: Any, decoder: Any, sizes: Sizes) -> tuple[Any, Any]:
     """The two programs, compiled for sound of full length and one token."""
     frames = 2 * sizes.sound_positions
     memories = (sizes.heads, sizes.sound_positions, sizes.width // sizes.heads)
-    sound = [torch.zeros(memories) for _ in range(2 * sizes.layers)]
+    sound = [torch.zeros(memories) for _ in range(2 * sizes.decoder_layers)]
     token = torch.zeros(1, dtype=torch.long)
     return (
         pteron.compile(encoder, (torch.zeros(1, sizes.bands, frames),)),

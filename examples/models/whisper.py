@@ -34,6 +34,11 @@ class Sizes:
     width: int = 384
     heads: int = 6
     layers: int = 4
+    text_layers: int = 0  # of the decoder; 0: as many as of the encoder
+
+    @property
+    def decoder_layers(self):
+        return self.text_layers or self.layers
 
 
 class Attention(nn.Module):
@@ -85,7 +90,7 @@ class Encoder(nn.Module):
         self.positional_embedding = nn.Parameter(torch.zeros(sizes.sound_positions, sizes.width))
         self.blocks = nn.ModuleList(Block(sizes, hears=False) for _ in range(sizes.layers))
         self.ln_post = nn.LayerNorm(sizes.width)
-        self.cross = nn.ModuleList(Attention(sizes.width, sizes.heads) for _ in range(sizes.layers))
+        self.cross = nn.ModuleList(Attention(sizes.width, sizes.heads) for _ in range(sizes.decoder_layers))
 
     def forward(self, spectrogram):
         x = functional.gelu(self.conv2(functional.gelu(self.conv1(spectrogram))))
@@ -105,10 +110,10 @@ class Decoder(nn.Module):
 
     def __init__(self, sizes):
         super().__init__()
-        self.layers = sizes.layers
+        self.layers = sizes.decoder_layers
         self.token_embedding = nn.Embedding(sizes.vocabulary, sizes.width)
         self.positional_embedding = nn.Parameter(torch.zeros(sizes.text_positions, sizes.width))
-        self.blocks = nn.ModuleList(Block(sizes, hears=True) for _ in range(sizes.layers))
+        self.blocks = nn.ModuleList(Block(sizes, hears=True) for _ in range(sizes.decoder_layers))
         self.ln = nn.LayerNorm(sizes.width)
         places = torch.arange(sizes.text_positions)
         future = torch.where(places > places[:, None], -1e9, 0.0)  # [p, q]: what p may not see of q
@@ -137,15 +142,32 @@ class Decoder(nn.Module):
 def silence(sizes):
     """The keys and values of no text."""
     shape = (sizes.heads, sizes.text_positions, sizes.width // sizes.heads)
-    return tuple(torch.zeros(shape) for _ in range(2 * sizes.layers))
+    return tuple(torch.zeros(shape) for _ in range(2 * sizes.decoder_layers))
 
 
 def trained(progress=print):
     """The two programs with their published weights, in float32."""
     (member,) = WEIGHTS.files
-    published = torch.load(fetch_files(WEIGHTS, progress) / member.rpartition("/")[2], weights_only=True)
+    _, encoder, decoder = read_checkpoint(fetch_files(WEIGHTS, progress) / member.rpartition("/")[2])
+    return encoder, decoder
+
+
+def read_checkpoint(path):
+    """The sizes and the two programs of a checkpoint as OpenAI publishes them (.pt), in float32."""
+    published = torch.load(path, weights_only=True)
+    dims = published["dims"]
+    sizes = Sizes(
+        bands=dims["n_mels"],
+        sound_positions=dims["n_audio_ctx"],
+        text_positions=dims["n_text_ctx"],
+        vocabulary=dims["n_vocab"],
+        width=dims["n_audio_state"],
+        heads=dims["n_audio_head"],
+        layers=dims["n_audio_layer"],
+        text_layers=dims["n_text_layer"],
+    )
     weights = {name: weight.float() for name, weight in published["model_state_dict"].items()}
-    encoder, decoder = Encoder(Sizes()), Decoder(Sizes())
+    encoder, decoder = Encoder(sizes), Decoder(sizes)
     decoder.load_state_dict(
         {name.removeprefix("decoder."): w for name, w in weights.items() if "decoder." in name}
     )
@@ -153,4 +175,4 @@ def trained(progress=print):
     for index, block in enumerate(decoder.blocks):
         heard |= {f"cross.{index}.{name}": w for name, w in block.cross_attn.state_dict().items()}
     encoder.load_state_dict(heard)
-    return encoder.eval(), decoder.eval()
+    return sizes, encoder.eval(), decoder.eval()

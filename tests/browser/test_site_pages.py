@@ -150,7 +150,9 @@ def test_speech(tmp_path: Path, visit: Visit) -> None:
     pytest.importorskip("executorch")
     import transcribe
     import transcribe_web
-    from models import spectrogram, whisper
+    from models import whisper
+
+    from pteron.serving.speech import spectrogram
 
     torch.manual_seed(0)
     sizes = whisper.Sizes(

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 import transcribe
-from models import spectrogram, whisper
+from models import whisper
 
 from pteron.folders import cache_folder
 from pteron.package_files import PackageFiles, fetch_files
+from pteron.serving.speech import spectrogram
 
 DIFFERENCE_MAX = 1e-2  # of scores, which reach 30
 SPEECH = Path("/usr/share/sounds/alsa")  # of Debian's alsa-utils

@@ -1,4 +1,4 @@
-"""The spectrogram of the page that listens is that of examples/models/spectrogram.py."""
+"""The spectrogram of the page that listens is that of pteron.serving.speech.spectrogram."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from models import spectrogram
 from node_fixtures import node
+
+from pteron.serving.speech import spectrogram
 
 SCRIPT = """
 const { load } = await import("./test/load.mjs");

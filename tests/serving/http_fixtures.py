@@ -23,6 +23,7 @@ from pteron.serving.encoder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
 from pteron.serving.http.models import ModelSource
 from pteron.serving.http.server import configure
+from pteron.serving.speech import Transcriber
 
 NAME = "stories15m"
 PATIENCE = 60.0  # seconds, for a busy machine
@@ -87,7 +88,7 @@ def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
 
 @contextmanager
 def running(
-    engine: Engine | LLM | Embedder | Sequence[ModelSource],
+    engine: Engine | LLM | Embedder | Transcriber | Sequence[ModelSource],
     *,
     name: str = NAME,
     limits: Limits | None = None,

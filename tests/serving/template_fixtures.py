@@ -159,6 +159,47 @@ GRANITE = Family(
     f'<|tool_call|>[{{"name": "weather", "arguments": {PARIS}}}, {{"name": "weather", "arguments": {ROME}}}]',
     CallFormat("list", "<|tool_call|>", "", arguments="arguments"),
 )
+QWEN_3_CODER = Family(
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}<function>\n<name>{{ t.function.name }}</name>\n"
+    "</function>\n{% endfor %}<|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{{ m.content }}{% for c in m.tool_calls or [] %}\n<tool_call>\n<function={{ c.function.name }}>\n"
+    "{% for key, value in c.function.arguments | items %}<parameter={{ key }}>\n"
+    "{{ value | tojson | safe if value is mapping else value }}"
+    "\n</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    "Let me see.\n<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n"
+    "</tool_call>\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n"
+    "</tool_call>",
+    CallFormat(
+        "xml",
+        "<tool_call>\n<function=",
+        "</function>\n</tool_call>",
+        separator=">\n",
+        arguments="arguments",
+        parameter="<parameter=",
+        key_end=">\n",
+        value_end="\n</parameter>\n",
+    ),
+)
+GLM_4 = Family(
+    "[gMASK]<sop>{% if tools %}<|system|>\n{{ tools | tojson }}{% endif %}{% for m in messages %}"
+    "<|{{ m.role }}|>\n{{ m.content }}{% for c in m.tool_calls or [] %}\n<tool_call>{{ c.function.name }}\n"
+    "{% for key, value in c.function.arguments | items %}<arg_key>{{ key }}</arg_key>\n"
+    "<arg_value>{{ value }}</arg_value>\n{% endfor %}</tool_call>{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
+    "Let me see.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>\n"
+    "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>",
+    CallFormat(
+        "xml",
+        "<tool_call>",
+        "</tool_call>",
+        separator="\n",
+        arguments="arguments",
+        parameter="<arg_key>",
+        key_end="</arg_key>\n<arg_value>",
+        value_end="</arg_value>\n",
+    ),
+)
 FAMILIES = {
     "Qwen3": QWEN_3,
     "Hermes": HERMES,
@@ -170,4 +211,6 @@ FAMILIES = {
     "DeepSeek": DEEPSEEK,
     "gpt-oss": GPT_OSS,
     "Granite": GRANITE,
+    "Qwen3-Coder": QWEN_3_CODER,
+    "GLM-4.5": GLM_4,
 }

@@ -17,10 +17,10 @@ from template_fixtures import FAMILIES, PARIS, QWEN_3, ROME
 from tool_fixtures import MESSAGES, TOOLS, WEATHER
 
 from pteron.llm import LLM, Piece
-from pteron.serving.http.answer_format import answer_format
+from pteron.serving.http.answer_format import CallFormat, answer_format
 from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.tool_calls import call_grammar
+from pteron.serving.http.tool_grammar import forced_grammar
 
 NAMES = ("weather", "now")
 
@@ -80,19 +80,33 @@ def test_forced_calls(stories: LLM, family: str) -> None:
     found = answer_format(FAMILIES[family].template)
     assert found.calls is not None
     tools: dict[str, Any] = {"weather": WEATHER, "now": None}
-    kind, source = call_grammar(tools, found.calls, parallel=False)
-    matcher = getattr(grammar.Grammar, kind)(stories.tokenizer, source).matcher()
-    style = found.calls.style
-    text = f"weather{found.calls.separator}{PARIS}"
-    if style != "named":
-        text = json.dumps({"name": "weather", found.calls.arguments: {"city": "Paris"}})
-        text = f"[{text}]" if style == "list" else text
+    source = forced_grammar(tools, found.calls, parallel=True)
+    matcher = grammar.Grammar.lark(stories.tokenizer, source).matcher()
+    style, one, two = found.calls.style, *(_written(found.calls, city) for city in (PARIS, ROME))
+    if style == "list":
+        text = f"[{one}, {two}]"
+    elif found.calls.tags and not found.is_harmony:
+        text = f"{one}{found.calls.closing}\n{found.calls.opening}{two}"
+    else:
+        text = one
+    text += found.calls.closing if style == "xml" else ""
     for byte in text.encode():
         matcher.take(3 + byte)  # llama2.c's tokens of single bytes
     assert matcher.may_end
     parser = AnswerParser(found, tools, is_call=True)
     parts = [part for letter in text for part in parser.add(Piece(0, letter, 0.0))]
-    assert joined([*parts, *parser.end("stop", "")]) == ("", "", [("weather", PARIS)])
+    calls = [("weather", PARIS), ("weather", ROME)][: text.count("weather")]
+    assert joined([*parts, *parser.end("stop", "")]) == ("", "", calls)
+
+
+def _written(calls: CallFormat, arguments: str) -> str:
+    """A call as a model writes it, without its opening and closing."""
+    if calls.style == "named":
+        return f"weather{calls.separator}{arguments}"
+    if calls.style != "xml":
+        return json.dumps({"name": "weather", calls.arguments: json.loads(arguments)})
+    (city,) = json.loads(arguments).values()
+    return f"weather{calls.separator}{calls.parameter}city{calls.key_end}{city}{calls.value_end}"
 
 
 def test_control_tokens_are_read_by_name() -> None:

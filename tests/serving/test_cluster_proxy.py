@@ -302,7 +302,7 @@ def replica() -> Iterator[Replica]:
     made.check_health()
     yield made
     made.close()
-    with pytest.raises(DeviceError, match="the engine has ended"):
+    with pytest.raises(DeviceError, match="its engine has ended"):
         made.check_health()
 
 
@@ -336,8 +336,24 @@ def test_a_closed_call_frees_the_sequence(replica: Replica) -> None:
         await anext(generator)
         await generator.aclose()
 
-    engine = replica._engine
+    engine = replica._service.engine
     assert engine is not None
     before = engine.load.cancelled
     asyncio.run(leave())
     until(lambda: engine.load.cancelled == before + 1 and not engine.load.running)
+
+
+def test_several_models() -> None:
+    options = Options(NAME, "a", more_models={"b": NAME}, sequences=2, page=False, is_quiet=True)
+    replica = Replica(options)
+    assert replica._service.models is not None
+    assert replica._service.models.loaded == []
+    for name in ("b", "a", "b"):
+        found = json.loads(ask(replica, {**ASKED, "model": name}).body)
+        assert found["model"] == name
+    assert len(replica._service.models.loaded) == 2
+    replica.check_health()
+    replica.close()
+    assert replica._service.models.loaded == []
+    with pytest.raises(InputError, match="no adapters and no aliases"):
+        Options(NAME, "a", more_models={"b": NAME}, aliases=("c",))

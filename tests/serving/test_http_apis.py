@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from http_fixtures import NAME, Running, error, openai_client, running
 from scripted import Script, ScriptedEngine, ScriptedModel, play
@@ -14,7 +15,7 @@ from tool_fixtures import HERMES, MESSAGES, WEATHER
 
 from pteron.llm import LLM
 from pteron.serving.http import Limits
-from pteron.serving.http.conversations import Conversations
+from pteron.serving.http.conversations import Conversations, StoredResponse
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
 MESSAGE: dict[str, Any] = {"model": NAME, "max_tokens": 20, "messages": MESSAGES}
@@ -139,7 +140,7 @@ class TestMessages:
     def test_tool_choice(self, scene: Scene, choice: dict[str, Any], forced: bool) -> None:
         engine = scene.play('{"name": "weather", "arguments": {"city": "Rome"}}')
         found = scene.post("/v1/messages", **MESSAGE, tools=[TOOL], tool_choice=choice)
-        assert (engine.requests[0].grammar is not None) == forced
+        assert engine.requests[0].grammar is not None
         assert (found["content"][0]["type"] == "tool_use") == forced
 
     def test_count_tokens(self, scene: Scene) -> None:
@@ -224,6 +225,39 @@ class TestResponses:
             found = scene.post("/v1/responses", 404, model=NAME, input="a", previous_response_id=id)
             assert found["error"]["code"] == "previous_response_not_found"
 
+    def test_stored_responses_by_the_official_client(self, scene: Scene) -> None:
+        client = openai_client(scene.server)
+        scene.play("Rain.")
+        first = client.responses.create(model=NAME, input="Weather?", instructions="Be brief.")
+        assert client.responses.retrieve(first.id) == first
+        scene.play("Yes.")
+        asked: Any = [{"role": "user", "content": "Is that so?"}]
+        stream = client.responses.create(
+            model=NAME, input=asked, previous_response_id=first.id, stream=True, max_output_tokens=5
+        )
+        second = list(stream)[-1].response  # type: ignore[union-attr]  # it has one
+        assert client.responses.retrieve(second.id) == second
+        page: Any = client.responses.input_items.list(second.id, order="asc", limit=2)
+        assert (page.has_more, [item.content[0].text for item in page.data]) == (True, ["Weather?", "Rain."])
+        items: list[Any] = list(client.responses.input_items.list(second.id, limit=2))
+        assert [item.role for item in items] == ["user", "assistant", "user"]
+        assert items[0].content[0].text == "Is that so?"
+        client.responses.delete(first.id)
+        for method in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
+            with pytest.raises(openai.NotFoundError, match="there is no response"):
+                method(first.id)
+        client.responses.create(model=NAME, input="So?", previous_response_id=second.id)
+        assert [turn["content"] for turn in scene.seen] == ["Weather?", "Rain.", "Is that so?", "Yes.", "So?"]
+
+    @pytest.mark.parametrize(
+        ("query", "param"),
+        [("?stream=true", "stream"), ("/input_items?limit=0", "limit"), ("/input_items?order=x", "order"),
+         ("/input_items?after=x", "after")],
+    )  # fmt: skip
+    def test_bad_queries(self, scene: Scene, query: str, param: str) -> None:
+        id = scene.post("/v1/responses", model=NAME, input="a")["id"]
+        assert error(scene.server.http.get(f"/v1/responses/{id}{query}"), 400)["param"] == param
+
     def test_items(self, scene: Scene) -> None:
         scene.play("x")
         items = [
@@ -274,12 +308,14 @@ class TestResponses:
     def test_conversations_are_bounded(self, stories: LLM) -> None:
         kept = Conversations(100)
         for number in range(9):
-            kept.add(str(number), [{"role": "user", "content": "x" * 10}])
+            kept.add(StoredResponse([], {"id": str(number), "output": ["x" * 10]}))
             kept.find("0")
         assert 1 < len(kept) < 5
         assert kept.find("0") is not None
         assert kept.find("1") is None
-        kept.add("long", [{"content": "x" * 1000}])
+        assert kept.delete("0")
+        assert not kept.delete("0")
+        kept.add(StoredResponse([], {"id": "long", "output": ["x" * 1000]}))
         assert len(kept) == 0
         assert Limits().conversation_bytes == 64 << 20
 

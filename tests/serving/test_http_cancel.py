@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from http_fixtures import NAME, Running, error, openai_client, post_raw, running, until
-from scripted import Script, ScriptedEngine
+from scripted import Script, ScriptedEngine, ScriptedModel
 
 from pteron.llm import LLM
 from pteron.serving import Engine
@@ -102,3 +105,41 @@ def test_a_time_limit_ends_an_answer(stories_engine: Engine) -> None:
             assert found["usage"]["completion_tokens"] < 240
         else:  # a busy machine generated no token in time
             assert error(response, 503)["code"] == "timeout"
+
+
+class SlowTokenizer:
+    """Takes a while for each text, and counts them."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.encoded: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        self.encoded.append(len(text))
+        time.sleep(0.05)
+        return [1, 2, 3]
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/api/generate"])
+def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(stories: LLM, route: str) -> None:
+    model = ScriptedModel.like(stories, "{{ messages }}")
+    model.tokenizer = tokenizer = SlowTokenizer(stories.tokenizer)
+    model.model = SimpleNamespace(context=1 << 20, vocabulary=32000, adapters=(), method=stories.model.method)
+    text = "word " * 500_000  # 153 slices
+    model.prompt = text
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}]},
+    }
+    body = {"model": NAME, **bodies.get(route, {"prompt": text})}
+    with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.address}{route}", json=body, timeout=httpx.Timeout(60, read=0.5))
+        until(lambda: len(gone_lines(server)) == 1)
+        count = len(tokenizer.encoded)
+        assert 1 < count < 100
+        time.sleep(0.2)
+        assert len(tokenizer.encoded) == count
+        assert gone_lines(server)[0]["status"] == 499

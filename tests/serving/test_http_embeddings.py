@@ -93,6 +93,19 @@ def test_invalid_inputs_of_embeddings(server: Running) -> None:
     assert server.http.post("/v1/embeddings", json=asked).status_code == 200
 
 
+def test_a_text_that_is_too_long_is_not_encoded_whole(server: Running, letters: Letters) -> None:
+    encode, sizes = letters._encode, list[int]()
+
+    def counted(text: str) -> list[int]:
+        sizes.append(len(text))
+        return encode(text)
+
+    letters._encode = counted
+    body = {"model": NAME, "input": "x" * 1_000_000}
+    assert "from 1 to 16 tokens" in error(server.http.post("/v1/embeddings", json=body), 400)["message"]
+    assert sizes == [1 << 14]
+
+
 def test_other_dimensions_are_refused_after_the_first_text(server: Running, letters: Letters) -> None:
     asked = {"model": NAME, "input": ["a", "b", "c"], "dimensions": 3}
     assert error(server.http.post("/v1/embeddings", json=asked), 400)["param"] == "dimensions"

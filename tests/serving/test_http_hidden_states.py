@@ -20,6 +20,7 @@ from pteron.llm.model import LanguageModel
 from pteron.serving import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import HiddenStates, generates_text, hidden_states, open_served
+from pteron.serving.speech import Transcriber
 
 pytest.importorskip("executorch")
 import hidden_fixtures as fixtures
@@ -46,6 +47,7 @@ def named(folder: Path, pooling: str | None) -> Path:
 @contextmanager
 def served(path: Path) -> Iterator[tuple[Running, LLM | Embedder]]:
     model = open_served(path)
+    assert not isinstance(model, Transcriber)
     with model:
         if isinstance(model, LLM):
             with Engine(model) as engine, running(engine) as server:

@@ -102,7 +102,7 @@ def test_a_forced_tool_call(templated: Running, choice: Any, names: set[str]) ->
     tools[0]["function"]["parameters"]["additionalProperties"] = False
     tools[1]["function"]["parameters"] = {"type": "object", "properties": {}, "additionalProperties": False}
     asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": tools, "max_tokens": 90}
-    asked |= {"tool_choice": choice, "temperature": 1.0, "seed": 5}
+    asked |= {"tool_choice": choice, "temperature": 1.0, "seed": 5, "parallel_tool_calls": False}
     whole = client.chat.completions.create(**asked).choices[0]
     assert whole.message.tool_calls is not None
     (call,) = whole.message.tool_calls
@@ -112,3 +112,12 @@ def test_a_forced_tool_call(templated: Running, choice: Any, names: set[str]) ->
     assert (whole.finish_reason, whole.message.content) == ("tool_calls", None)
     deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**asked, stream=True)]
     assert together(deltas) == ("", [(call.function.name, call.function.arguments)])
+
+
+def test_text_is_free_where_tools_may_be_called(templated: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = openai_client(templated).chat.completions.create
+    asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 30, "tools": TOOLS}
+    found = create(**asked).choices[0].message
+    monkeypatch.setattr("pteron.serving.http.chat.lazy_grammar", lambda *_, **__: None)
+    assert found.content == create(**asked).choices[0].message.content
+    assert not found.tool_calls

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from http_fixtures import CHAT, TEXT, Running, error, running, until
-from scripted import Script, ScriptedEngine
+from scripted import Script, ScriptedEngine, ScriptedModel
 
 from pteron import InputError, OutOfMemory
-from pteron.cli import main
+from pteron.cli import build_parser, main
+from pteron.cli.served_models import expand_folders, find_models
 from pteron.llm import LLM
+from pteron.llm.models import BUNDLED
 from pteron.serving import Engine
 from pteron.serving.http import create_app
 from pteron.serving.http.models import ModelSource
@@ -27,19 +32,24 @@ class Shelf:
         self.engines: dict[str, ScriptedEngine] = {}
         self._stories, self._room = stories, room
 
-    def source(self, name: str, *aliases: str) -> ModelSource:
+    def source(self, name: str, *aliases: str, adapters: tuple[str, ...] = ()) -> ModelSource:
         @contextmanager
         def opened() -> Iterator[Engine]:
             if len(self.loaded) >= self._room:
                 raise OutOfMemory("no room")
             self.loaded.append(name)
             self.events.append(f"+{name}")
-            self.engines[name] = ScriptedEngine(self._stories, lambda _: Script([f"I am {name}."]))
+            llm: Any = self._stories
+            if adapters:
+                llm = ScriptedModel.like(self._stories, None)
+                llm.model = SimpleNamespace(context=256, vocabulary=32000, adapters=adapters)
+                llm.model.method = SimpleNamespace(outputs=[None])
+            self.engines[name] = ScriptedEngine(llm, lambda _: Script(["I am ", f"{name}."]))
             yield self.engines[name]
             self.loaded.remove(name)
             self.events.append(f"-{name}")
 
-        return ModelSource((name, *aliases), opened)
+        return ModelSource((name, *aliases), opened, adapters)
 
 
 def ask(server: Running, model: str) -> str:
@@ -83,6 +93,34 @@ def test_a_loaded_model_has_a_context(stories: LLM) -> None:
         assert cards[0]["created"] == cards[1]["created"]
 
 
+def test_adapters_and_metrics_of_several(stories: LLM) -> None:
+    shelf = Shelf(stories)
+    sources = [shelf.source("a", "first", adapters=("sql",)), shelf.source("b")]
+    with running(sources, name="") as server:
+        cards = {card["id"]: card for card in server.http.get("/v1/models").json()["data"]}
+        assert list(cards) == ["a", "first", "sql", "b"]
+        assert (cards["sql"]["parent"], "parent" in cards["first"]) == ("a", False)
+        assert "context_length" not in cards["a"]
+        response = server.http.post("/v1/completions", json=TEXT | {"model": "sql"})
+        assert response.json()["model"] == "sql"
+        assert server.logged(response)["model"] == "sql"
+        assert shelf.engines["a"].requests[0].adapter == "sql"
+        assert server.http.get("/v1/models/sql").json()["context_length"] == 256
+        ask(server, "b")
+        ask(server, "b")
+        text = server.http.get("/metrics").text
+        for line in (
+            'pteron_engine_requests_total{model="a"} 1.0',
+            'pteron_engine_requests_total{model="b"} 2.0',
+            'pteron_requests_running{model="a"} 0.0',
+            'pteron_time_to_first_token_seconds_count{model="b"} 2.0',
+            'pteron_time_between_tokens_seconds_count{model="a"} 1.0',
+        ):
+            assert line in text
+    with pytest.raises(InputError, match="the same name"):
+        create_app([shelf.source("a", adapters=("b",)), shelf.source("b")])
+
+
 def test_an_idle_model_is_unloaded(stories: LLM) -> None:
     shelf = Shelf(stories)
     with running([shelf.source("a"), shelf.source("b")], name="", keep_alive=0.1) as server:
@@ -117,6 +155,13 @@ def test_names_are_unique(stories: LLM) -> None:
     [
         (["stories15m", "stories15m"], "two models have the same name"),
         (["stories15m", "other=stories15m", "--name", "x"], "--name is for one model"),
+        (["stories15m", "other=stories15m", "--alias", "x"], "--alias takes ALIAS=NAME, not 'x'"),
+        (
+            ["stories15m", "other=stories15m", "--alias", "x=y"],
+            "there is no model 'y'; this server has stories15m",
+        ),
+        (["stories15m", "other=stories15m", "--lora", "x=y"], "--lora takes NAME:ADAPTER=PATH, not x=y"),
+        (["stories15m", "o=stories15m", "--alias", "x=o", "--alias", "x=o"], "two models have the same name"),
         (["stories15m", "--keep-alive", "5"], "--keep-alive needs several models"),
         (["stories15m", "other=no-such-model"], "no-such-model"),
     ],
@@ -124,3 +169,46 @@ def test_names_are_unique(stories: LLM) -> None:
 def test_arguments(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--port", "0", *options]) != 0
     assert message in capsys.readouterr().err
+
+
+def test_a_folder_of_models(tmp_path: Path) -> None:
+    """Its folders and files that are models, and nothing else."""
+    (tmp_path / "tiny").symlink_to(BUNDLED["stories15m"])
+    for name in ("b.gguf", "c-00001-of-00002.gguf", "c-00002-of-00002.gguf", "mmproj-b.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    (tmp_path / "a.pte").write_bytes(b"....ET12")
+    (tmp_path / "README.md").write_text("models")
+    (tmp_path / "empty").mkdir()
+    names = {"a": "a.pte", "b": "b.gguf", "c": "c-00001-of-00002.gguf", "tiny": "tiny"}
+    assert expand_folders([str(tmp_path), "x=y", "smollm2"]) == [
+        *(f"{name}={tmp_path / file}" for name, file in names.items()),
+        "x=y",
+        "smollm2",
+    ]
+    for one in (tmp_path / "tiny", tmp_path / "empty"):  # a model itself, and no models
+        assert expand_folders([str(one)]) == [str(one)]
+
+
+def test_names_aliases_and_adapters(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).symlink_to(BUNDLED["stories15m"])
+    options = ["--alias", "tiny=two", "--lora", "three:sql=adapters/sql"]
+    given = ["serve", str(tmp_path), "three=stories15m", *options]
+    arguments = build_parser(given).parse_args(given)
+    found = find_models(expand_folders([arguments.model, *arguments.more]), arguments)
+    assert [model.names for model in found] == [("one",), ("two", "tiny"), ("three",)]
+    assert [model.adapters for model in found] == [{}, {}, {"sql": "adapters/sql"}]
+
+
+def test_several_models_with_ray(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("pteron.extras.check_installed", lambda *_: None)
+    monkeypatch.setattr("pteron.cli.serve._serve_ray", lambda *given: served.append(given))
+    given = ["serve", "stories15m", "b=stories15m", "--ray", "--keep-alive", "9"]
+    assert main(given) == 0
+    ((_, model, banner, options),) = served
+    assert (model, banner.names) == ("stories15m", ["stories15m", "b"])
+    assert options["more_models"] == {"b": "stories15m"}
+    assert options["keep_alive"] == 9
+    assert main([*given, "--alias", "c=b"]) != 0
+    assert "takes no --lora and no --alias" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 from pteron.llm import LLM
 from pteron.serving.http.answer_format import CallFormat, answer_format
 from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text
-from pteron.serving.http.tool_calls import ToolCallParser, call_grammar
+from pteron.serving.http.tool_calls import ToolCallParser
 
 TAGGED, BARE = CallFormat("json", "<tool_call>", "</tool_call>", arguments="arguments"), CallFormat()
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
@@ -110,15 +110,6 @@ def test_the_template_determines_the_format() -> None:
     assert answer_format(LLAMA).calls == BARE
 
 
-def test_a_schema_of_calls() -> None:
-    kind, schema = call_grammar({"weather": WEATHER}, TAGGED, parallel=True)
-    assert kind == "json_schema"
-    assert schema["properties"] == {"name": {"const": "weather"}, "arguments": WEATHER}
-    _, either = call_grammar({"weather": WEATHER, "now": None}, BARE, parallel=True)
-    assert [one["properties"]["name"]["const"] for one in either["anyOf"]] == ["weather", "now"]
-    assert either["anyOf"][1]["properties"]["parameters"] == {"type": "object"}
-
-
 class Scene:
     """A server whose model generates the text that a test sets."""
 
@@ -158,12 +149,19 @@ def test_calls_of_a_chat(scene: Scene) -> None:
     )
     offered = scene.model.conversations[0]["tools"]
     assert offered[0]["function"]["parameters"] == WEATHER
-    assert scene.engine.requests[0].grammar is None
+    assert scene.engine.requests[0].grammar is not None  # of calls, if there are any
 
 
 def test_one_call_at_a_time(scene: Scene) -> None:
     message, deltas = scene.ask(TAGGED_CALL * 2, parallel_tool_calls=False)
     assert len(message.tool_calls) == len(together(deltas)[1]) == 1
+
+
+def test_tools_that_are_not_strict(scene: Scene) -> None:
+    tools = [{**tool, "function": tool["function"] | {"strict": False}} for tool in TOOLS]
+    message, _ = scene.ask(TAGGED_CALL, tools=tools)
+    assert len(message.tool_calls) == 1
+    assert scene.engine.requests[0].grammar is None
 
 
 def test_tool_choice_none(scene: Scene) -> None:

@@ -77,6 +77,8 @@ def test_addresses_and_names() -> None:
     assert "curl -k https://[::1]:80/v1/" in tried(Banner(["x"]).lines("https://[::]:80", "embeddings"))
     given = Banner(["x"], ["k"], None, key_source(["k"], "file", "NAME")).lines("http://h:1", "models")
     assert tried(given).endswith('-H "Authorization: Bearer KEY"')
+    heard = tried(Banner(["it's"]).lines("http://h:1", "audio"))
+    assert heard == """curl http://h:1/v1/audio/transcriptions -F file=@speech.mp3 -F 'model=it'"'"'s'"""
     assert masked("short") == "…"
 
 

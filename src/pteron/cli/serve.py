@@ -19,6 +19,7 @@ from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, 
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
+from pteron.cli.served_models import ServedModel, expand_folders, find_models
 from pteron.cli.terminal import StderrAboveBar, device_notes, print_note
 from pteron.errors import InputError, PteronError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from pteron.llm.model_kinds import Located
     from pteron.serving.encoder import Embedder
     from pteron.serving.http import Logs, Traces
+    from pteron.serving.speech import Transcriber
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 _GRACE = 30.0  # seconds
 _KEEP_ALIVE = 300.0  # seconds
-_ONE_MODEL = ("name", "alias", "lora", "tokenizer", "data", "speculate", "ray")  # options for one model only
+_ONE_MODEL = ("name", "tokenizer", "data", "speculate")  # options for one model only
 _RAY_ONLY = ("ray_address", "replicas", "replica_gpus", "replica_cpus", "proxies")
 _WITHOUT_RAY = ("certificate", "private_key", "log", "grace", "traces")  # with Ray its own settings apply
 # The fields of `Limits` that have an option --max-NAME.
@@ -43,6 +45,8 @@ _LIMITS = {
     "prompt_tokens": ("N", positive, "tokens of a prompt; the model's context is a limit too"),
     "choices": ("N", positive, "answers to one request: its `n` times its prompts"),
     "body_bytes": ("BYTES", positive, "size of a request's body"),
+    "audio_bytes": ("BYTES", positive, "size of a request with sound"),
+    "audio_seconds": ("S", number(0.001), "duration of the sound in a request"),
     "header_bytes": ("BYTES", positive, "size of a request's headers"),
     "connections": ("N", positive, "connections; at most half of the files that the process may open"),
     "seconds": ("S", number(0.001), "duration of a request; a longer answer is cut"),
@@ -86,13 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.parser.add_argument(
         "--name", help="name of the model in the API (default: MODEL, or the file's name)"
     )
-    model.repeatable("--alias", "NAME", "another name of the model")
+    model.repeatable("--alias", "NAME", "another name of the model; ALIAS=NAME for one of several models")
     idle = f"unload one of several models after S seconds without a request (default: {_KEEP_ALIVE:g})"
     model.add("--keep-alive", "S", idle, number(0.001))
     lora = (
         "LoRA adapter of the model: a PEFT folder, a GGUF file or owner/name; clients choose it as the model "
     )
-    lora += "NAME"
+    lora += "NAME; MODEL:NAME=PATH for one of several models"
     model.repeatable("--lora", "NAME=PATH", lora, adapter_path)
     model.add("--sequences", "N", f"answers generated at once (default: {SEQUENCES_MAX})", positive)
     add_cache(model)
@@ -129,6 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron serve stories15m                      # then open http://127.0.0.1:8000 in a browser",
         "pteron serve folder --port 0 --name my-model",
         "pteron serve smollm2 stories15m embedder=folder  # each is loaded at its first request",
+        "pteron serve models                          # a folder of models",
         "pteron serve folder --lora sql=adapters/sql --lora poet=poet.gguf",
         "PTERON_API_KEYS=secret pteron serve folder --host 0.0.0.0",
         "pteron serve folder --ray --replicas 1-4 --replica-gpus 1",
@@ -147,6 +152,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.serving.encoder import Embedder
     from pteron.serving.http import create_app, listening, run
     from pteron.serving.http.api_keys import VARIABLE, ApiKeys, read_api_keys
+    from pteron.serving.speech import Transcriber
 
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
@@ -159,8 +165,9 @@ def command(arguments: argparse.Namespace) -> int:
         key_source=key_source(arguments.api_key, arguments.api_key_file, VARIABLE),
     )
     given = given_model(arguments)
-    if arguments.more:
-        return _serve_several([given, *arguments.more], make_banner, arguments)
+    several = expand_folders([given, *arguments.more])
+    if several != [given]:
+        return _serve_several(several, make_banner, arguments)
     if arguments.keep_alive is not None:
         raise InputError("--keep-alive needs several models; one model stays loaded")
     located = find_model(given, arguments.context)
@@ -178,7 +185,9 @@ def command(arguments: argparse.Namespace) -> int:
         _open_served(located, arguments) as model,
     ):
         _warn_of_access(keys, arguments, logs)
-        kind: Kind = "embeddings" if isinstance(model, Embedder) else "chat"
+        kind: Kind = "audio" if isinstance(model, Transcriber) else "chat"
+        if isinstance(model, Embedder):
+            kind = "embeddings"
         run(
             create_app(model, name=name, logs=logs, traces=traces, **_app_options(keys, arguments)),
             listener,
@@ -200,13 +209,21 @@ def _serve_several(
     for option in _ONE_MODEL:
         if getattr(arguments, option):
             raise InputError(f"{_option(option)} is for one model; NAME=MODEL names one of several")
-    sources = []
-    for each in given:
-        name, path = each.split("=", 1) if "=" in each and not Path(each).exists() else ("", each)
-        located = find_model(path, arguments.context)
-        sources.append(ModelSource((name or located.name,), partial(_open_served, located, arguments)))
+    models = find_models(given, arguments)
     keep_alive = _KEEP_ALIVE if arguments.keep_alive is None else arguments.keep_alive
-    banner = make_banner([source.names[0] for source in sources])
+    banner = make_banner([model.names[0] for model in models])
+    if arguments.ray:
+        _warn_of_access(banner.keys, arguments)
+        _serve_ray_several(arguments, models, keep_alive, banner)
+        return 0
+    sources = [
+        ModelSource(
+            model.names,
+            partial(_open_served, model.located, arguments, model.adapters),
+            tuple(model.adapters),
+        )
+        for model in models
+    ]
     with (
         _open_logs(arguments) as logs,
         listening(arguments.host, arguments.port) as listener,
@@ -242,8 +259,10 @@ def _app_options(keys: Sequence[str], arguments: argparse.Namespace) -> dict[str
 
 
 @contextmanager
-def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[Engine | Embedder, None, None]:
-    """A language model in an engine, or an embedder."""
+def _open_served(
+    located: Located, arguments: argparse.Namespace, adapters: Mapping[str, str] | None = None
+) -> Generator[Engine | Embedder | Transcriber, None, None]:
+    """A language model in an engine, or an embedder. `adapters` are by default those of --lora."""
     from pteron.llm import LLM
     from pteron.llm.engine import Engine
     from pteron.serving.hidden_states import open_served
@@ -258,7 +277,7 @@ def _open_served(located: Located, arguments: argparse.Namespace) -> Generator[E
             device=arguments.device,
             digits=arguments.digits,
             products=arguments.products,
-            adapters=dict(arguments.lora),
+            adapters=dict(arguments.lora) if adapters is None else dict(adapters),
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
             context=arguments.context,
@@ -347,6 +366,20 @@ def _check_ray(arguments: argparse.Namespace) -> None:
         raise InputError("--cache-bytes with --ray needs --sequences, by which replicas are scaled")
 
 
+def _serve_ray_several(
+    arguments: argparse.Namespace, models: Sequence[ServedModel], keep_alive: float, banner: Banner
+) -> None:
+    """Serve several models: each replica loads those that its requests name."""
+    if any(model.adapters or len(model.names) > 1 for model in models):
+        raise InputError("--ray with several models takes no --lora and no --alias")
+    first, *more = models
+    options = _app_options(banner.keys, arguments) | {
+        "more_models": {model.names[0]: _whole_path(model.given) for model in more},
+        "keep_alive": keep_alive,
+    }
+    _serve_ray(arguments, _whole_path(first.given), banner, options)
+
+
 def _serve_ray(
     arguments: argparse.Namespace, model: str, banner: Banner, app_options: Mapping[str, Any]
 ) -> None:
@@ -354,7 +387,7 @@ def _serve_ray(
     from pteron.serving.cluster import Options
     from pteron.serving.cluster.launch import run
 
-    (name,) = banner.names
+    name = banner.names[0]
     optional = {
         "replicas": arguments.replicas,
         "gpus": arguments.replica_gpus,

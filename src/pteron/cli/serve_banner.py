@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["chat", "embeddings", "models"]  # of the request to try
+Kind: TypeAlias = Literal["chat", "embeddings", "audio", "models"]  # of the request to try
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # addresses to listen at -> to connect to
 _ROUTES = {"chat": "/v1/chat/completions", "embeddings": "/v1/embeddings"}
 
@@ -41,6 +41,9 @@ class Banner:
         header = [f'-H "Authorization: Bearer {key}"'] if self.keys else []
         if kind == "models":
             return " ".join([*words, f"{url}/v1/models", *header])
+        if kind == "audio":
+            fields = f"-F file=@speech.mp3 -F {shlex.quote(f'model={self.names[0]}')}"
+            return " ".join([*words, f"{url}/v1/audio/transcriptions", *header, fields])
         body: dict[str, object] = {"model": self.names[0]}
         if kind == "chat":
             body |= {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 50}

@@ -3,12 +3,14 @@ file. Anything else is an error that says what it is and what to do."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pteron.errors import FormatError, InputError
+from pteron.errors import FormatError, InputError, PteronError
 from pteron.format.foreign import HEAD_BYTES, describe_foreign
 from pteron.format.source import open_file
 from pteron.llm.model_files import INDEX, MANIFEST, is_there, program_file, shard_names
@@ -20,6 +22,7 @@ _TO_SAFETENSORS = (
     "convert them with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
 )
 USE_ADAPTER = "give the model that it was trained for, and the adapter with --lora (adapters= in Python)"
+_PART = re.compile(r"(?:-(\d{5})-of-\d{5})?\.(?:gguf|pte)$", re.IGNORECASE)  # with the number of a part
 _NAMED = 6  # files that a message names
 
 
@@ -64,6 +67,28 @@ def _recognise_folder(folder: Path) -> Located:
     if len(programs) + len(ggufs) == 1:
         return replace(recognise(folder / (programs + ggufs)[0]), name=name)
     raise InputError(f"the folder {folder} {_describe_folder(files, programs + ggufs)}")
+
+
+def models_of_folder(folder: Path) -> dict[str, Path]:
+    """The models inside a folder that is none itself: its folders and files that are models, by name. Files
+    of other kinds, further parts of a split GGUF file and projectors of pictures do not count."""
+    with suppress(PteronError):
+        recognise(folder)
+        return {}
+    paths = [path for path in sorted(folder.iterdir()) if _is_model(path)]
+    return {path.name if path.is_dir() else _PART.sub("", path.name): path for path in paths}
+
+
+def _is_model(path: Path) -> bool:
+    part = _PART.search(path.name)
+    is_file = part is not None and int(part[1] or 1) == 1
+    if path.name.startswith((".", "mmproj")) or not (path.is_dir() or is_file):
+        return False
+    try:
+        recognise(path)
+    except PteronError:
+        return False
+    return True
 
 
 def _check_shards(folder: Path) -> None:

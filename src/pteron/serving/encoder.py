@@ -1,9 +1,10 @@
 """Embedders: texts in, vectors of length one out. Encoder is the embedder for encoder programs.
 
 An encoder's folder has a program and a tokenizer.json (or the file of another tokenizer). The program's
-`forward` takes tokens [S] or [1, S], and optionally a mask of the same shape. It gives a vector [D] or
-[1, D], or a state per token, [S, D] or [1, S, D]. States are averaged; with `"pooling": "last"` in the
-folder's pteron.json the last one is used.
+`forward` takes tokens [S] or [1, S], and optionally a mask and token types of the same shape. It gives a
+vector [D] or [1, D], or a state per token, [S, D] or [1, S, D]. States are averaged; with `"pooling": "last"`
+in the folder's pteron.json the last one is used. A program that gives a single number is a cross-encoder: it
+reads two texts at once, and the number is the logit of their relevance to each other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ class Embedder(ABC):
     program: Program
     vocabulary: int  # number of token ids
     pooling: Pooling
+    scores_pairs: bool = False  # a cross-encoder, which makes no vectors
     _encode: Callable[[str], list[int]]
 
     @property
@@ -53,12 +55,15 @@ class Embedder(ABC):
 
     def embed(self, ids: Sequence[int]) -> Vector:
         """The vector [D] of a text's tokens."""
+        self._check(ids)
+        state = self._state(ids)
+        return (state / max(float(np.linalg.norm(state)), 1e-12)).astype(np.float32)
+
+    def _check(self, ids: Sequence[int]) -> None:
         if not 0 < len(ids) <= self.tokens_max:
             raise InputError(f"the text has {len(ids)} tokens; it must have from 1 to {self.tokens_max}")
         if not 0 <= min(ids) <= max(ids) < self.vocabulary:
             raise InputError(f"token ids must be from 0 to {self.vocabulary - 1}")
-        state = self._state(ids)
-        return (state / max(float(np.linalg.norm(state)), 1e-12)).astype(np.float32)
 
     def close(self) -> None:
         self.program.close()
@@ -89,52 +94,75 @@ class Encoder(Embedder):
         if not is_encoder(self.method.inputs, self.method.outputs):
             raise UnsupportedError(
                 f"{self.program.file.name}: forward is not an encoder: it takes "
-                f"({', '.join(map(str, self.method.inputs))}), not tokens [S] and optionally a mask"
+                f"({', '.join(map(str, self.method.inputs))}), not tokens [S] and optionally a mask "
+                "and token types"
             )
-        self._encode, self.vocabulary = _load_encoding(folder if tokenizer is None else existing(tokenizer))
+        self.scores_pairs = int(np.prod(self.method.outputs[0].shape_max)) == 1
+        found = _load_encoding(folder if tokenizer is None else existing(tokenizer))
+        self._encode, self._encode_pair, self.vocabulary = found
+        if self.scores_pairs and self._encode_pair is None:
+            raise UnsupportedError(
+                f"{self.program.file.name} scores pairs of texts, which needs a tokenizer.json"
+            )
         self._lock = new_lock()  # a method runs one call at a time
 
     @property
     def tokens_max(self) -> int:
         return self.method.inputs[0].shape_max[-1]
 
+    def score(self, query: str, text: str) -> tuple[float, int]:
+        """The relevance of a text to a query by a cross-encoder, from 0 to 1, and the tokens of both."""
+        assert self._encode_pair is not None
+        ids, types = self._encode_pair(query, text)
+        self._check(ids)
+        logit = float(self._run(ids, types).reshape(()))
+        return float(np.exp(-np.logaddexp(0.0, -logit))), len(ids)
+
     def _state(self, ids: Sequence[int]) -> npt.NDArray[np.float64]:
-        inputs = []
-        for index, spec in enumerate(self.method.inputs):
-            assert spec.dtype is not None
-            row = np.zeros(spec.shape_max[-1], spec.dtype.numpy)  # a fixed length is padded with 0
-            row[: len(ids)] = ids if index == 0 else 1
-            if spec.dynamic[-1]:
-                row = row[: len(ids)]
-            inputs.append(row.reshape(*spec.shape_max[:-1], -1))
-        with self._lock:
-            result = np.array(self.method(*inputs)[0], np.float64)
+        result = self._run(ids, [0] * len(ids))
         states = result.reshape(-1, result.shape[-1])[: len(ids)]
         state: npt.NDArray[np.float64] = states[-1] if self.pooling == "last" else states.mean(0)
         return state
 
+    def _run(self, ids: Sequence[int], types: Sequence[int]) -> npt.NDArray[np.float64]:
+        inputs = []
+        for given, spec in zip((ids, [1] * len(ids), types), self.method.inputs, strict=False):
+            assert spec.dtype is not None
+            row = np.zeros(spec.shape_max[-1], spec.dtype.numpy)  # a fixed length is padded with 0
+            row[: len(ids)] = given
+            if spec.dynamic[-1]:
+                row = row[: len(ids)]
+            inputs.append(row.reshape(*spec.shape_max[:-1], -1))
+        with self._lock:
+            return np.array(self.method(*inputs)[0], np.float64)
+
 
 def is_encoder(inputs: Sequence[ValueSpec], outputs: Sequence[ValueSpec]) -> bool:
     """Whether a method maps tokens to a vector, or to a state per token. Tokens of a fixed length need a mask
-    as a second input, which marks the end of the text."""
-    if len(inputs) not in (1, 2) or not outputs or inputs[0].dtype is None or outputs[0].dtype is None:
+    as a second input, which marks the end of the text; token types are the third."""
+    if len(inputs) not in (1, 2, 3) or not outputs or inputs[0].dtype is None or outputs[0].dtype is None:
         return False
     shape, output_shape = inputs[0].shape_max, outputs[0].shape_max
     is_row = len(shape) in (1, 2) and all(size == 1 for size in shape[:-1])
     same_shapes = all(spec.shape_max == shape and spec.dtype is not None for spec in inputs)
-    has_end = len(inputs) == 2 or (is_row and inputs[0].dynamic[-1])
+    has_end = len(inputs) > 1 or (is_row and inputs[0].dynamic[-1])
     is_whole = np.issubdtype(inputs[0].dtype.numpy, np.integer)
     is_real = np.issubdtype(outputs[0].dtype.numpy, np.floating)
     return bool(is_row and same_shapes and has_end and is_whole and is_real and 1 <= len(output_shape) <= 3)
 
 
-def _load_encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
-    """The function from text to tokens, and the size of the vocabulary. A tokenizer.json adds the special
-    tokens that its encoder was trained with."""
+_Pair = tuple[list[int], list[int]]  # token ids of two texts in one, and which text each is of
+
+
+def _load_encoding(
+    path: Path,
+) -> tuple[Callable[[str], list[int]], Callable[[str, str], _Pair] | None, int]:
+    """The functions from one text and from two to tokens, and the size of the vocabulary. A tokenizer.json
+    adds the special tokens that its encoder was trained with; others know no pairs."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.suffix != ".json" or not file.exists():
         tokenizer = load_tokenizer(path)
-        return tokenizer.encode_marked, tokenizer.vocab_size
+        return tokenizer.encode_marked, None, tokenizer.vocab_size
     library = need("tokenizers", f"reading {file.name}", "serve")
     from pteron.llm.model_files import as_format_error
 
@@ -144,8 +172,12 @@ def _load_encoding(path: Path) -> tuple[Callable[[str], list[int]], int]:
         reader.no_truncation()
         size = 1 + max(reader.get_vocab().values())
 
-    def encode(text: str) -> list[int]:
+    def encode(*texts: str) -> Any:
         with as_format_error(f"{file.name} cannot encode this text"):
-            return list(reader.encode(text).ids)
+            return reader.encode(*texts)
 
-    return encode, size
+    def encode_pair(query: str, text: str) -> _Pair:
+        found = encode(query, text)
+        return list(found.ids), list(found.type_ids)
+
+    return lambda text: list(encode(text).ids), encode_pair, size

@@ -2,8 +2,8 @@
 
 HiddenStates takes a language model whose `forward` returns hidden states, instead of logits or as a second
 output, or which has a method `embed` or `hidden` that takes the same inputs and returns them. A text's vector
-is the state of its last token, or the mean of all. `open_served` opens a path as a language model or as an
-embedder.
+is the state of its last token, or the mean of all. `open_served` opens a path as a language model, as an
+embedder or as a transcriber of sound.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import UnsupportedError
+from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
 from pteron.llm.model import LanguageModel
+from pteron.llm.model_names import locate_model
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
 from pteron.serving.encoder import Embedder, Encoder
+from pteron.serving.speech import Transcriber, is_transcriber
 
 METHODS = ("embed", "hidden")  # methods for states in a program whose `forward` gives logits
 
@@ -126,9 +129,13 @@ def open_served(
     data: Sequence[str] = (),
     device: str | None = None,
     **settings: Any,
-) -> LLM | Embedder:
+) -> LLM | Embedder | Transcriber:
     """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes, context,
     cache, speculate, adapters. For an unsupported kind, the error says why it is not a language model."""
+    located = locate_model(path)
+    if is_transcriber(located):
+        check_installed(("python_multipart", "soundfile"), "transcribing sound", "audio")
+        return Transcriber(located, device=device)
     try:
         return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
     except UnsupportedError as error:

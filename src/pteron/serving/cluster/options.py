@@ -28,6 +28,8 @@ class Options:
 
     model: str
     name: str
+    more_models: Mapping[str, str] = field(default_factory=dict)  # by name; with any, all load at first use
+    keep_alive: float | None = None  # seconds after which one of several models is unloaded
     tokenizer: str | None = None
     data: tuple[str, ...] = ()
     device: str | None = None
@@ -76,6 +78,8 @@ class Options:
             raise InputError(f"a replica has a share of one GPU or whole GPUs, not {self.gpus:g}")
         if not self.name:
             raise InputError("the name of the model is missing")
+        if self.more_models and (self.adapters or self.aliases):
+            raise InputError("several models with Ray have no adapters and no aliases")
 
     @property
     def range(self) -> tuple[int, int]:

@@ -61,7 +61,8 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request = RequestBody(receive, self._limits)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        request = RequestBody(receive, self._limits, path)
         try:
             request.check_length(dict(scope["headers"]).get(b"content-length"))
             body = await request.read()

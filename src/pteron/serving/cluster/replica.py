@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from starlette.types import Message as AsgiMessage
@@ -16,8 +18,12 @@ from pteron.errors import DeviceError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.cluster.options import Options
+from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import open_served
 from pteron.serving.http import Logs, create_app
+from pteron.serving.http.models import ModelSource
+from pteron.serving.http.service import Service
+from pteron.serving.speech import Transcriber
 
 _DRAIN_SECONDS = 20.0  # for running answers when the replica ends
 
@@ -26,33 +32,26 @@ class Replica:
     """`adapter` is the GPU that is reserved for the replica, if any."""
 
     def __init__(self, options: Options, adapter: str | None = None) -> None:
-        self._engine: Engine | None = None
-        self._model = open_served(
-            options.model,
-            options.tokenizer,
-            data=options.data,
-            device=options.device or adapter,
-            digits=options.digits,
-            products=options.products,
-            adapters=options.adapters,
-            sequences=options.sequences,
-            cache_bytes=options.cache_bytes,
-            context=options.context,
-            cache=options.cache,
-            rings=options.rings,
-            speculate=options.speculate,
-        )
-        if isinstance(self._model, LLM):
-            self._engine = Engine(self._model, running=options.sequences, waiting=options.queue)
+        self._opened = ExitStack()
+        self._unloading: asyncio.Task[None] | None = None  # unloads models without requests
+        named = {options.name: options.model, **options.more_models}
+        served: Engine | Embedder | Transcriber | list[ModelSource]
+        if options.more_models:
+            served = [
+                ModelSource((name,), partial(_open_model, options, model, adapter))
+                for name, model in named.items()
+            ]
+        else:
+            served = self._opened.enter_context(_open_model(options, options.model, adapter))
         logs = Logs(None if options.is_quiet else sys.stderr, with_prompts=options.logs_prompts)
-        self._app = create_app(self._engine or self._model, logs=logs, **options.app_settings)
-        self._app.state.service.created = options.created
+        self._app = create_app(served, logs=logs, keep_alive=options.keep_alive, **options.app_settings)
+        self._service: Service = self._app.state.service
+        self._service.created = options.created
 
     def check_health(self) -> None:
         """Raise if the model cannot answer any more: Ray then replaces the replica."""
-        if self._engine is not None and not self._engine.is_alive:
-            raise DeviceError("the engine has ended")
-        self._model.program.device.check_open()
+        if not self._service.is_healthy:
+            raise DeviceError("the model has lost its device, or its engine has ended")
 
     async def answer(self, scope: Mapping[str, Any], body: bytes) -> AsyncGenerator[list[AsgiMessage], None]:
         """The application's messages. Closing the generator early tells the application that the client has
@@ -60,6 +59,8 @@ class Replica:
         sent: asyncio.Queue[AsgiMessage | None] = asyncio.Queue()  # None: the application has returned
         has_left = asyncio.Event()
         unread = [body]
+        if self._service.models and self._unloading is None:
+            self._unloading = asyncio.create_task(self._service.models.unload_idle())
 
         async def receive() -> AsgiMessage:
             if unread:
@@ -88,7 +89,38 @@ class Replica:
 
     def close(self) -> None:
         """Let running answers finish, and free the GPU."""
-        if self._engine is not None:
-            self._engine.drain(_DRAIN_SECONDS)
-            self._engine.close()
-        self._model.close()
+        services = self._service.models.loaded if self._service.models else [self._service]
+        for service in services:
+            if service.engine is not None:
+                service.engine.drain(_DRAIN_SECONDS)
+        if self._service.models:
+            self._service.models.close_now()
+        self._opened.close()
+
+
+@contextmanager
+def _open_model(
+    options: Options, model: str, adapter: str | None
+) -> Generator[Engine | Embedder | Transcriber, None, None]:
+    """A language model in an engine, or an embedder."""
+    opened = open_served(
+        model,
+        options.tokenizer,
+        data=options.data,
+        device=options.device or adapter,
+        digits=options.digits,
+        products=options.products,
+        adapters=options.adapters,
+        sequences=options.sequences,
+        cache_bytes=options.cache_bytes,
+        context=options.context,
+        cache=options.cache,
+        rings=options.rings,
+        speculate=options.speculate,
+    )
+    with opened:
+        if not isinstance(opened, LLM):
+            yield opened
+            return
+        with Engine(opened, running=options.sequences, waiting=options.queue) as engine:
+            yield engine

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pteron.errors import InputError
 from pteron.llm.chat import render
@@ -23,11 +23,14 @@ _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _NAMES, _MARK, _REASON = ("first_tool", "second_tool"), "content_mark", "reason_mark"
 _IDS = ("abcdefgh1", "abcdefgh2")  # some templates ask for nine letters and digits
 _USER = {"role": "user", "content": "question_mark"}
-_PARAMETERS = {"type": "object", "properties": {"key_mark": {"type": "string", "description": "x"}}}
+_KEYS = ("key_mark", "other_mark")
+_STRING = {"type": "string", "description": "x"}
+_PARAMETERS = {"type": "object", "properties": dict.fromkeys(_KEYS, _STRING)}
 _TOOLS = [
     {"type": "function", "function": {"name": name, "description": "x", "parameters": _PARAMETERS}}
     for name in _NAMES
 ]
+Style: TypeAlias = Literal["json", "list", "named", "xml"]
 HARMONY = ("<|channel|>", "<|message|>")  # gpt-oss
 _HARMONY_CALL = "<|channel|>commentary to=functions."
 
@@ -51,10 +54,11 @@ class CallFormat:
 
     "json": an object with name and arguments, per call, between `opening` and `closing` (both empty: the
     answer is the call). "list": one list of such objects. "named": `opening`, the name, `separator`, the
-    arguments, `closing`. `section` and `section_end` surround all calls.
+    arguments, `closing`. "xml": `opening`, the name, `separator`, for each argument `parameter`, its key,
+    `key_end`, its value and `value_end`, then `closing`. `section` and `section_end` surround all calls.
     """
 
-    style: Literal["json", "list", "named"] = "json"
+    style: Style = "json"
     opening: str = ""
     closing: str = ""
     section: str = ""
@@ -62,6 +66,9 @@ class CallFormat:
     separator: str = ""
     arguments: str = "parameters"  # the key of the arguments
     as_text: bool = False  # the template takes arguments as a string of JSON
+    parameter: str = ""
+    key_end: str = ""
+    value_end: str = ""
 
     @property
     def prefix(self) -> str:
@@ -71,13 +78,16 @@ class CallFormat:
     @property
     def tags(self) -> tuple[str, ...]:
         """The first tag of a section and of a call; none if calls have no tags."""
-        found = [TAG.search(text) for text in (self.prefix, self.opening)]
-        return tuple(dict.fromkeys(tag[0] for tag in found if tag))
+        found = [tag[0] for text in (self.prefix, self.opening) if (tag := TAG.search(text))]
+        if self.style == "xml":  # models leave out the tag around it
+            found.append(self.opening[self.opening.rfind("<") :])
+        return tuple(dict.fromkeys(found))
 
     @property
     def ends(self) -> tuple[str, ...]:
         """The texts that may follow a call."""
-        found = (text.strip() for text in (self.closing, self.section_end, self.closing + self.section_end))
+        found = [text.strip() for text in (self.closing, self.section_end, self.closing + self.section_end)]
+        found += TAG.findall(self.closing) if self.style == "xml" else []
         return tuple(sorted({text for text in found if text}, key=len, reverse=True))
 
 
@@ -185,14 +195,18 @@ def _closings(tag: str) -> tuple[str, ...]:
 
 
 def _call(number: int, as_text: bool) -> dict[str, Any]:
-    given: Any = {"key_mark": f"value_mark_{number}"}
+    given = _arguments(number)
     function = {"name": _NAMES[number], "arguments": json.dumps(given) if as_text else given}
     return {"id": _IDS[number], "type": "function", "function": function}
 
 
+def _arguments(number: int) -> dict[str, str]:
+    return {key: f"{key}_value_{number}" for key in _KEYS}
+
+
 def _rendered_calls(one: str, two: str | None, turn_end: str, as_text: bool) -> CallFormat | None:
     """The format of a call, and of two if the template allows them."""
-    first = _find_call(one, 0)
+    first = _find_call(one, 0) or _find_parameters(one, 0)
     if first is None:
         return None
     start, end, key = first
@@ -200,12 +214,14 @@ def _rendered_calls(one: str, two: str | None, turn_end: str, as_text: bool) -> 
     if key is None:  # the name is outside of the JSON of the arguments
         start = one.index(_NAMES[0])
         separator = one[start + len(_NAMES[0]) : first[0]]
-        style: Literal["json", "list", "named"] = "named"
+        style: Style = "named"
     else:
         style, separator = ("list" if one[start] == "[" else "json"), ""
     before = one[:start]
     opening, closing, section, section_end = before, after, "", ""
-    second = _find_call(two, 1) if two is not None and style != "list" else None
+    second = None
+    if two is not None and style != "list":
+        second = _find_call(two, 1) or _find_parameters(two, 1)
     if two is not None and second is not None and two.startswith(one[:end]):
         place = second[0] if second[2] else two.index(_NAMES[1])
         middle, last = two[end:place], two[second[1] :].removesuffix(turn_end)
@@ -214,7 +230,37 @@ def _rendered_calls(one: str, two: str | None, turn_end: str, as_text: bool) -> 
         section, section_end = before[: len(before) - len(opening)], last[len(closing) :]
     if not TAG.search(before):  # the answer is the call, or what is rendered is none
         return None if key is None else CallFormat(arguments=key, as_text=as_text)
-    return CallFormat(style, opening, closing, section, section_end, separator, key or "arguments", as_text)
+    found = CallFormat(style, opening, closing, section, section_end, separator, key or "arguments", as_text)
+    return found if key or _find_call(one, 0) else _with_parameters(found, one)
+
+
+def _with_parameters(format: CallFormat, one: str) -> CallFormat | None:
+    """The format of calls whose arguments are not JSON: how each of them is written, with tags."""
+    (first_key, first_value), (second_key, _) = _arguments(0).items()
+    head, _, rest = one.partition(_NAMES[0])[2].partition(first_key)
+    key_end, _, rest = rest.partition(first_value)
+    middle = rest.partition(second_key)[0]
+    parameter = _shared(head[::-1], middle[::-1])[::-1]
+    if "<" not in parameter:
+        return None
+    parameter = parameter[parameter.rfind("<") :]
+    value_end = _shared(middle[: len(middle) - len(parameter)], format.closing)
+    return replace(
+        format,
+        style="xml",
+        separator=head[: len(head) - len(parameter)],
+        parameter=parameter,
+        key_end=key_end,
+        value_end=value_end,
+        closing=format.closing[len(value_end) :],
+    )
+
+
+def _find_parameters(text: str, number: int) -> tuple[int, int, None] | None:
+    """Where the arguments of a call begin and end, if each is written by itself."""
+    texts = [_NAMES[number], *(text for pair in _arguments(number).items() for text in pair)]
+    found = re.search(".*?".join(map(re.escape, texts)), text, re.DOTALL)
+    return (found.start() + len(_NAMES[number]), found.end(), None) if found else None
 
 
 def _find_call(text: str, number: int) -> tuple[int, int, str | None] | None:
@@ -226,7 +272,7 @@ def _find_call(text: str, number: int) -> tuple[int, int, str | None] | None:
             value, end = decoder.raw_decode(text, start)
         except ValueError:
             continue
-        if value == {"key_mark": f"value_mark_{number}"}:
+        if value == _arguments(number):
             return start, end, None
         item = value[0] if isinstance(value, list) and value else value
         item = item.get("function", item) if isinstance(item, dict) else {}

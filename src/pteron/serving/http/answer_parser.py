@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from pteron.llm import Piece, Tokenizer
 from pteron.serving.http.answer_format import HARMONY, TAG, AnswerFormat, Reasoning
@@ -13,15 +14,15 @@ _HARMONY_TAGS = (*HARMONY, "<|start|>", "<|end|>", "<|call|>", "<|return|>", "<|
 
 
 class AnswerParser:
-    """By default all of an answer is text. `names` are the tools that it may call. `is_thinking`: the prompt
-    ends inside reasoning. `is_call`: a grammar makes the whole answer a call. `controls` are the control
-    tokens that belong to the format, by id: they have no text of their own. With `one_call` further calls are
-    dropped."""
+    """By default all of an answer is text. `names` are the tools that it may call, perhaps with the schemas
+    of their parameters. `is_thinking`: the prompt ends inside reasoning. `is_call`: a grammar makes the whole
+    answer a call. `controls` are the control tokens that belong to the format, by id: they have no text of
+    their own. With `one_call` further calls are dropped."""
 
     def __init__(
         self,
         format: AnswerFormat | None = None,
-        names: Collection[str] = (),
+        names: Mapping[str, Mapping[str, Any] | None] | Collection[str] = (),
         *,
         controls: Mapping[int, str] | None = None,
         is_thinking: bool = False,
@@ -140,6 +141,7 @@ def control_tags(format: AnswerFormat, tokenizer: Tokenizer) -> dict[int, str]:
     """The control tokens of a vocabulary that a format's tags are, by id."""
     calls, reasoning = format.calls, format.reasoning
     texts = [calls.prefix, calls.separator, calls.closing, calls.section_end] if calls else []
+    texts += [calls.parameter, calls.key_end, calls.value_end] if calls else []
     texts += [reasoning.opening, reasoning.closing] if reasoning else []
     texts += [*_HARMONY_TAGS] if format.is_harmony else ["<|python_tag|>"]
     tags = {tag for text in texts for tag in TAG.findall(text)}

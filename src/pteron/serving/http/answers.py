@@ -117,14 +117,15 @@ class Answers:
 
     async def _choice_events(self, index: int) -> AsyncGenerator[Event, None]:
         answer, record, metrics = self._answers[index], self._record, self._service.metrics
+        model = self._service.names[0]
         before: float | None = None
         async for piece in answer:
             now = time.perf_counter()
             if before is not None:
-                metrics.next_token(now - before)
+                metrics.next_token(now - before, model)
             elif record.first_token_seconds is None:
                 record.first_token_seconds = now - record.arrived
-                metrics.first_token(record.first_token_seconds)
+                metrics.first_token(record.first_token_seconds, model)
             before = now
             yield index, piece
         yield index, (self._finish_reason(answer), answer.statistics.stop_string)

@@ -25,7 +25,7 @@ from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import hidden_states, llm_or_embedder
-from pteron.serving.http import completions, embeddings, messages, ollama, responses, tokens
+from pteron.serving.http import audio, completions, embeddings, messages, ollama, responses, scores, tokens
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
@@ -36,12 +36,13 @@ from pteron.serving.http.page import mount
 from pteron.serving.http.request_log import Logs
 from pteron.serving.http.service import Service, service_of
 from pteron.serving.http.telemetry import Traces
+from pteron.serving.speech import Transcriber
 
 _PAGE = ("/", "/page/")
 
 
 def create_app(
-    model: Engine | LLM | Embedder | Sequence[ModelSource],
+    model: Engine | LLM | Embedder | Transcriber | Sequence[ModelSource],
     *,
     name: str = "",
     keep_alive: float | None = None,
@@ -69,7 +70,7 @@ def create_app(
     if isinstance(model, LLM):
         model = llm_or_embedder(model)
     engine: Engine | None = None
-    if isinstance(model, (Engine, LLM, Embedder)):
+    if isinstance(model, (Engine, LLM, Embedder, Transcriber)):
         if not name:
             raise InputError("the name of the model is missing")
         engine = Engine(model) if isinstance(model, LLM) else model if isinstance(model, Engine) else None
@@ -77,9 +78,14 @@ def create_app(
         served = engine if isinstance(model, LLM) and engine else model
         service = _service_of_model(served, names, limits or Limits(), Metrics(engine), logs or Logs())  # type: ignore[arg-type]  # no LLM
     else:
-        service = Service((), None, None, limits or Limits(), Metrics(None), logs or Logs())
 
-        def serve(loaded: Engine | Embedder, names: tuple[str, ...]) -> Service:
+        def engines() -> dict[str, Engine]:
+            loaded = service.models.loaded if service.models else []
+            return {one.names[0]: one.engine for one in loaded if one.engine is not None}
+
+        service = Service((), None, None, limits or Limits(), Metrics(None, engines), logs or Logs())
+
+        def serve(loaded: Engine | Embedder | Transcriber, names: tuple[str, ...]) -> Service:
             one = _service_of_model(loaded, names, service.limits, service.metrics, service.logs)
             one.answers, one.conversations = service.answers, service.conversations
             return one
@@ -104,7 +110,7 @@ def create_app(
     service.traces = traces
     app.state.service = service
     add_error_handlers(app)
-    for api in (completions, responses, messages, ollama, embeddings, tokens):
+    for api in (audio, completions, responses, messages, ollama, embeddings, scores, tokens):
         app.include_router(api.router)
     app.include_router(status_router)
     open_paths = ["/metrics"] if open_metrics else []
@@ -118,7 +124,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Api-Key"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
@@ -127,7 +133,11 @@ def create_app(
 
 
 def _service_of_model(
-    model: Engine | Embedder, names: tuple[str, ...], limits: Limits, metrics: Metrics, logs: Logs
+    model: Engine | Embedder | Transcriber,
+    names: tuple[str, ...],
+    limits: Limits,
+    metrics: Metrics,
+    logs: Logs,
 ) -> Service:
     """The service of a model that is loaded."""
     engine = model if isinstance(model, Engine) else None
@@ -136,7 +146,8 @@ def _service_of_model(
         if twice := set(names) & set(engine.llm.model.adapters):
             raise InputError(f"{sorted(twice)[0]!r} is the name of the model and of an adapter")
         engine.add_stepping_listener(lambda message: logs.write("engine", model=names[0], message=message))
-    return Service(names, engine, embedder, limits, metrics, logs)
+    speech = model if isinstance(model, Transcriber) else None
+    return Service(names, engine, embedder, limits, metrics, logs, speech=speech)
 
 
 status_router = APIRouter()

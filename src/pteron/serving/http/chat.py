@@ -6,13 +6,14 @@ own body into one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 
+from pteron.errors import InputError
 from pteron.llm.engine import Request as EngineRequest
 from pteron.llm.text_model import TextModel
 from pteron.serving.http.answer_format import AnswerFormat, answer_format
@@ -31,7 +32,8 @@ from pteron.serving.http.sampling_params import (
 )
 from pteron.serving.http.schema import ChatBody, Message, NamedTool, Tool
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.tool_calls import call_grammar
+from pteron.serving.http.sse import run_in_thread
+from pteron.serving.http.tool_grammar import forced_grammar, lazy_grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineReq
     offered = _offered_tools(body, service)
     # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
     seconds = service.limits.seconds - record.seconds
-    return await run_in_threadpool(_prepare, body, service, offered, seconds)
+    return await run_in_thread(request.receive, _prepare, body, service, offered, seconds)
 
 
 async def count_tokens(request: Request, body: ChatBody) -> int:
@@ -66,7 +68,7 @@ async def count_tokens(request: Request, body: ChatBody) -> int:
     def count() -> int:
         return len(encode_rendered(service.llm, _render(body, service, offered), service.limits))
 
-    return await run_in_threadpool(count)
+    return await run_in_thread(request.receive, count)
 
 
 def _prepare(
@@ -83,17 +85,23 @@ def _prepare(
     parameters = {tool.function.name: tool.function.parameters for tool in offered.tools} if offered else {}
     is_forced, controls = bool(offered and offered.is_forced), control_tags(format, llm.tokenizer)
     parallel = body.parallel_tool_calls is not False
-    if is_forced and format.calls:
-        source = call_grammar(parameters, format.calls, parallel=parallel, controls=controls.values())
-        grammar = compile_grammar(*source, llm, "tools", limits)
-    else:
-        grammar = response_grammar(body, llm, limits)
     prompt = _render(body, service, offered)
     is_thinking = format.reasoning is not None and format.reasoning.is_open(prompt.text)
+    if is_forced and format.calls:
+        try:
+            several = parallel and not format.is_harmony
+            source = forced_grammar(parameters, format.calls, parallel=several, controls=controls)
+        except InputError as error:
+            raise invalid_value(str(error), "tools", code="invalid_json_schema") from error
+        grammar = compile_grammar("lark", source, llm, "tools", limits)
+    else:
+        grammar = response_grammar(body, llm, limits)
     if is_thinking and grammar and format.reasoning:  # the answer begins at once
         prompt, is_thinking = prompt + f"{format.reasoning.closing}\n\n", False
     if is_forced and format.calls:
         prompt += format.calls.prefix
+    elif offered and grammar is None and not all(tool.function.strict is False for tool in offered.tools):
+        grammar = _lazy_grammar(llm, format, parameters, parallel, is_thinking, controls)
     requests = engine_requests(
         [encode_rendered(llm, prompt, limits)],
         count,
@@ -116,6 +124,27 @@ def _prepare(
         )
         for _ in requests
     ]
+
+
+def _lazy_grammar(
+    llm: TextModel,
+    format: AnswerFormat,
+    parameters: Mapping[str, Mapping[str, Any] | None],
+    parallel: bool,
+    is_thinking: bool,
+    controls: Mapping[int, str],
+) -> Any:
+    """The grammar of an answer that may call tools. Schemas that grammars do not support, or that are too
+    large, leave arguments any objects."""
+    from pteron.llm.grammar import Grammar  # here: an optional package
+
+    for schemas in (parameters, dict.fromkeys(parameters)):
+        with suppress(InputError):
+            source = lazy_grammar(
+                schemas, format, parallel=parallel, is_thinking=is_thinking, controls=controls
+            )
+            return Grammar.lark(llm.tokenizer, source) if source else None
+    return None
 
 
 def check_images(messages: Sequence[Message], service: Service) -> None:

@@ -4,7 +4,6 @@ continuation of a text, or of tokens."""
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
@@ -23,6 +22,7 @@ from pteron.serving.http.sampling_params import (
 )
 from pteron.serving.http.schema import ChatBody, CompletionBody
 from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import run_in_thread
 
 router = APIRouter()
 TOKENS = 16  # OpenAI's default of `max_tokens` for completions
@@ -45,7 +45,7 @@ async def complete(request: Request, body: CompletionBody) -> Response:
     if service.logs.with_prompts:
         record.prompt = body.prompt
     seconds = service.limits.seconds - record.seconds
-    requests = await run_in_threadpool(completion_requests, body, service, seconds)
+    requests = await run_in_thread(request.receive, completion_requests, body, service, seconds)
     choices = [CompletionChoice(service.llm.tokenizer, body.logprobs) for _ in requests]
     kinds = ("cmpl", "text_completion", "text_completion")
     writer = CompletionWriter(record.model, choices, kinds, body.stream_options)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from anyio import to_thread
@@ -14,50 +15,36 @@ from starlette.responses import Response
 from pteron.errors import InputError
 from pteron.serving.encoder import Embedder, Vector
 from pteron.serving.http.errors import ApiError, invalid_value
-from pteron.serving.http.prompts import as_list
-from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST
+from pteron.serving.http.prompts import as_list, count_slices
+from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import EmbeddingBody
-from pteron.serving.http.service import open_request
-from pteron.serving.http.sse import ClientDisconnected, run_until_disconnect
+from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import run_until_disconnect
 
 router = APIRouter()
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 @router.post("/v1/embeddings")
 async def embed(request: Request, body: EmbeddingBody) -> Response:
     service, record = await open_request(request, body.model)
-    embedder = service.embedder
-    if embedder is None:
-        message = f"{service.names[0]} does not support embeddings: its program gives no hidden states"
-        raise invalid_value(message, "model", code="no_embeddings")
-    if body.model in service.adapters:
-        message = f"{body.model} is an adapter; embeddings are those of {service.names[0]}"
+    embedder = embedder_of(service, body.model)
+    if embedder.scores_pairs:
+        message = f"{service.names[0]} is a cross-encoder: it scores pairs of texts (/score, /v1/rerank)"
         raise invalid_value(message, "model", code="no_embeddings")
     texts = as_list(body.input, "input")
-    if len(texts) > service.limits.inputs:
-        raise invalid_value(f"{len(texts)} texts; the limit is {service.limits.inputs} per request", "input")
+    check_count(len(texts), "input", service)
     if service.logs.with_prompts:
         record.prompt = body.input
-    vectors: list[Vector] = []
 
-    async def embed_all() -> None:
-        for text in texts:  # one call each, so that a disconnect takes effect between two texts
-            if record.seconds > service.limits.seconds:
-                message = f"the texts took longer than {service.limits.seconds:g} seconds"
-                raise ApiError(503, message, code="timeout")
-            # One worker thread for all requests: those that wait occupy no thread of the pool.
-            vector, tokens = await to_thread.run_sync(_embed, embedder, text, limiter=service.embedding)
-            if body.dimensions not in (None, len(vector)):
-                raise invalid_value(f"this model's vectors have {len(vector)} dimensions", "dimensions")
-            record.prompt_tokens += tokens
-            vectors.append(vector)
+    def embed_one(text: str | list[int]) -> tuple[Vector, int]:
+        vector, tokens = embed_text(embedder, text)
+        if body.dimensions not in (None, len(vector)):
+            raise invalid_value(f"this model's vectors have {len(vector)} dimensions", "dimensions")
+        return vector, tokens
 
-    try:
-        await run_until_disconnect(request.receive, embed_all())
-    except ClientDisconnected:
-        record.is_abandoned = True
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    record.choices = len(vectors)
+    vectors = await run_each(request, service, record, embed_one, texts, "input")
     as_base64 = body.encoding_format == "base64"
     encoded = [_base64(vector) if as_base64 else vector.tolist() for vector in vectors]
     data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(encoded)]
@@ -66,12 +53,64 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
     return JSONResponse(content)
 
 
-def _embed(embedder: Embedder, text: str | list[int]) -> tuple[Vector, int]:
-    try:
-        ids = embedder.encode(text) if isinstance(text, str) else text
-        return embedder.embed(ids), len(ids)
-    except InputError as error:
-        raise invalid_value(str(error), "input") from error
+def embedder_of(service: Service, model: str | None) -> Embedder:
+    """The embedder of a request's model; an error if it has none."""
+    if service.embedder is None:
+        message = f"{service.names[0]} does not support embeddings: its program gives no hidden states"
+        raise invalid_value(message, "model", code="no_embeddings")
+    if model in service.adapters:
+        message = f"{model} is an adapter; embeddings are those of {service.names[0]}"
+        raise invalid_value(message, "model", code="no_embeddings")
+    return service.embedder
+
+
+def check_count(count: int, param: str, service: Service) -> None:
+    if count > service.limits.inputs:
+        raise invalid_value(f"{count} texts; the limit is {service.limits.inputs} per request", param)
+
+
+async def run_each(
+    request: Request,
+    service: Service,
+    record: RequestRecord,
+    work: Callable[[Given], tuple[Result, int]],
+    given: Iterable[Given],
+    param: str,
+) -> list[Result]:
+    """What `work` makes of each of `given`, in one worker thread for all requests; it also returns tokens."""
+    results: list[Result] = []
+
+    async def run() -> None:
+        for one in given:  # one call each, so that a disconnect takes effect between two
+            if record.seconds > service.limits.seconds:
+                message = f"the texts took longer than {service.limits.seconds:g} seconds"
+                raise ApiError(503, message, code="timeout")
+            try:
+                # Requests that wait for the worker occupy no thread of the pool.
+                result, tokens = await to_thread.run_sync(work, one, limiter=service.embedding)
+            except InputError as error:
+                raise invalid_value(str(error), param) from error
+            record.prompt_tokens += tokens
+            results.append(result)
+
+    await run_until_disconnect(request.receive, run())
+    record.choices = len(results)
+    return results
+
+
+def embed_text(embedder: Embedder, text: str | list[int]) -> tuple[Vector, int]:
+    """The vector of a text, and its number of tokens. A text that is certainly too long is not encoded."""
+    if isinstance(text, str):
+        check_text(embedder, text)
+    ids = embedder.encode(text) if isinstance(text, str) else text
+    return embedder.embed(ids), len(ids)
+
+
+def check_text(embedder: Embedder, text: str) -> None:
+    """Raise for a text that is certainly too long, before all of it is encoded."""
+    most = embedder.tokens_max
+    if count_slices(embedder.encode, text, most) > most:
+        raise InputError(f"the text must have from 1 to {most} tokens; it has more")
 
 
 def _base64(vector: Vector) -> str:

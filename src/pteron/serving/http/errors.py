@@ -20,7 +20,8 @@ from starlette.types import Scope
 
 from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
-from pteron.serving.http.request_log import RECORD, RequestRecord
+from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
+from pteron.serving.http.sse import ClientDisconnected
 
 Given = TypeVar("Given", bound=BaseModel)
 _TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
@@ -103,6 +104,11 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(PteronError)
     async def handle_error(request: Request, error: Exception) -> JSONResponse:
         return recorded_response(request.scope, api_error(error))
+
+    @app.exception_handler(ClientDisconnected)
+    async def handle_disconnect(request: Request, _: Exception) -> Response:
+        request.scope[RECORD].is_abandoned = True
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
 
     @app.exception_handler(RequestValidationError)
     async def handle_invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:

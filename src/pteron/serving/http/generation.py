@@ -23,9 +23,9 @@ from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.answers import Answers, Usage
 from pteron.serving.http.errors import ApiError, api_error
 from pteron.serving.http.parts import Part, Text
-from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
+from pteron.serving.http.request_log import RECORD, RequestRecord
 from pteron.serving.http.service import SERVICE, Service
-from pteron.serving.http.sse import ClientDisconnected, EventStream, run_until_disconnect
+from pteron.serving.http.sse import EventStream, run_until_disconnect
 
 
 class Writer(Protocol):
@@ -74,13 +74,9 @@ class Generation:
             seconds = self._service.limits.read_seconds
             return EventStream(self._events(), self._close, self._record, seconds, self._writer.media_type)
         try:
-            content = await run_until_disconnect(self._request.receive, self._body())
-        except ClientDisconnected:
-            self._record.is_abandoned = True
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+            return JSONResponse(await run_until_disconnect(self._request.receive, self._body()))
         finally:
             self._close()
-        return JSONResponse(content)
 
     def _close(self) -> None:
         self._answers.cancel()

@@ -22,6 +22,8 @@ class Limits:
     schema_bytes: int = 128 << 10  # of a JSON schema, or of all tools together
     conversation_bytes: int = 64 << 20  # of all responses that `previous_response_id` may name
     inputs: int = 256  # texts per request for embeddings
+    audio_bytes: int = 25 << 20  # of a request with sound
+    audio_seconds: float = 7200.0  # of sound in one request
     seconds: float = 600.0  # from a request's arrival to the end of its answer
     header_seconds: float = 10.0  # for a request's headers to arrive
     body_seconds: float = 30.0  # for a request's body to arrive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -37,10 +37,14 @@ _COUNTERS = {
 
 
 class Metrics:
-    """The metrics of one application, in its own registry."""
+    """The metrics of one application, in its own registry. With `engines`, the engines of several models by
+    their names, those of answers have a label `model`."""
 
-    def __init__(self, engine: Engine | None) -> None:
+    def __init__(
+        self, engine: Engine | None, engines: Callable[[], Mapping[str, Engine]] | None = None
+    ) -> None:
         self.registry = CollectorRegistry()
+        self._labels = ["model"] if engines else []
         text = "Requests by route and status"
         self._requests = Counter("pteron_http_requests", text, ["route", "status"], registry=self.registry)
         text = "Requests whose client disconnected before the end"
@@ -48,17 +52,22 @@ class Metrics:
         text = "From a request's arrival to the end of its answer"
         self._seconds = self._histogram("http_request", text, _REQUEST, ["route"])
         text = "From a request's arrival to the first token of its answer"
-        self._first = self._histogram("time_to_first_token", text, _FIRST)
+        self._first = self._histogram("time_to_first_token", text, _FIRST, self._labels)
         text = "From one token of an answer to the next"
-        self._between = self._histogram("time_between_tokens", text, _BETWEEN)
+        self._between = self._histogram("time_between_tokens", text, _BETWEEN, self._labels)
         if engine is not None:
-            self.registry.register(_EngineCollector(engine))
+            self.registry.register(_EngineCollector(lambda: {"": engine}, self._labels))
+        elif engines is not None:
+            self.registry.register(_EngineCollector(engines, self._labels))
 
-    def first_token(self, seconds: float) -> None:
-        self._first.observe(seconds)
+    def first_token(self, seconds: float, model: str) -> None:
+        self._of(self._first, model).observe(seconds)
 
-    def next_token(self, seconds: float) -> None:
-        self._between.observe(seconds)
+    def next_token(self, seconds: float, model: str) -> None:
+        self._of(self._between, model).observe(seconds)
+
+    def _of(self, metric: Histogram, model: str) -> Histogram:
+        return metric.labels(model) if self._labels else metric
 
     def request(self, record: RequestRecord) -> None:
         """Count a request that has ended."""
@@ -77,14 +86,17 @@ class Metrics:
 
 
 class _EngineCollector(Collector):
-    """Reads the engine's load when the metrics are requested."""
+    """Reads the load of engines when the metrics are requested."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engines: Callable[[], Mapping[str, Engine]], labels: Sequence[str]) -> None:
+        self._engines = engines
+        self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
-        load = self._engine.load
-        for field, (name, purpose) in _GAUGES.items():
-            yield GaugeMetricFamily(f"pteron_{name}", purpose, value=getattr(load, field))
-        for field, (name, purpose) in _COUNTERS.items():
-            yield CounterMetricFamily(f"pteron_{name}", purpose, value=getattr(load, field))
+        loads = {name: engine.load for name, engine in self._engines().items()}
+        for kind, fields in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for field, (name, purpose) in fields.items():
+                family = kind(f"pteron_{name}", purpose, labels=self._labels)
+                for model, load in loads.items():
+                    family.add_metric([model][: len(self._labels)], getattr(load, field))
+                yield family

@@ -46,7 +46,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        body = RequestBody(receive, self._service.limits)
+        body = RequestBody(receive, self._service.limits, _path(scope))
         try:
             self._check_access(scope, headers)
             body.check_length(headers.get(b"content-length"))
@@ -58,7 +58,7 @@ class AccessMiddleware:
             await recorded_response(scope, error)(scope, receive, send)
 
     def _check_access(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = _path(scope)
         host = _host_name(headers.get(b"host", b"").decode("latin-1"))
         if self._hosts and host not in self._hosts:
             raise ApiError(403, f"this server does not accept the host name {host!r}", code="unknown_host")
@@ -123,6 +123,11 @@ class RequestLogMiddleware:
             self._service.logs.request(record)
             if self._service.traces is not None:
                 self._service.traces.request(record, dict(scope["headers"]))
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _host_name(host: str) -> str:

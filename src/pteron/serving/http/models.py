@@ -17,6 +17,7 @@ from pteron.errors import InputError, OutOfMemory
 if TYPE_CHECKING:
     from pteron.llm.engine import Engine
     from pteron.serving.encoder import Embedder
+    from pteron.serving.speech import Transcriber
 
 Service = TypeVar("Service")  # what serves a loaded model
 _CHECK_SECONDS = 1.0  # between two looks for models without requests
@@ -24,10 +25,12 @@ _CHECK_SECONDS = 1.0  # between two looks for models without requests
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that can be loaded: its name, then its aliases, and a context in which it is loaded."""
+    """A model that can be loaded: its name, then its aliases, a context in which it is loaded, and the names
+    of its LoRA adapters."""
 
     names: tuple[str, ...]
-    open: Callable[[], AbstractContextManager[Engine | Embedder]]
+    open: Callable[[], AbstractContextManager[Engine | Embedder | Transcriber]]
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -53,12 +56,14 @@ class Models(Generic[Service]):
     def __init__(
         self,
         sources: Sequence[ModelSource],
-        serve: Callable[[Engine | Embedder, tuple[str, ...]], Service],
+        serve: Callable[[Engine | Embedder | Transcriber, tuple[str, ...]], Service],
         keep_alive: float | None,
     ) -> None:
         self.served = [ServedModel[Service](source) for source in sources]
-        self._by_name = {name: model for model in self.served for name in model.source.names}
-        if len(self._by_name) < sum(len(source.names) for source in sources):
+        self._by_name = {
+            name: model for model in self.served for name in (*model.source.names, *model.source.adapters)
+        }
+        if len(self._by_name) < sum(len(source.names) + len(source.adapters) for source in sources):
             raise InputError("two models have the same name: give one another, as in NAME=MODEL")
         self._serve = serve
         self._keep_alive = keep_alive
@@ -72,9 +77,9 @@ class Models(Generic[Service]):
     def loaded(self) -> list[Service]:
         return [model.service for model in self.served if model.service is not None]
 
-    def loaded_by_name(self, name: str) -> Service | None:
-        """The service of a model; None if it is not loaded."""
-        return self._by_name[name].service
+    def find(self, name: str) -> ServedModel[Service]:
+        """The model that a name, an alias or an adapter belongs to."""
+        return self._by_name[name]
 
     async def open(self, name: str) -> tuple[Service, ServedModel[Service]]:
         """A model, loaded now if it is not; `release` ends its use."""
@@ -119,6 +124,11 @@ class Models(Generic[Service]):
 
     async def close(self) -> None:
         """Unload all models."""
+        await to_thread.run_sync(self.close_now)
+
+    def close_now(self) -> None:
+        """Unload all models, on this thread."""
+        self._keep_alive = None  # ends `unload_idle`
         for model in self.served:
             model.service = None
-            await to_thread.run_sync(model.opened.close)
+            model.opened.close()

@@ -12,7 +12,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 import pteron
@@ -33,7 +32,7 @@ from pteron.serving.http.generation import Generation
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import ChatBody, CompletionBody
 from pteron.serving.http.service import open_request, service_of
-from pteron.serving.http.sse import encode_json
+from pteron.serving.http.sse import encode_json, run_in_thread
 from pteron.serving.http.tool_calls import parsed_arguments
 
 router = APIRouter()
@@ -122,7 +121,7 @@ async def generate(request: Request) -> Response:
     fields.setdefault("max_tokens", service.limits.new_tokens)
     completion = validated(CompletionBody, fields)
     seconds = service.limits.seconds - record.seconds
-    requests = await run_in_threadpool(completion_requests, completion, service, seconds)
+    requests = await run_in_thread(request.receive, completion_requests, completion, service, seconds)
     writer = OllamaWriter(record.model, is_chat=False)
     return await Generation(request, requests, [AnswerParser()], writer).respond(stream=body.stream)
 

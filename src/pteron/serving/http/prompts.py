@@ -7,7 +7,7 @@ tool call are a string instead of an object.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from pteron.llm.text_model import TextModel
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.schema import ContentPart, Message, Tool
+from pteron.serving.http.sse import check_client
 
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
 _REASONING = (
@@ -108,16 +109,26 @@ def _too_long(message: str, param: str) -> ApiError:
 
 def _check_text(llm: TextModel, text: str, param: str, limits: Limits) -> None:
     """Raise for a text that is certainly too long, in a time that does not depend on how long it is: its
-    tokens take time and memory. First by its bytes, then by the tokens of its beginning."""
+    tokens take time and memory. First by its bytes, then by the tokens of its beginning, in slices; between
+    two, the request ends if its client has left."""
     most, what = _most_tokens(llm, limits)
     size = len(text.encode("utf-8", "replace"))
     if size > most * llm.tokenizer.longest:
         raise _too_long(f"the prompt has {size} bytes; {what}", param)
+    count = count_slices(lambda part: llm.tokenizer.encode(part, special=True), text, most)
+    if count > most:
+        raise _too_long(f"the prompt has more than {count} tokens; {what}", param)
+
+
+def count_slices(encode: Callable[[str], Sequence[int]], text: str, most: int) -> int:
+    """The fewest tokens that a text can have; not counted further than above `most`. A short text has 0."""
     count = 0
     for start in range(0, len(text), _SLICE) if len(text) > _SLICE else ():
-        count += max(0, len(llm.tokenizer.encode(text[start : start + _SLICE], special=True)) - _SEAM)
+        count += max(0, len(encode(text[start : start + _SLICE])) - _SEAM)
+        check_client()
         if count > most:
-            raise _too_long(f"the prompt has more than {count} tokens; {what}", param)
+            break
+    return count
 
 
 def _check_length(llm: TextModel, ids: Sequence[int], param: str, limits: Limits) -> tuple[int, ...]:

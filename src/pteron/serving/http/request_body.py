@@ -16,12 +16,16 @@ CLOSE = {"Connection": "close"}  # the rest of the request is not read
 _DISCARDED = 16  # times the limit of a body: what is read of a larger one, so that its client gets the error
 
 
+_AUDIO = "/v1/audio/"
+
+
 class RequestBody:
     """The time limit starts with the first message that is requested."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
+    def __init__(self, receive: Receive, limits: Limits, path: str = "") -> None:
         self._receive = receive
         self._limits = limits
+        self._most = limits.audio_bytes if path.startswith(_AUDIO) else limits.body_bytes
         self._size = 0
         self._is_complete = False
         self._deadline: float | None = None
@@ -64,12 +68,12 @@ class RequestBody:
         deadline = asyncio.get_running_loop().time() + self._limits.body_seconds
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._deadline or deadline):
-                while not self._is_complete and self._size < _DISCARDED * self._limits.body_bytes:
+                while not self._is_complete and self._size < _DISCARDED * self._most:
                     message = await self._receive()
                     self._size += len(message.get("body", b""))
                     self._is_complete = not message.get("more_body", False)
 
     def _check(self, size: int) -> None:
-        if size > self._limits.body_bytes:
-            text = f"the request has {size} bytes or more; the limit is {self._limits.body_bytes}"
+        if size > self._most:
+            text = f"the request has {size} bytes or more; the limit is {self._most}"
             raise ApiError(413, text, code="request_too_large", headers=CLOSE)

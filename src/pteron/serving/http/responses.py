@@ -1,11 +1,11 @@
-"""POST /v1/responses: OpenAI's Responses API."""
+"""/v1/responses: OpenAI's Responses API, and what it keeps of earlier responses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -13,11 +13,12 @@ from pteron.llm import Tokenizer
 from pteron.serving.http.answers import Usage
 from pteron.serving.http.chat import prepare_chat
 from pteron.serving.http.choices import logprob_entries
+from pteron.serving.http.conversations import StoredResponse
 from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id, now
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody, StreamOptions, Unsupported
-from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_event
 
 router = APIRouter()
@@ -80,22 +81,84 @@ class ResponseBody(SamplingBody):
 @router.post("/v1/responses")
 async def respond(request: Request, body: ResponseBody) -> Response:
     service, record = await open_request(request, body.model)
-    chat = to_chat(body, service)
+    items = _items(body, service)
+    chat = to_chat(body, items)
     requests, parsers = await prepare_chat(request, chat)
 
-    def store(id: str, answer: dict[str, Any]) -> None:
+    def store(response: dict[str, Any]) -> None:
         if body.store is not False:
-            # Without the instructions, which the next request gives anew.
-            first = 1 if body.instructions else 0
-            turns = [turn.model_dump(exclude_none=True) for turn in chat.messages[first:]]
-            service.conversations.add(id, [*turns, answer])
+            service.conversations.add(StoredResponse(items, response))
 
     alternatives = chat.top_logprobs if chat.logprobs else None
     writer = ResponseWriter(record.model, body, store, service.llm.tokenizer, alternatives)
     return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
 
 
-def to_chat(body: ResponseBody, service: Service) -> ChatBody:
+@router.get("/v1/responses/{id}")
+async def retrieve(request: Request, id: str, stream: bool = False) -> dict[str, Any]:
+    if stream:
+        raise invalid_value("a response is streamed only while it is generated", "stream")
+    return _stored(service_of(request), id).response
+
+
+@router.delete("/v1/responses/{id}")
+async def delete(request: Request, id: str) -> dict[str, Any]:
+    service = service_of(request)
+    _stored(service, id)
+    service.conversations.delete(id)
+    return {"id": id, "object": "response", "deleted": True}
+
+
+@router.get("/v1/responses/{id}/input_items")
+async def input_items(
+    request: Request,
+    id: str,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+    after: str | None = None,
+) -> dict[str, Any]:
+    """A page of the items that a response was made from; `after` is the last item of the page before."""
+    items = _stored(service_of(request), id).input
+    items = items if order == "asc" else items[::-1]
+    if after is not None:
+        places = [place for place, item in enumerate(items) if item["id"] == after]
+        if not places:
+            raise invalid_value(f"the response has no item {after!r}", "after")
+        items = items[places[0] + 1 :]
+    page = items[:limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
+    return {"object": "list", "data": page, "has_more": len(items) > limit, **ends}
+
+
+def _stored(service: Service, id: str, param: str = "id", code: str = "response_not_found") -> StoredResponse:
+    found = service.conversations.find(id)
+    if found is None:
+        message = f"there is no response {id!r}, or it is no longer in memory"
+        raise ApiError(404, message, param=param, code=code)
+    return found
+
+
+def _items(body: ResponseBody, service: Service) -> list[dict[str, Any]]:
+    """The items of a conversation: those of earlier turns, then the input, with ids and parts."""
+    before: list[dict[str, Any]] = []
+    if body.previous_response_id is not None:
+        param, code = "previous_response_id", "previous_response_not_found"
+        before = _stored(service, body.previous_response_id, param, code).items
+    given = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    return [*before, *map(_whole_item, given)]
+
+
+def _whole_item(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as /v1/responses returns it: a message may be given without its type and with a text."""
+    id = item.get("id") or new_id("msg_" if "role" in item else "item_")
+    found = {"type": "message", **item, "id": id}
+    if isinstance(found.get("content"), str):
+        kind = "output_text" if found.get("role") == "assistant" else "input_text"
+        found["content"] = [{"type": kind, "text": found["content"]}]
+    return found
+
+
+def to_chat(body: ResponseBody, items: list[dict[str, Any]]) -> ChatBody:
     """The same conversation in the format of chat completions."""
     own = {*ResponseBody.model_fields} - {*ChatBody.model_fields}
     fields = body.model_dump(
@@ -106,15 +169,9 @@ def to_chat(body: ResponseBody, service: Service) -> ChatBody:
     messages: list[dict[str, Any]] = []
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})
-    if body.previous_response_id is not None:
-        before = service.conversations.find(body.previous_response_id)
-        if before is None:
-            message = f"there is no response {body.previous_response_id!r}, or it is no longer in memory"
-            raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
-        messages += before
-    given = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
-    for index, item in enumerate(given):
-        _add_item(messages, item, f"input.{index}")
+    first = len(items) - (1 if isinstance(body.input, str) else len(body.input))  # of the input
+    for index, item in enumerate(items):
+        _add_item(messages, item, f"input.{index - first}")
     fields |= {"messages": messages, "max_completion_tokens": body.max_output_tokens}
     if body.tools:
         fields["tools"] = [
@@ -172,8 +229,6 @@ def _assistant(messages: list[dict[str, Any]], *, is_new: bool = False) -> dict[
     """The assistant's message at the end, added if there is none."""
     if is_new or not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
-    else:
-        messages[-1] = dict(messages[-1])  # it may be of a conversation that is kept
     return messages[-1]
 
 
@@ -208,8 +263,7 @@ def _content(content: object, param: str) -> str:
 
 
 class ResponseWriter:
-    """Items of output, one after the other. `store` takes the id of the response and the answer as a message
-    of a chat."""
+    """Items of output, one after the other. `store` takes the whole response."""
 
     media_type = "text/event-stream"
 
@@ -217,7 +271,7 @@ class ResponseWriter:
         self,
         model: str | None,
         body: ResponseBody,
-        store: Callable[[str, dict[str, Any]], None],
+        store: Callable[[dict[str, Any]], None],
         tokenizer: Tokenizer,
         alternatives: int | None,
     ) -> None:
@@ -229,8 +283,7 @@ class ResponseWriter:
         self._is_open = False  # the last item goes on
         self._number = -1  # of the last event
         self._reason = "stop"
-        self._id = new_id("resp_")
-        self._head = {"id": self._id, "object": "response", "created_at": now(), "model": model}
+        self._head = {"id": new_id("resp_"), "object": "response", "created_at": now(), "model": model}
 
     def start(self, usage: Usage) -> Iterator[bytes]:
         for name in ("created", "in_progress"):
@@ -264,10 +317,10 @@ class ResponseWriter:
             case End(reason):
                 self._reason = reason
                 yield from self._close()
-                self._store(self._id, self._message())
 
     def end(self, usage: Usage) -> Iterator[bytes]:
         body = self.body(usage)
+        self._store(body)
         yield self._event(f"response.{body['status']}", response=body)
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
@@ -285,19 +338,6 @@ class ResponseWriter:
         }
         found = self._response("incomplete" if is_cut else "completed") | {"usage": counts}
         return found | ({"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {})
-
-    def _message(self) -> dict[str, Any]:
-        """The answer as a message of a chat."""
-        message: dict[str, Any] = {"role": "assistant", "content": ""}
-        calls = []
-        for item in self._items:
-            if item["type"] == "function_call":
-                function = {"name": item["name"], "arguments": item["arguments"]}
-                calls.append({"id": item["call_id"], "type": "function", "function": function})
-            else:
-                field = "content" if item["type"] == "message" else "reasoning_content"
-                message[field] = message.get(field, "") + item["content"][0]["text"]
-        return message | ({"tool_calls": calls} if calls else {})
 
     def _response(self, status: str) -> dict[str, Any]:
         """The response so far: what was asked, and the items."""

@@ -20,6 +20,7 @@ from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.models import Models
 from pteron.serving.http.request_log import RECORD, Logs, RequestRecord
 from pteron.serving.http.telemetry import Traces
+from pteron.serving.speech import Transcriber
 
 SERVICE, USED = "pteron.service", "pteron.used"  # keys of an ASGI scope: a request's model
 
@@ -39,6 +40,7 @@ class Service:
     is_draining: bool = False
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
     traces: Traces | None = None
+    speech: Transcriber | None = None
     models: Models[Service] | None = None  # several models, each with a service of its own; this one has none
     conversations: Conversations = field(init=False)  # of /v1/responses
     embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
@@ -56,9 +58,10 @@ class Service:
 
     @property
     def text_engine(self) -> Engine:
-        """The engine; an error if the model only makes embeddings."""
+        """The engine; an error if the model has none."""
         if self.engine is None:
-            message = f"{self.names[0]} makes embeddings only, not text"
+            does = "transcribes sound" if self.speech else "makes embeddings"
+            message = f"{self.names[0]} {does} only, not text"
             raise invalid_value(message, "model", code="no_text")
         return self.engine
 
@@ -69,7 +72,8 @@ class Service:
             return all(service.is_healthy for service in self.models.loaded)
         if self.engine is not None:
             return self.engine.is_alive and self.engine.llm.program.device.is_usable
-        return self.embedder is None or self.embedder.program.device.is_usable
+        other = self.embedder or self.speech
+        return other is None or other.program.device.is_usable
 
     @property
     def is_full(self) -> bool:
@@ -92,15 +96,19 @@ class Service:
 
     def card(self, name: str) -> dict[str, Any]:
         """An entry of /v1/models. One of several models has all of its fields once it is loaded."""
-        if self.models is not None and (service := self.models.loaded_by_name(name)) is not None:
-            return service.card(name) | {"created": self.created}
+        names, adapters = self.names, self.adapters
+        if self.models is not None:
+            model = self.models.find(name)
+            if model.service is not None:
+                return model.service.card(name) | {"created": self.created}
+            names, adapters = model.source.names, model.source.adapters
         card: dict[str, Any] = {"id": name, "object": "model", "created": self.created, "owned_by": "pteron"}
-        card["input_modalities"] = ["text"]
+        card["input_modalities"] = ["audio"] if self.speech else ["text"]
         if self.engine is not None:
             card["context_length"] = self.engine.llm.model.context
             card["input_modalities"] += ["image"] if self.engine.llm.reads_images else []
-        if name in self.adapters:
-            card["parent"] = self.names[0]
+        if name in adapters:
+            card["parent"] = names[0]
         return card
 
     def cancel(self) -> None:
@@ -109,10 +117,14 @@ class Service:
             answer.cancel()
 
 
-async def open_request(request: Request, model: str) -> tuple[Service, RequestRecord]:
-    """The service and the record of a request for a model. One of several models is loaded if it is not, and
-    stays loaded to the end of the request."""
+async def open_request(request: Request, model: str | None) -> tuple[Service, RequestRecord]:
+    """The service and the record of a request for a model; without a name, for the only one. One of several
+    models is loaded if it is not, and stays loaded to the end of the request."""
     service, record, scope = service_of(request), request.scope[RECORD], request.scope
+    if model is None:
+        if service.models is not None and len(service.models.served) > 1:
+            raise invalid_value("model is missing", "model", code="missing_required_parameter")
+        model = service.all_names[0]
     service.check_name(model)
     if service.models is not None and SERVICE not in scope:
         scope[SERVICE], scope[USED] = await service.models.open(model)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from anyio import to_thread
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -69,6 +72,34 @@ class EventStream(Response):
                 async with asyncio.timeout(self._read_seconds):
                     await send(part)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+_has_left: ContextVar[threading.Event | None] = ContextVar("has_left", default=None)
+
+
+def check_client() -> None:
+    """In a thread of `run_in_thread`: raise ClientDisconnected if the client of the request has left."""
+    event = _has_left.get()
+    if event is not None and event.is_set():
+        raise ClientDisconnected
+
+
+async def run_in_thread(receive: Receive, work: Callable[..., Result], *arguments: object) -> Result:
+    """The result of `work`, which runs in a thread and calls `check_client` between its parts. A thread
+    cannot be stopped from outside, so the request lasts until it ends."""
+    event = threading.Event()
+    _has_left.set(event)  # the thread has a copy of this context
+
+    async def watch() -> None:
+        await _wait_for_disconnect(receive)
+        event.set()
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        return await to_thread.run_sync(work, *arguments)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:

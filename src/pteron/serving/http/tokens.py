@@ -16,7 +16,8 @@ from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered, render_chat
 from pteron.serving.http.schema import Body, Ignored, Message
 from pteron.serving.http.schema import Tool as ChatTool
-from pteron.serving.http.service import Service, open_request, service_of
+from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import run_in_thread
 
 router = APIRouter()
 
@@ -57,11 +58,11 @@ class DetokenizeBody(Body):
 
 @router.post("/tokenize")
 async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
-    service = await _service(request, body.model)
+    service, _ = await open_request(request, body.model)
     given = [each for each in (body.prompt, body.content, body.messages) if each is not None]
     if len(given) != 1:
         raise invalid_value("give one of prompt, content and messages", "prompt")
-    ids = await run_in_threadpool(_tokenize, service, body, given[0])
+    ids = await run_in_thread(request.receive, _tokenize, service, body, given[0])
     token_text = service.llm.tokenizer.token_text
     tokens: list[Any] = list(ids)
     if body.with_pieces:
@@ -72,7 +73,7 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
 
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
-    llm = (await _service(request, body.model)).llm
+    llm = (await open_request(request, body.model))[0].llm
     if body.tokens and not 0 <= min(body.tokens) <= max(body.tokens) < llm.model.vocabulary:
         raise invalid_value(f"a token id is from 0 to {llm.model.vocabulary - 1}", "tokens")
     text = await run_in_threadpool(llm.tokenizer.decode, body.tokens)
@@ -82,16 +83,8 @@ async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
 @router.post("/apply_template")
 @router.post("/apply-template")
 async def apply_template(request: Request, body: TemplateBody) -> dict[str, str]:
-    service = await _service(request, body.model)
+    service, _ = await open_request(request, body.model)
     return {"prompt": (await run_in_threadpool(_render, service, body, body.messages)).text}
-
-
-async def _service(request: Request, model: str | None) -> Service:
-    """The service of a model; without a name, of the only one."""
-    names = service_of(request).all_names
-    if model is None and service_of(request).models is not None and len(names) > 1:
-        raise invalid_value("model is missing", "model", code="missing_required_parameter")
-    return (await open_request(request, model or names[0]))[0]
 
 
 def _tokenize(service: Service, body: TokenizeBody, given: str | list[Message]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Tool calls: the grammar that makes a model call a tool, and the calls that a model's text contains."""
+"""ToolCallParser: a model's text, as it is generated -> plain text and tool calls."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pteron.llm.grammar.grammar import WHITESPACE
-from pteron.serving.http.answer_format import CallFormat
+from pteron.serving.http.answer_format import TAG, CallFormat
 from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text, partial_tag
+from pteron.serving.http.tool_grammar import is_text
 
 _ARGUMENTS = ("arguments", "parameters")
 _PREFIXES = ("<|python_tag|>", "[TOOL_CALLS]")  # some models write these before bare calls
@@ -30,58 +31,35 @@ class ToolCall:
     arguments: str
 
 
-def call_grammar(
-    tools: Mapping[str, Mapping[str, Any] | None],
-    format: CallFormat,
-    *,
-    parallel: bool,
-    controls: Collection[str] = (),
-) -> tuple[str, Any]:
-    """The kind and the source of a grammar of calls, without the text before the first. `tools` maps each
-    name to the schema of its parameters; `controls` are the tags that are control tokens."""
-    schemas = {name: dict(parameters or {"type": "object"}) for name, parameters in tools.items()}
-    if format.style == "named":
-        spaces = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
-        named = [
-            f"{_lark_text(name + format.separator, controls)} %json {json.dumps(spaces | schema)}"
-            for name, schema in schemas.items()
-        ]
-        return "lark", "start: " + "\n  | ".join(named)
-
-    def one(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        properties = {"name": {"const": name}, format.arguments: schema}
-        required = ["name", format.arguments]
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": False,
-        }
-
-    calls = [one(name, schema) for name, schema in schemas.items()]
-    call = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    if format.style == "list":
-        most = {} if parallel else {"maxItems": 1}
-        return "json_schema", {"type": "array", "items": call, "minItems": 1, **most}
-    return "json_schema", call
-
-
 class ToolCallParser:
     """Splits a model's text, as it is generated, into plain text and tool calls.
 
     Arguments are returned as they come. What looks like a call but is not valid, or calls an unknown tool,
-    stays text. `is_call` says that the whole text is a call, because a grammar enforces it.
+    stays text. `is_call` says that the whole text is a call, because a grammar enforces it. The `names` of
+    tools may have the schemas of their parameters: arguments that are not JSON are converted by them.
     """
 
-    def __init__(self, names: Collection[str], format: CallFormat, *, is_call: bool = False) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, Mapping[str, Any] | None] | Collection[str],
+        format: CallFormat,
+        *,
+        is_call: bool = False,
+    ) -> None:
         self._names = names
+        self._schemas = names if isinstance(names, Mapping) else {}
+        self._types: dict[str, Any] = {}  # schemas of a call's parameters
         self._format = format
         self._tags = format.tags
         self._head = re.compile(_head_pattern(format))
+        self._parameter = re.compile(_parameter_pattern(format), re.DOTALL)
         self._held = ""  # text that is not certain yet
         self._state = self._call if is_call else self._text if self._tags else self._bare
         self._depth = 0  # of the braces around the arguments
         self._json = _JsonEnd()
+        tag = TAG.search(format.closing)
+        self._closing = tag[0] if tag else format.closing.strip()
+        self._arguments_begin = "{"  # what stands before the next parameter in XML
 
     def push(self, text: str) -> list[Part]:
         """The parts that are certain by now."""
@@ -94,7 +72,7 @@ class ToolCallParser:
     def finish(self) -> list[Part]:
         """The parts that were held back, at the end of the text."""
         held, self._held = self._held, ""
-        if self._state in (self._arguments, self._rest):
+        if self._state in (self._arguments, self._parameters, self._rest):
             return []
         if self._state == self._after:
             return [Text(held)] if held.strip() else []
@@ -132,7 +110,9 @@ class ToolCallParser:
             self._held = self._held[found.end() :]
             self._depth = found[0].count("{")
             self._json = _JsonEnd()
-            self._state = self._arguments
+            self._types = _properties(self._schemas.get(found["name"]))
+            self._arguments_begin = "{"
+            self._state = self._parameters if self._format.style == "xml" else self._arguments
             return [CallBegin(new_call_id(), found["name"])]
         closing = self._format.closing.strip()
         end = self._held.find(closing) if closing else -1
@@ -142,6 +122,21 @@ class ToolCallParser:
         calls = self._parse(whole)
         self._state = self._after if calls else self._text
         return [part for call in calls for part in _parts(call)] if calls else [Text(whole)]
+
+    def _parameters(self) -> list[Part] | None:
+        """The arguments of a call in XML, written as JSON: each when it is whole."""
+        held, closing = self._held.lstrip(), self._closing
+        if held.startswith(closing):
+            self._held, self._state = held[len(closing) :], self._after
+            return [CallArguments("{}" if self._arguments_begin == "{" else "}")]
+        found = self._parameter.match(held)
+        if found is None:
+            return None
+        key, value = found["key"].strip(), found["value"]
+        name, value = json.dumps(key, ensure_ascii=False), _typed(value, self._types.get(key))
+        text = f"{self._arguments_begin}{name}: {value}"
+        self._held, self._arguments_begin = held[found.end() :], ", "
+        return [CallArguments(text)]
 
     def _arguments(self) -> list[Part] | None:
         size = self._json.find(self._held)
@@ -163,7 +158,7 @@ class ToolCallParser:
     def _after(self) -> list[Part] | None:
         """Closing tags, then another call or text."""
         held = self._held.lstrip()
-        is_json = self._format.style != "named"
+        is_json = self._format.style in ("json", "list")
         ends = (*self._format.ends, *(("]", ",", ";") if is_json else ()))
         for end in ends:
             if held.startswith(end):
@@ -271,19 +266,37 @@ class _JsonEnd:
         return len(text)
 
 
-def _lark_text(text: str, controls: Collection[str]) -> str:
-    """A text in Lark's notation; control tokens are not quoted."""
-    parts = re.split("(" + "|".join(map(re.escape, controls)) + ")", text) if controls else [text]
-    return " ".join(
-        part if part in controls else json.dumps(part, ensure_ascii=False) for part in parts if part
-    )
-
-
 def _head_pattern(format: CallFormat) -> str:
     prefix = "".join(f"(?:{_loose(text)})?" for text in (*_PREFIXES, format.section, format.opening) if text)
     if format.style == "named":
         return rf"{prefix}(?P<name>[\w.-]+){_loose(format.separator)}(?=\{{)"
+    if format.style == "xml":
+        last = format.opening.rfind("<")
+        around, opening = _loose(format.section + format.opening[:last]), re.escape(format.opening[last:])
+        prefix = rf"(?:{around})?\s*(?:{opening})?"
+        return rf"{prefix}(?P<name>[\w.-]+){_loose(format.separator)}"
     return prefix + _HEAD
+
+
+def _parameter_pattern(format: CallFormat) -> str:
+    """A parameter of a call in XML. One line break on each side of the value is not part of it."""
+    key_end, value_end = (
+        r"\s*".join(map(re.escape, text.split())) for text in (format.key_end, format.value_end)
+    )
+    return rf"{re.escape(format.parameter)}(?P<key>.+?){key_end}\n?(?P<value>.*?)\n?{value_end}"
+
+
+def _properties(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = (schema or {}).get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _typed(value: str, schema: object) -> str:
+    """The JSON of a parameter's value, which is text unless its schema is of another type."""
+    if isinstance(schema, dict) and not is_text(schema):
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(value), ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _loose(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import wave
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ def resample(samples: NDArray[np.float64], rate: int) -> Floats:
     return (np.fft.irfft(np.fft.rfft(samples), count) * count / len(samples)).astype(np.float32)
 
 
+@lru_cache(maxsize=4)
 def mel_filters(bands: int) -> Floats:
     """[bands, WINDOW / 2 + 1]: triangles of equal width in mel and of equal area in hertz."""
     frequencies = np.linspace(0, RATE / 2, WINDOW // 2 + 1)
@@ -66,4 +68,4 @@ def log_mel(samples: Floats, bands: int, frames: int) -> Floats:
     power = np.abs(np.fft.rfft(windows * hann)) ** 2
     decades = np.log10(np.maximum(mel_filters(bands) @ power.T, 1e-10))
     loud = np.maximum(decades, decades.max() - 8)
-    return ((loud + 4) / 4).astype(np.float32)[None]
+    return np.asarray((loud + 4) / 4, np.float32)[None]

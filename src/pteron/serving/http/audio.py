@@ -1,0 +1,239 @@
+"""POST /v1/audio/transcriptions, /v1/audio/translations: what is said in a file, by a Whisper."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict, Field
+from starlette.datastructures import UploadFile
+from starlette.responses import PlainTextResponse, Response
+
+from pteron.errors import InputError
+from pteron.serving.http.errors import ApiError, api_error, invalid_value, validated
+from pteron.serving.http.request_log import RequestRecord
+from pteron.serving.http.schema import Body, Finite, Ignored
+from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.sse import DONE, EventStream, encode_event, run_until_disconnect
+from pteron.serving.speech import Segment, Transcriber
+from pteron.serving.speech.sound_file import read_sound
+from pteron.serving.speech.spectrogram import RATE, Floats
+from pteron.serving.speech.transcriber import Cancelled
+from pteron.serving.speech.vocabulary import LANGUAGES
+
+router = APIRouter()
+_FIELDS_MAX = 32
+_SEGMENT = ("text", "temperature", "avg_logprob", "compression_ratio", "no_speech_prob")
+
+
+class AudioBody(Body):
+    """The fields of a form, which are texts."""
+
+    model_config = ConfigDict(extra="forbid", strict=False)
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
+    temperature: Annotated[Finite, Field(ge=0, le=1)] = 0.0
+    stream: bool = False
+    timestamp_granularities: Annotated[
+        list[Literal["segment"]] | None, Field(alias="timestamp_granularities[]")
+    ] = None
+    chunking_strategy: Ignored = None
+    include: Annotated[Ignored, Field(alias="include[]")] = None
+    user: Ignored = None
+
+
+@router.post("/v1/audio/transcriptions")
+async def transcribe(request: Request) -> Response:
+    return await _respond(request, "transcribe")
+
+
+@router.post("/v1/audio/translations")
+async def translate(request: Request) -> Response:
+    """In English, whatever is spoken."""
+    return await _respond(request, "translate")
+
+
+async def _respond(request: Request, task: str) -> Response:
+    body, data = await _read_form(request)
+    service, record = await open_request(request, body.model)
+    speech = service.speech
+    if speech is None:
+        raise invalid_value(f"{service.names[0]} does not transcribe sound", "model", code="no_speech")
+    if task == "translate" and not speech.vocabulary.can_translate:
+        message = f"{service.names[0]} knows English only: it cannot translate"
+        raise invalid_value(message, "model", code="no_translation")
+    if body.language is not None and body.language not in speech.languages:
+        known = ", ".join(speech.languages)
+        raise invalid_value(f"the language must be one of {known}, not {body.language!r}", "language")
+    if service.logs.with_prompts:
+        record.prompt = body.prompt or ""
+    try:
+        samples = await to_thread.run_sync(read_sound, data, service.limits.audio_seconds)
+    except InputError as error:
+        raise invalid_value(str(error), "file") from error
+    work = _Transcription(service, record, speech, body, task, samples)
+    if body.stream:
+        record.is_streamed = True
+        return EventStream(work.events(), work.close, record, service.limits.read_seconds)
+    try:
+        return await run_until_disconnect(request.receive, work.response())
+    finally:
+        work.close()
+
+
+async def _read_form(request: Request) -> tuple[AudioBody, bytes]:
+    """The fields and the file of a request."""
+    for package, purpose in (("python_multipart", "forms"), ("soundfile", "sound")):
+        if find_spec(package) is None:
+            message = f"this server cannot read {purpose}: it needs the extra `audio` (package {package})"
+            raise ApiError(501, message, code="no_audio")
+    kind = request.headers.get("content-type", "")
+    if not kind.startswith("multipart/form-data"):
+        raise ApiError(400, "the body must be a form, multipart/form-data", code="invalid_form")
+    async with request.form(max_files=1, max_fields=_FIELDS_MAX) as form:
+        fields: dict[str, Any] = {}
+        data: bytes | None = None
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile):
+                if name == "file":
+                    data = await value.read()
+            elif name.endswith("[]"):
+                fields.setdefault(name, []).append(value)
+            else:
+                fields[name] = value
+    if not data:
+        raise invalid_value("file is missing", "file", code="missing_required_parameter")
+    return validated(AudioBody, fields), data
+
+
+class _Transcription:
+    """The segments of one request, in each format of a response."""
+
+    def __init__(
+        self,
+        service: Service,
+        record: RequestRecord,
+        speech: Transcriber,
+        body: AudioBody,
+        task: str,
+        samples: Floats,
+    ) -> None:
+        self._service, self._record, self._speech = service, record, speech
+        self._body, self._task, self._samples = body, task, samples
+        self._language = body.language
+        self._segments: list[Segment] = []
+        self._has_left = threading.Event()
+        record.choices = 1
+
+    def close(self) -> None:
+        self._has_left.set()
+        self._record.new_tokens = sum(len(segment.tokens) for segment in self._segments)
+        if self._service.logs.with_prompts:
+            self._record.answer = [self._text]
+
+    async def response(self) -> Response:
+        async with aclosing(self._read()) as segments:
+            async for _ in segments:
+                pass
+        match self._body.response_format:
+            case "json":
+                return JSONResponse({"text": self._text, "usage": self._usage})
+            case "verbose_json":
+                return JSONResponse(self._verbose)
+            case "text":
+                return PlainTextResponse(f"{self._text}\n")
+            case "srt":
+                return PlainTextResponse("\n".join(self._subtitles(",", numbered=True)))
+            case "vtt":
+                return PlainTextResponse("\n".join(["WEBVTT\n", *self._subtitles(".")]))
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The events of a stream: each segment when it is found."""
+        try:
+            async with aclosing(self._read()) as segments:
+                async for segment in segments:
+                    text = segment.text if len(self._segments) > 1 else segment.text.lstrip()
+                    yield encode_event({"type": "transcript.text.delta", "delta": text})
+            yield encode_event({"type": "transcript.text.done", "text": self._text, "usage": self._usage})
+            yield DONE
+        except Exception as raised:  # the status is sent already, so the error is an event
+            error = api_error(raised)
+            self._record.error = error.code
+            yield encode_event(error.body)
+
+    async def _read(self) -> AsyncGenerator[Segment, None]:
+        """The segments, each found in the worker thread of all requests."""
+        limits, thread = self._service.limits, self._service.embedding
+        if self._language is None:
+            self._language = await to_thread.run_sync(
+                self._speech.detect_language, self._samples, limiter=thread
+            )
+        found = self._speech.transcribe(
+            self._samples,
+            language=self._language,
+            task=self._task,
+            prompt=self._body.prompt or "",
+            temperature=self._body.temperature,
+            is_cancelled=lambda: self._has_left.is_set() or self._record.seconds > limits.seconds,
+        )
+        while True:
+            try:
+                # Abandoned when the client leaves: `close` then ends it within one token.
+                segment = await to_thread.run_sync(next, found, None, abandon_on_cancel=True, limiter=thread)
+            except Cancelled:
+                message = f"the sound took longer than {limits.seconds:g} seconds"
+                raise ApiError(503, message, code="timeout") from None
+            if segment is None:
+                return
+            if self._record.first_token_seconds is None:
+                self._record.first_token_seconds = self._record.seconds
+            self._segments.append(segment)
+            yield segment
+
+    @property
+    def _text(self) -> str:
+        return "".join(segment.text for segment in self._segments).strip()
+
+    @property
+    def _seconds(self) -> float:
+        return len(self._samples) / RATE
+
+    @property
+    def _usage(self) -> dict[str, Any]:
+        return {"type": "duration", "seconds": round(self._seconds, 2)}
+
+    @property
+    def _verbose(self) -> dict[str, Any]:
+        segments = [
+            {"id": number, "seek": 0, "start": round(segment.start, 2), "end": round(segment.end, 2)}
+            | {name: getattr(segment, name) for name in _SEGMENT}
+            | {"tokens": list(segment.tokens)}
+            for number, segment in enumerate(self._segments)
+        ]
+        return {
+            "task": self._task,
+            "language": LANGUAGES[self._language or "en"],
+            "duration": round(self._seconds, 2),
+            "text": self._text,
+            "segments": segments,
+            "usage": self._usage,
+        }
+
+    def _subtitles(self, point: str, *, numbered: bool = False) -> Iterator[str]:
+        for number, segment in enumerate(self._segments):
+            times = f"{_clock(segment.start, point)} --> {_clock(segment.end, point)}"
+            head = f"{number + 1}\n" if numbered else ""
+            yield f"{head}{times}\n{segment.text.strip().replace('-->', '->')}\n"
+
+
+def _clock(seconds: float, point: str) -> str:
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"

@@ -1,0 +1,201 @@
+"""Audio over HTTP: files by OpenAI's client, every format of a response, errors and clients that leave."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from http_fixtures import CHAT, NAME, Running, error, openai_client, running, until
+from speech_fixtures import Heard, ScriptedTranscriber, said
+
+from pteron.llm import LLM
+from pteron.serving.http import Limits
+
+soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
+pytest.importorskip("python_multipart", reason="needs the extra `audio`")
+
+FIRST = said(0.0, " Hello there.", 1.5, 1.5, " How are you?", 3.3, 3.3)
+WORDS = [Heard(FIRST), Heard(said(0.0, " Fine.", 0.5))]
+
+
+def file(seconds: float = 4.0, form: str = "WAV") -> tuple[str, bytes]:
+    made = io.BytesIO()
+    soundfile.write(made, np.zeros(round(seconds * 8000)), 8000, format=form)
+    return f"sound.{form.lower()}", made.getvalue()
+
+
+def transcriber(**options: Any) -> ScriptedTranscriber:
+    made = ScriptedTranscriber(lambda _, __: WORDS[(made.windows - 1) % 2], **options)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(transcriber()) as made:
+        yield made
+
+
+@pytest.fixture
+def speech(server: Running) -> ScriptedTranscriber:
+    found: ScriptedTranscriber = server.app.state.service.speech
+    found.windows = 0
+    found.prompts.clear()
+    return found
+
+
+def post(
+    server: Running, given: Any = None, *, route: str = "transcriptions", **fields: Any
+) -> httpx.Response:
+    files = {"file": given or file()}
+    return server.http.post(f"/v1/audio/{route}", data={"model": NAME, **fields}, files=files)
+
+
+@pytest.mark.parametrize("form", ["WAV", "FLAC", "OGG", "MP3"])
+def test_by_the_official_client(server: Running, speech: ScriptedTranscriber, form: str) -> None:
+    client = openai_client(server)
+    found = client.audio.transcriptions.create(model=NAME, file=file(form=form), language="en")
+    assert found.text == "Hello there. How are you? Fine."
+    assert found.usage is not None
+    assert found.usage.type == "duration"
+
+
+def test_formats(server: Running, speech: ScriptedTranscriber) -> None:
+    create: Any = openai_client(server).audio.transcriptions.create
+    asked = {"model": NAME, "file": file(), "prompt": "A greeting."}
+    whole = create(**asked, response_format="verbose_json", timestamp_granularities=["segment"])
+    assert (whole.task, whole.language, whole.duration) == ("transcribe", "english", 4.0)
+    assert [(each.id, each.start, each.end) for each in whole.segments] == [
+        (0, 0.0, 1.5),
+        (1, 1.5, 3.3),
+        (2, 3.3, 3.8),
+    ]
+    assert whole.segments[1].text == " How are you?"
+    assert whole.segments[1].tokens == said(1.5, " How are you?", 3.3)
+    assert speech.prompts[0][1:-1] == list(b" A greeting.")
+    speech.windows = 0
+    assert create(**asked, response_format="text") == "Hello there. How are you? Fine.\n"
+    speech.windows = 0
+    assert create(**asked, response_format="srt") == (
+        "1\n00:00:00,000 --> 00:00:01,500\nHello there.\n\n"
+        "2\n00:00:01,500 --> 00:00:03,300\nHow are you?\n\n"
+        "3\n00:00:03,300 --> 00:00:03,800\nFine.\n"
+    )
+    speech.windows = 0
+    assert create(**asked, response_format="vtt").startswith(
+        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nHello there.\n\n00:00:01.500 -->"
+    )
+
+
+def test_a_stream(server: Running, speech: ScriptedTranscriber) -> None:
+    create: Any = openai_client(server).audio.transcriptions.create
+    events = list(create(model=NAME, file=file(), stream=True))
+    assert [event.type for event in events] == ["transcript.text.delta"] * 3 + ["transcript.text.done"]
+    assert (
+        "".join(event.delta for event in events[:-1]) == events[-1].text == "Hello there. How are you? Fine."
+    )
+
+
+def test_translations() -> None:
+    made = transcriber(multilingual=True, language="fr")
+    with running(made) as server:
+        client = openai_client(server)
+        made.windows = -1  # the first is heard for its language too
+        assert client.audio.translations.create(model=NAME, file=file()).text.startswith("Hello there.")
+        vocabulary = made.vocabulary
+        head = [vocabulary.start, vocabulary.language_token("fr")]  # detected
+        assert made.prompts[-1][-3:] == [*head, vocabulary.start + 100]
+        made.windows = 0
+        whole: Any = client.audio.transcriptions.create(
+            model=NAME, file=file(), response_format="verbose_json", language="de"
+        )
+        assert whole.language == "german"
+
+
+def test_the_card_of_the_model(server: Running) -> None:
+    assert server.http.get(f"/v1/models/{NAME}").json()["input_modalities"] == ["audio"]
+
+
+def test_the_log(server: Running, speech: ScriptedTranscriber) -> None:
+    line = server.logged(post(server))
+    assert (line["route"], line["status"], line["model"]) == ("/v1/audio/transcriptions", 200, NAME)
+    assert line["new_tokens"] == len(FIRST) - 1 + len(WORDS[1].tokens)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"language": "de"}, "language"),
+        ({"temperature": "2"}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"response_format": "xml"}, "response_format"),
+        ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
+        ({"unknown": "1"}, "unknown"),
+        ({"given": ("a.wav", b"no sound")}, "file"),
+        ({"given": ("a.wav", b"")}, "file"),
+        ({"route": "translations"}, "model"),
+    ],
+    ids=str,
+)
+def test_bad_requests(server: Running, fields: dict[str, Any], param: str) -> None:
+    assert error(post(server, **fields), 400)["param"] == param
+
+
+def test_other_bodies(server: Running) -> None:
+    route = "/v1/audio/transcriptions"
+    assert error(server.http.post(route, json={"model": NAME}), 400)["code"] == "invalid_form"
+    assert error(server.http.post(route, data={"model": NAME}, files={"x": b"1"}), 400)["param"] == "file"
+    kind = {"Content-Type": "multipart/form-data"}
+    assert server.http.post(route, content=b"--x", headers=kind).status_code == 400
+    many = {f"field{number}": "1" for number in range(99)}
+    assert server.http.post(route, data=many, files={"file": file()}).status_code == 400
+    assert error(post(server, model="other"), 404)["code"] == "model_not_found"
+    assert (
+        "transcribes sound only" in error(server.http.post("/v1/chat/completions", json=CHAT), 400)["message"]
+    )
+    embedding = {"model": NAME, "input": "a"}
+    assert error(server.http.post("/v1/embeddings", json=embedding), 400)["code"] == "no_embeddings"
+
+
+def test_a_model_of_text(stories: LLM) -> None:
+    with running(stories) as server:
+        assert error(post(server), 400)["code"] == "no_speech"
+
+
+def test_limits() -> None:
+    limits = Limits(audio_bytes=100_000, audio_seconds=5, body_bytes=1000)
+    made = transcriber()
+    with running(made, limits=limits) as server:
+        assert error(post(server, file(6)), 400)["param"] == "file"
+        assert error(post(server, ("a.wav", b"x" * 100_000)), 413)["code"] == "request_too_large"
+        assert error(server.http.post("/v1/embeddings", content=b"x" * 2000), 413)["code"]
+        assert post(server).status_code == 200  # more than other bodies may have
+    made.wait = lambda: time.sleep(0.1)
+    with running(made, limits=Limits(seconds=0.5)) as server:
+        assert error(post(server), 503)["code"] == "timeout"
+
+
+def test_a_client_that_leaves() -> None:
+    made, steps = transcriber(), list[int]()
+
+    def wait() -> None:
+        steps.append(1)
+        threading.Event().wait(0.05)
+
+    made.wait = wait
+    with running(made) as server:
+        short = openai_client(server, timeout=0.5)
+        with pytest.raises(openai.APITimeoutError):
+            short.audio.transcriptions.create(model=NAME, file=file())
+        until(lambda: any(line.get("abandoned") for line in server.log()))
+        count = len(steps)
+        threading.Event().wait(0.3)
+        assert len(steps) <= count + 1 < len(FIRST)
+        made.wait, made.windows = lambda: None, 0
+        assert post(server).json()["text"] == "Hello there. How are you? Fine."

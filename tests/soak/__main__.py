@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from soak.memory import Growth, Sample, growths
 from soak.rounds import Rounds
+from soak.server import load
 
 SAMPLES = 60
 ROUNDS_BETWEEN = 10  # samples, at least: each of them closes everything
@@ -24,7 +25,10 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", help="kinds of rounds, with commas between, such as call,interrupt"
     )
+    parser.add_argument("--server", type=float, metavar="MINUTES", help="a server under mixed load instead")
     arguments = parser.parse_args()
+    if arguments.server:
+        return load(arguments.server, arguments.seed)
     only = [name for name in arguments.only.split(",") if name]
     samples, found, rounds = soak(arguments.rounds, arguments.seed, only=only, is_told=True)
     print(", ".join(f"{count} {name}" for name, count in rounds.done.most_common()))

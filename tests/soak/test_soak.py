@@ -8,6 +8,7 @@ from pteron.llm import sequence_pool
 from soak.__main__ import soak
 from soak.memory import Sample, growths, slope
 from soak.rounds import Rounds, WrongAnswer
+from soak.server import load
 
 
 def samples(*resident: int) -> list[Sample]:
@@ -21,6 +22,12 @@ def test_a_hundred_rounds_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(growth.is_flat for growth in found), "\n".join(map(str, found))
     assert sum(rounds.done.values()) == 100
     assert len(rounds.done) > 10
+
+
+@pytest.mark.long
+def test_a_server_under_load(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load(0.2, seed=1) == 0, capsys.readouterr().out
+    assert "the server ended with code 0" in capsys.readouterr().out
 
 
 def test_a_wrong_answer_is_noticed() -> None:

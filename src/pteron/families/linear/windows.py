@@ -20,7 +20,8 @@ TILES = (8, 4, 1)  # rows of an invocation; the largest that fits is used
 ROOM_MIN = 64  # vec4s of an array: rooms are powers of two, so that few kernels are compiled
 PRODUCTS_MIN = 1 << 14  # with fewer, uploading arrays costs more than it saves
 UNIFORM_ROWS_MIN = 1 << 21  # products from which rows, too, are uniform arrays: each length is a kernel
-LAUNCHES_MAX = 128  # with rows as uniform arrays: with more, planning costs more than it saves
+UNIFORM_LAUNCHES_MAX = 128  # with rows as uniform arrays: with more, planning costs more than it saves
+LAUNCHES_MAX = 2048  # with weights alone: a launch of full arrays computes 131,072 products or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def choose(
     blocks = -(-blocks // (len(ARRAYS) * launches))
     tile = next(tile for tile in TILES if tile <= rows)
     cut = Cut(rows, columns, depth, is_along, tile, blocks, parts, span)
-    return _with_uniform_rows(cut, target) or cut
+    return _with_uniform_rows(cut, target) or (cut if cut.count <= LAUNCHES_MAX else None)
 
 
 def _with_uniform_rows(cut: Cut, target: Target) -> Cut | None:
@@ -134,7 +135,7 @@ def _with_uniform_rows(cut: Cut, target: Target) -> Cut | None:
     window = tile << (fitting // tile).bit_length() - 1
     made = replace(cut, tile=tile, window=window)
     is_aligned = not any(start * cut.depth * 4 % target.uniform_alignment for start in made.starts)
-    return made if is_aligned and made.count <= LAUNCHES_MAX else None
+    return made if is_aligned and made.count <= UNIFORM_LAUNCHES_MAX else None
 
 
 def _is_plain(x: Operand | Scratch, weight: Operand | Weight) -> bool:

@@ -15,7 +15,7 @@ _RETRIES, _RETRY_SECONDS = 20, 0.01
 _NEW_PROCESS_GROUP = 0x00000200  # CREATE_NEW_PROCESS_GROUP of Windows
 
 
-def apart() -> dict[str, Any]:
+def new_process_group() -> dict[str, Any]:
     """Arguments of `subprocess` for a process that Ctrl-C in the terminal does not reach."""
     return {"creationflags": _NEW_PROCESS_GROUP} if IS_WINDOWS else {"process_group": 0}
 

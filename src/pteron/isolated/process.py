@@ -20,7 +20,7 @@ from pteron import errors
 from pteron.errors import InputError, IsolatedError, PteronError
 from pteron.isolated.wire import WireError, pack, receive, send
 from pteron.processes import python_module, started_in
-from pteron.system import apart
+from pteron.system import new_process_group
 
 _T = TypeVar("_T")
 _NO_MESSAGE = "got an invalid reply and was ended"
@@ -41,7 +41,7 @@ class Process:
                 python_module(module),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                **apart(),  # Ctrl-C only reaches the owner
+                **new_process_group(),  # Ctrl-C only reaches the owner
                 **started_in(Path(gettempdir())),
             )
         except OSError as error:
@@ -162,7 +162,7 @@ def run_isolated(name: str, given: Sequence[str], seconds: float) -> int:
     try:
         # In its own process group: Ctrl-C reaches this process, which ends the other.
         code = subprocess.run(
-            python_module("pteron", *given), timeout=seconds, check=False, **apart(), **start
+            python_module("pteron", *given), timeout=seconds, check=False, **new_process_group(), **start
         ).returncode
     except subprocess.TimeoutExpired:
         raise IsolatedError(f"{name}: took longer than {seconds:g} s and was ended") from None

@@ -111,6 +111,14 @@ def test_lines_of_requests(scripted: Running, monkeypatch: pytest.MonkeyPatch) -
     assert third.endswith(" model_not_found")
 
 
+def test_a_request_cannot_write_a_line(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.StringIO()
+    monkeypatch.setattr(scripted.app.state.service, "logs", text_logs(log))
+    scripted.http.get("/x%0A12:00:00 POST /v1/chat/completions 200")
+    (line,) = logged(scripted, log, 1)
+    assert r"GET /x\x0a12:00:00 POST /v1/chat/completions 200 404" in line
+
+
 def test_other_lines() -> None:
     log = io.StringIO()
     logs = text_logs(log)
@@ -125,6 +133,8 @@ def test_other_lines() -> None:
         "failure ValueError()",
     ]
     assert log.getvalue().endswith("ValueError()\nTraceback\n  line\n")
+    logs.write("server", level="error", message="one\ntwo", trace="Traceback\n  \x1b[31mline\n")
+    assert log.getvalue().endswith("error one\\x0atwo\nTraceback\n  \\x1b[31mline\n")
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,15 @@ def text_line(fields: Mapping[str, Any]) -> str | None:
     if event == "request":
         words = _request(fields)
     elif event == "failure":
-        words = ["failure", f"{fields['error']}\n{fields['trace'].rstrip()}"]
+        words = ["failure", fields["error"]]
     elif event == "server" and fields.get("level") == "info":
         return None
     else:
-        words = [fields.get("model", ""), fields.get("level", ""), fields["message"], fields.get("trace", "")]
+        words = [fields.get("model", ""), fields.get("level", ""), fields["message"]]
     clock = datetime.fromisoformat(fields["time"]).astimezone().strftime("%H:%M:%S")
-    return " ".join(word for word in (clock, *map(_printable, words)) if word)
+    line = " ".join(word for word in (clock, *map(_printable, words)) if word)
+    trace = fields.get("trace", "").rstrip()
+    return "\n".join([line, *map(_printable, trace.split("\n"))]) if trace else line
 
 
 def _request(fields: Mapping[str, Any]) -> list[str]:
@@ -37,8 +39,8 @@ def _request(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Without control characters of a request, on which a terminal would act."""
+    """Without control characters of a request, on which a terminal would act, and without line ends, after
+    which a request could write a line of its own."""
     return "".join(
-        character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}"
-        for character in text
+        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
     )

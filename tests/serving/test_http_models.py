@@ -83,6 +83,16 @@ def test_models_are_loaded_at_the_first_request(stories: LLM) -> None:
     assert sorted(shelf.events[2:]) == ["-a", "-b"]
 
 
+def test_readiness_of_several(stories: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is full only if each of its models is loaded and full."""
+    monkeypatch.setattr(ScriptedEngine, "is_full", True)
+    shelf = Shelf(stories)
+    with running([shelf.source("a"), shelf.source("b")], name="") as server:
+        for model, status in (("a", "ready"), ("b", "full")):
+            ask(server, model)
+            assert server.http.get("/ready").json()["status"] == status
+
+
 def test_a_loaded_model_has_a_context(stories: LLM) -> None:
     shelf = Shelf(stories)
     with running([shelf.source("a"), shelf.source("b")], name="") as server:

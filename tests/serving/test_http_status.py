@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
+import httpx
 import pytest
 from engine_fixtures import A, B, asked, at_once
-from http_fixtures import NAME, Running, running, until
+from http_fixtures import NAME, PATIENCE, Running, running, until
 from prometheus_client.parser import text_string_to_metric_families
 from scripted import Script, ScriptedEngine, play
 
 from pteron.llm import LLM
 from pteron.serving import Engine
+from pteron.serving.http import create_app
+from pteron.serving.http.server import Server, configure
+from pteron.serving.http.service import Service
 
 SECRET = "a private prompt"
 ASKED: dict[str, Any] = {"model": NAME, "prompt": SECRET, "max_tokens": 4}
@@ -128,3 +133,31 @@ def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch
     assert (rejected.status_code, rejected.json()["error"]["code"]) == (503, "shutting_down")
     monkeypatch.setattr(engine, "is_alive", False)
     assert status() == [(503, "lost"), (503, "lost")]
+
+
+def test_a_drain_waits_for_admitted_requests_only(stories: LLM) -> None:
+    """Not for new ones, which get a 503 for as long as they come."""
+    app = create_app(ScriptedEngine(stories, lambda _: Script(["Once"], hangs=True)), name=NAME, page=False)
+    service: Service = app.state.service
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            admitted = asyncio.create_task(client.post("/v1/completions", json=ASKED))
+            while not service.answers:
+                await asyncio.sleep(0.01)
+            service.is_draining = True
+            server = Server(configure(app), service, lambda address: None, PATIENCE)
+            refused = asyncio.create_task(asyncio.sleep(PATIENCE))  # one after the other
+            server.server_state.tasks.add(refused)
+            draining = asyncio.create_task(server._drain())
+            assert (await client.post("/v1/completions", json=ASKED)).status_code == 503
+            assert (await client.get("/ready")).status_code == 503
+            await asyncio.sleep(0.2)
+            assert not draining.done()
+            service.cancel()
+            assert (await admitted).status_code == 503
+            await asyncio.wait_for(draining, PATIENCE / 6)
+            refused.cancel()
+
+    asyncio.run(run())

@@ -50,7 +50,8 @@ class AccessMiddleware:
         try:
             self._check_access(scope, headers)
             body.check_length(headers.get(b"content-length"))
-            await self._app(scope, body.receive, send)
+            with self._service.admission():
+                await self._app(scope, body.receive, send)
         except ApiError as error:
             # A client that expects status 100 waits for it before it sends its body.
             if error.status == 413 and b"expect" not in headers:

@@ -27,7 +27,7 @@ from pteron.system import IS_WINDOWS
 
 _CANCEL_SECONDS = 5  # for clients to receive the error of a cancelled answer
 _REPEAT_SECONDS = 0.2  # between two cancellations: requests that were still being read submit answers late
-_DRAIN_SECONDS = 0.05  # between two looks for running requests
+_DRAIN_SECONDS = 0.05  # between two looks for admitted requests
 _BACKLOG = 1024  # connections that wait in the system's queue
 _ACCEPTED = 16  # connections that asyncio accepts in one turn of its loop; a limit acts some turns later
 
@@ -67,9 +67,9 @@ class Server(uvicorn.Server):
                 self._timer.cancel()
 
     async def _drain(self) -> None:
-        """Wait for the requests that run. Until they end, the server listens, so that a client that comes now
-        gets a 503 instead of a refused connection."""
-        while self.server_state.tasks and not self.force_exit:
+        """Wait for the requests that were admitted. Until they end, the server listens, so that a client that
+        comes now gets a 503 instead of a refused connection."""
+        while self._service.admitted and not self.force_exit:
             await asyncio.sleep(_DRAIN_SECONDS)
 
     async def on_tick(self, counter: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
@@ -38,6 +40,7 @@ class Service:
     logs: Logs
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
+    admitted: int = 0  # requests that run and came before the server was draining
     answers: WeakSet[Answer] = field(default_factory=WeakSet)
     traces: Traces | None = None
     speech: Transcriber | None = None
@@ -77,9 +80,9 @@ class Service:
 
     @property
     def is_full(self) -> bool:
-        """Whether the queue of every loaded model is full."""
+        """Whether the queue of every model is full; one that is not loaded can be."""
         if self.models is not None:
-            return bool(self.models.loaded) and all(service.is_full for service in self.models.loaded)
+            return all(model.service is not None and model.service.is_full for model in self.models.served)
         return self.engine is not None and self.engine.is_full
 
     @property
@@ -110,6 +113,16 @@ class Service:
         if name in adapters:
             card["parent"] = names[0]
         return card
+
+    @contextmanager
+    def admission(self) -> Iterator[None]:
+        """Count a request that has been accepted as running."""
+        count = int(not self.is_draining)  # 0 of /health and /ready, which a draining server answers too
+        self.admitted += count
+        try:
+            yield
+        finally:
+            self.admitted -= count
 
     def cancel(self) -> None:
         """Cancel all running answers."""

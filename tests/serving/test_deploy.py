@@ -27,7 +27,7 @@ from pteron.folders import cache_folder
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 
-from pteron.serving.http import server
+from pteron.serving.http import server, telemetry
 from pteron.serving.http.app import status_router
 
 ROOT = Path(__file__).parents[2]
@@ -45,12 +45,13 @@ def serve_arguments(words: list[str]) -> argparse.Namespace:
 
 
 DEFAULTS = serve_arguments(["pteron", "serve", "x"])
+CLOSE_SECONDS = 5  # to close the model and end the process
 
 
 def drain_seconds(arguments: argparse.Namespace) -> float:
     """From the signal to the end of the process, at most."""
     assert arguments.grace is not None
-    return float(arguments.grace) + server._CANCEL_SECONDS
+    return float(arguments.grace) + server._CANCEL_SECONDS + telemetry._FLUSH_SECONDS + CLOSE_SECONDS
 
 
 # Container ---------------------------------------------------------------------------------------
@@ -171,6 +172,15 @@ def test_the_commands_of_the_container(tmp_path: Path) -> None:
         process.communicate()
 
 
+def test_stopping_the_container_leaves_time_to_drain() -> None:
+    page = (ROOT / "docs/deploy.md").read_text("utf-8")
+    (words,) = re.findall(r"docker run -d .*\\\n.* pteron (\S.*)", page)
+    (seconds,) = set(
+        re.findall(r"docker stop --time (\d+)", page + (DEPLOY / "Containerfile").read_text("utf-8"))
+    )
+    assert int(seconds) >= drain_seconds(serve_arguments(["pteron", "serve", *words.split()]))
+
+
 # systemd -----------------------------------------------------------------------------------------
 
 
@@ -186,12 +196,21 @@ def test_the_unit_fits_the_command() -> None:
     words = shlex.split(service["ExecStart"])
     arguments = serve_arguments([Path(words[0]).name, *words[1:]])
     assert arguments.log == "json"
-    assert float(service["TimeoutStopSec"]) > drain_seconds(arguments)
+    assert float(service["TimeoutStopSec"]) >= drain_seconds(arguments)
     assert service["KillSignal"] == "SIGTERM"
     assert service["Restart"] == "on-failure"
     folder = f"/var/cache/{service['CacheDirectory']}"
     for variable in service["Environment"].split():
         assert variable.partition("=")[2].startswith(folder)
+
+
+def test_the_unit_behind_a_reverse_proxy() -> None:
+    """The commented command is the other one, with a host name that a proxy may pass on."""
+    (command,) = re.findall(r"^#ExecStart=(.*)", (DEPLOY / "pteron.service").read_text("utf-8"), re.MULTILINE)
+    others, _, name = command.partition(" --allow-host ")
+    assert others == unit()["Service"]["ExecStart"]
+    assert serve_arguments(["pteron", *shlex.split(command)[1:]]).allow_host == [name]
+    assert f"`--allow-host {name}`" in (ROOT / "docs/deploy.md").read_text("utf-8")
 
 
 def test_the_unit_is_valid(tmp_path: Path) -> None:
@@ -228,6 +247,7 @@ def test_the_pod_fits_the_command_and_the_container() -> None:
     assert container["volumeMounts"][0]["mountPath"] == values("VOLUME")[0]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
     wanted = {"startupProbe": "/ready", "readinessProbe": "/ready", "livenessProbe": "/health"}
+    assert container["readinessProbe"]["failureThreshold"] > 1  # a queue that is full for a moment
     for probe, path in wanted.items():
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
         assert path in PATHS

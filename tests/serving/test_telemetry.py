@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
@@ -20,6 +22,7 @@ from test_serve_command import served
 
 from pteron.llm import LLM
 from pteron.serving import Engine
+from pteron.serving.http.request_log import RequestRecord
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -192,6 +195,19 @@ def test_an_endpoint_that_does_not_answer(tmp_path: Path) -> None:
         server.process.terminate()
         assert server.ended() == 0
         assert any("export" in line.get("message", "").lower() for line in server.lines())
+
+
+def test_a_collector_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last spans are given up, so that a server ends in time."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason=WHY)
+    from pteron.serving.http import open_traces, telemetry
+
+    monkeypatch.setattr(telemetry, "_FLUSH_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with open_traces(f"http://127.0.0.1:{silent.getsockname()[1]}") as traces:
+            traces.request(RequestRecord("1", "GET"), {})
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
 
 
 def test_nothing_is_imported_without_traces() -> None:

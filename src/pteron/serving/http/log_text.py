@@ -41,6 +41,4 @@ def _request(fields: Mapping[str, Any]) -> list[str]:
 def _printable(text: str) -> str:
     """Without control characters of a request, on which a terminal would act, and without line ends, after
     which a request could write a line of its own."""
-    return "".join(
-        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
-    )
+    return "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text)

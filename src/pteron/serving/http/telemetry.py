@@ -8,6 +8,7 @@ are not recorded.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # The SDK's own variables with an address to send spans to.
 VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PATH = "/v1/traces"  # where a collector takes spans
+_FLUSH_SECONDS = 5.0  # for a collector to take the last spans
 _OPERATIONS = {
     "/v1/completions": "text_completion",
     "/api/generate": "text_completion",
@@ -55,7 +57,7 @@ class Traces:
             start_time=start,
         )
         if record.status >= 500:
-            self._trace_error(span, record)
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, record.error))
         inside = self._trace.set_span_in_context(span)
         if record.submitted is not None:
             self._add_phases(record, inside, start + round(1e9 * (record.submitted - record.arrived)))
@@ -79,14 +81,11 @@ class Traces:
         context: Context = self._propagator.extract(carrier)
         return context
 
-    def _trace_error(self, span: Any, record: RequestRecord) -> None:
-        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, record.error))
-
 
 @contextmanager
 def open_traces(endpoint: str | None = None) -> Iterator[Traces]:
     """Traces that are sent over HTTP (OTLP) to an endpoint, such as http://localhost:4318; by default as the
-    variables OTEL_* say. The end of the context sends what is left."""
+    variables OTEL_* say. The end of the context sends what is left, for some seconds at most."""
     if endpoint is not None and not urlsplit(endpoint).path.strip("/"):
         endpoint = endpoint.rstrip("/") + _PATH
     export = need("opentelemetry.exporter.otlp.proto.http.trace_exporter", "sending traces", "telemetry")
@@ -96,12 +95,15 @@ def open_traces(endpoint: str | None = None) -> Iterator[Traces]:
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override these.
     named = resources.Resource({"service.name": "pteron", "service.version": pteron.__version__})
     resource = named.merge(resources.OTELResourceDetector().detect())
-    provider = sdk.TracerProvider(resource=resource)
+    provider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(batches.BatchSpanProcessor(export.OTLPSpanExporter(endpoint=endpoint)))
     try:
         yield Traces(provider)
     finally:
-        provider.shutdown()
+        # The SDK has no limit of its own that is short enough for a process that a supervisor stops.
+        flush = threading.Thread(target=provider.shutdown, daemon=True)
+        flush.start()
+        flush.join(_FLUSH_SECONDS)
 
 
 def _http_attributes(record: RequestRecord) -> dict[str, Any]:

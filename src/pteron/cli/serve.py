@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pteron.llm.model_kinds import Located
     from pteron.serving.encoder import Embedder
     from pteron.serving.http import Logs, Traces
+    from pteron.serving.http.models import ModelSource
     from pteron.serving.speech import Transcriber
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -149,10 +150,7 @@ def command(arguments: argparse.Namespace) -> int:
     check_installed(_PACKAGES, "serving a model", "serve")
     if arguments.ray:
         check_installed(("ray",), "serving a model on many machines", "ray")
-    from pteron.serving.encoder import Embedder
-    from pteron.serving.http import create_app, listening, run
     from pteron.serving.http.api_keys import VARIABLE, ApiKeys, read_api_keys
-    from pteron.serving.speech import Transcriber
 
     keys = read_api_keys(arguments.api_key, arguments.api_key_file, os.environ)
     ApiKeys(keys)  # reports malformed keys before the model is loaded
@@ -178,32 +176,13 @@ def command(arguments: argparse.Namespace) -> int:
         named = _whole_path(given)
         _serve_ray(arguments, named, banner, _app_options(keys, arguments))
         return 0
-    with (
-        _open_logs(arguments) as logs,
-        listening(arguments.host, arguments.port) as listener,
-        _open_traces(arguments, logs) as traces,
-        _open_served(located, arguments) as model,
-    ):
-        _warn_of_access(keys, arguments, logs)
-        kind: Kind = "audio" if isinstance(model, Transcriber) else "chat"
-        if isinstance(model, Embedder):
-            kind = "embeddings"
-        run(
-            create_app(model, name=name, logs=logs, traces=traces, **_app_options(keys, arguments)),
-            listener,
-            grace=_GRACE if arguments.grace is None else arguments.grace,
-            certificate=arguments.certificate,
-            private_key=arguments.private_key,
-            ready=lambda address: print("\n".join(banner.lines(address, kind)), flush=True),
-        )
-    return 0
+    return _serve_here(_open_served(located, arguments), banner, arguments, name=name)
 
 
 def _serve_several(
     given: list[str], make_banner: Callable[[Sequence[str]], Banner], arguments: argparse.Namespace
 ) -> int:
     """Serve several models, which are located now and loaded at their first request."""
-    from pteron.serving.http import create_app, listening, run
     from pteron.serving.http.models import ModelSource
 
     for option in _ONE_MODEL:
@@ -224,23 +203,46 @@ def _serve_several(
         )
         for model in models
     ]
+    return _serve_here(nullcontext(sources), banner, arguments, keep_alive=keep_alive)
+
+
+def _serve_here(
+    opened: AbstractContextManager[Engine | Embedder | Transcriber | list[ModelSource]],
+    banner: Banner,
+    arguments: argparse.Namespace,
+    **options: Any,
+) -> int:
+    """Serve a model, or several, in this process until a signal. `options` are those of `create_app`."""
+    from pteron.serving.http import create_app, listening, run
+
     with (
         _open_logs(arguments) as logs,
         listening(arguments.host, arguments.port) as listener,
         _open_traces(arguments, logs) as traces,
+        opened as model,
     ):
         _warn_of_access(banner.keys, arguments, logs)
-        options = _app_options(banner.keys, arguments)
-        app = create_app(sources, keep_alive=keep_alive, logs=logs, traces=traces, **options)
+        kind = _kind_of(model)
         run(
-            app,
+            create_app(model, logs=logs, traces=traces, **options, **_app_options(banner.keys, arguments)),
             listener,
             grace=_GRACE if arguments.grace is None else arguments.grace,
             certificate=arguments.certificate,
             private_key=arguments.private_key,
-            ready=lambda address: print("\n".join(banner.lines(address, "models")), flush=True),
+            ready=lambda address: print("\n".join(banner.lines(address, kind)), flush=True),
         )
     return 0
+
+
+def _kind_of(model: Engine | Embedder | Transcriber | list[ModelSource]) -> Kind:
+    from pteron.serving.encoder import Embedder
+    from pteron.serving.speech import Transcriber
+
+    if isinstance(model, list):
+        return "models"
+    if isinstance(model, Transcriber):
+        return "audio"
+    return "embeddings" if isinstance(model, Embedder) else "chat"
 
 
 def _app_options(keys: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
@@ -314,7 +316,9 @@ def _open_logs(arguments: argparse.Namespace) -> Generator[Logs, None, None]:
 
 @contextmanager
 def _open_traces(arguments: argparse.Namespace, logs: Logs) -> Generator[Traces | None, None, None]:
-    """Traces, if --traces or a variable of OpenTelemetry says where they go. Nothing is imported without."""
+    """Traces to the endpoint of --traces or of a variable of OpenTelemetry; None, and no import of its SDK,
+    if neither is set. Without its packages, --traces is an error; a variable, which may be meant for other
+    programs, is a warning."""
     from pteron.serving.http.request_log import log_records
     from pteron.serving.http.telemetry import VARIABLES, open_traces
 

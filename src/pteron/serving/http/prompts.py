@@ -19,11 +19,8 @@ from pteron.serving.http.schema import ContentPart, Message, Tool
 from pteron.serving.http.sse import check_client
 
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
-_REASONING = (
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-)  # one field; clients and templates differ
+# Names of one field: a template reads one of them, and a client may send another.
+_REASONING = ("reasoning_content", "reasoning", "thinking")
 _SLICE = 1 << 14  # characters of a long text that are encoded at once
 _SEAM = 64  # tokens that two slices may have more than the text that they make up
 

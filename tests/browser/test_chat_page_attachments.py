@@ -113,6 +113,26 @@ def test_pasting_and_dropping(tab: Tab, event: str, texts: list[str], is_attache
         tab.sees("note.txt", within="#attached")
 
 
+def test_a_file_of_another_conversation(tab: Tab) -> None:
+    """It is attached where it was chosen, though another conversation is shown once it is read."""
+    tab.converse("One")
+    tab.run("""() => {
+        const read = File.prototype.arrayBuffer;
+        const chosen = new Promise((done) => (window.letRead = done));
+        File.prototype.arrayBuffer = async function () {
+            await chosen;
+            return read.call(this);
+        };
+    }""")
+    attach(tab, file("notes.txt", b"Text"))
+    tab.button("New conversation").click()
+    tab.run("letRead()")
+    tab.page.wait_for_timeout(200)
+    assert tab.page.locator("#attached .chip").count() == 0
+    tab.page.locator("#conversations a").first.click()
+    tab.sees("notes.txt", within="#attached")
+
+
 def test_exporting_and_importing(chat: Chat, tab: Tab, tmp_path: Path) -> None:
     chat.server.reply({"reasoning_content": "Easy."}, "A *fine* answer")
     attach(tab, file("notes.txt", b"Text"))

@@ -6,6 +6,7 @@ const { append, branchAt, branchesOf, newestLeaf, pathOf } = await load("pages/c
 const { isFull, lastToDrop, splitPath } = await load("pages/chat/context.ts");
 const { addDelta, endThinking, prettyArguments } = await load("pages/chat/delta.ts");
 const { requestBody } = await load("pages/chat/request.ts");
+const { fromJson } = await load("pages/chat/export.ts");
 const { textOf } = await load("pages/chat/attachments.ts");
 
 const message = (id, role, text = id, more = {}) => ({ id, role, text, ...more });
@@ -39,6 +40,31 @@ test("a message that is edited begins a branch, and the others stay reachable", 
   assert.equal(ids(pathOf(conversation())), "");
 });
 
+test("the newest leaf of a long branch is found", () => {
+  const questions = Array.from({ length: 20_000 }, (_, at) => message(`q${at}`, "user"));
+  assert.equal(newestLeaf(conversation(...questions), "q0"), "q19999");
+});
+
+const imported = (messages, more = {}) => fromJson(JSON.stringify({ version: 1, messages, ...more }));
+
+test("imported messages are a tree", () => {
+  const twice = imported([
+    message("a", "user", "1", { parent: null }),
+    message("a", "user", "2", { parent: "a" }),
+    message("b", "assistant", "3", { parent: "c" }),
+    message("c", "user", "4", { parent: "b" }),
+  ]);
+  assert.equal(ids(twice.messages), "a b c");
+  assert.equal(ids(pathOf(twice)), "a b c");
+  assert.equal(newestLeaf(twice, "a"), "c");
+  assert.equal(pathOf(imported([message("", "user", "1", { parent: null })])).length, 1);
+});
+
+test("imported tools are checked", () => {
+  assert.equal(imported([], { tools: '[{"type": "function"}]' }).tools, '[{"type": "function"}]');
+  for (const tools of ["{", "{}", 7]) assert.equal(imported([], { tools }), null);
+});
+
 test("an answer that failed is replaced, unless something follows it", () => {
   const failed = conversation(message("q1", "user"), message("a1", "assistant", ""));
   branchAt(failed, "a1");
@@ -63,6 +89,9 @@ test("whole turns are dropped until a third of the characters is free", () => {
   const file = { kind: "text", name: "f", size: 100, data: "x".repeat(100) };
   const withFile = message("q", "user", "x", { attachments: [file] });
   assert.equal(lastToDrop([withFile, message("a", "assistant"), ...turns(10, 10)]), "a");
+  const image = { kind: "image", name: "i", size: 1, data: "" };
+  const withImage = message("q", "user", "x", { attachments: [image] });
+  assert.equal(lastToDrop([withImage, message("a", "assistant"), ...turns(8000)]), "a"); // about 1,100 tokens
 });
 
 test("dropped messages are of the shown branch only", () => {

@@ -95,10 +95,11 @@ export class Composer {
   }
 
   async #add(files: FileList | null): Promise<void> {
+    const [conversation, model] = [this.#conversation, this.#model]; // another may be shown before a file is read
     for (const file of [...(files ?? [])]) {
       try {
-        const read = await readFile(file, this.#model?.takesImages ?? false, this.#model?.id ?? "This server");
-        this.#attach([...this.#attachments, read]);
+        const read = await readFile(file, model?.takesImages ?? false, model?.id ?? "This server");
+        this.#attach([...(this.#attached.get(conversation) ?? []), read], conversation);
       } catch (error) {
         notice((error as Error).message);
       }
@@ -107,8 +108,8 @@ export class Composer {
     this.focus();
   }
 
-  #attach(attachments: Attachment[]): void {
-    this.#attached.set(this.#conversation, attachments);
+  #attach(attachments: Attachment[], conversation = this.#conversation): void {
+    this.#attached.set(conversation, attachments);
     this.#showAttached();
     this.#settle();
   }

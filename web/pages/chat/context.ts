@@ -6,7 +6,7 @@ import type { Conversation, Message } from "./store.ts";
 import { isEmpty, pathOf } from "./tree.ts";
 
 const KEPT = 2 / 3; // of the characters: room for the next answers
-const PICTURE = 2000; // characters that a picture counts as
+const PICTURE = 4400; // characters that a picture counts as: SmolVLM makes up to 1,088 tokens of one
 
 /** Whether an answer that reached a limit filled the context. The API has the same reason for all limits. */
 export function isFull({ prompt, tokens }: Figures, context: number | null): boolean {

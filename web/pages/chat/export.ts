@@ -3,6 +3,7 @@
 import { make, newId } from "../../shared/elements.ts";
 import { textOf } from "./attachments.ts";
 import { prettyArguments } from "./delta.ts";
+import { problemWithTools } from "./settings_fields.ts";
 import { type Conversation, type Message, parsed, ROLES } from "./store.ts";
 
 /** The messages of one branch. */
@@ -53,7 +54,7 @@ const isMessage = fields({
 const isConversation = fields({
   title: isText,
   system: isText,
-  tools: isText,
+  tools: (value) => isText(value) && problemWithTools(value as string) === "",
   model: optional(isText),
   settings: fields({}),
   messages: listOf(isMessage),

@@ -148,10 +148,11 @@ function choicesFor(message: Message, { answer, isLast, isBusy, ways }: Place): 
   if (isBusy || message.role === "tool") return choices;
   if (message.role === "user") return [...choices, "edit"];
   const isFull = isLast && message.finish === "context";
-  const isBroken = !["done", "stopped"].includes(message.state ?? "") || isEmpty(message);
   if (isFull) choices.unshift(...ways);
-  if (isBroken && (!isLast || choices.includes("goOn"))) return choices;
-  return [...choices, isBroken ? "retry" : "regenerate"];
+  const isAnswered = ["done", "stopped"].includes(message.state ?? "") && !isEmpty(message);
+  if (isAnswered) return [...choices, "regenerate"];
+  const isRetryUseful = isLast && !choices.includes("goOn");
+  return isRetryUseful ? [...choices, "retry"] : choices;
 }
 
 /** The note below an answer, and whether it is an error. */

@@ -25,7 +25,7 @@ export function requestBody(conversation: Conversation, model: string, until: st
     stream: true,
     stream_options: { include_usage: true },
   };
-  if (conversation.tools.trim()) body.tools = JSON.parse(conversation.tools); // checked when it was written
+  if (conversation.tools.trim()) body.tools = JSON.parse(conversation.tools); // checked when it was written or imported
   for (const { name } of FIELDS) {
     const value = conversation.settings[name];
     if (typeof value === "number") body[name] = value;

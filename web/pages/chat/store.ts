@@ -155,10 +155,9 @@ export function parsed(text: string, id: string): Conversation | null {
   try {
     const stored: Partial<Conversation> | null = JSON.parse(text);
     if (stored?.version !== VERSION || !Array.isArray(stored.messages)) return null;
-    const messages = stored.messages.filter(
-      (message) => typeof message?.text === "string" && typeof message.id === "string",
+    const messages = linked(
+      stored.messages.filter((message) => typeof message?.text === "string" && typeof message.id === "string"),
     );
-    link(messages);
     const leaf = messages.some((message) => message.id === stored.leaf) ? stored.leaf : messages.at(-1)?.id;
     return { ...blank(id), ...stored, id, messages, leaf: leaf ?? null };
   } catch {
@@ -166,13 +165,16 @@ export function parsed(text: string, id: string): Conversation | null {
   }
 }
 
-/** A message whose parent is not an earlier one follows the one before it, as all did before there were branches. */
-function link(messages: Message[]): void {
+/** Messages as a tree. One with the id of an earlier one is dropped. One whose parent is not an earlier one follows the
+ * one before it, as all did before there were branches. */
+function linked(messages: Message[]): Message[] {
   const earlier = new Set<string | null>([null]);
-  let before: string | null = null;
+  const tree: Message[] = [];
   for (const message of messages) {
-    if (!earlier.has(message.parent)) message.parent = before;
-    before = message.id;
-    earlier.add(before);
+    if (earlier.has(message.id)) continue;
+    if (!earlier.has(message.parent)) message.parent = tree.at(-1)?.id ?? null;
+    tree.push(message);
+    earlier.add(message.id);
   }
+  return tree;
 }

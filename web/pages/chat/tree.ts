@@ -7,9 +7,9 @@ type Tree = Pick<Conversation, "messages" | "leaf">;
 
 /** The messages from the first to the leaf. */
 export function pathOf({ messages, leaf }: Tree): Message[] {
-  const byId = new Map(messages.map((message) => [message.id, message]));
+  const byId = new Map<string | null, Message>(messages.map((message) => [message.id, message]));
   const path: Message[] = [];
-  for (let at = byId.get(leaf ?? ""); at; at = byId.get(at.parent ?? "")) path.push(at);
+  for (let at = byId.get(leaf); at; at = byId.get(at.parent)) path.push(at);
   return path.reverse();
 }
 
@@ -26,8 +26,10 @@ export function branchesOf({ messages }: Tree, { parent, role }: Message): Messa
 
 /** The end of the newest branch that has a message in it. */
 export function newestLeaf({ messages }: Tree, id: string): string {
-  const child = messages.findLast(({ parent }) => parent === id);
-  return child ? newestLeaf({ messages, leaf: null }, child.id) : id;
+  const newestChild = new Map(messages.map((message) => [message.parent, message.id]));
+  let leaf = id;
+  for (let child: string | undefined = id; child !== undefined; child = newestChild.get(child)) leaf = child;
+  return leaf;
 }
 
 /** Go back to before a message, which then gets a sibling; one that failed without a text is removed. */

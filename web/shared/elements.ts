@@ -57,10 +57,14 @@ const ICONS = {
 };
 
 export function icon(name: keyof typeof ICONS): Element {
-  const holder = document.createElement("div");
-  const path = `<path d="${ICONS[name]}"/>`;
-  holder.innerHTML = `<svg viewBox="0 0 24 24" aria-hidden="true" class="icon icon-${name}">${path}</svg>`;
-  return holder.firstElementChild as Element;
+  const make = (tag: string, attributes: Record<string, string>, ...inside: Element[]): Element => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.append(...inside);
+    return element;
+  };
+  const path = make("path", { d: ICONS[name] });
+  return make("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: `icon icon-${name}` }, path);
 }
 
 /** A button with an icon, and a label for screen readers. */

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -251,6 +253,63 @@ def test_transparent_grey_and_turned_images_are_read() -> None:
     file = BytesIO()
     PIL.fromarray(pixels).save(file, "PNG", exif=exif)
     np.testing.assert_array_equal(load_image(file.getvalue()), np.rot90(pixels, -1))
+
+
+def png(image: Any, **options: Any) -> bytes:
+    file = BytesIO()
+    image.save(file, "PNG", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("strip", [1, 1 << 20])
+def test_transparent_pixels_become_white(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Hugging Face's processors convert them."""
+    monkeypatch.setattr("pteron.llm.images.load._STRIP", strip)
+    pixels, alpha = picture(7, 5), (np.arange(35).reshape(5, 7) * 7).astype(np.uint8)
+    share = alpha[..., None] / 255
+    clear = PIL.fromarray(np.dstack([pixels, alpha]))
+    assert np.abs(load_image(png(clear)) - (pixels * share + 255 * (1 - share))).max() <= 1
+    grey = PIL.fromarray(np.dstack([pixels[..., 0], alpha]), "LA")
+    assert np.abs(load_image(png(grey)) - (pixels[..., :1] * share + 255 * (1 - share))).max() <= 1
+    palette = PIL.fromarray((np.arange(35).reshape(5, 7) % 3).astype(np.uint8), "P")
+    palette.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
+    expected = np.array([[10, 20, 30], [255, 255, 255], [70, 80, 90]])[np.asarray(palette)]
+    np.testing.assert_array_equal(load_image(png(palette, transparency=1)), expected)
+    one = png(PIL.fromarray(pixels), transparency=tuple(map(int, pixels[2, 3])))
+    is_clear = (pixels == pixels[2, 3]).all(-1, keepdims=True)
+    np.testing.assert_array_equal(load_image(one), np.where(is_clear, 255, pixels))
+
+
+def test_grey_images_of_16_bits_keep_their_range() -> None:
+    values = np.linspace(0, 65535, 35).astype(np.uint16).reshape(5, 7)
+    expected = np.repeat((values / 257).round()[..., None], 3, -1)
+    np.testing.assert_array_equal(load_image(png(PIL.fromarray(values))), expected)
+
+
+def test_a_given_image_stays_as_it_is() -> None:
+    image = PIL.fromarray(picture(7, 5))
+    image.getexif()[0x0112] = 6
+    assert load_image(image).shape == (7, 5, 3)
+    assert image.size == (7, 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of its memory from /proc")
+def test_reading_takes_little_more_memory_than_the_pixels(tmp_path: Path) -> None:
+    """Pillow has 4 bytes a pixel, and the result 3."""
+    file = tmp_path / "large.png"
+    PIL.new("RGB", (4001, 3001)).save(file)
+    code = f"""
+import re
+from pathlib import Path
+from pteron.llm.images.load import load_image
+import PIL.ImageOps, PIL.PngImagePlugin
+peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
+load_image({str(file)!r})
+print((peak() - before) * 1024)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 9 * 4001 * 3001
 
 
 def bomb() -> bytes:

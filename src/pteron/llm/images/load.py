@@ -27,6 +27,8 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]  # [height, width, 3]
 BYTES_MAX = 20 << 20  # of a file
 PIXELS_MAX = 50_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+_STRIP = 1 << 20  # pixels that are converted at once
+_TRANSPARENT = ("RGBA", "RGBa", "LA", "La", "PA")  # modes of Pillow
 _DATA_URL = re.compile(r"data:[^,]{0,256},")
 
 
@@ -76,7 +78,7 @@ def load_image(given: object, pixels_max: int = PIXELS_MAX) -> Pixels:
     if isinstance(given, np.ndarray):
         return _of_array(given, pixels_max)
     if hasattr(given, "convert") and hasattr(given, "size"):
-        return _rgb(given, pixels_max)
+        return _rgb(given, pixels_max, is_ours=False)
     raise InputError(
         "an image must be a path, the bytes of a file, a Pillow image or an array of bytes "
         f"[height, width, 3], not {type(given).__name__}"
@@ -110,22 +112,40 @@ def _decoded(data: bytes, pixels_max: int) -> Pixels:
     return _rgb(opened, pixels_max)
 
 
-def _rgb(opened: Any, pixels_max: int) -> Pixels:
-    """A Pillow image as pixels, turned as its file says."""
-    width, height = opened.size
-    _check_pixels(width, height, pixels_max)
+def _rgb(image: Any, pixels_max: int, *, is_ours: bool = True) -> Pixels:
+    """A Pillow image as pixels, turned as its file says; `is_ours`: it may be changed."""
+    _check_pixels(*image.size, pixels_max)
     ops = need("PIL.ImageOps", "reading images")
     try:
-        return np.asarray(ops.exif_transpose(opened).convert("RGB"))
+        image = ops.exif_transpose(image, in_place=is_ours) or image
+        width, height = image.size
+        pixels, lines = np.empty((height, width, 3), np.uint8), max(1, _STRIP // width)
+        for top in range(0, height, lines):  # converting the whole image would take copies of it
+            bottom = min(top + lines, height)
+            pixels[top:bottom] = _strip(image.crop((0, top, width, bottom)))
+        return pixels
     except Exception as error:
         raise InputError(f"the image cannot be read: {error}") from None
 
 
+def _strip(image: Any) -> npt.NDArray[Any]:
+    """The pixels of a part of an image, on a white background."""
+    if image.mode.startswith("I"):  # 16 bits, which a conversion would clip to 8
+        return (np.asarray(image)[..., None] / 257).round().clip(0, 255)
+    if image.mode in _TRANSPARENT or "transparency" in image.info:
+        image = image.convert("RGBA")
+        background = need("PIL.Image", "reading images").new("RGBA", image.size, "white")
+        background.alpha_composite(image)
+        image = background
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
 def _check_pixels(width: int, height: int, pixels_max: int) -> None:
     if width * height > pixels_max:
+        left = "" if pixels_max == PIXELS_MAX else f", of which {pixels_max} are left"
         raise InputError(
             f"the image has {width} x {height} pixels; at most {PIXELS_MAX // 10**6} million are read, those "
-            "of all images of a prompt together"
+            f"of all images of a prompt together{left}"
         )
 
 

@@ -18,7 +18,7 @@ from checkpoints import values
 from image_checkpoints import NAMES, ImageGolden, picture
 
 from pteron.cli import main
-from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.errors import FormatError, InputError, MissingFileError, UnsupportedError
 from pteron.llm import LLM
 from pteron.llm.architectures.idefics3 import _positions, encoder, tile_layout
 from pteron.llm.export import export_llm, read_checkpoint
@@ -77,7 +77,7 @@ def tokens(llm: LLM, messages: Any, **options: Any) -> list[int]:
 def prefilled_logits(llm: LLM, messages: Any) -> Any:
     """The logits after a conversation."""
     assert llm.image_prefill is not None
-    model, images = llm.model, RequestImages(llm.image_prefill, llm.read_images(messages))
+    model, images = llm.model, RequestImages(llm.image_prefill, tuple(llm.read_images(messages)))
     user = model.claim()
     model.resume([0], user)
     *chunks, last = model.chunks(llm.encode_chat(messages))
@@ -390,12 +390,49 @@ def test_urls_other_than_data_are_errors(url: str | None, message: str) -> None:
         load_part({"type": "image_url", "image_url": {"url": url}})
 
 
-def test_the_text_must_not_name_the_image_token(smolvlm: LLM) -> None:
-    part = {"type": "image", "image": picture(9, 9)}
-    with pytest.raises(InputError, match="2 times <image>, which only the chat template"):
-        smolvlm.encode_chat(ask(part, "What is <image>?"))
-    with pytest.raises(InputError, match="image 2: an image must be a path"):
-        smolvlm.encode_chat(ask(part, {"type": "image", "image": None}, "?"))
+def test_the_image_token_in_a_text_is_no_image(smolvlm: LLM) -> None:
+    first, second = ({"type": "image", "image": picture(9, height)} for height in (9, 10))
+    (one,), (two,) = (tuple(smolvlm.read_images(ask(part))) for part in (first, second))
+    assert smolvlm.image_prefill is not None
+    ids = smolvlm.encode_chat(ask("<image>", first, "What is <image>?", second, "<image><image>"))
+    token = smolvlm.image_prefill.token
+    assert [id for id in ids if id < 0 or id == token] == [token, *one.ids, token, *two.ids, token, token]
+    assert len(tokens(smolvlm, ask(first, "What is <image>?"))) == 12
+
+
+def test_the_text_of_a_conversation_shows_its_images(smolvlm: LLM) -> None:
+    text = smolvlm.render_chat(ask({"type": "image", "image": picture(9, 9)}, "What is <image>?"))
+    assert smolvlm.shown(text) == "<|im_start|>User:<image>What is <image>?<end_of_utterance>\nAssistant:"
+
+
+def test_a_template_that_leaves_images_out_is_an_error(smolvlm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smolvlm.tokenizer, "chat_template", "{{ messages[0]['content'][-1]['text'] }}")
+    with pytest.raises(InputError, match="has 1 images, but its chat template writes <image> for 0"):
+        smolvlm.encode_chat(ask({"type": "image", "image": picture(9, 9)}, "What?"))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        (None, InputError, "image 2: an image must be a path"),
+        ("missing.png", MissingFileError, r"image 2: .*missing\.png"),
+        (b"no image", InputError, "image 2: the image cannot be read"),
+        (
+            np.broadcast_to(np.uint8(0), (PIXELS_MAX // 2, 2)),
+            InputError,
+            "image 2: .* 2 x 25000000 pixels; at most 50 million .*, of which 49999919 are left",
+        ),
+    ],
+)
+def test_errors_say_which_image_it_is(smolvlm: LLM, given: Any, kind: type[Exception], message: str) -> None:
+    first, second = ({"type": "image", "image": image} for image in (picture(9, 9), given))
+    with pytest.raises(kind, match=message):
+        smolvlm.encode_chat(ask(first, second, "?"))
+
+
+def test_an_image_with_too_many_rows_is_an_error() -> None:
+    with pytest.raises(UnsupportedError, match="the image has 65536 rows; at most 65535"):
+        PromptImage(np.zeros((4, 1, 1, 3), np.uint8), 1 << 14, "")
 
 
 def test_images_count_as_tokens_of_the_context(tmp_path: Path) -> None:

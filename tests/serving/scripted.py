@@ -90,6 +90,9 @@ class ScriptedModel:
         self.conversations.append({"messages": messages, "tools": tools, **variables})
         return self.prompt
 
+    def shown(self, text: str) -> str:
+        return text
+
     def encode_rendered(self, text: str, images: Any = ()) -> tuple[int, ...]:
         self.encoded = text
         return (1, 2, 3)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,11 @@ from image_checkpoints import ImageGolden, picture  # noqa: E402
 
 from pteron.llm import LLM  # noqa: E402
 from pteron.llm.export import export_llm  # noqa: E402
+from pteron.llm.images.load import load_part  # noqa: E402
+from pteron.serving.http import sse  # noqa: E402
+from pteron.serving.http.limits import Limits  # noqa: E402
+from pteron.serving.http.prompts import render_chat  # noqa: E402
+from pteron.serving.http.schema import ChatBody  # noqa: E402
 
 
 def base64_of(width: int, height: int, kind: str = "PNG") -> str:
@@ -179,12 +188,86 @@ def with_url(url: Any) -> dict[str, Any]:
         (with_part({"type": "image", "image": "/etc/passwd"}), "parts of type text, refusal or image_url"),
         (with_part({"type": "input_audio", "input_audio": {}}), "parts of type text, refusal or image_url"),
         (with_part(*[image(70, 70)] * 9), "images have"),
-        (with_part(image(9, 9), {"type": "text", "text": "<image>"}), "only the chat template may write"),
     ],
 )
 def test_what_is_no_image_is_a_400(seeing: Running, body: dict[str, Any], message: str) -> None:
     found = error(seeing.http.post(seeing.address + "/v1/chat/completions", json=body), 400)
     assert message in found["message"]
+
+
+def test_more_images_than_the_context_holds(seeing: Running) -> None:
+    """The code is that of long texts: the chat page then offers to leave out the oldest messages."""
+    for path in ("/v1/chat/completions", "/tokenize", "/apply_template"):
+        body = {"model": NAME, "messages": with_part(*[image(70, 70)] * 9)["messages"]}
+        found = error(seeing.http.post(seeing.address + path, json=body), 400)
+        assert found["code"] == "context_length_exceeded"
+        assert re.search(r"first \d images have \d+ rows.* context holds 512 tokens", found["message"])
+
+
+def test_a_text_may_have_the_token_of_images(seeing: Running, expected: tuple[str, int]) -> None:
+    messages = [{"role": "user", "content": [*QUESTION, {"type": "text", "text": "<image>"}]}]
+    body = {"model": NAME, "messages": messages}
+    found = seeing.http.post(seeing.address + "/tokenize", json=body).json()
+    assert found["count"] == expected[1] + 1
+    shown = seeing.http.post(seeing.address + "/apply_template", json=body).json()["prompt"]
+    assert shown == "<|im_start|>User:<image>What?<image><end_of_utterance>\nAssistant:"
+    assert seeing.http.post(seeing.address + "/v1/chat/completions", json=CHAT | body).status_code == 200
+
+
+def test_images_of_one_request_at_a_time_are_read(seeing: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may have 50 million pixels."""
+    count, most = 0, 0
+
+    def load(*arguments: Any) -> Any:
+        nonlocal count, most
+        count += 1
+        most = max(most, count)
+        time.sleep(0.05)
+        count -= 1
+        return load_part(*arguments)
+
+    monkeypatch.setattr("pteron.llm.images.prompt.load_part", load)
+    source = {"type": "base64", "media_type": "image/png", "data": DATA}
+    block = {"role": "user", "content": [{"type": "image", "source": source}]}
+    chat = {"model": NAME, "messages": CHAT["messages"]}
+    bodies = {
+        "/v1/chat/completions": CHAT,
+        "/tokenize": chat,
+        "/apply_template": chat,
+        "/v1/messages/count_tokens": {"model": NAME, "messages": [block]},
+        "/api/generate": {"model": NAME, "prompt": "What?", "images": [DATA], "stream": False},
+    }
+    with ThreadPoolExecutor(10) as pool:
+        asked = [
+            pool.submit(seeing.http.post, seeing.address + path, json=body)
+            for path, body in bodies.items()
+            for _ in range(2)
+        ]
+        assert {each.result().status_code for each in asked} == {200}
+    assert most == 1
+
+
+def test_no_further_image_is_read_for_a_client_that_left(vlm: LLM) -> None:
+    body = ChatBody.model_validate(with_part(*[image(9, 9)] * 3))
+    left = threading.Event()
+    before = sse._has_left.set(left)
+    read = vlm.read_images
+
+    class Model:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(vlm, name)
+
+        def read_images(self, messages: Any) -> Iterator[Any]:
+            for number, found in enumerate(read(messages)):
+                assert number == 0
+                left.set()
+                yield found
+
+    try:
+        with pytest.raises(sse.ClientDisconnected):
+            render_chat(Model(), body.messages, [], {}, Limits())  # type: ignore[arg-type]
+    finally:
+        sse._has_left.reset(before)
 
 
 def test_a_model_without_a_vision_part(server: Running) -> None:
@@ -213,8 +296,6 @@ def test_remote_images_of_other_apis(seeing: Running) -> None:
 
 
 def test_many_users_with_images(seeing: Running, vlm: LLM) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     bodies = [with_part(image(20 + number, 30)) for number in range(6)]
     alone = []
     for body in bodies:

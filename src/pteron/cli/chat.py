@@ -87,7 +87,7 @@ def command(arguments: argparse.Namespace) -> int:
 def _image(llm: LLM, file: str) -> dict[str, Any]:
     """The part of a message for an image, which must be readable."""
     part = {"type": "image", "image": file}
-    llm.read_images([{"role": "user", "content": [part]}])
+    tuple(llm.read_images([{"role": "user", "content": [part]}]))
     return part
 
 

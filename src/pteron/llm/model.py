@@ -20,6 +20,7 @@ from pteron.host.tensors import View
 from pteron.llm.arguments import integers
 from pteron.llm.cache_options import stated_context
 from pteron.llm.cached_sequence import CachedSequence
+from pteron.llm.images.prompt import text_start
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.plan import TensorPort
@@ -131,8 +132,7 @@ class LanguageModel(CachedSequence):
                 f"{self.program.file.name}: takes exactly {self.steps_max} tokens at a time; "
                 "export with a dynamic shape, or one token at a time"
             )
-        has_images = min(ids, default=0) < 0
-        text = next(at for at in range(len(ids), 0, -1) if ids[at - 1] < 0) if has_images else 0
+        text = text_start(ids)
         parts = (ids[:text], ids[text:])
         return [list(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
 

@@ -186,7 +186,7 @@ def chat_request(
 ) -> Request:
     """A request to answer a conversation. Names that are not options are variables of the chat template."""
     options, variables = _split_options(named, llm.tokenizer.chat_template)
-    text, images = llm.render_chat(messages, tools, **variables), llm.read_images(messages)
+    text, images = llm.render_chat(messages, tools, **variables), tuple(llm.read_images(messages))
     return _request(
         llm,
         llm.encode_rendered(text, images),

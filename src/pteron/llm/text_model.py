@@ -6,7 +6,7 @@ In: a program or a folder, text or messages. Out: token ids that fit the context
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal, Never, Self, get_args
@@ -25,9 +25,11 @@ from pteron.llm.images.prompt import (
     PromptImage,
     for_template,
     image_parts,
+    marked,
     read_images,
     with_image_ids,
     with_rows,
+    without_marks,
 )
 from pteron.llm.load_arguments import check_no_others
 from pteron.llm.model import LanguageModel
@@ -189,44 +191,50 @@ class TextModel:
         `tools` and all other variables are passed to the template, such as `enable_thinking=False`.
         """
         text = self.render_chat(messages, tools, **variables)
-        return self.encode_rendered(text, self.read_images(messages))
+        return self.encode_rendered(text, tuple(self.read_images(messages)))
 
     def render_chat(
         self, messages: Sequence[Message], tools: Sequence[object] | None = None, **variables: object
     ) -> str:
-        """The text of `encode_chat`, before it is encoded."""
+        """The text of `encode_chat`, before it is encoded. Images are marks (`shown`)."""
         tokenizer = self.tokenizer
-        if self.reads_images:
-            messages = for_template(messages, tokenizer.chat_template)
+        template = tokenizer.chat_template
+        if self.image_prefill is not None:
+            has_parts = bool(image_parts(messages))
+            messages = for_template(messages, template)
+            template = marked(template, self.image_prefill.processor.token) if has_parts else template
         bos, eos = tokenizer.bos_eos
-        return render(messages, tokenizer.chat_template, bos=bos, eos=eos, tools=tools, **variables)  # type: ignore[arg-type]  # any name
+        return render(messages, template, bos=bos, eos=eos, tools=tools, **variables)  # type: ignore[arg-type]  # any name
+
+    def shown(self, text: str) -> str:
+        """The text of `render_chat` with the token of images in place of their marks."""
+        prefill = self.image_prefill
+        return text if prefill is None else without_marks(text, prefill.processor.token)
 
     @property
     def reads_images(self) -> bool:
         """Whether messages may have images."""
         return self.image_prefill is not None
 
-    def read_images(
-        self, messages: Sequence[Message], rows_max: int | None = None
-    ) -> tuple[PromptImage, ...]:
-        """The images of a conversation, for `encode_rendered`; an error if they have more rows."""
+    def read_images(self, messages: Sequence[Message]) -> Iterator[PromptImage]:
+        """The images of a conversation, for `encode_rendered`, each read when it is asked for."""
         if not image_parts(messages):
-            return ()
+            return iter(())
         if self.image_prefill is None:
             raise InputError(
                 f"{self.name} reads no images: its program has no vision part, as those of Idefics 3 and "
                 "SmolVLM have (docs/language-models.md)"
             )
-        return read_images(messages, self.image_prefill.processor, rows_max)
+        return read_images(messages, self.image_prefill.processor)
 
     def encode_rendered(self, text: str, images: Sequence[PromptImage] = ()) -> tuple[int, ...]:
         """The token ids of a text that a chat template rendered: control tokens in it are recognised. Rows of
         images have ids below 0 (llm/images/prompt.py)."""
-        prefill = self.image_prefill
+        prefill, is_row = self.image_prefill, list[bool]()
         if prefill is not None and images:
-            text = with_rows(text, images, prefill.processor.token)
+            text, is_row = with_rows(text, images, prefill.processor.token)
         ids = self.encode(self.tokenizer.encode(text, bos=self.tokenizer.adds_bos, special=True))
-        return with_image_ids(ids, images, prefill.token) if prefill is not None and images else ids
+        return with_image_ids(ids, images, prefill.token, is_row) if prefill is not None and images else ids
 
     def fit_to_context(
         self, ids: Sequence[int], max_new_tokens: int, overflow: Overflow = "error"

@@ -74,18 +74,21 @@ class Idefics3Processor(ImageProcessor):
     token: ClassVar[str] = "<image>"
     _AROUND: ClassVar[str] = "<fake_token_around_image>"
     _WHOLE: ClassVar[str] = "<global-img>"
+    # As in transformers: a tile if the settings name none, and the longest side of any image.
+    _TILE: ClassVar[int] = 364
+    _SIDE_MAX: ClassVar[int] = 4096
 
     longest_edge: int  # of the image that is split
     splits: bool  # False: the whole image is the only tile
 
     @classmethod
     def tile_size(cls, settings: Mapping[str, Any]) -> int:
-        return int((settings.get("max_image_size") or {"longest_edge": 364})["longest_edge"])
+        return int((settings.get("max_image_size") or {"longest_edge": cls._TILE})["longest_edge"])
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any], tiles: TileLayout) -> Idefics3Processor:
         common = _common(settings, tiles)
-        size = settings.get("size") or {"longest_edge": 4 * 364}
+        size = settings.get("size") or {"longest_edge": 4 * cls._TILE}
         return cls(
             **common,
             longest_edge=int(size["longest_edge"]),
@@ -117,11 +120,10 @@ class Idefics3Processor(ImageProcessor):
         short = int(longest / ratio) if width >= height else int(longest * ratio)
         short = max(1, short + short % 2)
         width, height = (longest, short) if width >= height else (short, longest)
-        return self._within(width, height, 4096)
+        return self._within(width, height)
 
-    @staticmethod
-    def _within(width: int, height: int, most: int) -> tuple[int, int]:
-        ratio = width / height
+    def _within(self, width: int, height: int) -> tuple[int, int]:
+        ratio, most = width / height, self._SIDE_MAX
         if width >= height and width > most:
             width, height = most, int(most / ratio)
         elif height > width and height > most:

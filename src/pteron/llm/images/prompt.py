@@ -7,7 +7,8 @@ only if their images are, and the prefix cache needs to know nothing of images.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,14 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pteron.errors import InputError
+from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm.chat import Message, render
 from pteron.llm.images.load import PIXELS_MAX, load_part
 from pteron.llm.images.processor import ImageProcessor
 
 IMAGE_PARTS = ("image", "image_url")  # types of parts of a message
 _ROW_BITS, _KEY_BYTES = 16, 12
+ROWS_MAX = (1 << _ROW_BITS) - 1  # of an image
 _PROBE = "pteron probe"
+_MARK = f"[image {secrets.token_hex(4)}]"  # no text has it by chance or by guessing
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,8 @@ class PromptImage:
         digest = hashlib.sha256(f"{self.tiles.shape} ".encode())
         digest.update(np.ascontiguousarray(self.tiles).data)
         object.__setattr__(self, "key", int.from_bytes(digest.digest()[:_KEY_BYTES], "little"))
-        assert len(self) < 1 << _ROW_BITS
+        if len(self) > ROWS_MAX:
+            raise UnsupportedError(f"the image has {len(self)} rows; at most {ROWS_MAX} are supported")
 
     def __len__(self) -> int:
         """Rows of all tiles."""
@@ -53,12 +57,17 @@ class PromptImage:
 def key_and_row(id: int) -> tuple[int, int]:
     """The image of an id below 0, and the number of the row."""
     value = -1 - id
-    return value >> _ROW_BITS, value & ((1 << _ROW_BITS) - 1)
+    return value >> _ROW_BITS, value & ROWS_MAX
 
 
 def has_images(ids: Sequence[int]) -> bool:
     """Whether some ids are rows of images."""
     return min(ids, default=0) < 0
+
+
+def text_start(ids: Sequence[int]) -> int:
+    """Where the text behind the last image begins; 0 without images."""
+    return next(at for at in range(len(ids), 0, -1) if ids[at - 1] < 0) if has_images(ids) else 0
 
 
 def image_parts(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
@@ -73,28 +82,18 @@ def image_parts(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
     ]
 
 
-def read_images(
-    messages: Sequence[Message], processor: ImageProcessor, rows_max: int | None = None
-) -> tuple[PromptImage, ...]:
-    """The images of messages, in order. An error says which one it is. If they have more than `rows_max`
-    rows, no further one is read: small files may become large."""
-    found, parts = list[PromptImage](), image_parts(messages)
-    pixels_left, rows = PIXELS_MAX, 0
-    for number, part in enumerate(parts, 1):
+def read_images(messages: Sequence[Message], processor: ImageProcessor) -> Iterator[PromptImage]:
+    """The images of messages, in order. An error says which one it is."""
+    pixels_left = PIXELS_MAX
+    for number, part in enumerate(image_parts(messages), 1):
         try:
             pixels = load_part(part, pixels_left)
             tiles = processor.cut(pixels)
-        except InputError as error:
-            raise InputError(f"image {number}: {error}") from None
-        pixels_left -= pixels.size // 3
-        found.append(PromptImage(tiles.pixels, processor.tiles.rows, tiles.text))
-        rows += len(found[-1])
-        if rows_max is not None and rows > rows_max:
-            raise InputError(
-                f"the first {number} of {len(parts)} images have {rows} rows, which count as tokens; at most "
-                f"{rows_max} fit"
-            )
-    return tuple(found)
+            pixels_left -= pixels.size // 3
+            image = PromptImage(tiles.pixels, processor.tiles.rows, tiles.text)
+        except (InputError, FormatError) as error:
+            raise type(error)(f"image {number}: {error}") from None
+        yield image
 
 
 def for_template(messages: Sequence[Message], template: str | None) -> Sequence[Message]:
@@ -129,23 +128,41 @@ def _takes_parts_only(template: str | None) -> bool:
         return True
 
 
-def with_rows(text: str, images: Sequence[PromptImage], token: str) -> str:
-    """A rendered conversation, with all tokens of its images."""
-    texts = text.split(token)
-    if len(texts) != len(images) + 1:
+def marked(template: str | None, token: str) -> str | None:
+    """A chat template that writes a mark for each image instead of `token`, which texts may have too."""
+    return template and template.replace(token, _MARK)
+
+
+def without_marks(text: str, token: str) -> str:
+    """A rendered conversation, as its chat template is meant to write it."""
+    return text.replace(_MARK, token)
+
+
+def with_rows(text: str, images: Sequence[PromptImage], token: str) -> tuple[str, list[bool]]:
+    """A rendered conversation with all tokens of its images in place of their marks, and for each time that
+    it has `token`, whether this is a row of an image."""
+    first, *others = text.split(_MARK)
+    if len(others) != len(images):
         raise InputError(
-            f"the conversation has {len(images)} images, but its prompt has {len(texts) - 1} times {token}, "
-            "which only the chat template may write: remove it from the texts"
+            f"the conversation has {len(images)} images, but its chat template writes {token} for "
+            f"{len(others)}"
         )
-    return texts[0] + "".join(image.text + after for image, after in zip(images, texts[1:], strict=True))
+    is_row = [False] * first.count(token)
+    for image, after in zip(images, others, strict=True):
+        is_row += [True] * len(image) + [False] * after.count(token)
+    rows = (image.text + after for image, after in zip(images, others, strict=True))
+    return first + "".join(rows), is_row
 
 
-def with_image_ids(ids: Sequence[int], images: Sequence[PromptImage], token: int) -> tuple[int, ...]:
-    """Ids of a prompt with those of its images' rows, in place of the token of any row."""
+def with_image_ids(
+    ids: Sequence[int], images: Sequence[PromptImage], token: int, is_row: Sequence[bool]
+) -> tuple[int, ...]:
+    """Ids of a prompt with those of its images' rows in place of the token of any row. `is_row` says for each
+    such token whether it is one."""
     rows = [id for image in images for id in image.ids]
-    if sum(id == token for id in ids) != len(rows):
+    if sum(is_row) != len(rows) or sum(id == token for id in ids) != len(is_row):
         raise InputError(f"the images of the prompt have {len(rows)} rows, but its text has another number")
-    if ids[-1] == token:
+    if ids[-1] == token and is_row[-1]:
         raise InputError("the prompt ends with an image: it needs a text behind it")
-    remaining = iter(rows)
-    return tuple(next(remaining) if id == token else id for id in ids)
+    remaining, places = iter(rows), iter(is_row)
+    return tuple(next(remaining) if id == token and next(places) else id for id in ids)

@@ -88,6 +88,7 @@ def create_app(
         def serve(loaded: Engine | Embedder | Transcriber, names: tuple[str, ...]) -> Service:
             one = _service_of_model(loaded, names, service.limits, service.metrics, service.logs)
             one.answers, one.conversations = service.answers, service.conversations
+            one.imaging = service.imaging
             return one
 
         service.models = Models(model, serve, keep_alive)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastapi import Request
 
 from pteron.errors import InputError
@@ -20,6 +21,7 @@ from pteron.serving.http.answer_format import AnswerFormat, answer_format
 from pteron.serving.http.answer_parser import AnswerParser, control_tags
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.prompts import RenderedChat, encode_rendered, render_chat
+from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.sampling_params import (
     check_schema_size,
     choice_count,
@@ -56,8 +58,8 @@ async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineReq
         record.prompt = [_logged(message) for message in body.messages]
     offered = _offered_tools(body, service)
     # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
-    seconds = service.limits.seconds - record.seconds
-    return await run_in_thread(request.receive, _prepare, body, service, offered, seconds)
+    limiter = image_limiter(body.messages, service)
+    return await run_in_thread(request.receive, _prepare, body, service, offered, record, limiter=limiter)
 
 
 async def count_tokens(request: Request, body: ChatBody) -> int:
@@ -68,11 +70,11 @@ async def count_tokens(request: Request, body: ChatBody) -> int:
     def count() -> int:
         return len(encode_rendered(service.llm, _render(body, service, offered), service.limits))
 
-    return await run_in_thread(request.receive, count)
+    return await run_in_thread(request.receive, count, limiter=image_limiter(body.messages, service))
 
 
 def _prepare(
-    body: ChatBody, service: Service, offered: _OfferedTools | None, seconds: float
+    body: ChatBody, service: Service, offered: _OfferedTools | None, record: RequestRecord
 ) -> tuple[list[EngineRequest], list[AnswerParser]]:
     llm, limits, format = service.llm, service.limits, format_of(service.llm)
     if body.top_logprobs and not body.logprobs:
@@ -109,7 +111,7 @@ def _prepare(
         max_new_tokens=new_tokens,
         stop=(*stop_strings(body, limits), *llm.chat_stops),
         grammar=grammar,
-        seconds=max(seconds, 0.001),
+        seconds=max(limits.seconds - record.seconds, 0.001),
         adapter=body.model if body.model in service.adapters else None,
         images=prompt.images,
     )
@@ -145,6 +147,12 @@ def _lazy_grammar(
             )
             return Grammar.lark(llm.tokenizer, source) if source else None
     return None
+
+
+def image_limiter(messages: Sequence[Message], service: Service) -> CapacityLimiter | None:
+    """What bounds the requests whose images are read at the same time: a small file may have 50 million
+    pixels."""
+    return service.imaging if any(message.has_images for message in messages) else None
 
 
 def check_images(messages: Sequence[Message], service: Service) -> None:

@@ -62,8 +62,26 @@ def render_chat(
         raise _too_long(f"{len(messages)} messages; {what}", "messages")
     plain = [_template_message(message, index, as_text) for index, message in enumerate(messages)]
     declared = [tool.model_dump(exclude_none=True) for tool in tools]
-    images = llm.read_images(plain, most) if any(message.has_images for message in messages) else ()
+    images = _read_images(llm, plain, limits) if any(message.has_images for message in messages) else ()
     return RenderedChat(llm.render_chat(plain, tools=declared or None, **variables), images)
+
+
+def _read_images(
+    llm: TextModel, messages: Sequence[dict[str, Any]], limits: Limits
+) -> tuple[PromptImage, ...]:
+    """The images of a conversation. Once they are too many, or the client has left, no further one is read:
+    small files may become large."""
+    most, what = _most_tokens(llm, limits)
+    found, rows = list[PromptImage](), 0
+    check_client()
+    for image in llm.read_images(messages):
+        found.append(image)
+        rows += len(image)
+        if rows > most:
+            message = f"the first {len(found)} images have {rows} rows, which count as tokens; {what}"
+            raise _too_long(message, "messages")
+        check_client()
+    return tuple(found)
 
 
 def encode_prompts(llm: TextModel, prompt: object, limits: Limits) -> list[tuple[int, ...]]:

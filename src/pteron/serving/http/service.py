@@ -47,6 +47,7 @@ class Service:
     models: Models[Service] | None = None  # several models, each with a service of its own; this one has none
     conversations: Conversations = field(init=False)  # of /v1/responses
     embedding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    imaging: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     def __post_init__(self) -> None:
         self.conversations = Conversations(self.limits.conversation_bytes)

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -84,7 +84,12 @@ def check_client() -> None:
         raise ClientDisconnected
 
 
-async def run_in_thread(receive: Receive, work: Callable[..., Result], *arguments: object) -> Result:
+async def run_in_thread(
+    receive: Receive,
+    work: Callable[..., Result],
+    *arguments: object,
+    limiter: CapacityLimiter | None = None,
+) -> Result:
     """The result of `work`, which runs in a thread and calls `check_client` between its parts. A thread
     cannot be stopped from outside, so the request lasts until it ends."""
     event = threading.Event()
@@ -96,7 +101,7 @@ async def run_in_thread(receive: Receive, work: Callable[..., Result], *argument
 
     watching = asyncio.ensure_future(watch())
     try:
-        return await to_thread.run_sync(work, *arguments)
+        return await to_thread.run_sync(work, *arguments, limiter=limiter)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

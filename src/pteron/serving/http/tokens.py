@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from pteron.serving.http.chat import check_images
+from pteron.serving.http.chat import check_images, image_limiter
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered, render_chat
 from pteron.serving.http.schema import Body, Ignored, Message
@@ -62,7 +62,8 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
     given = [each for each in (body.prompt, body.content, body.messages) if each is not None]
     if len(given) != 1:
         raise invalid_value("give one of prompt, content and messages", "prompt")
-    ids = await run_in_thread(request.receive, _tokenize, service, body, given[0])
+    limiter = image_limiter(body.messages or (), service)
+    ids = await run_in_thread(request.receive, _tokenize, service, body, given[0], limiter=limiter)
     token_text = service.llm.tokenizer.token_text
     tokens: list[Any] = list(ids)
     if body.with_pieces:
@@ -84,7 +85,9 @@ async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
 @router.post("/apply-template")
 async def apply_template(request: Request, body: TemplateBody) -> dict[str, str]:
     service, _ = await open_request(request, body.model)
-    return {"prompt": (await run_in_threadpool(_render, service, body, body.messages)).text}
+    limiter = image_limiter(body.messages, service)
+    found = await run_in_thread(request.receive, _render, service, body, body.messages, limiter=limiter)
+    return {"prompt": service.llm.shown(found.text)}
 
 
 def _tokenize(service: Service, body: TokenizeBody, given: str | list[Message]) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ class Canned:
         self.key: str | None = None
         self.models = ["canned"]
         self.context: int | None = CONTEXT
-        self.modalities: list[str] | None = None
+        self.modalities: list[str] | None = ["text"]  # None: unknown before the model is loaded
         self.bodies: list[dict[str, Any]] = []
         self._next: list[Reply] = []
         self._every: list[Reply] = []

@@ -73,9 +73,10 @@ def test_files_that_cannot_be_attached(chat: Chat, tab: Tab, given: Any, said: s
     assert tab.page.locator("#attached .chip").count() == 0
 
 
-def test_a_picture(chat: Chat) -> None:
+@pytest.mark.parametrize("modalities", [["text", "image"], None])
+def test_a_picture(chat: Chat, modalities: list[str] | None) -> None:
     """It is made small, and sent as a part of its own."""
-    chat.server.modalities = ["text", "image"]
+    chat.server.modalities = modalities
     tab = chat.tab()
     attach(tab, file("cat.png", picture(2048, 1000), "image/png"))
     tab.sees("cat.png", within="#attached")

@@ -4,13 +4,15 @@ in tests/fixtures/llm/images."""
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -21,12 +23,15 @@ from pteron.cli import main
 from pteron.errors import FormatError, InputError, MissingFileError, UnsupportedError
 from pteron.llm import LLM
 from pteron.llm.architectures.idefics3 import _positions, encoder, tile_layout
+from pteron.llm.engine import Engine
 from pteron.llm.export import export_llm, read_checkpoint
 from pteron.llm.images.load import BYTES_MAX, PIXELS_MAX, load_image, load_part
 from pteron.llm.images.prefill import RequestImages
 from pteron.llm.images.prompt import PromptImage, has_images
 from pteron.llm.images.tiles import TileLayout
 from pteron.llm.models import BUNDLED
+from pteron.llm.request import chat_request
+from pteron.runtime import Program
 
 pytest.importorskip("safetensors.numpy")
 pytest.importorskip("tokenizers")
@@ -538,3 +543,81 @@ def test_chat_in_a_terminal(smolvlm: LLM, tmp_path: Path, capsys: pytest.Capture
     errors = capsys.readouterr().err
     assert "missing.png" in errors
     assert "/image needs a file name" in errors
+
+
+def type_lines(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO("\n".join(lines)))
+
+
+def test_a_conversation_keeps_its_image(
+    smolvlm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is read once; what is saved names it."""
+    file, saved = tmp_path / "image.png", tmp_path / "saved.json"
+    PIL.fromarray(picture(33, 21)).save(file)
+
+    def read_once(path: Path, most: int) -> bytes:
+        data = path.read_bytes()
+        path.unlink()
+        return data
+
+    monkeypatch.setattr("pteron.llm.images.load.read_file", read_once)
+    type_lines(monkeypatch, "What?", "And?", f"/save {saved}")
+    options = ["chat", smolvlm.name, "--quiet", "--max-new-tokens", "6", "--temperature", "0"]
+    assert main([*options, "--image", str(file)]) == 0
+    assert capsys.readouterr().err == f"wrote {saved}\n"
+    messages = json.loads(saved.read_text("utf-8"))
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 2
+    assert messages[0]["content"][0] == {"type": "image", "image": str(file)}
+
+
+def test_an_error_does_not_end_the_conversation(
+    smolvlm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, saved = tmp_path / "image.png", tmp_path / "saved.json"
+    PIL.fromarray(picture(33, 21)).save(file)
+    monkeypatch.setattr("pteron.llm.images.prompt.PIXELS_MAX", 33 * 21)
+    options = ["chat", smolvlm.name, "--quiet", "--max-new-tokens", "6", "--temperature", "0"]
+    image = f"/image {file}"
+    type_lines(monkeypatch, image, image, "Which?", image, "What?", f"/save {saved}")
+    assert main(options) == 0
+    assert "image 2: the image has 33 x 21 pixels" in capsys.readouterr().err
+    first, answer = json.loads(saved.read_text("utf-8"))
+    assert first["content"][-1] == {"type": "text", "text": "What?"}
+    assert answer["role"] == "assistant"
+    prompts = [part for text in (image, image, "Which?", "What?") for part in ("--prompt", text)]
+    assert main([*options, *prompts]) == 1
+
+
+# Memory --------------------------------------------------------------------------------------------
+
+
+def test_images_are_freed_when_they_are_read(smolvlm: LLM) -> None:
+    """The answer may be long."""
+    messages = ask({"type": "image", "image": picture(50, 31)}, "What?")
+    for _ in range(2):  # the second time, the KV cache holds the prompt
+        request = chat_request(smolvlm, messages, max_new_tokens=40, stop_ids=[])
+        kept = [ref(image) for image in request.images]
+        with Engine(smolvlm) as engine:
+            answer = engine.submit(request)
+            del request
+            pieces = iter(answer)
+            next(pieces)
+            gc.collect()
+            assert [image() for image in kept] == [None]
+            assert len([*pieces]) > 0
+
+
+def test_a_folder_that_cannot_be_opened_frees_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = export("smolvlm", tmp_path)
+    manifest = folder / "pteron.json"
+    content = json.loads(manifest.read_text("utf-8"))
+    manifest.write_text(json.dumps(content | {"vision": {"processor": "other"}}), "utf-8")
+    closed = []
+    close = Program.close
+    monkeypatch.setattr(Program, "close", lambda program: (closed.append(program), close(program)))
+    with pytest.raises(FormatError, match="unknown image processor 'other'"):
+        LLM(folder)
+    assert len(closed) == 1

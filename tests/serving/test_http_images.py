@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -23,8 +25,10 @@ from http_fixtures import NAME, Running, error, openai_client, running  # noqa: 
 from image_checkpoints import ImageGolden, picture  # noqa: E402
 
 from pteron.llm import LLM  # noqa: E402
+from pteron.llm.engine.running import RunningRequest  # noqa: E402
 from pteron.llm.export import export_llm  # noqa: E402
 from pteron.llm.images.load import load_part  # noqa: E402
+from pteron.llm.text_model import TextModel  # noqa: E402
 from pteron.serving.http import sse  # noqa: E402
 from pteron.serving.http.limits import Limits  # noqa: E402
 from pteron.serving.http.prompts import render_chat  # noqa: E402
@@ -135,6 +139,9 @@ def test_ollama(seeing: Running, expected: tuple[str, int]) -> None:
     assert answer["prompt_eval_count"] == expected[1]
     text = {"model": NAME, "prompt": "What?", "images": [DATA], "stream": False, "options": options}
     assert seeing.http.post(seeing.address + "/api/generate", json=text).json()["response"] == expected[0]
+    only = text | {"prompt": ""}
+    found = seeing.http.post(seeing.address + "/api/generate", json=only).json()
+    assert found["prompt_eval_count"] > 9  # not only loaded
     shown = seeing.http.post(seeing.address + "/api/show", json={"model": NAME}).json()
     assert "vision" in shown["capabilities"]
 
@@ -268,6 +275,31 @@ def test_no_further_image_is_read_for_a_client_that_left(vlm: LLM) -> None:
             render_chat(Model(), body.messages, [], {}, Limits())  # type: ignore[arg-type]
     finally:
         sse._has_left.reset(before)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_images_are_freed_when_they_are_read(
+    seeing: Running, vlm: LLM, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, alive = list[weakref.ref[Any]](), list[Any]()
+    read, take = TextModel.read_images, RunningRequest.take
+
+    def remember(*arguments: Any) -> Iterator[Any]:
+        for found in read(*arguments):
+            kept.append(weakref.ref(found))
+            yield found
+
+    def look(*arguments: Any) -> Any:
+        gc.collect()
+        alive.append([each() for each in kept if each() is not None])
+        return take(*arguments)
+
+    monkeypatch.setattr(TextModel, "read_images", remember)
+    monkeypatch.setattr(RunningRequest, "take", look)
+    body = with_part(image(31, 20)) | {"stream": stream, "max_tokens": 8}
+    assert seeing.http.post(seeing.address + "/v1/chat/completions", json=body).status_code == 200
+    assert len(kept) == 1
+    assert alive[-1] == []
 
 
 def test_a_model_without_a_vision_part(server: Running) -> None:

@@ -23,7 +23,7 @@ from pteron.cli.llm_arguments import (
     warn_unused_options,
 )
 from pteron.cli.terminal import print_error, print_note
-from pteron.errors import PteronError
+from pteron.errors import InputError, OutOfMemory, PteronError
 
 if TYPE_CHECKING:
     from pteron.llm import LLM
@@ -80,15 +80,35 @@ def command(arguments: argparse.Namespace) -> int:
             content = [*images, {"type": "text", "text": text}] if images else text
             messages.append({"role": "user", "content": content})
             images = []
-            messages.append({"role": "assistant", "content": _answer(llm, messages, arguments)})
+            try:
+                messages.append({"role": "assistant", "content": _answer(llm, messages, arguments)})
+            except (InputError, OutOfMemory) as error:
+                if given:
+                    raise
+                del messages[-1]
+                print_error(f"{error}; the conversation goes on without this message")
     return 0
 
 
 def _image(llm: LLM, file: str) -> dict[str, Any]:
-    """The part of a message for an image, which must be readable."""
-    part = {"type": "image", "image": file}
-    tuple(llm.read_images([{"role": "user", "content": [part]}]))
+    """The part of a message for an image. It has the pixels, because the file may change during the
+    conversation, and the path for `/save`."""
+    from pteron.llm.images.load import load_image
+
+    part = {"type": "image", "image": load_image(file), "path": file}
+    llm.read_images([{"role": "user", "content": [part]}])  # an error if the model reads none
     return part
+
+
+def _saved(message: dict[str, Any]) -> dict[str, Any]:
+    """A message for a file: images are paths."""
+    if isinstance(message["content"], str):
+        return message
+    parts = [
+        {"type": "image", "image": part["path"]} if part["type"] == "image" else part
+        for part in message["content"]
+    ]
+    return message | {"content": parts}
 
 
 def _add_image(llm: LLM, file: str, images: list[dict[str, Any]]) -> None:
@@ -124,7 +144,8 @@ def _run_slash_command(verb: str, rest: str, messages: list[dict[str, Any]]) -> 
             print_note(f"{command:<13}{purpose}")
     elif verb == "/save" and rest:
         try:
-            Path(rest).write_text(json.dumps(messages, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            saved = json.dumps([_saved(message) for message in messages], indent=2, ensure_ascii=False)
+            Path(rest).write_text(saved + "\n", "utf-8")
             print_note(f"wrote {rest}")
         except OSError as error:
             print_error(f"{rest}: {error.strerror}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal, Never, Self, get_args
@@ -104,22 +105,23 @@ class TextModel:
             )
         adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
         self.program = load(file, data, device, digits=digits, products=products, adapt=adapt)
-        self.tokenizer = (
-            tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
-        )
-        self.model = LanguageModel(self.program, context=options.length(self.program.file))
-        self.model.adapters = tuple(adapters or ())
-        self.image_prefill = self._image_prefill(folder)
-        self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
-        options.check(self.program.device)
-        self.statistics = Statistics()
-        self.pool = SequencePool(self.model, sequences, cache_bytes)
-        if speculate is not None:
-            try:
+        with ExitStack() as on_error:
+            on_error.callback(self.program.close)
+            self.tokenizer = (
+                tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
+            )
+            self.model = LanguageModel(self.program, context=options.length(self.program.file))
+            self.model.adapters = tuple(adapters or ())
+            self.image_prefill = self._image_prefill(folder)
+            self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
+            options.check(self.program.device)
+            self.statistics = Statistics()
+            self.pool = SequencePool(self.model, sequences, cache_bytes)
+            on_error.pop_all()
+            on_error.callback(self.close)
+            if speculate is not None:
                 self.speculator = self._speculate(speculate, cache)
-            except BaseException:
-                self.close()
-                raise
+            on_error.pop_all()
 
     def __repr__(self) -> str:
         adapters = f", adapters {', '.join(self.adapters)}" if self.adapters else ""

@@ -71,7 +71,8 @@ export async function listModels(): Promise<Model[]> {
   return data.map((model: Record<string, unknown>) => ({
     id: String(model.id),
     context: Number(model.context_length) || null,
-    takesImages: Array.isArray(model.input_modalities) && model.input_modalities.includes("image"),
+    // Unknown while the server has not loaded the model: then it answers whether it reads them.
+    takesImages: !Array.isArray(model.input_modalities) || model.input_modalities.includes("image"),
   }));
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +17,7 @@ from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
 from pteron.llm.grammar import Matcher
 from pteron.llm.images.prefill import ImagePrefill, RequestImages
+from pteron.llm.images.prompt import has_images
 from pteron.llm.model import LanguageModel
 from pteron.llm.output import Piece, StopStrings
 from pteron.llm.sampling import Drawn, Sampler
@@ -97,6 +99,7 @@ class RunningRequest:
         made._lease = lease
         if request.images and image_prefill:
             made.images = RequestImages(image_prefill, request.images)
+            made.drop_read_images()
         is_text = not request.images  # draft models read no images
         if speculator and is_text and request.speculate and request.resident is not False and matcher is None:
             made.speculation = speculator.begin(ids, request.sampling)
@@ -114,6 +117,12 @@ class RunningRequest:
         if not self.chunks:
             self.model.keep_state(self.user)
         return chunk
+
+    def drop_read_images(self) -> None:
+        """Free the images if no chunk is left that has rows of them: the answer may be long."""
+        if not any(map(has_images, self.chunks)):
+            self.images = None
+            self.job.request = replace(self.job.request, images=())
 
     @property
     def submitted(self) -> int:

@@ -215,7 +215,9 @@ def _drawing_nothing(request: RunningRequest, number: int) -> Submission:
 def _submit_images(request: RunningRequest, chunk: list[int]) -> Submission:
     """Submit a prompt chunk with rows of images, which is never the last one."""
     assert request.images is not None
-    return _drawing_nothing(request, request.images.submit(request.model, request.user, chunk))
+    number = request.images.submit(request.model, request.user, chunk)
+    request.drop_read_images()
+    return _drawing_nothing(request, number)
 
 
 class HostStepper(Stepper):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pteron.llm import Piece
@@ -42,7 +42,7 @@ class Answers:
     cancelled."""
 
     def __init__(
-        self, service: Service, record: RequestRecord, requests: Sequence[EngineRequest], prompts: int
+        self, service: Service, record: RequestRecord, requests: list[EngineRequest], prompts: int
     ) -> None:
         self._service = service
         self._requests = requests
@@ -51,10 +51,11 @@ class Answers:
         self._answers: list[Answer] = []
         record.submitted, record.engine_requests = time.perf_counter(), requests
         try:
-            for request in requests:
+            for index, request in enumerate(requests):
                 answer = service.text_engine.submit(request)
                 self._answers.append(answer)
                 service.answers.add(answer)
+                requests[index] = replace(request, images=())  # the engine drops them once it has read them
         except BaseException:
             self.cancel()
             raise

@@ -55,7 +55,7 @@ class Generation:
     def __init__(
         self,
         request: Request,
-        requests: Sequence[EngineRequest],
+        requests: list[EngineRequest],
         parsers: Sequence[AnswerParser],
         writer: Writer,
         prompts: int = 1,

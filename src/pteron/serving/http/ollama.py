@@ -108,7 +108,7 @@ async def chat(request: Request) -> Response:
 async def generate(request: Request) -> Response:
     body = await _read(request, OllamaGenerateBody)
     body.model = _name(request, body.model)
-    if not body.prompt:
+    if not body.prompt and not body.images:  # as in `chat`
         return await _loaded(request, body.model, {"response": ""})
     if not body.raw:
         system = [{"role": "system", "content": body.system}] if body.system else []

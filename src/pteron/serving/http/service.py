@@ -107,7 +107,8 @@ class Service:
                 return model.service.card(name) | {"created": self.created}
             names, adapters = model.source.names, model.source.adapters
         card: dict[str, Any] = {"id": name, "object": "model", "created": self.created, "owned_by": "pteron"}
-        card["input_modalities"] = ["audio"] if self.speech else ["text"]
+        if self.models is None:
+            card["input_modalities"] = ["audio"] if self.speech else ["text"]
         if self.engine is not None:
             card["context_length"] = self.engine.llm.model.context
             card["input_modalities"] += ["image"] if self.engine.llm.reads_images else []

@@ -425,7 +425,7 @@ def test_a_template_that_leaves_images_out_is_an_error(smolvlm: LLM, monkeypatch
         (
             np.broadcast_to(np.uint8(0), (PIXELS_MAX // 2, 2)),
             InputError,
-            "image 2: .* 2 x 25000000 pixels; at most 50 million .*, of which 49999919 are left",
+            "image 2: .* 2 x 25000000 pixels; at most 50 million .*; 49999919 are left",
         ),
     ],
 )
@@ -615,9 +615,13 @@ def test_a_folder_that_cannot_be_opened_frees_its_program(
     manifest = folder / "pteron.json"
     content = json.loads(manifest.read_text("utf-8"))
     manifest.write_text(json.dumps(content | {"vision": {"processor": "other"}}), "utf-8")
-    closed = []
-    close = Program.close
-    monkeypatch.setattr(Program, "close", lambda program: (closed.append(program), close(program)))
+    closed, close = list[Program](), Program.close
+
+    def note(program: Program) -> None:
+        closed.append(program)
+        close(program)
+
+    monkeypatch.setattr(Program, "close", note)
     with pytest.raises(FormatError, match="unknown image processor 'other'"):
         LLM(folder)
     assert len(closed) == 1

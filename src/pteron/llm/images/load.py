@@ -114,7 +114,8 @@ def _decoded(data: bytes, pixels_max: int) -> Pixels:
 
 def _rgb(image: Any, pixels_max: int, *, is_ours: bool = True) -> Pixels:
     """A Pillow image as pixels, turned as its file says; `is_ours`: it may be changed."""
-    _check_pixels(*image.size, pixels_max)
+    width, height = image.size
+    _check_pixels(width, height, pixels_max)
     ops = need("PIL.ImageOps", "reading images")
     try:
         image = ops.exif_transpose(image, in_place=is_ours) or image
@@ -142,7 +143,7 @@ def _strip(image: Any) -> npt.NDArray[Any]:
 
 def _check_pixels(width: int, height: int, pixels_max: int) -> None:
     if width * height > pixels_max:
-        left = "" if pixels_max == PIXELS_MAX else f", of which {pixels_max} are left"
+        left = "" if pixels_max == PIXELS_MAX else f"; {pixels_max} are left"
         raise InputError(
             f"the image has {width} x {height} pixels; at most {PIXELS_MAX // 10**6} million are read, those "
             f"of all images of a prompt together{left}"

@@ -65,7 +65,7 @@ def test_a_file_alone(chat: Chat, tab: Tab) -> None:
         (file("zeros", b"a\0b"), "zeros is neither a text in UTF-8 nor a picture."),
         (file("cat.png", b"", "image/png"), "canned does not take pictures."),
     ],
-    ids=str,
+    ids=["large", "binary", "zeros", "picture"],
 )
 def test_files_that_cannot_be_attached(chat: Chat, tab: Tab, given: Any, said: str) -> None:
     attach(tab, given)

@@ -22,7 +22,7 @@ from llm_fixtures import TINY
 from pteron import Device, FormatError, InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
 from pteron.llm.load_arguments import OTHER_NAMES
-from pteron.llm.request import GenerateOptions, SamplingOptions, chat_request, text_request
+from pteron.llm.request import GenerateOptions, SamplingOptions, _request, chat_request
 
 PROMPTS: list[str | list[int]] = ["hello", "a", "the quick brown fox", [1, 40, 41, 42]]
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -130,7 +130,7 @@ class TestByName:
 
     def test_all_are_documented_and_typed(self) -> None:
         """`help` has every setting with its default; type checkers have the names and types of drawing."""
-        given = signature(text_request).parameters.values()
+        given = signature(_request).parameters.values()
         defaults = {each.name: each.default for each in given if each.kind is each.KEYWORD_ONLY}
         documented = LLM.generate.__doc__ or ""
         assert all(f" {name}={default!r} " in documented for name, default in defaults.items())

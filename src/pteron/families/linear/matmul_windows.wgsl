@@ -68,12 +68,13 @@ fn main(
       //! unroll
       for (var t = 0u; t < TILE; t++) { x[t] = of_four_lanes(x_of_row(first + t, k, lane)); }
       //! unroll
-      for (var e = 0u; e < 4u; e++) {
+      for (var c = 0u; c < ARRAYS; c++) {
+        let at = block * params.span + k;
+        let w = vec4(weight(c, at, column), weight(c, at + 1u, column), weight(c, at + 2u, column), weight(c, at + 3u, column));
         //! unroll
-        for (var c = 0u; c < ARRAYS; c++) {
-          let w = weight(c, block * params.span + k + e, column);
-          //! unroll
-          for (var t = 0u; t < TILE; t++) { part[t][c] += x[t][e] * w; }
+        for (var t = 0u; t < TILE; t++) {
+          let four = x[t] * w;
+          part[t][c] += (four.x + four.y) + (four.z + four.w);
         }
       }
     }

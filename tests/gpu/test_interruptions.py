@@ -49,7 +49,7 @@ def test_parallel_tasks() -> None:
         0.001,
         0.002,
         0.003,
-    ):  # the first are late if a busy machine slowed `work`
+    ):  # for a machine that was busy at first
         running.clear()
         interrupted += is_interrupted(work, seconds)
         assert len(running) <= 1  # the one that was interrupted on this thread

@@ -176,6 +176,7 @@ def software(device: Device, monkeypatch: pytest.MonkeyPatch) -> Target:
         (131, 64, 1024),  # several launches
         (9, 600, 1024),  # k in parts
         (40, 128, 4096),  # several tiles in an array of rows
+        (1, 64, 1024),  # one column
     ],
 )
 @pytest.mark.parametrize("has_uniform_rows", [True, False])

@@ -138,10 +138,10 @@ class Product:
         """How to split the product for a software adapter that loads weights from uniform arrays."""
         is_plain = not (self.a_by_columns or self.b_layout or self.others) and self.batch == 1
         strides = (self.b_row, self.b_column)
-        is_dense = strides in ((1, self.depth), (self.columns, 1))
-        return (
-            choose_cut(target, self.a, self.b, self.rows, strides[0] == 1) if is_plain and is_dense else None
-        )
+        is_along = strides == (1, self.depth)  # a single column has strides of 1 both ways
+        if not is_plain or not (is_along or strides == (self.columns, 1)):
+            return None
+        return choose_cut(target, self.a, self.b, self.rows, is_along)
 
     def _by_windows(self, cut: Cut) -> Iterator[Dispatch]:
         assert isinstance(self.a, Operand)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import torch
 from arguments import tensor, weight
 from int8_caches import floats_of, stored
 
+from pteron.families.layout.copy import copy_elements
+from pteron.ops import Dispatch, Operand, op
+from pteron.plan.advance import ADVANCE
 from pteron.reference.attention import attend_steps_first, rope, rope_hf
 
 PLACE, ANGLES, TURN = "pteron.locate_rows", "pteron.row_angles", "pteron.rope_rows"
@@ -82,6 +86,12 @@ def places_of(slots: Any, tokens: Any, positions: Any) -> Any:
 def angles_of(cosines: Any, sines: Any, places: Any) -> Any:
     at = places[:, 0].clamp(0, 30)
     return torch.cat([cosines[at], sines[at]], -1)
+
+
+@op("test.advance", "words growths -> out", shape=lambda words, _: words.shape)
+def advanced(words: Operand, growths: Operand, out: Operand) -> Iterator[Dispatch]:
+    yield copy_elements(words, out)
+    yield Dispatch(ADVANCE, growths=growths, words=out, groups=(growths.shape[0], 1, 1))
 
 
 GROWTHS = np.array([[3, 1], [0, -2], [66, 2**31 - 1], *([index, index] for index in range(4, 66))])

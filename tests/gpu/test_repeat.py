@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,16 @@ from row_cases import WORDS, added
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.errors import DtypeError
-from pteron.families.layout.copy import copy_elements
 from pteron.gpu import Command, Copy, Replay, WordIncrements, submit
 from pteron.gpu.recording import ParameterAdvance, increment_replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.host.tensors import View
-from pteron.ops import Dispatch, Operand, Target, op
-from pteron.plan.advance import ADVANCE
+from pteron.ops import Target
 from pteron.runtime import multi_step as repeating
 from pteron.runtime.multi_step import repeat
 from pteron.runtime.session import Session
 
 TABLE = np.arange(23 * 5, dtype=np.float32).reshape(23, 5)
-
-
-@op("test.advance", "words growths -> out", shape=lambda words, _: words.shape)
-def advanced(words: Operand, growths: Operand, out: Operand) -> Iterator[Dispatch]:
-    yield copy_elements(words, out)
-    yield Dispatch(ADVANCE, growths=growths, words=out, groups=(growths.shape[0], 1, 1))
 
 
 def test_advance(target: Target) -> None:

@@ -30,7 +30,7 @@ class Job:
         self.number = 0  # counts the requests of an engine
         self.submitted = monotonic()
         self.deadline = inf if request.seconds is None else self.submitted + request.seconds
-        self.started: float | None = None  # when it got a sequence; None: it waits
+        self.started = 0.0  # when it got a sequence
         self.statistics = Statistics(len(request.ids), dropped_tokens=request.dropped_tokens)
         self.pieces: list[Piece] = []
         self.error: BaseException | None = None

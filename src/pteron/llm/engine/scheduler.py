@@ -283,22 +283,26 @@ class Scheduler:
         if request not in self.running:
             return
         request.reason = reason
+        # Counted first: whoever sees that no request is running also sees how they ended.
+        self.totals.add_ended(reason, monotonic() - request.job.started)
         self.running.remove(request)
         self._prompts.drop(request)
         self._pool_full_until = 0.0
         request.release()
         if not request.in_flight:
             request.close()
-        self._end_job(request.job, reason, error)
+        self._close_job(request.job, reason, error)
 
     def _end_job(self, job: Job, reason: str, error: BaseException | None = None) -> None:
+        """End a job that has not started."""
+        self.totals.add_ended(reason, None)
+        job.statistics.queue_seconds = monotonic() - job.submitted
+        self.prefix_waits.drop(job)
+        self._close_job(job, reason, error)
+
+    def _close_job(self, job: Job, reason: str, error: BaseException | None) -> None:
         if self.log:
             self.log(reason, job.number, 0)
-        now = monotonic()
-        self.totals.add_ended(reason, None if job.started is None else now - job.started)
-        if job.started is None:
-            job.statistics.queue_seconds = now - job.submitted
-        self.prefix_waits.drop(job)
         self.queue.open.discard(job)
         job.end(reason, error)
         if not self.queue.open:

@@ -15,7 +15,7 @@ from typing import Any
 from pteron.dtypes import DType
 from pteron.families.experts.gated import GATED, PRODUCT, gated_product
 from pteron.families.experts.route import combine, route
-from pteron.families.linear.product import linear
+from pteron.families.linear.operators import linear
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue

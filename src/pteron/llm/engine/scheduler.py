@@ -283,7 +283,7 @@ class Scheduler:
         if request not in self.running:
             return
         request.reason = reason
-        # Counted first: whoever sees that no request is running also sees how they ended.
+        # Counted first: a reader who sees that no request is running also sees how they ended.
         self.totals.add_ended(reason, monotonic() - request.job.started)
         self.running.remove(request)
         self._prompts.drop(request)

@@ -284,17 +284,28 @@ def test_several_layers_of_one_tensor(
     weights, biases = [floats(width, depth) for width in widths], [floats(width) for width in widths]
     outputs = []
     for weight, bias in zip(weights, biases, strict=True):
-        flat = graph.viewed(x, -1, depth, shape=(37, depth))  # a view for each, as exporters write it
+        flat = graph.viewed(x, -1, depth, shape=(37, depth))  # views of each, as exporters write it
         factors = flat, graph.given(weight), graph.given(bias) if has_bias else None
-        outputs.append(graph.made("aten.linear.default", *factors, shape=(37, len(bias))))
+        layer = graph.made("aten.linear.default", *factors, shape=(37, len(bias)))
+        outputs.append(graph.viewed(layer, 1, -1, len(bias), shape=(1, 37, len(bias))))
     made = graph.ending(*outputs)
     assert [name for name in operators(made) if "view_copy" not in name] == ["pteron.linear_several"]
     for rows in (37, 1, 5):
         given = floats(1, rows, depth)
         (results,) = run_graph(made, ["dense_several"], [[given]], device, target)
         for result, weight, bias in zip(results, weights, biases, strict=True):
-            want = given[0].astype(np.float64) @ weight.T + (bias if has_bias else 0)
+            want = given.astype(np.float64) @ weight.T + (bias if has_bias else 0)
             np.testing.assert_allclose(result, want, atol=5e-6)
+
+
+def test_layers_of_a_tensor_that_changes_stay_apart() -> None:
+    graph = Encoder()
+    x, layers = graph.input(3, 5), []
+    for _ in range(2):
+        flat = graph.viewed(x, -1, 5, shape=(3, 5))
+        layers.append(graph.made("aten.linear.default", flat, graph.given(floats(4, 5)), None, shape=(3, 4)))
+        graph.node("aten.add.Tensor", x, x, 1, x)
+    assert "pteron.linear_several" not in operators(graph.ending(*layers))
 
 
 def test_a_residual_that_is_broadcast_at_a_call(device: Device, target: Target) -> None:

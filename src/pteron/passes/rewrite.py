@@ -105,10 +105,9 @@ def insertion_point(flow: Flow, found: Replacement) -> int | None:
         (before, position)
         for call, before in old.items()
         for position, other in others
-        if _depends(call, other)
+        if _matters(call, other, found.new.read_ids)
     ]
     for point in range(last, first - 1, -1):
-        # Calls keep their order if one reads or writes what the other writes.
         if all((before < position) == (point <= position) for before, position in bound):
             return point
     return None
@@ -124,7 +123,8 @@ def _is_visible(flow: Flow, found: Replacement) -> bool:
     )
 
 
-def _depends(a: Call, b: Call) -> bool:
-    """Whether it matters which of two calls comes first."""
-    written_a, written_b = a.written_ids, b.written_ids
-    return bool(written_a & (written_b | b.read_ids) or written_b & a.read_ids)
+def _matters(old: Call, other: Call, needed: frozenset[int]) -> bool:
+    """Whether the call that replaces `old` must stay on the same side of another one. What only `old` read
+    is not `needed` any more."""
+    reads_result = old.written_ids & (other.written_ids | other.read_ids)
+    return bool(reads_result or other.written_ids & old.read_ids & needed)

@@ -42,7 +42,7 @@ def dense_several(flow: Flow) -> Iterator[Replacement]:
         x, weight, bias = layer.inputs
         source, _ = flow.behind_views(x)
         is_constant = all(each is None or _is_constant(flow, each) for each in (weight, bias))
-        if is_constant and isinstance(source, Tensor):
+        if is_constant and isinstance(source, Tensor) and flow.is_fixed(source):
             shapes = shape_of(x), (shape_of(weight) or ())[1:]
             types = (dtype_of(each) for each in (x, weight, bias))
             alike.setdefault((source.id, *shapes, *types), []).append(layer)

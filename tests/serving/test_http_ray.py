@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -219,6 +220,20 @@ def test_replicas_follow_the_requests(address: str, stories: LLM) -> None:
             return len(served.replicas()) == 1
 
         until(is_one_again, PATIENCE)
+
+
+def test_several_models(address: str, stories: LLM, tmp_path: Path) -> None:
+    """A language model and an encoder; each replica loads what its requests name."""
+    write_letters(tmp_path)
+    more = {"letters": str(tmp_path)}
+    options = Options(NAME, NAME, more_models=more, replicas=2, cpus=0, page=False, is_quiet=True)
+    with application(address, "several", options, "/several") as served, openai_client(served) as client:
+        assert [model.id for model in client.models.list()] == [NAME, "letters"]
+        assert said(client, "The cat", 7, True) == stories("The cat", max_new_tokens=7)
+        found = client.embeddings.create(model="letters", input=["a", "b"]).data
+        assert found[0].embedding != found[1].embedding
+        with pytest.raises(openai.NotFoundError, match="letters"):  # it names the models that are there
+            client.completions.create(model="none", prompt="The cat")
 
 
 def command(*options: str) -> subprocess.Popen[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
-from pteron.errors import FormatError, UnsupportedError
+from pteron.errors import FormatError
 from pteron.format.program_writer import StreamedData
 from pteron.llm.build.graph import (
     BODY,
@@ -30,22 +30,12 @@ from pteron.llm.build.graph import (
     Size,
     Tensor,
 )
+from pteron.llm.build.matrices import QuantizedMatrices
 from pteron.llm.build.options import FOUR_BITS, IN_GROUPS, Options
-from pteron.llm.build.quantize import ROUNDINGS, round_to_nearest
 from pteron.llm.build.stored_tensor import StoredTensor, stacked
-from pteron.llm.build.weights import (
-    QuantizedMatrix,
-    aligned,
-    float_data,
-    matrix_4_bits,
-    matrix_8_bits,
-    matrix_groups,
-    to_float,
-    transposed,
-)
+from pteron.llm.build.weights import aligned, float_data, to_float
 
 T = TypeVar("T")
-_TOGETHER = ("wq", "wk", "wv")  # matrices that multiply one x
 
 
 class MissingWeightError(FormatError):
@@ -62,10 +52,7 @@ class Network:
         self.dtype = DType.F16 if options.force_fp16 else DType.F32
         self.unused = dict(weights)  # weights that no node reads yet
         self._weights = dict(weights)
-        self._has_groups = any(tensor.groups for tensor in weights.values())
-        self._names: dict[int, str] = {}
-        for name, tensor in weights.items():
-            self._names.setdefault(id(tensor), name)
+        self._matrices = QuantizedMatrices(self.graph, self._weights, options, self.dtype)
         self._shared: dict[Hashable, object] = {}
         self.longest = options.longest_context or options.max_context_len  # that may be chosen at load
         self.longest_rebuilt = self.longest  # of another program, built for a longer context
@@ -126,7 +113,8 @@ class Network:
     def float_constant(self, name: str) -> Tensor:
         """A tensor of the checkpoint as floats."""
         tensor = self.weight(name)
-        return self.graph.constant(self._key(name), self.dtype, tensor.shape, float_data(tensor, self.dtype))
+        key, data = self._matrices.key(name), float_data(tensor, self.dtype)
+        return self.graph.constant(key, self.dtype, tensor.shape, data)
 
     def computed(self, values: npt.NDArray[np.float32]) -> Tensor:
         """A constant that is not in the checkpoint; equal ones share their data."""
@@ -194,22 +182,20 @@ class Network:
         tensor = self.weight(f"{place}.weight")
         options, sizes = self.options, (1, self.tokens, tensor.shape[1])
         bits = options.embedding_bits
-        if bits is None or (bits == 8 and self._stays_float(tensor)):
+        if bits is None or (bits == 8 and self._matrices.stays_float(tensor)):
             table = self.float_constant(f"{place}.weight")
             arguments = (table, self.token_ids, -1, False, False)
             return self.graph.call("aten.embedding.default", *arguments, out=sizes, section=INPUTS)
         if bits == 8:
-            factors = (*self._weights_in_groups(f"{place}.weight", tensor), self.token_ids)
+            factors = (*self._matrices.in_groups(f"{place}.weight", tensor), self.token_ids)
             return self.graph.call(
                 "pteron.embedding_q8gsw.default", *factors, out=sizes, dtype=self.dtype, section=INPUTS
             )
-        matrix, integers = self._matrix_4_bits(f"{place}.weight", tensor)
-        rows, groups = tensor.rows, tensor.shape[1] // options.group_size
-        data = matrix.kept(0, rows * groups * self.dtype.itemsize, self._to_float)
-        scales = self.graph.constant(f"{place}.row_scales", self.dtype, (rows, groups), data)
-        name, group = "et_vk.embedding_q4gsw.default", options.group_size
-        arguments_4 = (integers, scales, group, self.token_ids, True)
-        return self.graph.call(name, *arguments_4, out=sizes, dtype=self.dtype, section=INPUTS)
+        table_4 = self._matrices.table_4_bits(place, tensor)
+        arguments_4 = (*table_4, options.group_size, self.token_ids, True)
+        return self.graph.call(
+            "et_vk.embedding_q4gsw.default", *arguments_4, out=sizes, dtype=self.dtype, section=INPUTS
+        )
 
     def linear(self, x: Tensor, place: str, *heads: int) -> Tensor:
         """x times a matrix, plus its bias. With `heads` (heads, width) the last dimension is split."""
@@ -219,7 +205,7 @@ class Network:
         self._require(f"{place}.weight", (rows, columns))
         if self.has(f"{place}.bias"):
             self._require(f"{place}.bias", (rows,))
-        quantize = self._quantization_of(matrix)
+        quantize = self._matrices.quantization_of(matrix)
         if quantize in (*FOUR_BITS, IN_GROUPS):
             flat = x if x.sizes == (*leading, columns) else self.view(x, *leading, columns)
             in_groups = quantize == IN_GROUPS
@@ -247,16 +233,16 @@ class Network:
         rows = matrix.rows // count
         self._require(f"{place}.weight", (count * rows, x.shape[-1]))
         sizes = (*(experts or x).sizes[:2], rows)
-        quantize = self._quantization_of(matrix)
+        quantize = self._matrices.quantization_of(matrix)
         if quantize is None:
             weights: tuple[Argument, ...] = (self.float_constant(f"{place}.weight"),)
             name = "linear"
         elif quantize == IN_GROUPS:
-            name, weights = "q8gsw", self._weights_in_groups(f"{place}.weight", matrix)
+            name, weights = "q8gsw", self._matrices.in_groups(f"{place}.weight", matrix)
         elif quantize in FOUR_BITS:
-            name, weights = "q4gsw", (*self._weights_4_bits(place, matrix)[1:], self.options.group_size)
+            name, weights = "q4gsw", (*self._matrices.in_4_bits(place, matrix), self.options.group_size)
         else:
-            name, weights = "int8", self._weights_8_bits(place, matrix)
+            name, weights = "int8", self._matrices.in_8_bits(place, matrix)
         y = self.graph.call(f"pteron.experts_{name}.default", x, experts, *weights, count, out=sizes)
         if not self.has(f"{place}.bias"):
             return y
@@ -273,7 +259,6 @@ class Network:
             if len({tensor.shape for tensor in each}) > 1 or len(each[0].shape) != 2:
                 raise FormatError(f"{name}: the experts' matrices have different shapes")
             self._weights[name] = stacked(each)
-            self._names[id(self._weights[name])] = name
         return self.weight(name)
 
     def _linear_by_rows(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
@@ -281,110 +266,28 @@ class Network:
         name, rows = f"{place}.weight", matrix.rows
         bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
         sizes = (x.sizes[0], rows)
-        if self._quantization_of(matrix) is None:
+        if self._matrices.quantization_of(matrix) is None:
             weight = self.float_constant(name)
             return self.graph.call("aten.linear.default", x, weight, bias, out=sizes)
-        integers, scales = self._weights_8_bits(place, matrix)
+        integers, scales = self._matrices.in_8_bits(place, matrix)
         y = self.graph.call("aten._weight_int8pack_mm.default", x, integers, scales, out=sizes)
         return y if bias is None else self.add(y, self.prepacked(bias))
 
-    def _quantization_of(self, matrix: StoredTensor) -> str | None:
-        """The quantisation of a matrix."""
-        quantize = self.options.quantize
-        return None if quantize == IN_GROUPS and self._stays_float(matrix) else quantize
-
-    def _stays_float(self, matrix: StoredTensor) -> bool:
-        """Whether it is one of floats that has no groups of the usual size, beside others that the file has
-        as integers: such a file needs no other size."""
-        is_uneven = bool(matrix.shape[1] % self.options.group_size)
-        return self._has_groups and matrix.groups is None and is_uneven
-
     def _linear_in_groups(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
         bias = self.float_constant(f"{place}.bias") if self.has(f"{place}.bias") else None
-        factors = (*self._weights_in_groups(f"{place}.weight", matrix), bias)
+        factors = (*self._matrices.in_groups(f"{place}.weight", matrix), bias)
         return self.graph.call("pteron.linear_q8gsw.default", x, *factors, out=(*x.sizes[:-1], matrix.rows))
 
-    def _weights_in_groups(
-        self, name: str, tensor: StoredTensor
-    ) -> tuple[Tensor, Tensor, Tensor | None, int]:
-        """Integers, scales and minima [groups, rows], and the group size. A table that is also the output
-        matrix has them once."""
-        key = self._key(name)
-        own, has_own = self._groups_of(tensor)
-        size, has_minima = self._groups_beside(name, tensor)
-        self._check_group(name, tensor, size)
-
-        def finish(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-            return transposed(1)(np.repeat(array, own // size, axis=1))
-
-        def make() -> tuple[Tensor, Tensor, Tensor | None, int]:
-            matrix, place = matrix_groups(tensor, own), key.removesuffix(".weight")
-            data = matrix.integers(tensor.shape[1])
-            integers = self.graph.constant(f"{key}.in_groups", DType.I8, tensor.shape, data)
-            shape = (tensor.shape[1] // size, tensor.rows)
-            kept = [
-                self.graph.constant(
-                    f"{place}.{kind}", DType.F32, shape, matrix.kept(index, 4 * prod(shape), finish)
-                )
-                for index, kind in enumerate(("group_scales", "group_minima")[: 1 + has_own])
-            ]
-            if has_minima and not has_own:
-                zeros = StreamedData(4 * prod(shape))
-                kept.append(self.graph.constant(f"{place}.group_minima", DType.F32, shape, zeros))
-            return integers, kept[0], kept[1] if has_minima else None, size
-
-        return self.once(("groups", key), make)
-
-    def _groups_of(self, tensor: StoredTensor) -> tuple[int, bool]:
-        """(size of its groups, whether they have minima)."""
-        groups = tensor.groups
-        return (groups.size, groups.has_minima) if groups else (self.options.group_size, False)
-
-    def _groups_beside(self, name: str, tensor: StoredTensor) -> tuple[int, bool]:
-        """The same for queries, keys and values alike, whose types differ in many files: so one launch can
-        compute all three."""
-        place, _, kind = name.removesuffix(".weight").rpartition(".")
-        beside = [self._weights.get(f"{place}.{each}.weight") for each in _TOGETHER]
-        if kind not in _TOGETHER or not all(beside):
-            return self._groups_of(tensor)
-        found = [self._groups_of(each) for each in beside if each and not self._stays_float(each)]
-        size = min(size for size, _ in found)
-        is_whole = len(found) == len(_TOGETHER) and not any(each % size for each, _ in found)
-        return (size, any(has for _, has in found)) if is_whole else self._groups_of(tensor)
-
-    def _weights_8_bits(self, place: str, matrix: StoredTensor) -> tuple[Tensor, Tensor]:
-        """Integers and scales of rows."""
-        quantized = matrix_8_bits(matrix)
-        data = quantized.integers(matrix.shape[1])
-        integers = self.graph.constant(f"{place}.weight.8_bits", DType.I8, matrix.shape, data)
-        data = quantized.kept(0, matrix.rows * self.dtype.itemsize, self._to_float)
-        return integers, self.graph.constant(f"{place}.scales", self.dtype, (matrix.rows,), data)
-
-    def _weights_4_bits(self, place: str, matrix: StoredTensor) -> tuple[QuantizedMatrix, Tensor, Tensor]:
-        """A quantised matrix, its integers and its scales [groups, rows]."""
-        shape = (matrix.shape[1] // self.options.group_size, aligned(matrix.rows, 4))
-        quantized, integers = self._matrix_4_bits(f"{place}.weight", matrix)
-
-        def finish(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
-            return self._to_float(transposed(4)(scales))
-
-        data = quantized.kept(0, prod(shape) * self.dtype.itemsize, finish)
-        return quantized, integers, self.graph.constant(f"{place}.scales", self.dtype, shape, data)
-
     def _linear_4_bits(self, x: Tensor, place: str, matrix: StoredTensor) -> Tensor:
-        options, rows = self.options, matrix.rows
-        group, groups = options.group_size, matrix.shape[1] // options.group_size
-        quantized, integers, scales = self._weights_4_bits(place, matrix)
+        options, group = self.options, self.options.group_size
+        integers, scales = self._matrices.in_4_bits(place, matrix)
         bias = self._padded_bias(place) if self.has(f"{place}.bias") else None
-        sizes = (*x.sizes[:-1], rows)
+        sizes = (*x.sizes[:-1], matrix.rows)
         if options.quantize == "4w":
             arguments = (x, integers, scales, group, bias)
             return self.graph.call("et_vk.linear_q4gsw.default", *arguments, out=sizes)
-        shape = (groups, aligned(rows, 8))
-        sums = quantized.kept(1, prod(shape) * 4, transposed(8))
-        sums_constant = self.graph.constant(f"{place}.sums", DType.I32, shape, sums)
+        weights = (integers, self._matrices.sums_4_bits(place, matrix), scales, group, bias)
         step, zero = self._activation_scales(x)
-        weights = (integers, sums_constant, scales, group, bias)
         return self.graph.call("et_vk.linear_dq8ca_q4gsw.default", x, step, zero, *weights, out=sizes)
 
     def _activation_scales(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -396,33 +299,9 @@ class Network:
             out=[(DType.F32, x.sizes[:-1]), (DType.I8, x.sizes[:-1])],
         )
 
-    def _matrix_4_bits(self, name: str, tensor: StoredTensor) -> tuple[QuantizedMatrix, Tensor]:
-        """A quantised matrix and its integers."""
-        options, key = self.options, self._key(name)
-        self._check_group(name, tensor, options.group_size)
-        rounding = ROUNDINGS.get(options.rounding, round_to_nearest)
-        sums = options.quantize == "8da4w"
-        matrix = self.once(
-            ("4 bits", key), lambda: matrix_4_bits(tensor, options.group_size, rounding, sums=sums)
-        )
-        shape_4 = (tensor.rows, aligned(tensor.shape[1], 8) // 2)
-        return matrix, self.graph.constant(f"{key}.4_bits", DType.U8, shape_4, matrix.integers(shape_4[1]))
-
-    def _check_group(self, name: str, tensor: StoredTensor, size: int) -> None:
-        if tensor.shape[1] % size:
-            shape = " x ".join(map(str, tensor.shape))
-            raise UnsupportedError(f"group_size {size} does not divide {name} with {shape}")
-
-    def _key(self, name: str) -> str:
-        """A name for the data of a weight: a table that is also the output matrix is stored once."""
-        return self._names[id(self._weights[name])]
-
     def _padded_bias(self, place: str) -> Tensor:
         values = self.weight(f"{place}.bias").read()
         return self.computed(np.pad(values, (0, aligned(len(values), 4) - len(values))))
-
-    def _to_float(self, array: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
-        return to_float(array, self.dtype)
 
 
 class ImageNetwork(Network):

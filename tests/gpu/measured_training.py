@@ -22,7 +22,7 @@ TRAINING_CASES = [
     ),
     case(WEIGHT_GRADIENT, tensor("S", 67), tensor("S", 5), kernels=""),
     input_product((67, 1, 33), "matmul_thread", "software"),
-    input_product((67, 3, 33), "matmul_tiled matmul_thread", "hardware"),
+    input_product((67, 3, 33), "matmul_tiled", "hardware"),
     case(
         STEP,
         *(tensor("S", 5), tensor("S", 5), tensor("S", 5, low=0), tensor("S", 5), *RATES),

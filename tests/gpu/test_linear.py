@@ -14,6 +14,7 @@ from pteron.families.linear import product, windows
 from pteron.families.linear.product import TILES
 from pteron.gpu import Device
 from pteron.ops import Target
+from pteron.ops.row_layout import BUSY
 from pteron.ops.tiles import Tile
 
 pytestmark = pytest.mark.kernels
@@ -72,6 +73,22 @@ def test_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch)
         a, b = (tensor(rows, depth, low=-1, high=1), weight(columns, depth, low=-1, high=1))
         check_op(LINEAR, a, b, weight(columns), target=hardware)
         check_op(MM, a, tensor(depth, columns, low=-1, high=1), target=hardware)
+
+
+@pytest.mark.parametrize("busy", [1, 1 << 12, BUSY])
+@pytest.mark.parametrize(("columns", "depth"), [(67, 512), (131, 1024), (5, 260), (129, 77)])
+def test_few_rows(
+    busy: int, columns: int, depth: int, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to four rows, with several columns and several quads for an invocation."""
+    monkeypatch.setattr(product, "BUSY", busy)
+    hardware = replace(device.target, is_cpu=False)
+    x, live = tensor("M", depth, low=-1, high=1), {"M": (4, 1, 3, 2)}
+    factors = x, weight(columns, depth, low=-1, high=1), weight(columns)
+    for dtype, tolerance in (("f32", 2e-5), ("f16", None)):
+        check_op(LINEAR, *factors, live=live, dtype=dtype, target=hardware, tolerance=tolerance)
+    across = tensor(depth, columns, low=-1, high=1)
+    check_op(MM, x, across, live=live, target=hardware, tolerance=2e-5)
 
 
 @each("rows", ROWS)

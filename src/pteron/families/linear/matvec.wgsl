@@ -1,10 +1,17 @@
 //! use rows
 //! use matmul
-//! use matmul_a
-//! use matmul_b
-//! loops: ceil(span, LANES) + 8
-// A matrix product (lib/matmul.wgsl) for few rows m: LANES invocations share one output and walk its k
-// together, which is the contiguous dim of b.
+//! use quads_a
+//! use quads_b
+//! loops: ceil(span, 4 * LANES * STEPS) + 8 * SUMS
+// A matrix product (lib/matmul.wgsl) for few rows, bound by reading b. LANES invocations share WIDE columns of b, whose
+// contiguous dim is k, and walk k together; each quad of b is loaded once for all rows. STEPS quads of a column are
+// loaded before any is used: then their LANES · STEPS divide the quads of a column.
+const TALL = 1u; // rows, or more
+const WIDE = 1u;
+const STEPS = 1u;
+const SUMS = TALL * WIDE;
+const QUADS = STEPS * WIDE;
+
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -13,15 +20,39 @@ fn main(
 ) {
   let i = row_index(group, groups, local);
   let lane = local % LANES;
-  let n = i % params.columns;
-  let m = i / params.columns % params.rows;
-  let slice = i / params.columns / params.rows;
+  let strips = (params.columns + WIDE - 1u) / WIDE;
+  let n = i % strips * WIDE;
+  let slice = i / strips;
   let inside = slice < params.batch * params.parts;
   let z = batch_of(slice);
   let k_first = part_of(slice) * params.span;
   let k_end = select(0u, min(k_first + params.span, params.depth), inside);
-  var sum = 0.0;
-  for (var k = k_first + lane; k < k_end; k += LANES) { sum += load_a(z, m, k) * load_b(z, k, n); }
-  let total = row_sum(sum, local);
-  if (inside && lane == 0u) { store(slice, m, n, total); }
+  //! spread
+  var sums: array<f32, SUMS>;
+  for (var k = k_first + 4u * lane; k < k_end; k += 4u * LANES * STEPS) {
+    //! spread
+    var quads: array<vec4<f32>, QUADS>;
+    //! unroll
+    for (var s = 0u; s < STEPS; s++) {
+      //! unroll
+      for (var c = 0u; c < WIDE; c++) { quads[s * WIDE + c] = quad_of_b(z, k + 4u * LANES * s, n + c); }
+    }
+    //! unroll
+    for (var s = 0u; s < STEPS; s++) {
+      //! unroll
+      for (var m = 0u; m < TALL; m++) {
+        let x = quad_of_a(z, m, k + 4u * LANES * s);
+        //! unroll
+        for (var c = 0u; c < WIDE; c++) { sums[m * WIDE + c] += dot(x, quads[s * WIDE + c]); }
+      }
+    }
+  }
+  //! unroll
+  for (var m = 0u; m < TALL; m++) {
+    //! unroll
+    for (var c = 0u; c < WIDE; c++) {
+      let total = row_sum(sums[m * WIDE + c], local);
+      if (inside && lane == 0u && m < params.rows && n + c < params.columns) { store(slice, m, n + c, total); }
+    }
+  }
 }

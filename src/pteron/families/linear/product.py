@@ -12,7 +12,16 @@ from pteron.families.linear.windows import Cut
 from pteron.families.linear.windows import choose as choose_cut
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
-from pteron.ops.row_layout import WALK_MAX, folded, row_groups, row_layout, split
+from pteron.ops.row_layout import (
+    BUSY,
+    SUBGROUP,
+    WALK_MAX,
+    WORKGROUP,
+    folded,
+    row_groups,
+    shared_rows,
+    split,
+)
 from pteron.ops.shapes import broadcast_strides
 from pteron.ops.tiles import PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
@@ -20,7 +29,8 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
-MATVEC_WALK_MAX = 1024  # products that a lane of matvec adds up one after the other
+# Of matvec: products that a lane adds up in turn, lanes of a column, quads that a lane loads at once.
+MATVEC_WALK_MAX, LANES_MAX, QUADS_MAX = 1024, 256, 4
 # Their rates are fitted to the linear layers of ViT-B/16 and MiniLM on an H200, within 10 % on average.
 TILES = (
     Tile(4, 4, 2, 32, 16, 18.2, 0.73, 5, 2.9),
@@ -243,21 +253,51 @@ class Product:
         declarations = dict(self.b_layout)
         if self.a_by_columns:
             declarations["load_a"] = "f32(a[k * params.rows + m])"
-        if not target.is_cpu and self.rows > ROWS_FEW and self.depth:  # tiles load their first step at once
+        is_few, is_along = self.rows <= ROWS_FEW, self.b_row == 1
+        if not target.is_cpu and is_few and is_along:
+            return self._matvec(target, declarations)
+        if not target.is_cpu and self.depth and (not is_few or self.batch == 1):  # tiles load at least once
             return self._tiled(target, declarations)
-        if not target.is_cpu and self.b_row == 1:
-            layout = row_layout(target, self._count, self.depth)
-            declarations |= layout
-            span_max = MATVEC_WALK_MAX * int(layout["LANES"])
-            return _KernelChoice("matvec", declarations, span_max, rows=self._count)
         tile = min(8, max(self.rows, 1))
         strips = self.batch * -(-self.rows // tile) * -(-self.columns // 8)
         declarations["TILE"] = tile
-        is_along_k = self.b_row == 1 and self.b_column == self.depth and self.depth % 4 == 0
-        if target.is_cpu and is_along_k and not self.a_by_columns and not self.b_layout:
+        is_whole = is_along and self.b_column == self.depth and self.depth % 4 == 0
+        if target.is_cpu and is_whole and not self.a_by_columns and not self.b_layout:
             declarations["IS_WHOLE"] = True
             return _KernelChoice("linear_thread", declarations, WALK_MAX, unit=4, threads=strips)
         return _KernelChoice("matmul_thread", declarations, WALK_MAX, threads=strips)
+
+    def _matvec(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
+        """A few rows: as many invocations as keep a GPU busy, then more columns for each of them."""
+        columns = self.batch * self.columns
+        lanes = SUBGROUP if target.subgroup_size == SUBGROUP else 1
+        while lanes < LANES_MAX and 4 * lanes < self.depth and (lanes < SUBGROUP or lanes * columns < BUSY):
+            lanes *= 2
+        wide = 1
+        while wide < QUADS_MAX and lanes * columns >= 2 * wide * BUSY:
+            wide *= 2
+        steps = QUADS_MAX // wide
+        while steps > 1 and self.depth % (4 * lanes * steps):
+            steps //= 2
+        tall = 1 << (max(self.rows, 1) - 1).bit_length()
+        declarations |= {"TALL": tall, "WIDE": wide, "STEPS": steps, "IS_WHOLE": self.depth % 4 == 0}
+        declarations |= shared_rows(target, lanes, max(1, WORKGROUP // lanes))
+        declarations |= self._quads(declarations)
+        strips = self.batch * -(-self.columns // wide)
+        unit = 4 * lanes * steps
+        return _KernelChoice("matvec", declarations, MATVEC_WALK_MAX * lanes, unit=unit, rows=strips)
+
+    def _quads(self, declarations: Mapping[str, Any]) -> dict[str, Any]:
+        """The libraries that load quads of both factors: of any elements where four are not one load."""
+        is_along = self.b_row == 1
+        found = {}
+        b_strides = (1, self.depth) if is_along else (self.columns, 1)
+        b_length = self.depth if is_along else self.columns
+        if self.a_by_columns or self.depth % 4 or "use_matmul_a" in declarations:
+            found["use_quads_a"] = "quads_a_any"
+        if self.b_layout or (self.b_row, self.b_column) != b_strides or b_length % 4:
+            found["use_quads_b"] = "quads_b_any"
+        return found
 
     def _tiled(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
         is_along = self.b_row == 1
@@ -268,13 +308,8 @@ class Product:
         if isinstance(tile, MatrixTile):
             name = "matmul_matrix"
             declarations |= matrix_declarations(self.a, self.b)
-        b_strides = (1, self.depth) if is_along else (self.columns, 1)
-        b_length = self.depth if is_along else self.columns
         declarations |= tile.declarations | {"A_ALONG": not self.a_by_columns, "B_ALONG": is_along}
-        if self.a_by_columns or self.depth % 4 or "use_matmul_a" in declarations:
-            declarations["use_quads_a"] = "quads_a_any"
-        if self.b_layout or (self.b_row, self.b_column) != b_strides or b_length % 4:
-            declarations["use_quads_b"] = "quads_b_any"
+        declarations |= self._quads(declarations)
         if self.depth % tile.step == 0:
             declarations["IS_WHOLE"] = True
         tiles = self.batch * tile.count(self.rows, self.columns)

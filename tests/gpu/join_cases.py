@@ -123,6 +123,11 @@ class Layers(Drawing):
         arguments = x, *found, *weights, self.given(self.scales(depth, columns)), 32, None
         return self.made("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=(*rows, columns))
 
+    def dense(self, x: Tensor, matrix: Array) -> Tensor:
+        """x times a matrix of floats."""
+        factors = self.given(matrix.astype(self.dtype.numpy)), None
+        return self.made("aten.linear.default", x, *factors, shape=(*x.shape_max[:-1], len(matrix)))
+
     def norm(self, x: Tensor) -> Tensor:
         gain = self.given(random.uniform(0.5, 2, x.shape_max[-1]).astype(np.float32))
         return self.made("et_vk.rms_norm.default", x, gain, 1e-5, shape=x.shape_max)
@@ -160,6 +165,20 @@ def sum_and_norm(
     graph = layers.ending(out, total) if shows else layers.ending(out)
     calls = [[numbers(1, rows, depth), numbers(1, rows, columns)] for rows in LIVE]
     return graph, [[each.astype(dtype.numpy) for each in call] for call in calls]
+
+
+def normed_layers(depth: int, dtype: DType = DType.F32, *, shows: bool = False) -> tuple[Graph, Calls]:
+    """One to four rows, normed, times three float matrices of different widths, then times one alone."""
+    layers = Layers(dtype)
+    x = layers.input(1, 4, depth)
+    outputs = []
+    for widths in ((5, 12, 7), (depth,)):
+        normed = layers.norm(x)
+        size = float(depth) ** -0.5
+        made = [layers.dense(normed, random.normal(0, size, (width, depth))) for width in widths]
+        outputs += [*made, normed] if shows else made
+    calls = [[numbers(1, rows, depth).astype(dtype.numpy)] for rows in (4, 1, 3, 2)]
+    return layers.ending(*outputs), calls
 
 
 def feed_forward(columns: int, hidden: int) -> tuple[Graph, Calls]:

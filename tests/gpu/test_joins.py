@@ -25,6 +25,7 @@ from join_cases import (
     bound,
     feed_forward,
     names,
+    normed_layers,
     numbers,
     random,
     same_numbers,  # noqa: F401  # a fixture
@@ -294,6 +295,21 @@ def test_rotations_in_float_types(
     tolerance = 3e-5 if dtype == "f32" else 2e-2
     check_attention(replace(gpu, buffers_max=9), arguments, live=PREFILL, dtype=dtype, tolerance=tolerance)
     assert "rope" not in names(launches)
+
+
+@pytest.mark.parametrize("depth", [16, 96, 512, 1028])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+@pytest.mark.parametrize("shows", [False, True])
+def test_norms_of_few_rows(
+    depth: int, dtype: DType, shows: bool, device: Device, gpu: Target, launches: list[Launch]
+) -> None:
+    """A product norms its rows itself, unless another node reads them."""
+    step = F16_STEP if dtype is DType.F16 else 1e-6
+    for joined, apart in with_and_without(*normed_layers(depth, dtype, shows=shows), device, gpu):
+        np.testing.assert_allclose(joined.astype(np.float32), apart.astype(np.float32), atol=8 * step)
+    norms = [name for name in names(launches) if name.startswith("rms_norm")]
+    assert len(norms) == (2 if shows else 0)
+    assert ("gain" in bound(launches, "matvec")[0]) != shows
 
 
 @pytest.mark.parametrize("shows", [False, True])

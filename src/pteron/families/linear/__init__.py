@@ -1,3 +1,3 @@
 """Matrix products, LoRA adapters, and distances of points."""
 
-from pteron.families.linear import distances, follow, grouped, lora, operators
+from pteron.families.linear import distances, follow, grouped, join, lora, operators

@@ -281,6 +281,7 @@ class Product:
             steps //= 2
         tall = 1 << (max(self.rows, 1) - 1).bit_length()
         declarations |= {"TALL": tall, "WIDE": wide, "STEPS": steps, "IS_WHOLE": self.depth % 4 == 0}
+        declarations["gain_at"] = "vec4(1.0)"
         declarations |= shared_rows(target, lanes, max(1, WORKGROUP // lanes))
         declarations |= self._quads(declarations)
         strips = self.batch * -(-self.columns // wide)

@@ -123,15 +123,23 @@ class TestMessages:
     def test_settings(self, scene: Scene) -> None:
         engine = scene.play("x", reason="length")
         settings: dict[str, Any] = {"top_k": 3, "seed": 5, "logit_bias": {"7": -100}, "temperature": 0.5}
-        found = scene.post(
-            "/v1/messages", **MESSAGE, **settings, stop_sequences=["END"], thinking={"type": "disabled"}
-        )
+        found = scene.post("/v1/messages", **MESSAGE, **settings, stop_sequences=["END"])
         assert found["stop_reason"] == "max_tokens"
         (asked,) = engine.requests
         assert (asked.sampling.top_k, asked.sampling.seed, asked.max_new_tokens) == (3, 5, 20)
         assert asked.sampling.biases == ((7, -100.0),)
         assert asked.stop == ("END",)
-        assert scene.model.conversations[-1]["enable_thinking"] is False
+
+    @pytest.mark.parametrize(
+        ("thinking", "thinks"),
+        [(None, False), ("disabled", False), ("enabled", True), ("adaptive", True)],
+    )
+    def test_thinking(self, scene: Scene, thinking: str | None, thinks: bool) -> None:
+        """A model reasons only if it is asked to, as with Anthropic."""
+        asked = {"thinking": {"type": thinking}} if thinking else {}
+        scene.play("x")
+        scene.post("/v1/messages", **MESSAGE, **asked)
+        assert scene.model.conversations[-1]["enable_thinking"] is thinks
 
     @pytest.mark.parametrize(
         ("choice", "forced"),

@@ -24,6 +24,11 @@ class Animal(BaseModel):
     age: int
 
 
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"{city}: rain"
+
+
 @pytest.fixture(scope="module")
 def tools_server(stories: LLM) -> Iterator[Running]:
     """A server with scripted answers, whose model has a template with tools."""
@@ -52,6 +57,9 @@ def test_anthropic(tools_server: Running) -> None:
         final = stream.get_final_message()
     assert final.content[1].input == {"city": "Paris"}
     assert final.stop_reason == message.stop_reason == "tool_use"
+    answer(tools_server, CALL, "It rains.")
+    runner = client.beta.messages.tool_runner(**asked, tools=[anthropic.beta_tool(weather)])
+    assert [message.content[0].type for message in runner] == ["tool_use", "text"]
     counted = client.messages.count_tokens(model=NAME, messages=MESSAGES)
     assert counted.input_tokens == 3
     with pytest.raises(anthropic.NotFoundError):

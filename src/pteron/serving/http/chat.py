@@ -80,8 +80,8 @@ def _prepare(
     if body.top_logprobs and not body.logprobs:
         raise invalid_value("top_logprobs needs logprobs", "top_logprobs")
     count = choice_count(body.n, 1, limits)
-    param = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    new_tokens = new_token_count(getattr(body, param), limits.new_tokens, param, limits)
+    asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    new_tokens = new_token_count(asked, limits.new_tokens, limits)
     # At least one alternative: it marks a piece as a token. Text held back to the end has none.
     sampling = sampling_params(body, llm, max(1, body.top_logprobs or 0) if body.logprobs else 0)
     parameters = {tool.function.name: tool.function.parameters for tool in offered.tools} if offered else {}

@@ -62,7 +62,7 @@ def completion_requests(body: CompletionBody, service: Service, seconds: float) 
         encode_prompts(llm, body.prompt, limits),
         count,
         sampling_params(body, llm, 0 if body.logprobs is None else max(1, body.logprobs)),
-        max_new_tokens=new_token_count(body.max_tokens, TOKENS, "max_tokens", limits),
+        max_new_tokens=new_token_count(body.max_tokens, TOKENS, limits),
         stop=stop_strings(body, limits),
         grammar=response_grammar(body, llm, limits),
         seconds=max(seconds, 0.001),

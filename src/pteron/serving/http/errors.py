@@ -25,6 +25,7 @@ from pteron.serving.http.sse import ClientDisconnected
 
 Given = TypeVar("Given", bound=BaseModel)
 _TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
+NO_THREADS = "thread_unsupported_request"
 _ANTHROPIC_TYPES = _TYPES | {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
 
 
@@ -59,7 +60,9 @@ class ApiError(HTTPException):
 def anthropic_body(error: ApiError) -> dict[str, Any]:
     """An error in the format of /v1/messages."""
     kind = _ANTHROPIC_TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+    # By this code Anthropic's client recognises that it must send whole conversations.
+    details = {"details": {"error_code": NO_THREADS}} if error.code == NO_THREADS else {}
+    return {"type": "error", "error": {"type": kind, "message": error.message, **details}}
 
 
 def ollama_body(error: ApiError) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pteron.serving.http.answers import Usage
 from pteron.serving.http.chat import count_tokens, prepare_chat
-from pteron.serving.http.errors import ApiError, anthropic_body, invalid_value, validated
+from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody
@@ -68,10 +68,14 @@ class MessageBody(PromptBody):
 
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
+    thread: dict[str, Any] | None = None
 
 
 @router.post("/v1/messages")
 async def message(request: Request, body: MessageBody) -> Response:
+    if body.thread is not None:
+        message = "this server keeps no message threads: send the whole conversation"
+        raise invalid_value(message, "thread", code=NO_THREADS)
     chat = to_chat(body)
     requests, parsers = await prepare_chat(request, chat)
     _, record = await open_request(request, body.model)
@@ -103,9 +107,8 @@ def to_chat(body: PromptBody) -> ChatBody:
         choice = body.tool_choice
         fields["tool_choice"] = _CHOICES.get(choice.type) or _named(choice.name)
         fields["parallel_tool_calls"] = not choice.disable_parallel_tool_use
-    if body.thinking is not None:
-        thinks = body.thinking.get("type") != "disabled"
-        fields["chat_template_kwargs"] = {"enable_thinking": thinks, **(body.chat_template_kwargs or {})}
+    thinks = (body.thinking or {}).get("type", "disabled") != "disabled"
+    fields["chat_template_kwargs"] = {"enable_thinking": thinks, **(body.chat_template_kwargs or {})}
     format = body.output_format or (body.output_config or {}).get("format")
     if format:
         schema = {"name": "output", "schema": format.get("schema")}

@@ -60,11 +60,10 @@ def stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def new_token_count(given: int | None, default: int, param: str, limits: Limits) -> int:
-    """The maximum number of tokens of an answer."""
-    if given is not None and given > limits.new_tokens:
-        raise invalid_value(f"{param} is {given}; the limit is {limits.new_tokens} tokens", param)
-    return min(default, limits.new_tokens) if given is None else given
+def new_token_count(given: int | None, default: int, limits: Limits) -> int:
+    """The maximum number of tokens of an answer. Clients written for large models ask for more than the limit
+    allows: such an answer ends at the limit, with the reason "length"."""
+    return min(default if given is None else given, limits.new_tokens)
 
 
 def choice_count(count: int | None, prompts: int, limits: Limits) -> int:

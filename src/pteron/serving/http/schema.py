@@ -228,6 +228,7 @@ class ChatBody(GenerationBody):
     ] = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
+    verbosity: Ignored = None
     chat_template_kwargs: dict[str, Any] | None = None
     functions: NoFunctions = None
     function_call: NoFunctions = None

@@ -103,6 +103,8 @@ def test_run_is_not_for_models_by_name(name: str, capsys: pytest.CaptureFixture[
         (["run", "m.pte", "--repaet", "5"], "arguments: --repaet 5; did you mean --repeat?"),
         (["generate", "m", "a", "b"], "unrecognized arguments: b\n"),
         (["--vesion", "info"], "did you mean --version?"),
+        (["serve", "m", "--max-model-len", "100"], "did you mean --context?"),
+        (["serve", "m", "--foo"], "unrecognized arguments: --foo\n"),  # not like --doors, which is hidden
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

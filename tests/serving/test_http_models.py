@@ -127,7 +127,7 @@ def test_adapters_and_metrics_of_several(stories: LLM) -> None:
             'pteron_time_between_tokens_seconds_count{model="a"} 1.0',
         ):
             assert line in text
-    with pytest.raises(InputError, match="the same name"):
+    with pytest.raises(InputError, match="two models have the name"):
         create_app([shelf.source("a", adapters=("b",)), shelf.source("b")])
 
 
@@ -156,14 +156,14 @@ def test_memory_that_is_short(stories: LLM) -> None:
 
 def test_names_are_unique(stories: LLM) -> None:
     shelf = Shelf(stories)
-    with pytest.raises(InputError, match="two models have the same name"):
+    with pytest.raises(InputError, match="two models have the name"):
         create_app([shelf.source("a"), shelf.source("a")])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["stories15m", "stories15m"], "two models have the same name"),
+        (["stories15m", "stories15m"], "two models have the name"),
         (["stories15m", "other=stories15m", "--name", "x"], "--name is for one model"),
         (["stories15m", "other=stories15m", "--alias", "x"], "--alias takes ALIAS=NAME, not 'x'"),
         (
@@ -171,9 +171,10 @@ def test_names_are_unique(stories: LLM) -> None:
             "there is no model 'y'; this server has stories15m",
         ),
         (["stories15m", "other=stories15m", "--lora", "x=y"], "--lora takes NAME:ADAPTER=PATH, not x=y"),
-        (["stories15m", "o=stories15m", "--alias", "x=o", "--alias", "x=o"], "two models have the same name"),
+        (["stories15m", "o=stories15m", "--alias", "x=o", "--alias", "x=o"], "two models have the name"),
         (["stories15m", "--keep-alive", "5"], "--keep-alive needs several models"),
         (["stories15m", "other=no-such-model"], "no-such-model"),
+        (["other=no-such-model"], "pteron: no-such-model does not exist"),
     ],
 )
 def test_arguments(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

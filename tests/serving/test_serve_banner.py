@@ -72,11 +72,17 @@ def test_addresses_and_names() -> None:
     two = Banner(["it's", "other"]).lines("http://0.0.0.0:8000", "models")
     assert two == [
         "it's, other are served at http://0.0.0.0:8000",
+        "  chat http://127.0.0.1:8000 in a browser",
         "  try  curl http://127.0.0.1:8000/v1/models",
     ]
     assert "curl -k https://[::1]:80/v1/" in tried(Banner(["x"]).lines("https://[::]:80", "embeddings"))
     given = Banner(["x"], ["k"], None, key_source(["k"], "file", "NAME")).lines("http://h:1", "models")
     assert tried(given).endswith('-H "Authorization: Bearer KEY"')
+    for closed in (
+        Banner(["x"], page=False).lines("http://h:1", "chat"),
+        Banner(["x"]).lines("http://h:1", "audio"),
+    ):
+        assert not any(line.startswith("  chat ") for line in closed)
     heard = tried(Banner(["it's"]).lines("http://h:1", "audio"))
     assert heard == """curl http://h:1/v1/audio/transcriptions -F file=@speech.mp3 -F 'model=it'"'"'s'"""
     assert masked("short") == "…"

@@ -13,6 +13,19 @@ if TYPE_CHECKING:
 
 SEED_MAX = (1 << 31) - 1
 Type = Callable[[str], Any]
+# What options of vLLM, llama.cpp and uvicorn are called here.
+_CALLED_HERE = {
+    "--max-model-len": "--context",
+    "--ctx-size": "--context",
+    "--num-ctx": "--context",
+    "--served-model-name": "--name",
+    "--max-num-seqs": "--sequences",
+    "--parallel": "--sequences",
+    "--lora-modules": "--lora",
+    "--ssl-certfile": "--certificate",
+    "--ssl-keyfile": "--private-key",
+    "--allowed-origins": "--cors",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,12 +40,23 @@ class Parser(argparse.ArgumentParser):
         if getattr(found, "text", "") is None and len(unknown) == 1 and not unknown[0].startswith("-"):
             found.text = unknown.pop()
         if unknown:
-            options = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            near = [get_close_matches(word.partition("=")[0], options, 1) for word in unknown]
-            meant = ", ".join(flags[0] for flags in near if flags)
+            meant = ", ".join(filter(None, map(self._meant, unknown)))
             hint = f"; did you mean {meant}?" if meant else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, []
+
+    def _meant(self, word: str) -> str:
+        """The option that an unknown one may mean, or an empty string."""
+        flag = word.partition("=")[0]
+        options = [
+            name
+            for name, action in self._option_string_actions.items()
+            if name.startswith("--") and action.help != argparse.SUPPRESS
+        ]
+        if (here := _CALLED_HERE.get(flag)) in options:
+            return here or ""
+        near = get_close_matches(flag.lstrip("-"), [name[2:] for name in options], 1)
+        return f"--{near[0]}" if near else ""
 
 
 class Options:

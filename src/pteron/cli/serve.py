@@ -19,7 +19,7 @@ from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, 
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
-from pteron.cli.served_models import ServedModel, expand_folders, find_models
+from pteron.cli.served_models import ServedModel, expand_folders, find_models, split_name
 from pteron.cli.terminal import StderrAboveBar, device_notes, print_note
 from pteron.errors import InputError, PteronError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "more",
         metavar="MODEL",
         nargs="*",
-        help="more models, each loaded at its first request; NAME=MODEL gives one another name",
+        help="more models, each loaded at its first request; NAME=MODEL gives a model another name",
     )
     add_model_files(options)
     network = options.group("network")
@@ -92,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", help="name of the model in the API (default: MODEL, or the file's name)"
     )
     model.repeatable("--alias", "NAME", "another name of the model; ALIAS=NAME for one of several models")
-    idle = f"unload one of several models after S seconds without a request (default: {_KEEP_ALIVE:g})"
-    model.add("--keep-alive", "S", idle, number(0.001))
+    idle = "unload one of several models after S seconds without a request, or never: inf"
+    model.add("--keep-alive", "S", f"{idle} (default: {_KEEP_ALIVE:g})", number(0.001))
     lora = (
         "LoRA adapter of the model: a PEFT folder, a GGUF file or owner/name; clients choose it as the model "
     )
@@ -161,6 +161,7 @@ def command(arguments: argparse.Namespace) -> int:
         keys=keys,
         new_key=new_key,
         key_source=key_source(arguments.api_key, arguments.api_key_file, VARIABLE),
+        page=not (arguments.no_page or arguments.closed_page),
     )
     given = given_model(arguments)
     several = expand_folders([given, *arguments.more])
@@ -168,8 +169,9 @@ def command(arguments: argparse.Namespace) -> int:
         return _serve_several(several, make_banner, arguments)
     if arguments.keep_alive is not None:
         raise InputError("--keep-alive needs several models; one model stays loaded")
+    own_name, given = split_name(given)
     located = find_model(given, arguments.context)
-    name = arguments.name or located.name
+    name = arguments.name or own_name or located.name
     banner = make_banner([name])
     if arguments.ray:
         _warn_of_access(keys, arguments)

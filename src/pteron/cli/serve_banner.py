@@ -1,4 +1,4 @@
-"""What `pteron serve` prints when it is ready: its address, its keys, and a request to try."""
+"""What `pteron serve` prints when it is ready: its address, its keys, the chat page, and a request to try."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Banner:
     keys: Sequence[str] = ()
     new_key: str | None = None
     key_source: str = "KEY"
+    page: bool = True  # a browser can open the chat page
 
     def lines(self, address: str, kind: Kind) -> list[str]:
         """The lines for a server at an address."""
@@ -30,13 +31,16 @@ class Banner:
         if self.keys:
             shown = [key if key == self.new_key else masked(key) for key in self.keys]
             lines.append(f"  key  {', '.join(shown)}")
-        return [*lines, f"  try  {self._curl(address, kind)}"]
-
-    def _curl(self, address: str, kind: Kind) -> str:
         scheme, _, place = address.partition("://")
         host, _, port = place.rpartition(":")
         url = f"{scheme}://{_ANYWHERE.get(host, host)}:{port}"
-        words = ["curl", *(["-k"] if scheme == "https" else [])]  # the certificate may be for another name
+        if self.page and kind in ("chat", "models"):
+            lines.append(f"  chat {url} in a browser")
+        return [*lines, f"  try  {self._curl(url, kind)}"]
+
+    def _curl(self, url: str, kind: Kind) -> str:
+        # The certificate may be for another name.
+        words = ["curl", *(["-k"] if url.startswith("https:") else [])]
         key = self.new_key or self.key_source
         header = [f'-H "Authorization: Bearer {key}"'] if self.keys else []
         if kind == "models":

@@ -36,12 +36,18 @@ def expand_folders(given: Sequence[str]) -> list[str]:
     return found
 
 
+def split_name(given: str) -> tuple[str, str]:
+    """NAME=MODEL as its two parts; the name of another argument is empty."""
+    name, equals, path = given.partition("=")
+    return (name, path) if equals and not Path(given).exists() else ("", given)
+
+
 def find_models(given: Sequence[str], arguments: argparse.Namespace) -> list[ServedModel]:
     """Several models, found now. NAME=MODEL gives one another name, --alias ALIAS=NAME a further one, and
     --lora NAME:ADAPTER=PATH an adapter."""
     models = []
     for each in given:
-        name, path = each.split("=", 1) if "=" in each and not Path(each).exists() else ("", each)
+        name, path = split_name(each)
         located = find_model(path, arguments.context)
         models.append(ServedModel(path, located, (name or located.name,)))
     by_name = {model.names[0]: model for model in models}

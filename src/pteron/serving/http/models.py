@@ -63,8 +63,9 @@ class Models(Generic[Service]):
         self._by_name = {
             name: model for model in self.served for name in (*model.source.names, *model.source.adapters)
         }
-        if len(self._by_name) < sum(len(source.names) + len(source.adapters) for source in sources):
-            raise InputError("two models have the same name: give one another, as in NAME=MODEL")
+        names = [name for source in sources for name in (*source.names, *source.adapters)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"two models have the name {twice!r}: give one another, as in NAME=MODEL")
         self._serve = serve
         self._keep_alive = keep_alive
         self._loading = asyncio.Lock()  # one model is loaded or unloaded at a time

@@ -387,18 +387,6 @@ class TestOllama:
             in lines(scene.server.http.post("/api/chat", json={"model": NAME, "messages": MESSAGES}))[-1]
         )
 
-    def test_a_body_without_a_type(self, scene: Scene) -> None:
-        """curl sends a form's type; a page of another site must not reach the server that way."""
-        body = json.dumps({"model": NAME, "prompt": "a", "stream": False})
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        post = scene.server.http.post
-        scene.play("x")
-        assert post("/api/generate", content=body, headers=headers).status_code == 200
-        assert (
-            post("/api/generate", content=body, headers=headers | {"Origin": "https://a.example"}).status_code
-            == 400
-        )
-
 
 class TestTokens:
     def test_there_and_back(self, server: Running) -> None:

@@ -15,11 +15,15 @@ from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, Reque
 from pteron.serving.http.service import USED, Service
 
 _ALWAYS_OPEN = ("/health", "/ready")
+_CURL_TYPE = b"application/x-www-form-urlencoded"
 _NOT_LOGGED = (*_ALWAYS_OPEN, "/metrics")  # polled every few seconds; only failures are logged
 
 
 class AccessMiddleware:
     """Rejects requests with a wrong host name, without a key or above a limit, before the body is read.
+
+    A body of the type that curl sends, or of none, is taken as JSON, except from a browser, which names the
+    page's origin: pages of other sites must ask (CORS), and they need not for other types than JSON.
 
     `hosts` are the accepted host names; empty: any. A server on 127.0.0.1 accepts only this machine's names,
     so that a web site cannot reach it by pointing its own name at 127.0.0.1 (DNS rebinding).
@@ -50,6 +54,9 @@ class AccessMiddleware:
         try:
             self._check_access(scope, headers)
             body.check_length(headers.get(b"content-length"))
+            if b"origin" not in headers and headers.get(b"content-type", _CURL_TYPE) == _CURL_TYPE:
+                rest = [header for header in scope["headers"] if header[0] != b"content-type"]
+                scope["headers"] = [*rest, (b"content-type", b"application/json")]
             with self._service.admission():
                 await self._app(scope, body.receive, send)
         except ApiError as error:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, Response
 
 import pteron
@@ -20,14 +20,7 @@ from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.answers import Usage
 from pteron.serving.http.chat import format_of, prepare_chat
 from pteron.serving.http.completions import completion_requests
-from pteron.serving.http.errors import (
-    ApiError,
-    Given,
-    invalid_value,
-    ollama_body,
-    validated,
-    validation_error,
-)
+from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import ChatBody, CompletionBody
@@ -95,8 +88,7 @@ class ShowBody(_Given):
 
 
 @router.post("/api/chat")
-async def chat(request: Request) -> Response:
-    body = await _read(request, OllamaChatBody)
+async def chat(request: Request, body: OllamaChatBody) -> Response:
     body.model = _name(request, body.model)
     if not body.messages:  # a client asks for the model to be loaded
         return await _loaded(request, body.model, {"message": {"role": "assistant", "content": ""}})
@@ -105,8 +97,7 @@ async def chat(request: Request) -> Response:
 
 
 @router.post("/api/generate")
-async def generate(request: Request) -> Response:
-    body = await _read(request, OllamaGenerateBody)
+async def generate(request: Request, body: OllamaGenerateBody) -> Response:
     body.model = _name(request, body.model)
     if not body.prompt and not body.images:  # as in `chat`
         return await _loaded(request, body.model, {"response": ""})
@@ -141,8 +132,7 @@ async def tags(request: Request) -> dict[str, Any]:
 
 
 @router.post("/api/show")
-async def show(request: Request) -> dict[str, Any]:
-    body = await _read(request, ShowBody)
+async def show(request: Request, body: ShowBody) -> dict[str, Any]:
     service, _ = await open_request(request, _name(request, body.model or body.name or ""))
     template = service.llm.tokenizer.chat_template if service.engine else None
     context = service.llm.model.context if service.engine else 0
@@ -160,19 +150,6 @@ async def show(request: Request) -> dict[str, Any]:
 
 def _details() -> dict[str, Any]:
     return {"format": "pte", "family": "pteron", "parameter_size": "", "quantization_level": ""}
-
-
-async def _read(request: Request, kind: type[Given]) -> Given:
-    """The body of a request. ollama's clients may omit the content type, as curl does; a browser, which names
-    the page's origin, may not: then the page needs the server's permission."""
-    is_json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
-    if not is_json and "origin" in request.headers:
-        raise ApiError(400, "the body must be sent as application/json", code="invalid_json")
-    data = await request.body()
-    try:
-        return kind.model_validate_json(data)
-    except ValidationError as error:
-        raise validation_error(error.errors()[0]) from None
 
 
 def _name(request: Request, name: str) -> str:

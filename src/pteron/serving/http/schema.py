@@ -100,7 +100,7 @@ class StreamOptions(Body):
 class SamplingBody(Body):
     """The fields of all APIs that generate text: OpenAI's names, and those of vLLM beyond OpenAI's."""
 
-    model: str
+    model: str | None = None  # the only one
     stream: bool | None = None
     stop: Stops = None
     seed: int | None = None
@@ -251,7 +251,7 @@ class CompletionBody(GenerationBody):
 class EmbeddingBody(Body):
     """POST /v1/embeddings"""
 
-    model: str
+    model: str | None = None  # the only one
     input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None

@@ -138,7 +138,9 @@ async def open_request(request: Request, model: str | None) -> tuple[Service, Re
     service, record, scope = service_of(request), request.scope[RECORD], request.scope
     if model is None:
         if service.models is not None and len(service.models.served) > 1:
-            raise invalid_value("model is missing", "model", code="missing_required_parameter")
+            known = ", ".join(map(repr, service.all_names))
+            message = f"model is missing; this server has {known}"
+            raise invalid_value(message, "model", code="missing_required_parameter")
         model = service.all_names[0]
     service.check_name(model)
     if service.models is not None and SERVICE not in scope:

@@ -78,6 +78,7 @@ def test_ollama(tools_server: Running) -> None:
     parts = client.generate(model=NAME, prompt="Hi", stream=True, options={"num_predict": 20})
     assert "".join(part.response for part in parts) == "Once upon a time"
     assert [model.model for model in client.list().models] == [NAME]
+    assert [model.model for model in client.ps().models] == [NAME]
     assert client.show(NAME).capabilities == ["completion", "tools"]
     answer(tools_server, ANIMAL)
     found = client.chat(model=NAME, messages=MESSAGES, format=Animal.model_json_schema())

@@ -84,6 +84,15 @@ def test_vectors_by_the_official_client(server: Running) -> None:
     assert ids == one
 
 
+def test_vectors_by_the_client_of_ollama(server: Running) -> None:
+    ollama = pytest.importorskip("ollama")
+    client = ollama.Client(host=server.address)
+    found = client.embed(model=f"{NAME}:latest", input=["ab", "b"])
+    expected = openai_client(server).embeddings.create(model=NAME, input=["ab", "b"], encoding_format="float")
+    assert [list(each) for each in found.embeddings] == [each.embedding for each in expected.data]
+    assert (found.model, found.prompt_eval_count) == (NAME, expected.usage.prompt_tokens)
+
+
 def test_invalid_inputs_of_embeddings(server: Running) -> None:
     wrong: tuple[Any, ...] = ("x" * 17, "", [], ["a"] * 999, [128], [-1])
     for change in (*({"input": each} for each in wrong), {"dimensions": 3}):

@@ -28,6 +28,17 @@ Result = TypeVar("Result")
 
 @router.post("/v1/embeddings")
 async def embed(request: Request, body: EmbeddingBody) -> Response:
+    vectors, record = await embed_texts(request, body)
+    as_base64 = body.encoding_format == "base64"
+    encoded = [_base64(vector) if as_base64 else vector.tolist() for vector in vectors]
+    data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(encoded)]
+    usage = {"prompt_tokens": record.prompt_tokens, "total_tokens": record.prompt_tokens}
+    content: dict[str, Any] = {"object": "list", "data": data, "model": record.model, "usage": usage}
+    return JSONResponse(content)
+
+
+async def embed_texts(request: Request, body: EmbeddingBody) -> tuple[list[Vector], RequestRecord]:
+    """The vectors of a request's texts."""
     service, record = await open_request(request, body.model)
     embedder = embedder_of(service, body.model)
     if embedder.scores_pairs:
@@ -44,13 +55,7 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
             raise invalid_value(f"this model's vectors have {len(vector)} dimensions", "dimensions")
         return vector, tokens
 
-    vectors = await run_each(request, service, record, embed_one, texts, "input")
-    as_base64 = body.encoding_format == "base64"
-    encoded = [_base64(vector) if as_base64 else vector.tolist() for vector in vectors]
-    data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(encoded)]
-    usage = {"prompt_tokens": record.prompt_tokens, "total_tokens": record.prompt_tokens}
-    content: dict[str, Any] = {"object": "list", "data": data, "model": service.names[0], "usage": usage}
-    return JSONResponse(content)
+    return await run_each(request, service, record, embed_one, texts, "input"), record
 
 
 def embedder_of(service: Service, model: str | None) -> Embedder:

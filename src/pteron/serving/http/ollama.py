@@ -1,4 +1,4 @@
-"""/api/chat, /api/generate, /api/tags, /api/show, /api/version: ollama's API, for clients that know no other.
+"""/api/…: ollama's API, for clients that know no other.
 
 A stream is one JSON object per line, and it is the default.
 """
@@ -6,7 +6,7 @@ A stream is one JSON object per line, and it is the default.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,11 +20,12 @@ from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.answers import Usage
 from pteron.serving.http.chat import format_of, prepare_chat
 from pteron.serving.http.completions import completion_requests
+from pteron.serving.http.embeddings import embed_texts
 from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import ChatBody, CompletionBody
-from pteron.serving.http.service import open_request, service_of
+from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody
+from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_json, run_in_thread
 from pteron.serving.http.tool_calls import parsed_arguments
 
@@ -80,6 +81,14 @@ class OllamaGenerateBody(OllamaBody):
     images: list[str] | None = None
 
 
+class OllamaEmbedBody(_Given):
+    """POST /api/embed"""
+
+    model: str
+    input: str | list[str]
+    dimensions: int | None = None
+
+
 class ShowBody(_Given):
     """POST /api/show"""
 
@@ -122,13 +131,30 @@ async def version() -> dict[str, str]:
     return {"version": pteron.__version__}
 
 
+@router.post("/api/embed")
+async def embed(request: Request, body: OllamaEmbedBody) -> dict[str, Any]:
+    fields = body.model_dump() | {"model": _name(request, body.model)}
+    vectors, record = await embed_texts(request, validated(EmbeddingBody, fields))
+    return {
+        "model": record.model,
+        "embeddings": [vector.tolist() for vector in vectors],
+        "total_duration": int(record.seconds * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": record.prompt_tokens,
+    }
+
+
 @router.get("/api/tags")
 async def tags(request: Request) -> dict[str, Any]:
     service = service_of(request)
-    names = service.all_names
-    modified = _time(service.created)
-    fields: dict[str, Any] = {"modified_at": modified, "size": 0, "digest": "", "details": _details()}
-    return {"models": [{"name": name, "model": name, **fields} for name in names]}
+    return {"models": _models(service, service.all_names)}
+
+
+@router.get("/api/ps")
+async def running_models(request: Request) -> dict[str, Any]:
+    service = service_of(request)
+    loaded = [service] if service.models is None else service.models.loaded
+    return {"models": _models(service, [one.names[0] for one in loaded])}
 
 
 @router.post("/api/show")
@@ -146,6 +172,11 @@ async def show(request: Request, body: ShowBody) -> dict[str, Any]:
     shown: dict[str, Any] = {"modelfile": "", "parameters": "", "template": template or ""}
     shown |= {"details": _details(), "model_info": info, "capabilities": can}
     return shown | {"modified_at": _time(service.created)}
+
+
+def _models(service: Service, names: Sequence[str]) -> list[dict[str, Any]]:
+    fields = {"modified_at": _time(service.created), "size": 0, "digest": "", "details": _details()}
+    return [{"name": name, "model": name, **fields} for name in names]
 
 
 def _details() -> dict[str, Any]:

@@ -106,7 +106,8 @@ def test_lines_of_requests(scripted: Running, monkeypatch: pytest.MonkeyPatch) -
     log = io.StringIO()
     monkeypatch.setattr(scripted.app.state.service, "logs", text_logs(log))
     scripted.http.post("/v1/chat/completions", json=CHAT)
-    scripted.http.get("/health")  # is not logged
+    for quiet in ("/health", "/page/main.js"):  # are not logged
+        assert scripted.http.get(quiet).status_code == 200
     scripted.http.get("/no/such%1b[31mpage")
     scripted.http.post("/v1/completions", json={"model": "other", "prompt": "x"})
     first, second, third = logged(scripted, log, 3)

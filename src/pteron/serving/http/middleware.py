@@ -16,7 +16,8 @@ from pteron.serving.http.service import USED, Service
 
 _ALWAYS_OPEN = ("/health", "/ready")
 _CURL_TYPE = b"application/x-www-form-urlencoded"
-_NOT_LOGGED = (*_ALWAYS_OPEN, "/metrics")  # polled every few seconds; only failures are logged
+# Polled every few seconds, or files of the page; only failures are logged.
+_NOT_LOGGED = (*_ALWAYS_OPEN, "/metrics", "/page/{name:path}")
 
 
 class AccessMiddleware:

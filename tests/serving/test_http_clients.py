@@ -60,6 +60,8 @@ def test_anthropic(tools_server: Running) -> None:
     answer(tools_server, CALL, "It rains.")
     runner = client.beta.messages.tool_runner(**asked, tools=[anthropic.beta_tool(weather)])
     assert [message.content[0].type for message in runner] == ["tool_use", "text"]
+    answer(tools_server, ANIMAL)
+    assert client.messages.parse(**asked, output_format=Animal).parsed_output == Animal(name="Tom", age=3)
     counted = client.messages.count_tokens(model=NAME, messages=MESSAGES)
     assert counted.input_tokens == 3
     with pytest.raises(anthropic.NotFoundError):
@@ -111,6 +113,25 @@ def test_langchain(tools_server: Running) -> None:
     assert chat.with_structured_output(Animal, method="json_schema").invoke("Who?").name == "Tom"
 
 
+def test_langchain_agent(tools_server: Running) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    agents = pytest.importorskip("langchain.agents")
+    chat = langchain.ChatOpenAI(base_url=f"{tools_server.address}/v1", api_key="none", model=NAME)
+    answer(tools_server, CALL, "It rains.")
+    found = agents.create_agent(model=chat, tools=[weather]).invoke({"messages": MESSAGES})["messages"]
+    assert [message.content for message in found[-2:]] == ["Paris: rain", "It rains."]
+
+
+def test_openai_agents(tools_server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = pytest.importorskip("agents")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{tools_server.address}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    agents.set_tracing_disabled(True)
+    agent = agents.Agent(name="Weather", model=NAME, tools=[agents.function_tool(weather)])
+    answer(tools_server, CALL, "It rains.")
+    assert agents.Runner.run_sync(agent, "Weather in Paris?").final_output == "It rains."
+
+
 def test_instructor(tools_server: Running) -> None:
     instructor = pytest.importorskip("instructor")
     import openai
@@ -139,20 +160,30 @@ def test_pydantic_ai(tools_server: Running) -> None:
     assert agent.run_sync("Weather in Paris?").output == "It rains."
     assert asked == ["Paris"]
     assert len(engine.requests) == 2
+    answer(tools_server, '{"name": "final_result", "arguments": ' + ANIMAL + "}")
+    typed = pydantic_ai.Agent(models.OpenAIChatModel(NAME, provider=provider), output_type=Animal)
+    assert typed.run_sync("Who?").output == Animal(name="Tom", age=3)
 
 
 def test_llm(tools_server: Running) -> None:
     models = pytest.importorskip("llm.default_plugins.openai_models")
     answer(tools_server, "Rain.")
-    model = models.Chat(model_id=NAME, model_name=NAME, api_base=f"{tools_server.address}/v1")
+    base = f"{tools_server.address}/v1"
+    model = models.Chat(model_id=NAME, model_name=NAME, api_base=base, supports_schema=True)
     model.key = "none"
     assert model.prompt("Weather?").text() == "Rain."
+    answer(tools_server, ANIMAL)
+    assert Animal.model_validate_json(model.prompt("Who?", schema=Animal).text()).name == "Tom"
 
 
-def test_openai_responses_parse(tools_server: Running) -> None:
+def test_openai_parse(tools_server: Running) -> None:
     openai = pytest.importorskip("openai")
     client = openai.OpenAI(base_url=f"{tools_server.address}/v1", api_key="none", max_retries=0)
     answer(tools_server, ANIMAL)
+    chat = client.chat.completions.parse(
+        model=NAME, messages=MESSAGES, response_format=Animal, verbosity="low", max_tokens=32_000
+    )
+    assert chat.choices[0].message.parsed == Animal(name="Tom", age=3)
     found = client.responses.parse(model=NAME, input="Who?", text_format=Animal)
     assert found.output_parsed == Animal(name="Tom", age=3)
     tool = {"type": "function", "name": "weather", "parameters": WEATHER}

@@ -129,13 +129,17 @@ def test_json(generate: Callable[..., tuple[str, str]]) -> None:
     assert report["statistics"]["finish_reason"] == "length"
 
 
-@pytest.mark.parametrize("form", ["json", "regex"])
+@pytest.mark.parametrize("form", ["json", "file", "regex"])
 def test_grammars(form: str, generate: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
     pytest.importorskip("llguidance", reason="needs the extra `serve`")
-    schema = tmp_path / "schema.json"
-    schema.write_text('{"enum": ["cat", "dog"]}', "utf-8")
-    grammar = ["--json-schema", str(schema)] if form == "json" else ["--regex", '"(cat|dog)"']
-    out, _ = generate("--prompt", "A ", "--quiet", "--presence-penalty", "0.5", *grammar, tokens=30)
+    schema, file = '{"enum": ["cat", "dog"]}', tmp_path / "schema.json"
+    file.write_text(schema, "utf-8")
+    grammar = {
+        "json": ["--json-schema", schema],
+        "file": ["--json-schema", str(file)],
+        "regex": ["--regex", '"(cat|dog)"'],
+    }
+    out, _ = generate("--prompt", "A ", "--quiet", "--presence-penalty", "0.5", *grammar[form], tokens=30)
     assert re.search(r'"(cat|dog)"', out)
 
 

@@ -207,7 +207,9 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "stories15m", "--port", str(port)]) == 1
-    assert f"cannot listen at 127.0.0.1:{port}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"cannot listen at 127.0.0.1:{port}" in said
+    assert "--port" in said
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.choice("--overflow", ["error", "truncate"], "error", overflow)
     add_llm_arguments(options, max_new_tokens=200)
     forms = Options(parser.add_mutually_exclusive_group())
-    forms.add("--json-schema", "FILE", "generate JSON that fits this JSON schema")
+    forms.add("--json-schema", "SCHEMA", "generate JSON that fits this JSON schema: a file, or JSON itself")
     forms.add("--regex", "PATTERN", "generate text that matches this regular expression")
     options.json()
     add_examples(

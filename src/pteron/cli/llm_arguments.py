@@ -102,7 +102,8 @@ def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
     from pteron.llm.model_files import read_utf8
 
     if arguments.json_schema is not None:
-        schema = read_utf8(existing(arguments.json_schema))
+        given = arguments.json_schema
+        schema = given if given.lstrip().startswith("{") else read_utf8(existing(given))
         return Grammar.json_schema(llm.tokenizer, schema, eos_ids=llm.eos_ids)
     if arguments.regex is not None:
         return Grammar.regex(llm.tokenizer, arguments.regex, eos_ids=llm.eos_ids)

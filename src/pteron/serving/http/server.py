@@ -171,7 +171,10 @@ def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.sock
         try:
             listener.bind(address)
         except OSError as error:
-            raise PteronError(f"cannot listen at {host}:{port}: {error.strerror}") from error
+            reason = (error.strerror or str(error)).lower()
+            raise PteronError(
+                f"cannot listen at {host}:{port}: {reason}; --port takes another one"
+            ) from error
         yield listener
 
 

@@ -172,6 +172,11 @@ class TestMessages:
         assert found["error"]["type"] == kind
         assert found["error"]["message"]
 
+    def test_server_tools(self, scene: Scene) -> None:
+        tool = {"type": "web_search_20250305", "name": "web_search"}
+        found = scene.post("/v1/messages", 400, **MESSAGE, tools=[tool])
+        assert "no tools of its own, such as web_search_20250305" in found["error"]["message"]
+
     def test_an_error_in_a_stream(self, scene: Scene) -> None:
         scene.play("Once", error=RuntimeError("a secret"))
         events = named_events(scene.server.http.post("/v1/messages", json=MESSAGE | {"stream": True}))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from pteron.serving.http.answers import Usage
@@ -34,11 +34,21 @@ class Tool(Body):
     name: str
     description: str | None = None
     input_schema: dict[str, Any]
-    type: Literal["custom"] | None = None
+    type: str | None = None
     strict: bool | None = None
     cache_control: Ignored = None
     eager_input_streaming: Ignored = None
     input_examples: Ignored = None
+    defer_loading: Ignored = None
+    allowed_callers: Ignored = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_type(cls, given: Any) -> Any:
+        """Server tools have no schema: without this check, only that would be reported."""
+        if isinstance(given, dict) and given.get("type") not in (None, "custom"):
+            raise ValueError(f"this server has no tools of its own, such as {given['type']}")
+        return given
 
 
 class ToolChoice(Body):

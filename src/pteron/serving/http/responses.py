@@ -73,6 +73,7 @@ class ResponseBody(SamplingBody):
     stream_options: StreamOptions | None = None
     truncation: Ignored = None
     max_tool_calls: Ignored = None
+    client_metadata: Ignored = None
     background: Unsupported = None
     conversation: Unsupported = None
     prompt: Unsupported = None

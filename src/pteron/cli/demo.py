@@ -71,8 +71,10 @@ def _next_commands() -> str:
     is_on_path = shutil.which("pteron") or not beside_python.exists()
     command = "pteron" if is_on_path else os.path.relpath(beside_python)
     needed = "" if find_spec("tokenizers") and find_spec("gguf") else f"after {pip_install('llm')}; "
+    served = "" if find_spec("fastapi") and find_spec("uvicorn") else f"after {pip_install('serve')}; "
     return (
         f'Try next     {command} generate stories15m --prompt "The cat" --temperature 0.8\n'
         f"             {command} inspect your-model.pte\n"
-        f"             {command} chat smollm2   ({needed}built at first use)"
+        f"             {command} chat smollm2   ({needed}built at first use)\n"
+        f"             {command} serve stories15m   ({served}a chat page, and OpenAI's API)"
     )

@@ -213,6 +213,15 @@ def test_reasoning_goes_back_to_the_template(scene: Scene) -> None:
         assert seen["reasoning_effort"] == "low"
 
 
+@pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("low", True)])
+def test_reasoning_effort(scene: Scene, effort: str, thinks: bool) -> None:
+    scene.play("x")
+    scene.post("/v1/chat/completions", messages=MESSAGES, reasoning_effort=effort)
+    scene.post("/v1/responses", input="Hi", reasoning={"effort": effort})
+    for seen in scene.model.conversations[-2:]:
+        assert (seen["reasoning_effort"], seen["enable_thinking"]) == (effort, thinks)
+
+
 def test_arguments_as_text(stories: LLM) -> None:
     """DeepSeek's template joins them to a text."""
     model = ScriptedModel.like(stories, FAMILIES["DeepSeek"].template)

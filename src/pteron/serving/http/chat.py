@@ -175,7 +175,10 @@ def _logged(message: Message) -> dict[str, Any]:
 
 def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> RenderedChat:
     check_images(body.messages, service)
-    variables = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
+    effort = body.reasoning_effort
+    variables: dict[str, Any] = {}
+    if effort is not None:
+        variables = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     variables |= body.chat_template_kwargs or {}
     calls, tools = format_of(service.llm).calls, offered.tools if offered else []
     as_text = calls is not None and calls.as_text

@@ -187,10 +187,7 @@ def to_chat(body: ResponseBody, items: list[dict[str, Any]]) -> ChatBody:
         fields["response_format"] = _response_format(body.text.format)
     if body.top_logprobs is not None or "message.output_text.logprobs" in (body.include or ()):
         fields |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
-    if (body.reasoning or {}).get("effort"):
-        effort = (body.reasoning or {})["effort"]
-        variables = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-        fields["chat_template_kwargs"] = variables | (body.chat_template_kwargs or {})
+    fields["reasoning_effort"] = (body.reasoning or {}).get("effort")
     return validated(ChatBody, fields)
 
 

@@ -79,6 +79,12 @@ def test_lines_break_between_words(size: int) -> None:
     assert WordWrap(math.inf).add(STORY) == STORY
 
 
+def test_wide_characters_are_printed_at_once() -> None:
+    """Chinese has no spaces: a text would wait for its end."""
+    wrap = WordWrap(7)
+    assert [wrap.add(piece) for piece in ("从前", "有座山里", "a b")] == ["从前", "有\n座山里", "a"]
+
+
 def test_notes_of_devices_are_shown_once() -> None:
     log, outer, inner = logging.getLogger("pteron.gpu.some_module"), list[str](), list[str]()
     before = logging.getLogger("pteron.gpu").handlers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shutil
 import sys
@@ -28,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
-    wrap = WordWrap(width)
+    wrap = WordWrap()
     story = _generate(arguments.device, arguments.max_new_tokens, arguments.seed)
     try:
         with show_progress("loading stories15M"):

@@ -16,7 +16,7 @@ from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
 from pteron.cli.arguments import seed as seed_type
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note, print_piece
+from pteron.cli.terminal import WordWrap, print_note, print_piece
 from pteron.tools.text import counted
 
 if TYPE_CHECKING:
@@ -154,15 +154,16 @@ def is_interactive() -> bool:
 def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> tuple[str, bool]:
     """Print a text as it is generated, after its prompt; returns the text, and whether Ctrl-C ended it and
     its work on the GPU."""
-    printed = []
+    printed, wrap = [], WordWrap()
     is_interrupted = False
     try:
         with show_progress("reading the prompt"):
             first = next(pieces, None)
-        print(prompt, end="")
+        print_piece(wrap.add(prompt))
         for piece in [] if first is None else chain([first], pieces):
             printed.append(piece.text)
-            print_piece(piece.text)
+            print_piece(wrap.add(piece.text))
+        print_piece(wrap.end())
     except KeyboardInterrupt:
         is_interrupted = True
         print(" …", end="")

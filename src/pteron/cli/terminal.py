@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import math
 import os
+import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -139,19 +142,25 @@ def print_piece(text: str) -> None:
 
 
 class WordWrap:
-    """Breaks a text that comes in pieces between its words, at a terminal's width."""
+    """Breaks a text that comes in pieces between its words, at the width of the terminal that standard output
+    is; elsewhere the text is unchanged. Wide characters, as of Chinese, are words of their own."""
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self, width: float | None = None) -> None:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+        self._width = columns if width is None else width
         self._column = 0
         self._gap = self._word = ""  # what is not printed yet: a word may continue in the next piece
 
     def add(self, text: str) -> str:
         """The text that can be printed now."""
+        if self._width == math.inf:
+            return text
         printed = ""
         for character in text:
             if not character.isspace():
                 self._word += character
+                if unicodedata.east_asian_width(character) in "WF":
+                    printed += self.end()
                 continue
             printed += self.end()
             if character == "\n":

@@ -34,6 +34,18 @@ def test_chatml() -> None:
     assert render(MESSAGES, CHATML, add_generation_prompt=False) == turns
 
 
+def test_the_last_message_is_continued() -> None:
+    begun = [*MESSAGES, {"role": "assistant", "content": "Hello, "}]
+    expected = render(MESSAGES, CHATML) + "Hello, "
+    assert render(begun, CHATML, continue_final_message=True) == expected
+    assert render(begun, continue_final_message=True).endswith("you\nAssistant: Hello, ")
+    with pytest.raises(InputError, match="does not show the last message"):
+        render(begun, "{{ messages[0].content }}", continue_final_message=True)
+    for messages in ([], [{"role": "assistant", "content": [{"type": "text", "text": "a"}]}]):
+        with pytest.raises(InputError, match="needs a last message with a text"):
+            render(messages, CHATML, continue_final_message=True)
+
+
 def test_without_a_template() -> None:
     assert render(MESSAGES) == "System: Be brief.\nUser: Hello <there> & you\nAssistant:"
     assert render(MESSAGES, add_generation_prompt=False) == "System: Be brief.\nUser: Hello <there> & you\n"

@@ -17,6 +17,8 @@ from pteron.extras import need
 
 Message: TypeAlias = Mapping[str, Any]
 
+_END = "\ue0f0"  # of a message that is continued; a character that no text has
+
 # For models without a template: a line per message.
 PLAIN_TEMPLATE = """\
 {% for message in messages %}
@@ -32,11 +34,13 @@ def render(
     bos: str = "",
     eos: str = "",
     add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
     **variables: object,
 ) -> str:
     """The prompt for `messages`, each with a "role" and a "content".
 
-    `bos` and `eos` are the texts of these tokens. `add_generation_prompt` opens the assistant's turn. The
+    `bos` and `eos` are the texts of these tokens. `add_generation_prompt` opens the assistant's turn, and
+    `continue_final_message` leaves the last message open instead, so that the answer goes on with it. The
     template receives all other variables: `tools`, `enable_thinking`, ...
     """
     is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
@@ -45,6 +49,8 @@ def render(
     need("jinja2", "rendering a chat template")
     from pteron.llm import chat_template
 
+    if continue_final_message:
+        messages, add_generation_prompt = [*messages[:-1], _marked(messages)], False
     before = chat_template.deadline.set(time.monotonic() + chat_template.SECONDS_MAX)
     try:
         text: str = _compile(template or PLAIN_TEMPLATE).render(
@@ -60,7 +66,20 @@ def render(
         raise InputError(f"the chat template cannot render these messages: {detail}") from error
     finally:
         chat_template.deadline.reset(before)
-    return text
+    if not continue_final_message:
+        return text
+    begun, mark, _ = text.rpartition(_END)
+    if not mark:
+        raise InputError("the chat template does not show the last message, so it cannot be continued")
+    return begun
+
+
+def _marked(messages: Sequence[Message]) -> Message:
+    """The last message, with a mark where its text ends."""
+    content = messages[-1].get("content") if messages else None
+    if not isinstance(content, str):
+        raise InputError("continue_final_message needs a last message with a text")
+    return {**messages[-1], "content": content + _END}
 
 
 @lru_cache(maxsize=8)

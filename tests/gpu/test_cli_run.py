@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -164,8 +165,14 @@ def test_info_lists_adapters_and_says_why_one_is_used(
 
 def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(import_module("pteron.gpu.choose"), "adapters", lambda *_: ())
-    assert main(["info"]) == 1
-    assert "mesa-vulkan-drivers" in capsys.readouterr().err
+    for system, advice in {
+        "linux": "mesa-vulkan-drivers",
+        "darwin": "Metal",
+        "win32": "Direct3D 12",
+    }.items():
+        monkeypatch.setattr(sys, "platform", system)
+        assert main(["info"]) == 1
+        assert advice in capsys.readouterr().err
 
 
 def test_a_machine_without_a_gpu(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:

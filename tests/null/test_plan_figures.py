@@ -60,6 +60,8 @@ def test_the_command_prints_changes(models: Path, tmp_path: Path, capsys: pytest
     assert "guard" not in text  # of live integers from the same input, in the same range
     assert main([*given, "--diff", str(saved), "--dim", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["changes"][0]["numbers"] == {}
+    assert main([*given, "--diff", "stories15m", "--dim", "3"]) == 0
+    assert "tiny_llama_q4.pte → model.pte" in capsys.readouterr().out
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples
-from pteron.cli.named_model import find_program
+from pteron.cli.named_model import find_program_file, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note, print_result
 from pteron.errors import InputError
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder)",
     )
     options.add(
-        "--diff", "OTHER", "show what differs in the plans of another program, or of a file of --figures"
+        "--diff", "OTHER", "show what differs in the plans of another model, or of a file of --figures"
     )
     options.add("--figures", "FILE", "write launches, kernels, guards and memory of the plans, for --diff")
     options.flag("--plan", "with --json: add the data of the page, under the key `inside`")
@@ -60,11 +60,7 @@ def command(arguments: argparse.Namespace) -> int:
 
     is_page = arguments.html or arguments.output is not None
     _check_options(arguments, is_page)
-    arguments.program = Path(find_program(arguments))
-    if arguments.program.is_dir():
-        from pteron.llm.model_files import program_file
-
-        arguments.program = program_file(arguments.program)
+    arguments.program = find_program_file(given_model(arguments))
     if is_page:
         return _write_page(arguments)
     if arguments.diff is not None or arguments.figures is not None:
@@ -128,7 +124,8 @@ def _compare_plans(arguments: argparse.Namespace) -> int:
     if arguments.figures is not None:
         write_figures(Path(arguments.figures), found)
     if arguments.diff is not None:
-        other = Path(arguments.diff)
+        is_file = arguments.diff.endswith(".json")
+        other = Path(arguments.diff) if is_file else find_program_file(arguments.diff)
         names = arguments.program.name, other.name
         report = PlanDifference(*names, name, changes_of(found, figures(other)))
         print_result(report, difference_lines(report), as_json=arguments.json)

@@ -4,6 +4,7 @@ downloaded or built."""
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.errors import InputError
@@ -30,6 +31,16 @@ def find_program(arguments: argparse.Namespace) -> str:
     """The program of a model: a file or a folder."""
     given = given_model(arguments)
     return given if given.endswith(_PROGRAM_FILES) else str(find_model(given).path)
+
+
+def find_program_file(given: str) -> Path:
+    """The program of a model, as one file."""
+    if given.endswith(_PROGRAM_FILES):
+        return Path(given)
+    from pteron.llm.model_files import program_file
+
+    found = find_model(given).path
+    return program_file(found) if found.is_dir() else found
 
 
 def find_model(given: str, context: int | None = None) -> Located:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,8 +22,12 @@ ADAPTER_VARIABLE = "PTERON_ADAPTER"
 LIBRARY_VARIABLE = "PTERON_WEBGPU"
 LIBRARIES = ("auto", "wgpu", "dawn")
 DAWN_VERSION = "0.32.0.4"
-_SOFTWARE_HINT = (
-    "no GPU adapter was found; install a Vulkan driver, or for a software adapter: "
+_DRIVERS = {
+    "darwin": "Metal is part of macOS; a virtual machine needs a virtual GPU",
+    "win32": "install the driver of your GPU, for Direct3D 12 or Vulkan",
+}
+_DRIVERS_ELSEWHERE = (
+    "install a Vulkan driver, or for a software adapter: "
     "Debian/Ubuntu `apt install mesa-vulkan-drivers`, Fedora `dnf install mesa-vulkan-drivers`"
 )
 
@@ -116,7 +121,7 @@ def check_matrices(adapter: AdapterInfo) -> None:
 
 def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
     if not found:
-        raise DeviceError(_SOFTWARE_HINT)
+        raise DeviceError(f"no GPU adapter was found; {_DRIVERS.get(sys.platform, _DRIVERS_ELSEWHERE)}")
     if wanted is None:
         return found[0]
     if wanted.isdigit() and int(wanted) < len(found):

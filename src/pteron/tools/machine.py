@@ -20,7 +20,7 @@ from pteron.gpu.choose import (
     with_matrices,
 )
 from pteron.gpu.encode import NATIVE_VARIABLE, PACKAGED, encoder
-from pteron.tools.text import Line, columns, human_bytes
+from pteron.tools.text import Line, columns, features_text, human_bytes
 
 _FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 _LIMITS = {
@@ -144,7 +144,7 @@ def _rows(adapter: AdapterReport) -> list[list[str]]:
     return [
         ["kind", f"{adapter.kind}, {adapter.backend}"],
         ["driver", adapter.driver],
-        ["features", ", ".join(f"{'' if has else 'no '}{name}" for name, has in adapter.features.items())],
+        ["features", features_text(adapter.features)],
         ["limits", ", ".join(limits)],
         *(without if adapter.exceptions else []),
     ]

@@ -237,7 +237,7 @@ def test_what_a_notebook_shows(programs: Path) -> None:
         assert "named_inputs.pte" in program._repr_html_()
         method = program["forward"]
         shown = method._repr_html_()
-        assert all(f"<td>{name}</td>" in shown for name in ("input_0", "first", "second", "scale"))
+        assert all(f">{name}</td>" in shown for name in ("input_0", "first", "second", "scale"))
         assert "scale: f32[2, 3]" in repr(method)
         assert method.inputs[3]._repr_html_() == "<code>scale: f32[2, 3]</code>"
         (kept,) = method(*(np.zeros((2, 3), np.float32),) * 4, on_gpu=True)
@@ -246,8 +246,8 @@ def test_what_a_notebook_shows(programs: Path) -> None:
 
 def test_a_language_model_in_a_notebook(tiny_llm: LLM) -> None:
     shown = tiny_llm._repr_html_()
-    assert f"<td>{tiny_llm.context:,} tokens; vocabulary {tiny_llm.model.vocabulary:,}</td>" in shown
-    assert "<td>greedy</td>" in shown
+    assert f">{tiny_llm.context:,} tokens; vocabulary {tiny_llm.model.vocabulary:,}</td>" in shown
+    assert ">greedy</td>" in shown
     weights = tiny_llm.model.method.gpu_bytes["weights"]
     assert f"weights {weights / 1e6:,.1f} MB" in shown
 
@@ -256,7 +256,7 @@ def test_nothing_shown_is_taken_for_html() -> None:
     shown = table("<script>", ("&",), [("<b>",)])
     assert "<script>" not in shown
     assert "<b>&lt;script&gt;</b>" in shown
-    assert "<td>&lt;b&gt;</td>" in shown
+    assert ">&lt;b&gt;</td>" in shown
 
 
 def test_methods_are_attributes(programs: Path) -> None:

@@ -102,10 +102,11 @@ def test_one_address_of_the_repository() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     address = project["urls"]["Repository"]
     files = [*GITHUB.rglob("*"), *ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.*")]
+    files += [ROOT / "web" / "README.md", *(ROOT / "src").rglob("*.py")]
     found = {
         (path.relative_to(ROOT), name)
         for path in files
-        if path.suffix in {".cff", ".ipynb", ".md", ".toml", ".yml"}
+        if path.suffix in {".cff", ".ipynb", ".md", ".py", ".toml", ".yml"}
         for name in re.findall(r"https://github\.com/pteron[\w-]*/[\w-]+", path.read_text("utf-8"))
         if name != address
     }

@@ -207,9 +207,13 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     """An HTML table with a title; all texts are escaped."""
     from html import escape
 
-    heads = "".join(f"<th>{escape(text)}</th>" for text in head)
-    lines = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"
+    def line(tag: str, row: Sequence[str]) -> str:
+        # Notebooks align cells to the right, as numbers are.
+        cells = (f'<{tag} style="text-align:left">{escape(text)}</{tag}>' for text in row)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    lines = "".join(line("td", row) for row in rows)
+    body = f"<thead>{line('th', head)}</thead><tbody>{lines}</tbody>"
     return f"<div><b>{escape(title)}</b><table>{body}</table></div>"
 
 

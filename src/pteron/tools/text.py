@@ -67,6 +67,12 @@ def human_time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
+def features_text(features: Mapping[str, bool]) -> str:
+    """What an adapter has, then what it lacks."""
+    has, lacks = ([name for name in features if features[name] is each] for each in (True, False))
+    return "; ".join([", ".join(has) or "none", *([f"lacks {', '.join(lacks)}"] if lacks else [])])
+
+
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """A number and its noun: 1 node, 2 nodes."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
@@ -108,7 +114,7 @@ def html_text(lines: Iterable[str]) -> str:
 def _html_table(table: Table) -> str:
     sides = ["text-align:right" if sign == ">" else "text-align:left" for sign in table.align]
     rows = ("".join(map(partial(_html_element, "td"), row, sides)) for row in table.rows)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    return f'<table style="white-space:pre">{"".join(f"<tr>{row}</tr>" for row in rows)}</table>'
 
 
 def _html_element(tag: str, text: str, style: str = "") -> str:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.doctor.probes import Probes
 from pteron.tools.doctor.replay import Checked
-from pteron.tools.text import Line, columns, counted, human_bytes, human_time
+from pteron.tools.text import Line, columns, counted, features_text, html_text, human_bytes, human_time
 
+_ISSUES = "https://github.com/pteron/pteron/issues/new/choose"
+_LIMITS_PER_ROW = 2
 _FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
 
@@ -80,6 +82,12 @@ class Diagnosis:
         is_right = not self.wrong or (self.without is not None and {*self.without} <= {*self.exceptions})
         return is_right and not self.is_loop_limit_unknown
 
+    def __str__(self) -> str:
+        return "\n".join(doctor_lines(self))
+
+    def _repr_html_(self) -> str:
+        return html_text(doctor_lines(self))
+
 
 def checks_of(found: Sequence[Checked]) -> tuple[KernelCheck, ...]:
     """Results by kernel, wrong ones first. If several kernels ran in a wrong step, those are blamed that were
@@ -110,7 +118,8 @@ def _check(kernel: str, results: Sequence[tuple[str, NodeResult]]) -> KernelChec
     if wrong:
         name, row = wrong[0]
         at = f" at {row.call}" if row.call else ""
-        where, reason = f"{row.ran or name} in {name}{at}", row.reason
+        ran = f"{row.ran} in {name}" if row.ran not in ("", name) else name
+        where, reason = f"{ran}{at}", row.reason
     return KernelCheck(
         kernel,
         tuple(dict.fromkeys(row.ran for _, row in results)),
@@ -142,6 +151,8 @@ def doctor_lines(report: Diagnosis) -> Iterator[str]:
     yield from _loop_lines(report)
     if report.exceptions:
         yield f"  programs on this adapter do without: {', '.join(report.exceptions)} ({report.file})"
+    if report.wrong or report.is_loop_limit_unknown:
+        yield f"Please send all of this as an issue: {_ISSUES}"
 
 
 def _route_lines(report: Diagnosis) -> Iterator[str]:
@@ -149,16 +160,17 @@ def _route_lines(report: Diagnosis) -> Iterator[str]:
         verdict = "all kernels are right" if trial.is_right else f"wrong: {', '.join(trial.wrong)}"
         yield f"  without {', '.join(trial.without)}: {verdict}"
     if report.without is None:
-        yield Line("  no simpler route is right: report it, and try another driver or adapter", "bad")
+        yield Line("  no simpler route is right: try another driver or adapter", "bad")
     elif not report.is_written:
-        yield "  `pteron doctor --write` makes programs on this adapter do without it"
+        parts = ", ".join(report.without)
+        yield f"  `pteron doctor --write` makes programs on this adapter do without {parts}"
 
 
 def _loop_lines(report: Diagnosis) -> Iterator[str]:
     found, expected = report.probes.loop_limit, report.loop_limit_expected
     if report.is_loop_limit_unknown:
         assumed = f"at most {expected:,}" if expected else "no limit"
-        yield Line(f"loops end after {found:,} iterations; plans assume {assumed}: report it", "bad")
+        yield Line(f"loops end after {found:,} iterations; plans assume {assumed}", "bad")
 
 
 def _adapter_rows(report: Diagnosis) -> Iterator[list[str]]:
@@ -167,13 +179,13 @@ def _adapter_rows(report: Diagnosis) -> Iterator[list[str]]:
     yield ["WebGPU", report.library]
     yield ["versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())]
     yield ["platform", report.platform]
-    has = [f"{'' if name in report.features else 'no '}{name}" for name in _FEATURES]
-    yield ["features", ", ".join(has)]
+    yield ["features", features_text({name: name in report.features for name in _FEATURES})]
     yield ["subgroups", f"of {report.subgroup_size}" if report.subgroup_size else "of no fixed size"]
     limits = [
         f"{name.removeprefix('max-')} {size:,}" for name, size in report.limits.items() if _is_shown(name)
     ]
-    yield ["limits", ", ".join(limits)]
+    for place in range(0, len(limits), _LIMITS_PER_ROW):
+        yield ["" if place else "limits", ", ".join(limits[place : place + _LIMITS_PER_ROW])]
     loops = f"end after {probes.loop_limit:,} iterations" if probes.loop_limit else "no limit found"
     yield ["loops", loops]
     if probes.launch_seconds is not None and probes.submission_seconds is not None:

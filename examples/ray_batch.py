@@ -4,7 +4,7 @@
     python examples/ray_batch.py texts FOLDER/minilm LINES.txt            # a vector for each line
     python examples/ray_batch.py images FOLDER/efficientnet PHOTOGRAPHS   # a class for each photograph
 
-`make` needs the extra `examples`; all else the extra `ray`, `pip install 'ray[data]'` and, for photographs,
+`make` needs the extra `examples`; all else the extra `ray`, `pip install "ray[data]"` and, for photographs,
 Pillow. On a cluster (`--address`, or $RAY_ADDRESS) the paths are the same on every machine.
 """
 

@@ -35,10 +35,10 @@ def pip_install(extra: str) -> str:
     """The command that adds an extra to this installation."""
     found = clone()
     if found is None:
-        return f"pip install 'pteron[{extra}]'"
+        return f'pip install "pteron[{extra}]"'
     folder, is_editable = found
     place = "." if folder == Path.cwd() else folder
-    return f"pip install {'-e ' if is_editable else ''}'{place}[{extra}]'"
+    return f'pip install {"-e " if is_editable else ""}"{place}[{extra}]"'
 
 
 def need(module: str, purpose: str, extra: str = "llm") -> Any:

@@ -29,18 +29,18 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    assert pip_install("serve") == "pip install -e '.[serve]'"
+    assert pip_install("serve") == 'pip install -e ".[serve]"'
     monkeypatch.chdir(tmp_path)
-    assert pip_install("serve") == f"pip install -e '{ROOT}[serve]'"
+    assert pip_install("serve") == f'pip install -e "{ROOT}[serve]"'
 
 
 def test_a_release(installed: Path) -> None:
-    assert pip_install("serve") == "pip install 'pteron[serve]'"
+    assert pip_install("serve") == 'pip install "pteron[serve]"'
     url = {"url": "file:///box/pteron-9-py3-none-any.whl", "archive_info": {}}
     (installed / "direct_url.json").write_text(json.dumps(url))
-    assert pip_install("llm") == "pip install 'pteron[llm]'"
+    assert pip_install("llm") == 'pip install "pteron[llm]"'
     (installed / "direct_url.json").write_text("damaged")
-    assert pip_install("llm") == "pip install 'pteron[llm]'"
+    assert pip_install("llm") == 'pip install "pteron[llm]"'
 
 
 def test_a_copy_of_a_clone(installed: Path, tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_a_copy_of_a_clone(installed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a clone"
     folder.mkdir()
     (installed / "direct_url.json").write_text(json.dumps({"url": folder.as_uri(), "dir_info": {}}))
-    assert pip_install("serve") == "pip install 'pteron[serve]'"
+    assert pip_install("serve") == 'pip install "pteron[serve]"'
     (folder / "pyproject.toml").touch()
-    assert pip_install("serve") == f"pip install '{folder}[serve]'"
+    assert pip_install("serve") == f'pip install "{folder}[serve]"'
 
 
 def test_how_to_get_the_c_library(

@@ -41,12 +41,18 @@ def wheels(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
 
 
-def write(folder: Path, tag: str, suffix: str, header: bytes, *, recorded: bytes = b"") -> Path:
+LINK = "[install](https://github.com/pteron/pteron/blob/v0.1.0/docs/install.md)"
+
+
+def write(
+    folder: Path, tag: str, suffix: str, header: bytes, *, recorded: bytes = b"", readme: str = LINK
+) -> Path:
     """A wheel with what scripts/wheels looks for; RECORD has the digest of `recorded` for py.typed."""
     files = {
         "pteron/py.typed": b"",
         "pteron/models/stories15m/model.pte": b"model",
         f"{INFORMATION}/licenses/LICENSE": b"free",
+        f"{INFORMATION}/METADATA": readme.encode(),
         f"{INFORMATION}/WHEEL": f"Wheel-Version: 1.0\nTag: py3-none-{tag}\n".encode(),
     }
     if suffix:
@@ -103,6 +109,11 @@ def test_a_wrong_library(folder: Path, tag: str, like: str, said: str) -> None:
 def test_a_changed_file(folder: Path) -> None:
     write(folder, "any", "", b"", recorded=b"other")
     assert "pteron/py.typed is not what RECORD states" in wheels(str(folder)).stderr
+
+
+def test_links_that_lead_nowhere_on_pypi(folder: Path) -> None:
+    write(folder, "any", "", b"", readme=f'{LINK} program["forward"](x) [doctor](docs/doctor.md#report)')
+    assert "cannot follow ['[doctor](docs/doctor.md#report)']" in wheels(str(folder)).stderr
 
 
 def test_versions_and_notes() -> None:

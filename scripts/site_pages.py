@@ -29,7 +29,7 @@ PAGES = {
         for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
     },
 }
-_LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+_LINK = re.compile(r"((?:\[[\w/-]+\.md)?\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
 
@@ -50,8 +50,8 @@ def _cell(cell: dict[str, Any]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Change links between files of the repository to links of the site. Pages of the top level have no
-    neighbours to list at their side."""
+    """Change links between files of the repository to links of the site; one whose text is the file's name
+    gets the page's title. Pages of the top level have no neighbours to list at their side."""
     if page.parent is None:
         page.meta["hide"] = ["navigation"]
     source = next((source for source, name in PAGES.items() if name == page.file.src_uri), None)
@@ -62,11 +62,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return found[0]
         target = posixpath.normpath(posixpath.join(folder, found[2]))
         name = PAGES.get(target, target.removeprefix("docs/"))
-        if files.get_file_from_path(name) is None:
+        file = files.get_file_from_path(name)
+        if file is None:
             kind = "tree" if (ROOT / target).is_dir() else "blob"
             return f"{found[1]}{config.repo_url.rstrip('/')}/{kind}/main/{target}{found[3]}"
         here = posixpath.dirname(page.file.src_uri)
-        return f"{found[1]}{posixpath.relpath(name, here or '.')}{found[3]}"
+        text = f"[{file.page.title}](" if found[1].startswith("[") and file.page else found[1]
+        return f"{text}{posixpath.relpath(name, here or '.')}{found[3]}"
 
     parts = _CODE.split(markdown)
     return "".join(part if part.startswith("`") else _LINK.sub(link, part) for part in parts)

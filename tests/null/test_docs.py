@@ -1,4 +1,5 @@
-"""Pages name files that exist, links lead somewhere, imports in examples work, and worn words stay out."""
+"""Pages name files that exist, links lead somewhere, imports and commands of examples work, and worn words
+stay out."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ import ast
 import importlib
 import io
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from pteron.cli import COMMANDS, build_parser
@@ -121,6 +124,31 @@ def test_examples_run(programs: Path, tmp_path: Path) -> None:
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_commands_are_valid() -> None:
+    """Lines of examples that begin with `pteron`: commands, options and values that the parser takes."""
+    lines = [(page, line) for page in PAGES for line in command_lines(page)]
+    assert len(lines) > 60
+    assert [f"{page.relative_to(ROOT)}: {line}" for page, line in lines if not is_valid(line)] == []
+
+
+def command_lines(page: Path) -> Iterator[str]:
+    for line in page.read_text("utf-8").replace("\\\n", " ").splitlines():
+        found = re.match(r" *(?:\$ )?(?:[A-Z_]+=\S+ )*pteron ([^`]+)$", line)
+        if found and "[-" not in line:  # a synopsis
+            yield found[1]
+
+
+def is_valid(line: str) -> bool:
+    arguments = list(
+        takewhile(lambda word: word not in ("|", ">", "&", "&&"), shlex.split(line, comments=True))
+    )
+    try:
+        build_parser(arguments).parse_args(arguments)
+    except SystemExit as error:
+        return not error.code
+    return True
 
 
 def test_words_do_not_come_back() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from http_fixtures import CHAT, TEXT, Running, error, running, until
+from http_fixtures import CHAT, PATIENCE, TEXT, Running, error, running, until
 from scripted import Script, ScriptedEngine, ScriptedModel
 
 from pteron import InputError, OutOfMemory
@@ -20,7 +22,7 @@ from pteron.llm import LLM
 from pteron.llm.models import BUNDLED
 from pteron.serving import Engine
 from pteron.serving.http import create_app
-from pteron.serving.http.models import ModelSource
+from pteron.serving.http.models import Models, ModelSource
 
 
 class Shelf:
@@ -141,6 +143,88 @@ def test_an_idle_model_is_unloaded(stories: LLM) -> None:
             until(lambda: shelf.events == ["+a", "+b", "-b"])  # `a` answers, so it stays
         until(lambda: shelf.loaded == [])
         assert ask(server, "a") == "I am a."
+
+
+def test_a_loaded_model_answers_while_another_is_loaded(stories: LLM) -> None:
+    shelf, may_load, is_loading = Shelf(stories), threading.Event(), threading.Event()
+    slow = shelf.source("slow")
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        is_loading.set()
+        assert may_load.wait(PATIENCE)
+        with slow.open() as engine:
+            yield engine
+
+    with (
+        running([shelf.source("a"), ModelSource(("slow",), opened)], name="") as server,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        ask(server, "a")
+        waiting = threads.submit(ask, server, "slow")
+        try:
+            assert is_loading.wait(PATIENCE)
+            assert ask(server, "a") == "I am a."
+            assert not waiting.done()
+        finally:
+            may_load.set()
+        assert waiting.result(PATIENCE) == "I am slow."
+
+
+def test_a_model_in_use_is_not_unloaded() -> None:
+    """A request comes while other models are being closed."""
+
+    async def unload() -> None:
+        is_closing, may_close = threading.Event(), threading.Event()
+
+        @contextmanager
+        def opened(waits: bool) -> Iterator[Any]:
+            yield object()
+            is_closing.set()
+            assert not waits or may_close.wait(PATIENCE)
+
+        sources = [
+            ModelSource(("a",), lambda: opened(waits=True)),
+            ModelSource(("b",), lambda: opened(waits=False)),
+        ]
+        models = Models[object](sources, lambda loaded, names: loaded, keep_alive=0)
+        for name in ("a", "b"):
+            (await models.open(name))[1].release()
+        unloading = asyncio.ensure_future(models.unload_idle())
+        await asyncio.to_thread(is_closing.wait, PATIENCE)
+        opening = asyncio.ensure_future(models.open("b"))
+        await asyncio.sleep(0.05)
+        assert not opening.done()  # it is loaded again, after it has been closed
+        may_close.set()
+        service, model = await opening
+        await asyncio.sleep(0.2)  # more than one look for idle models
+        assert model.service is service
+        unloading.cancel()
+        model.release()
+        await models.close()
+
+    asyncio.run(unload())
+
+
+def test_a_model_that_cannot_be_served_is_closed() -> None:
+    events: list[str] = []
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        events.append("opened")
+        try:
+            yield object()
+        finally:
+            events.append("closed")
+
+    def serve(loaded: Any, names: Any) -> object:
+        raise InputError("no")
+
+    models = Models[object]([ModelSource(("a",), opened)], serve, keep_alive=None)
+    for _ in range(2):
+        with pytest.raises(InputError, match="no"):
+            asyncio.run(models.open("a"))
+    assert events == ["opened", "closed"] * 2
 
 
 def test_memory_that_is_short(stories: LLM) -> None:

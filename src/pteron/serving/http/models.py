@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pteron.serving.speech import Transcriber
 
 Service = TypeVar("Service")  # what serves a loaded model
-_CHECK_SECONDS = 1.0  # between two looks for models without requests
+_CHECK_SECONDS = (0.05, 1.0)  # least and most between two looks for models without requests
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,10 @@ class Models(Generic[Service]):
         model = self._by_name[name]
         model.users += 1  # it stays loaded while it is waited for
         try:
-            async with self._loading:
-                if model.service is None:
-                    await self._load(model)
+            if model.service is None:  # a loaded model does not wait while another one is loaded
+                async with self._loading:
+                    if model.service is None:
+                        await self._load(model)
         except BaseException:
             model.release()
             raise
@@ -105,20 +106,25 @@ class Models(Generic[Service]):
             model.service = await to_thread.run_sync(self._load_now, model)
 
     def _load_now(self, model: ServedModel[Service]) -> Service:
-        return self._serve(model.opened.enter_context(model.source.open()), model.source.names)
+        with ExitStack() as opened:
+            service = self._serve(opened.enter_context(model.source.open()), model.source.names)
+            model.opened = opened.pop_all()
+        return service
 
     async def _unload(self, models: Sequence[ServedModel[Service]]) -> bool:
         """Unload those that no request uses; whether there are any."""
         unused = [model for model in models if model.service is not None and not model.users]
         for model in unused:
-            model.service = None
+            model.service = None  # of all, before the first wait: a request may come meanwhile
+        for model in unused:
             await to_thread.run_sync(model.opened.close)
         return bool(unused)
 
     async def unload_idle(self) -> None:
         """Runs until it is cancelled."""
         while self._keep_alive is not None:
-            await asyncio.sleep(min(_CHECK_SECONDS, self._keep_alive))
+            least, most = _CHECK_SECONDS
+            await asyncio.sleep(min(most, max(least, self._keep_alive)))
             before = time.monotonic() - self._keep_alive
             async with self._loading:
                 await self._unload([model for model in self.served if model.last_used < before])

@@ -153,6 +153,8 @@ def test_other_bodies(server: Running) -> None:
     assert error(server.http.post(route, data={"model": NAME}, files={"x": b"1"}), 400)["param"] == "file"
     kind = {"Content-Type": "multipart/form-data"}
     assert server.http.post(route, content=b"--x", headers=kind).status_code == 400
+    empty = error(server.http.post(route, data={"model": NAME}, files={"file": ("a.wav", b"")}), 400)
+    assert empty["message"] == "the file is empty"
     many = {f"field{number}": "1" for number in range(99)}
     assert server.http.post(route, data=many, files={"file": file()}).status_code == 400
     assert error(post(server, model="other"), 404)["code"] == "model_not_found"

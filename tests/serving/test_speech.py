@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,38 @@ def test_files_that_are_no_sound() -> None:
     from pteron.serving.speech.sound_file import read_sound
 
     for data in (b"", b"RIFF", b"\x00" * 1000, b"ID3 but no sound"):
-        with pytest.raises(InputError, match="not sound"):
+        with pytest.raises(InputError, match="not wav, flac, mp3 or ogg") as raised:
             read_sound(data, 10)
+        assert "BytesIO" not in str(raised.value)
     file = io.BytesIO()
     soundfile.write(file, np.zeros(RATE * 12), RATE, format="FLAC")
     with pytest.raises(InputError, match="longer than 10 seconds"):
         read_sound(file.getvalue(), 10)
+    for number in (np.nan, np.inf):
+        file = io.BytesIO()
+        soundfile.write(file, np.full(RATE, number), RATE, format="WAV", subtype="FLOAT")
+        with pytest.raises(InputError, match="no number"):
+            read_sound(file.getvalue(), 10)
+
+
+def test_long_sound_takes_the_memory_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may have many samples: a rate of 192,000, and silence takes a few bytes."""
+    soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
+    from pteron.serving.speech import sound_file
+
+    monkeypatch.setattr(sound_file, "_BLOCK_SECONDS", 1)
+    file, seconds, rate = io.BytesIO(), 61, 192_000
+    soundfile.write(file, np.zeros(seconds * rate + 7), rate, format="FLAC")
+    checks: list[int] = []
+    tracemalloc.start()
+    try:
+        found = sound_file.read_sound(file.getvalue(), 70, lambda: checks.append(1))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == round((seconds * rate + 7) * RATE / rate)
+    assert most < seconds * rate * 2  # half of the file's samples
+    assert len(checks) > seconds  # a client that leaves is noticed
 
 
 @pytest.mark.long

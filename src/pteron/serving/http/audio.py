@@ -20,7 +20,14 @@ from pteron.serving.http.errors import ApiError, api_error, invalid_value, valid
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body, Finite, Ignored
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.sse import DONE, EventStream, encode_event, run_until_disconnect
+from pteron.serving.http.sse import (
+    DONE,
+    EventStream,
+    check_client,
+    encode_event,
+    run_in_thread,
+    run_until_disconnect,
+)
 from pteron.serving.speech import Segment, Transcriber
 from pteron.serving.speech.sound_file import read_sound
 from pteron.serving.speech.spectrogram import RATE, Floats
@@ -76,7 +83,8 @@ async def _respond(request: Request, task: str) -> Response:
     if service.logs.with_prompts:
         record.prompt = body.prompt or ""
     try:
-        samples = await to_thread.run_sync(read_sound, data, service.limits.audio_seconds)
+        seconds = service.limits.audio_seconds
+        samples = await run_in_thread(request.receive, read_sound, data, seconds, check_client)
     except InputError as error:
         raise invalid_value(str(error), "file") from error
     work = _Transcription(service, record, speech, body, task, samples)
@@ -109,8 +117,10 @@ async def _read_form(request: Request) -> tuple[AudioBody, bytes]:
                 fields.setdefault(name, []).append(value)
             else:
                 fields[name] = value
-    if not data:
+    if data is None:
         raise invalid_value("file is missing", "file", code="missing_required_parameter")
+    if not data:
+        raise invalid_value("the file is empty", "file")
     return validated(AudioBody, fields), data
 
 

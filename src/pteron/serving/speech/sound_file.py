@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -11,38 +14,46 @@ from pteron.extras import need
 from pteron.serving.speech.spectrogram import RATE, Floats, resample
 
 _BLOCK_SECONDS = 30
+_BLOCK_SAMPLES = 1 << 25  # of all channels
 _MARGIN_SECONDS = 1  # of a block's neighbours, so that blocks join without a click
 
 
-def read_sound(data: bytes, seconds_max: float) -> Floats:
-    """The samples of a file, channels averaged. Longer sound, and a file that is none, are an InputError."""
+def read_sound(data: bytes, seconds_max: float, check: Callable[[], None] = lambda: None) -> Floats:
+    """The samples of a file, channels averaged. Longer sound, and a file that is none, are an InputError.
+    `check` is called from time to time, and may raise."""
     library = need("soundfile", "reading sound", "audio")
+    found = bytearray()  # samples at RATE: the file's own may be many times as many
     try:
         with library.SoundFile(BytesIO(data)) as file:
-            rate, most = file.samplerate, int(seconds_max * file.samplerate)
-            blocks, count = [], 0
-            while len(block := file.read(_BLOCK_SECONDS * rate, dtype="float32", always_2d=True)):
-                blocks.append(block.mean(1))
-                count += len(block)
-                if count > most:  # a header may say anything, so what is read counts
-                    raise InputError(f"the sound is longer than {seconds_max:g} seconds")
+            for block in _resample_blocks(_blocks(file, seconds_max), file.samplerate):
+                check()
+                found += block.tobytes()
     except library.SoundFileError as error:
-        raise InputError(f"the file is not sound that libsndfile reads: {error}") from None
-    samples = np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
-    return _resample_blocks(samples, rate)
+        reason = getattr(error, "error_string", error)  # without the name of the file object
+        raise InputError(f"the file is not wav, flac, mp3 or ogg that can be read: {reason}") from None
+    return np.frombuffer(found, np.float32)
 
 
-def _resample_blocks(samples: Floats, rate: int) -> Floats:
+def _blocks(file: Any, seconds_max: float) -> Iterator[Floats]:
+    rate, count = file.samplerate, 0
+    size = max(1, min(_BLOCK_SECONDS * rate, _BLOCK_SAMPLES // file.channels))
+    while len(block := file.read(size, dtype="float32", always_2d=True)):
+        count += len(block)
+        if count > seconds_max * rate:  # a header may say anything, so what is read counts
+            raise InputError(f"the sound is longer than {seconds_max:g} seconds")
+        mean = block.mean(1)
+        if not np.isfinite(mean).all():
+            raise InputError("the sound has samples that are infinite or no number")
+        yield mean
+
+
+def _resample_blocks(blocks: Iterable[Floats], rate: int) -> Iterator[Floats]:
     """Resampled block by block: the spectrum of a whole hour would need gigabytes."""
-    if rate == RATE:
-        return samples
-    block, margin = _BLOCK_SECONDS * rate, _MARGIN_SECONDS * rate
-    found = []
-    for start in range(0, len(samples), block):
-        before = min(margin, start)
-        part = resample(samples[start - before : start + block + margin].astype(np.float64), rate)
-        first = round(before * RATE / rate)
-        end = min(start + block, len(samples))
-        count = round(end * RATE / rate) - round(start * RATE / rate)
-        found.append(part[first : first + count])
-    return np.concatenate(found) if found else np.zeros(0, np.float32)
+    margin, done = _MARGIN_SECONDS * rate, 0
+    before = nothing = np.zeros(0, np.float32)
+    for block, after in pairwise(chain(blocks, [nothing])):
+        around = np.concatenate([before, block, after[:margin]])
+        first, end = round(len(before) * RATE / rate), done + len(block)
+        count = round(end * RATE / rate) - round(done * RATE / rate)
+        yield resample(around.astype(np.float64), rate)[first : first + count]
+        before, done = block[-margin:], end

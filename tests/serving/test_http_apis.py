@@ -177,6 +177,16 @@ class TestMessages:
         found = scene.post("/v1/messages", 400, **MESSAGE, tools=[tool])
         assert "no tools of its own, such as web_search_20250305" in found["error"]["message"]
 
+    @pytest.mark.parametrize("value", [5, True, "text", ["text"], [["text"]], {"a": 1}], ids=str)
+    def test_values_of_another_type(self, scene: Scene, value: Any) -> None:
+        result = {"type": "tool_result", "tool_use_id": "a", "content": value}
+        changes: list[dict[str, Any]] = [{"output_config": {"format": value}}]
+        if not isinstance(value, str):
+            changes.append({"messages": [{"role": "user", "content": [result]}]})
+        for change in changes:
+            found = scene.post("/v1/messages", 400, **MESSAGE | change)
+            assert found["error"]["type"] == "invalid_request_error"
+
     def test_an_error_in_a_stream(self, scene: Scene) -> None:
         scene.play("Once", error=RuntimeError("a secret"))
         events = named_events(scene.server.http.post("/v1/messages", json=MESSAGE | {"stream": True}))
@@ -386,6 +396,8 @@ class TestOllama:
             in scene.post("/api/generate", 400, model=NAME, prompt="a", options={"temperature": 9})["error"]
         )
         assert "format" in scene.post("/api/generate", 400, model=NAME, prompt="a", format="xml")["error"]
+        body = {"model": NAME, "prompt": "a", "options": {"num_predict": "20"}}
+        assert "num_predict" in scene.post("/api/generate", 400, **body)["error"]
         scene.play("Once", error=RuntimeError("a secret"))
         assert (
             "error"

@@ -118,6 +118,8 @@ def test_a_pair_of_vectors(letters: Running) -> None:
         ("/score", {"text_1": "a", "text_2": []}, "text_2"),
         ("/score", {"text_1": "a", "text_2": "x" * 17}, "text_2"),
         ("/score", {"text_1": "a", "text_2": ["b"] * 257}, "text_2"),
+        ("/v1/rerank", {"documents": ["b"]}, "query"),
+        ("/v1/rerank", {"query": 5, "documents": ["b"]}, "query"),
         ("/v1/rerank", {"query": "a", "documents": []}, "documents"),
         ("/v1/rerank", {"query": "a", "documents": ["b"], "top_n": -1}, "top_n"),
         ("/v1/rerank", {"query": "a", "documents": [{"picture": "b"}]}, "documents"),

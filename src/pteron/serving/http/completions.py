@@ -11,6 +11,7 @@ from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.chat import prepare_chat
 from pteron.serving.http.choices import ChatChoice, CompletionChoice, CompletionWriter
 from pteron.serving.http.generation import Generation
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import as_list, encode_prompts
 from pteron.serving.http.sampling_params import (
     choice_count,
@@ -24,7 +25,7 @@ from pteron.serving.http.schema import ChatBody, CompletionBody
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import run_in_thread
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 TOKENS = 16  # OpenAI's default of `max_tokens` for completions
 
 

@@ -15,13 +15,14 @@ from starlette.responses import Response
 from pteron.errors import InputError
 from pteron.serving.encoder import Embedder, Vector
 from pteron.serving.http.errors import ApiError, invalid_value
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import as_list, count_slices
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import EmbeddingBody
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import run_until_disconnect
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 

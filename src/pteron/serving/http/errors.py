@@ -115,7 +115,9 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def handle_invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
-        return recorded_response(request.scope, validation_error(error.errors()[0]))
+        first = error.errors()[0]  # its place begins with "body", "query" or "path"
+        found = validation_error({**first, "loc": first["loc"][1:]})
+        return recorded_response(request.scope, found)
 
     @app.exception_handler(AnyHTTPException)
     async def handle_http_error(request: Request, error: AnyHTTPException) -> Response:
@@ -148,7 +150,7 @@ def validated(kind: type[Given], fields: dict[str, Any]) -> Given:
 
 def validation_error(first: Mapping[str, Any]) -> ApiError:
     """The error for the first problem that pydantic found in a body."""
-    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    place = [str(part) for part in first["loc"]]
     if first["type"] == "json_invalid":
         why = first.get("ctx", {}).get("error", "it cannot be parsed")
         return ApiError(400, f"the body is not JSON: {why}", code="invalid_json")

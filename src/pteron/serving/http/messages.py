@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from pteron.serving.http.answers import Usage
 from pteron.serving.http.chat import count_tokens, prepare_chat
 from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody
 from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import encode_event
 from pteron.serving.http.tool_calls import parsed_arguments
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -57,6 +58,12 @@ class ToolChoice(Body):
     disable_parallel_tool_use: bool | None = None
 
 
+class OutputConfig(BaseModel):
+    """Other fields, such as `effort`, have no effect."""
+
+    format: dict[str, Any] | None = None
+
+
 class PromptBody(SamplingBody):
     """POST /v1/messages/count_tokens, and the beginning of /v1/messages"""
 
@@ -65,7 +72,7 @@ class PromptBody(SamplingBody):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: dict[str, Any] | None = None
-    output_config: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
     output_format: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     cache_control: Ignored = None
@@ -119,7 +126,7 @@ def to_chat(body: PromptBody) -> ChatBody:
         fields["parallel_tool_calls"] = not choice.disable_parallel_tool_use
     thinks = (body.thinking or {}).get("type", "disabled") != "disabled"
     fields["chat_template_kwargs"] = {"enable_thinking": thinks, **(body.chat_template_kwargs or {})}
-    format = body.output_format or (body.output_config or {}).get("format")
+    format = body.output_format or (body.output_config and body.output_config.format)
     if format:
         schema = {"name": "output", "schema": format.get("schema")}
         fields["response_format"] = {"type": format.get("type"), "json_schema": schema}
@@ -178,13 +185,17 @@ def _image(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _text(content: str | list[dict[str, Any]], param: str) -> str:
+def _text(content: object, param: str) -> str:
     if isinstance(content, str):
         return content
-    texts = [block.get("text") for block in content if block.get("type") == "text"]
-    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
-        raise invalid_value("expected a string, or a list of blocks of type text", param)
-    return "".join(str(text) for text in texts)
+    texts = []
+    for block in content if isinstance(content, list) else [None]:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case _:
+                raise invalid_value("expected a string, or a list of blocks of type text", param)
+    return "".join(texts)
 
 
 class MessageWriter:

@@ -220,7 +220,9 @@ def _fields(body: OllamaBody, length: str) -> dict[str, Any]:
     if options.get("repeat_penalty") is not None:
         fields["repetition_penalty"] = options["repeat_penalty"]
     count = options.get("num_predict")
-    if isinstance(count, int) and count > 0:  # -1 and -2: no limit of its own
+    if count is not None and type(count) is not int:
+        raise invalid_value("options.num_predict must be an integer", "options")
+    if count is not None and count > 0:  # -1 and -2: no limit of its own
         fields[length] = count
     if body.format == "json":
         fields["response_format"] = {"type": "json_object"}

@@ -16,12 +16,13 @@ from pteron.serving.http.choices import logprob_entries
 from pteron.serving.http.conversations import StoredResponse
 from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id, now
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody, StreamOptions, Unsupported
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_event
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 
 class FunctionTool(Body):

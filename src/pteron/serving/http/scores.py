@@ -17,11 +17,12 @@ from pteron.serving.encoder import Encoder, Vector
 from pteron.serving.http.embeddings import check_count, check_text, embed_text, embedder_of, run_each
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.generation import new_id, now
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body, Ignored
 from pteron.serving.http.service import Service, open_request
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 Texts = Annotated[list[str], Field(min_length=1)]
 
 

@@ -13,13 +13,14 @@ from starlette.concurrency import run_in_threadpool
 
 from pteron.serving.http.chat import check_images, image_limiter
 from pteron.serving.http.errors import invalid_value
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered, render_chat
 from pteron.serving.http.schema import Body, Ignored, Message
 from pteron.serving.http.schema import Tool as ChatTool
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import run_in_thread
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 
 class TemplateBody(Body):

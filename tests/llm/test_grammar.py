@@ -192,6 +192,9 @@ class TestWhatIsRefused:
             ({"$ref": "http://example.com/x"}, "example.com"),
             ({"type": "object", "propertyNames": {"pattern": "a"}}, "propertyNames"),
             ({"type": "string", "pattern": "(("}, "regex"),
+            ({"type": "string", "pattern": "(?=a)b"}, "look-ahead and look-behind, is not supported$"),
+            ({"$ref": "#"}, "cannot be used: no text matches it"),
+            ({"oneOf": [{"minLength": 1}, {"maxLength": 9}]}, "use anyOf"),
             ({"enum": []}, "nsatisfiable"),
             ({"type": "number", "minimum": float("nan")}, "has a value that JSON does not allow"),
             ({"type": {1, 2}}, "has a value that JSON does not allow"),
@@ -201,9 +204,20 @@ class TestWhatIsRefused:
         with pytest.raises(InputError, match=message):
             Grammar.json_schema(tokenizer, schema)
 
-    @pytest.mark.parametrize("pattern", ["((", "(?=a)b", r"\1", 5, "a" * 20_000, "\ud800"])
-    def test_patterns(self, pattern: Any, tokenizer: Tokenizer) -> None:
-        with pytest.raises(InputError, match="regular expression"):
+    @pytest.mark.parametrize(
+        ("pattern", "message"),
+        [
+            ("((", "unclosed group$"),
+            ("(?=a)b", "look-ahead and look-behind, is not supported$"),
+            (r"(a)\1", "backreferences are not supported$"),
+            (r"[^\s\S]", "no text matches it$"),
+            (5, "must be a string"),
+            ("a" * 20_000, "bytes"),
+            ("\ud800", "lone surrogate"),
+        ],
+    )
+    def test_patterns(self, pattern: Any, message: str, tokenizer: Tokenizer) -> None:
+        with pytest.raises(InputError, match=f"regular expression.*{message}"):
             Grammar.regex(tokenizer, pattern)
 
     @pytest.mark.parametrize("text", ["", "x: y", "start: nothing", "start: (", None, "start: " + "(" * 9000])

@@ -353,6 +353,17 @@ def test_a_file_with_too_many_pixels_is_not_decoded() -> None:
         load_image(bomb())
 
 
+def test_a_jpeg_with_too_many_scans_is_not_decoded() -> None:
+    """Each scan of a few bytes goes over all pixels."""
+    file = BytesIO()
+    PIL.fromarray(picture(64, 64)).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    assert load_image(data).shape == (64, 64, 3)
+    last = data.rindex(b"\xff\xda")
+    with pytest.raises(InputError, match="more than 100 scans"):
+        load_image(data[:last] + data[last:-2] * 101 + data[-2:])
+
+
 def test_a_truncated_file_is_an_error() -> None:
     file = BytesIO()
     PIL.fromarray(picture(64, 64)).save(file, "PNG")

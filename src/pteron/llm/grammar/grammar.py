@@ -34,6 +34,11 @@ GRAMMAR_MAX = 100_000  # symbols
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})"
 # Flags of Python's expressions -> llguidance's; those without a letter have no effect on a full match.
 _FLAGS = {re.IGNORECASE: "i", re.DOTALL: "s", re.MULTILINE: "", re.UNICODE: ""}
+# Errors of llguidance that say nothing to a caller.
+_MESSAGES = {
+    "NoExtensionBias": "no text matches it",
+    "coerce_one_of": "the schemas of a oneOf may have values in common; use anyOf",
+}
 _compilers = threading.BoundedSemaphore(COMPILERS)
 
 
@@ -232,5 +237,11 @@ class Matcher:
 
 
 def first_line(error: str) -> str:
-    """A message of llguidance without the dump of grammar and state that follows it."""
-    return error.strip().partition("\n")[0].partition("<non-verbose")[0].strip()[:400]
+    """A message of llguidance without the dump of grammar and state that follows it. What is wrong with a
+    regular expression stands on a line of its own."""
+    first, *others = error.strip().split("\n")
+    for mark, message in _MESSAGES.items():
+        if mark in first:
+            return message
+    reason = next((line.removeprefix("error:") for line in others if line.startswith("error:")), "")
+    return f"{first.partition('<non-verbose')[0].strip()[:400]}{reason}"

@@ -27,6 +27,7 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]  # [height, width, 3]
 BYTES_MAX = 20 << 20  # of a file
 PIXELS_MAX = 50_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+_SCANS_MAX = 100  # of a JPEG file; a progressive one has about ten
 _STRIP = 1 << 20  # pixels that are converted at once
 _TRANSPARENT = ("RGBA", "RGBa", "LA", "La", "PA")  # modes of Pillow
 _DATA_URL = re.compile(r"data:[^,]{0,256},")
@@ -109,6 +110,8 @@ def _decoded(data: bytes, pixels_max: int) -> Pixels:
         raise InputError(
             f"the image cannot be read: {reason or 'it is no PNG, JPEG, WebP, GIF or BMP file'}"
         ) from None
+    if opened.format == "JPEG" and data.count(b"\xff\xda") > _SCANS_MAX:  # each goes over all pixels
+        raise InputError(f"the image cannot be read: it has more than {_SCANS_MAX} scans")
     return _rgb(opened, pixels_max)
 
 

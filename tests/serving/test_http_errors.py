@@ -176,6 +176,34 @@ def test_what_json_in_utf8_cannot_have(scripted: Running, route: str, fields: st
     assert scripted.logged(response)["status"] == 400
 
 
+@pytest.mark.parametrize(
+    ("route", "change", "message"),
+    [
+        ("/v1/responses", {"input": [{"role": "user", "content": "a"}] * 10_001}, "input: List should have"),
+        ("/v1/responses", {"input": 5}, "input: Input should be a valid string"),
+        ("/v1/responses", {"tool_choice": {"type": "function"}}, "tool_choice.name is missing"),
+        ("/v1/responses", {"text": {"Format": 1}}, "unknown parameter text.Format"),
+        ("/v1/responses", {"Format": 1}, "unknown parameter Format"),
+        ("/v1/chat/completions", {"messages": CHAT["messages"] * 10_001}, "messages: List should have"),
+        ("/v1/chat/completions", {"tools": [{}] * 1001}, "tools: List should have at most 1000"),
+        ("/v1/rerank", {"documents": [{"a": 1}], "query": "a"}, "documents.0.text is missing"),
+        ("/api/chat", {"format": 5}, "format: Input should be an object"),
+        ("/api/chat", {"messages": [{"role": "user"}] * 10_001}, "messages: List should have"),
+        ("/v1/messages", {"messages": [], "max_tokens": 2}, "messages: List should have at least 1"),
+        ("/v1/messages", {**CHAT, "system": 5}, "system: Input should be a valid string"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_messages_name_fields(scripted: Running, route: str, change: dict[str, Any], message: str) -> None:
+    body = {"model": NAME} | ({"input": "a"} if "responses" in route else {}) | change
+    if route == "/v1/chat/completions":
+        body = CHAT | change
+    response = scripted.http.post(route, json=body)
+    assert response.status_code == 400
+    found = response.json()["error"]
+    assert (found if isinstance(found, str) else found["message"]).startswith(message)
+
+
 def test_surrogate_pairs(scripted: Running) -> None:
     body = f'{{"model": "{NAME}", "input": "a", "user": "\\ud83d\\ude00 \\\\ud83d"}}'
     response = scripted.http.post("/v1/responses", content=body, headers={"Content-Type": "application/json"})

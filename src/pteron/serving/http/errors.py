@@ -8,7 +8,8 @@ exception stays in the log.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Request
@@ -24,6 +25,9 @@ from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, Reque
 from pteron.serving.http.sse import ClientDisconnected
 
 Given = TypeVar("Given", bound=BaseModel)
+_UNION = re.compile(
+    r"str|int|float|bool|(list|dict|literal)\[.*|(function|constrained)-.*|[A-Z].*", re.DOTALL
+)
 _TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
 NO_THREADS = "thread_unsupported_request"
 _ANTHROPIC_TYPES = _TYPES | {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
@@ -115,9 +119,9 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def handle_invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]  # its place begins with "body", "query" or "path"
-        found = validation_error({**first, "loc": first["loc"][1:]})
-        return recorded_response(request.scope, found)
+        # The place of an error begins with "body", "query" or "path".
+        errors = [{**each, "loc": each["loc"][1:]} for each in error.errors()]
+        return recorded_response(request.scope, validation_error(errors))
 
     @app.exception_handler(AnyHTTPException)
     async def handle_http_error(request: Request, error: AnyHTTPException) -> Response:
@@ -145,12 +149,16 @@ def validated(kind: type[Given], fields: dict[str, Any]) -> Given:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise validation_error(error.errors()[0]) from None
+        raise validation_error(error.errors()) from None
 
 
-def validation_error(first: Mapping[str, Any]) -> ApiError:
-    """The error for the first problem that pydantic found in a body."""
-    place = [str(part) for part in first["loc"]]
+def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+    """The error for the first problem that pydantic found in a body. A field of several types has one for
+    each type; the one that says more than the names of types is reported."""
+    first = next(
+        (each for each in errors if not each["type"].endswith(("_type", "literal_error"))), errors[0]
+    )
+    place = _place(first)
     if first["type"] == "json_invalid":
         why = first.get("ctx", {}).get("error", "it cannot be parsed")
         return ApiError(400, f"the body is not JSON: {why}", code="invalid_json")
@@ -163,6 +171,14 @@ def validation_error(first: Mapping[str, Any]) -> ApiError:
     if first["type"] == "missing":
         return invalid_value(f"{name} is missing", param, code="missing_required_parameter")
     return invalid_value(f"{name}: {str(first['msg']).removeprefix('Value error, ')}", param)
+
+
+def _place(error: Mapping[str, Any]) -> list[str]:
+    """Names and numbers of fields, without the types among which pydantic has tried to find one."""
+    place = [str(part) for part in error["loc"]]
+    is_name = error["type"] in ("extra_forbidden", "missing")
+    inner, last = (place[1:-1], place[-1:]) if is_name and len(place) > 1 else (place[1:], [])
+    return place[:1] + [part for part in inner if not _UNION.fullmatch(part)] + last
 
 
 def _http_error(request: Request, error: AnyHTTPException) -> ApiError:

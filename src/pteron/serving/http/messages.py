@@ -16,7 +16,7 @@ from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, inv
 from pteron.serving.http.generation import Generation, new_id
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody
+from pteron.serving.http.schema import Body, ChatBody, Ignored, Many, SamplingBody, Tools
 from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import encode_event
 from pteron.serving.http.tool_calls import parsed_arguments
@@ -28,7 +28,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 class Turn(Body):
     role: Literal["user", "assistant", "system"]
-    content: str | list[dict[str, Any]]
+    content: str | Annotated[list[dict[str, Any]], Many]
 
 
 class Tool(Body):
@@ -67,9 +67,9 @@ class OutputConfig(BaseModel):
 class PromptBody(SamplingBody):
     """POST /v1/messages/count_tokens, and the beginning of /v1/messages"""
 
-    messages: Annotated[list[Turn], Field(min_length=1)]
+    messages: Annotated[list[Turn], Field(min_length=1), Many]
     system: str | list[dict[str, Any]] | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], Tools] | None = None
     tool_choice: ToolChoice | None = None
     thinking: dict[str, Any] | None = None
     output_config: OutputConfig | None = None

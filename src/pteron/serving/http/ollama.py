@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
@@ -24,7 +24,7 @@ from pteron.serving.http.embeddings import embed_texts
 from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody
+from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Many, Tools
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_json, run_in_thread
 from pteron.serving.http.tool_calls import parsed_arguments
@@ -68,8 +68,8 @@ class OllamaMessage(_Given):
 class OllamaChatBody(OllamaBody):
     """POST /api/chat"""
 
-    messages: list[OllamaMessage] = []
-    tools: list[dict[str, Any]] | None = None
+    messages: Annotated[list[OllamaMessage], Many] = []
+    tools: Annotated[list[dict[str, Any]], Tools] | None = None
 
 
 class OllamaGenerateBody(OllamaBody):

@@ -18,7 +18,16 @@ from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id, now
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import Body, ChatBody, Ignored, SamplingBody, StreamOptions, Unsupported
+from pteron.serving.http.schema import (
+    Body,
+    ChatBody,
+    Ignored,
+    Many,
+    SamplingBody,
+    StreamOptions,
+    Tools,
+    Unsupported,
+)
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_event
 
@@ -58,11 +67,11 @@ class TextOptions(Body):
 class ResponseBody(SamplingBody):
     """POST /v1/responses"""
 
-    input: str | list[dict[str, Any]]
+    input: str | Annotated[list[dict[str, Any]], Many]
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    tools: list[FunctionTool] | None = None
+    tools: Annotated[list[FunctionTool], Tools] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None

@@ -21,6 +21,10 @@ from pydantic import (
     model_validator,
 )
 
+# Lists are bounded because bodies are checked on the event loop, where other requests wait.
+Many = Field(max_length=10_000)  # messages, or parts of one
+Tools = Field(max_length=1000)
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Ignored = Any
 
@@ -183,7 +187,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
-        str | list[ContentPart] | None,
+        str | Annotated[list[ContentPart], Many] | None,
         _one_of("a string, or a list of parts of type text, refusal or image_url, with their fields"),
     ] = None
     tool_calls: list[MessageToolCall] | None = None
@@ -217,11 +221,11 @@ class NamedTool(BaseModel):
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions"""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1), Many]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], Tools] | None = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | NamedTool | None,
         _one_of('"none", "auto", "required", or the name of a function'),

@@ -15,7 +15,7 @@ from pteron.serving.http.chat import check_images, image_limiter
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered, render_chat
-from pteron.serving.http.schema import Body, Ignored, Message
+from pteron.serving.http.schema import Body, Ignored, Many, Message, Tools
 from pteron.serving.http.schema import Tool as ChatTool
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import run_in_thread
@@ -27,8 +27,8 @@ class TemplateBody(Body):
     """POST /apply_template"""
 
     model: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: list[ChatTool] | None = None
+    messages: Annotated[list[Message], Field(min_length=1), Many]
+    tools: Annotated[list[ChatTool], Tools] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -39,8 +39,8 @@ class TokenizeBody(Body):
     model: str | None = None
     prompt: str | None = None
     content: str | None = None
-    messages: list[Message] | None = None
-    tools: list[ChatTool] | None = None
+    messages: Annotated[list[Message], Many] | None = None
+    tools: Annotated[list[ChatTool], Tools] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool = True

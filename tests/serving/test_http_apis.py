@@ -398,6 +398,8 @@ class TestOllama:
         assert "format" in scene.post("/api/generate", 400, model=NAME, prompt="a", format="xml")["error"]
         body = {"model": NAME, "prompt": "a", "options": {"num_predict": "20"}}
         assert "num_predict" in scene.post("/api/generate", 400, **body)["error"]
+        response = scene.server.http.post("/api/generate", content=f'{{"model": "{NAME}", "prompt": NaN}}')
+        assert response.json()["error"] == "the body is not JSON: NaN is not a finite number"
         scene.play("Once", error=RuntimeError("a secret"))
         assert (
             "error"

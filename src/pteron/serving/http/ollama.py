@@ -23,13 +23,14 @@ from pteron.serving.http.completions import completion_requests
 from pteron.serving.http.embeddings import embed_texts
 from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
 from pteron.serving.http.generation import Generation
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Many, Tools
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_json, run_in_thread
 from pteron.serving.http.tool_calls import parsed_arguments
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 _OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty")
 
 

@@ -15,6 +15,7 @@ from chat_fixtures import canned_address, chat, phone, tab  # noqa: F401  # fixt
 from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixtures of tests that compile
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
 from engine_fixtures import bursts, engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
+from hypothesis import settings
 from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
 from llm_fixtures import (  # noqa: F401  # fixtures of tests/llm
     _shared_llm,
@@ -39,6 +40,9 @@ from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
+
+settings.register_profile("pteron", deadline=None)  # a busy machine may take longer than 200 ms
+settings.load_profile("pteron")
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this one has

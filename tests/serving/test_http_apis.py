@@ -138,7 +138,7 @@ class TestMessages:
         """A model reasons only if it is asked to, as with Anthropic."""
         asked = {"thinking": {"type": thinking}} if thinking else {}
         scene.play("x")
-        scene.post("/v1/messages", **MESSAGE, **asked)
+        scene.post("/v1/messages", **MESSAGE | asked)
         assert scene.model.conversations[-1]["enable_thinking"] is thinks
 
     @pytest.mark.parametrize(
@@ -151,6 +151,15 @@ class TestMessages:
         assert engine.requests[0].grammar is not None
         assert (found["content"][0]["type"] == "tool_use") == forced
 
+    def test_an_answer_that_is_begun(self, scene: Scene) -> None:
+        """The answer goes on with the last message, and has only what is new."""
+        begun = [*MESSAGES, {"role": "assistant", "content": "It is"}]
+        for messages, goes_on in ((MESSAGES, False), (begun, True)):
+            scene.play(" warm.")
+            found = scene.post("/v1/messages", **MESSAGE | {"messages": messages})
+            assert found["content"] == [{"type": "text", "text": " warm."}]
+            assert scene.model.conversations[-1]["continue_final_message"] is goes_on
+
     def test_count_tokens(self, scene: Scene) -> None:
         found = scene.post("/v1/messages/count_tokens", model=NAME, messages=MESSAGES, tools=[TOOL])
         assert found == {"input_tokens": 3}
@@ -162,7 +171,7 @@ class TestMessages:
             ({"max_tokens": None}, 400, "invalid_request_error"),
             ({"messages": [{"role": "king", "content": "a"}]}, 400, "invalid_request_error"),
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error"),
-            ({"unknown": 1}, 400, "invalid_request_error"),
+            ({"tempreature": 1}, 400, "invalid_request_error"),
         ],
         ids=str,
     )

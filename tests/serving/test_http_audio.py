@@ -136,7 +136,7 @@ def test_the_log(server: Running, speech: ScriptedTranscriber) -> None:
         ({"temperature": "warm"}, "temperature"),
         ({"response_format": "xml"}, "response_format"),
         ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
-        ({"unknown": "1"}, "unknown"),
+        ({"languages": "en"}, "languages"),
         ({"given": ("a.wav", b"no sound")}, "file"),
         ({"given": ("a.wav", b"")}, "file"),
         ({"route": "translations"}, "model"),

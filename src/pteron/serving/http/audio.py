@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from pteron.errors import InputError
 from pteron.serving.http.errors import ApiError, api_error, invalid_value, validated
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import Body, Finite, Ignored
+from pteron.serving.http.schema import Body, Finite
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import (
     DONE,
@@ -42,7 +42,7 @@ _SEGMENT = ("text", "temperature", "avg_logprob", "compression_ratio", "no_speec
 class AudioBody(Body):
     """The fields of a form, which are texts."""
 
-    model_config = ConfigDict(extra="forbid", strict=False)
+    model_config = ConfigDict(strict=False)
     model: str | None = None
     language: str | None = None
     prompt: str | None = None
@@ -52,9 +52,6 @@ class AudioBody(Body):
     timestamp_granularities: Annotated[
         list[Literal["segment"]] | None, Field(alias="timestamp_granularities[]")
     ] = None
-    chunking_strategy: Ignored = None
-    include: Annotated[Ignored, Field(alias="include[]")] = None
-    user: Ignored = None
 
 
 @router.post("/v1/audio/transcriptions")

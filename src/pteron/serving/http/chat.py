@@ -179,6 +179,9 @@ def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> 
     variables: dict[str, Any] = {}
     if effort is not None:
         variables = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    for name in ("add_generation_prompt", "continue_final_message"):
+        if (value := getattr(body, name)) is not None:
+            variables[name] = value
     variables |= body.chat_template_kwargs or {}
     calls, tools = format_of(service.llm).calls, offered.tools if offered else []
     as_text = calls is not None and calls.as_text

@@ -22,6 +22,7 @@ from starlette.types import Scope
 from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
+from pteron.serving.http.schema import MISSPELT
 from pteron.serving.http.sse import ClientDisconnected
 
 Given = TypeVar("Given", bound=BaseModel)
@@ -162,12 +163,13 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     if first["type"] == "json_invalid":
         why = first.get("ctx", {}).get("error", "it cannot be parsed")
         return ApiError(400, f"the body is not JSON: {why}", code="invalid_json")
+    if first["type"] == MISSPELT:
+        name = ".".join([*place, first["ctx"]["name"]])
+        return invalid_value(str(first["msg"]), name, code="unknown_parameter")
     if not place:
         return ApiError(400, "the body must be a JSON object, sent as application/json", code="invalid_json")
     param = place[0] if place[0] != "messages" else ".".join(place)
     name = ".".join(place)
-    if first["type"] == "extra_forbidden":
-        return invalid_value(f"unknown parameter {name}", param, code="unknown_parameter")
     if first["type"] == "missing":
         return invalid_value(f"{name} is missing", param, code="missing_required_parameter")
     return invalid_value(f"{name}: {str(first['msg']).removeprefix('Value error, ')}", param)
@@ -176,7 +178,7 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
 def _place(error: Mapping[str, Any]) -> list[str]:
     """Names and numbers of fields, without the types among which pydantic has tried to find one."""
     place = [str(part) for part in error["loc"]]
-    is_name = error["type"] in ("extra_forbidden", "missing")
+    is_name = error["type"] == "missing"
     inner, last = (place[1:-1], place[-1:]) if is_name and len(place) > 1 else (place[1:], [])
     return place[:1] + [part for part in inner if not _UNION.fullmatch(part)] + last
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -16,7 +16,7 @@ from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, inv
 from pteron.serving.http.generation import Generation, new_id
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import Body, ChatBody, Ignored, Many, SamplingBody, Tools
+from pteron.serving.http.schema import Body, ChatBody, Many, SamplingBody, Tools
 from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import encode_event
 from pteron.serving.http.tool_calls import parsed_arguments
@@ -37,11 +37,6 @@ class Tool(Body):
     input_schema: dict[str, Any]
     type: str | None = None
     strict: bool | None = None
-    cache_control: Ignored = None
-    eager_input_streaming: Ignored = None
-    input_examples: Ignored = None
-    defer_loading: Ignored = None
-    allowed_callers: Ignored = None
 
     @model_validator(mode="before")
     @classmethod
@@ -75,9 +70,6 @@ class PromptBody(SamplingBody):
     output_config: OutputConfig | None = None
     output_format: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    cache_control: Ignored = None
-    context_management: Ignored = None
-    inference_geo: Ignored = None
 
 
 class MessageBody(PromptBody):
@@ -114,7 +106,7 @@ def to_chat(body: PromptBody) -> ChatBody:
         messages.append({"role": "system", "content": _text(body.system, "system")})
     for index, turn in enumerate(body.messages):
         messages += _messages(turn, index)
-    fields["messages"] = messages
+    fields |= {"messages": messages, "continue_final_message": is_begun(messages)}
     if isinstance(body, MessageBody):
         fields["max_tokens"] = body.max_tokens
         fields["stop"] = body.stop_sequences or body.stop
@@ -131,6 +123,13 @@ def to_chat(body: PromptBody) -> ChatBody:
         schema = {"name": "output", "schema": format.get("schema")}
         fields["response_format"] = {"type": format.get("type"), "json_schema": schema}
     return validated(ChatBody, fields)
+
+
+def is_begun(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the answer goes on with the last message, as with Anthropic and ollama."""
+    last = messages[-1] if messages else {}
+    is_text = isinstance(last.get("content"), str) and "tool_calls" not in last
+    return is_text and last.get("role") == "assistant"
 
 
 def _named(name: str | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pteron.serving.http.embeddings import embed_texts
 from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
+from pteron.serving.http.messages import is_begun
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Many, Tools
 from pteron.serving.http.service import Service, open_request, service_of
@@ -102,8 +103,9 @@ async def chat(request: Request, body: OllamaChatBody) -> Response:
     body.model = _name(request, body.model)
     if not body.messages:  # a client asks for the model to be loaded
         return await _loaded(request, body.model, {"message": {"role": "assistant", "content": ""}})
-    fields: dict[str, Any] = {"messages": [_message(message) for message in body.messages]}
-    return await _respond_chat(request, body, fields | {"tools": body.tools}, is_chat=True)
+    messages = [_message(message) for message in body.messages]
+    fields = {"messages": messages, "tools": body.tools, "continue_final_message": is_begun(messages)}
+    return await _respond_chat(request, body, fields, is_chat=True)
 
 
 @router.post("/api/generate")

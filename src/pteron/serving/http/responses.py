@@ -21,7 +21,6 @@ from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text,
 from pteron.serving.http.schema import (
     Body,
     ChatBody,
-    Ignored,
     Many,
     SamplingBody,
     StreamOptions,
@@ -61,7 +60,6 @@ class TextFormat(Body):
 
 class TextOptions(Body):
     format: TextFormat | None = None
-    verbosity: Ignored = None
 
 
 class ResponseBody(SamplingBody):
@@ -81,9 +79,10 @@ class ResponseBody(SamplingBody):
     reasoning: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     stream_options: StreamOptions | None = None
-    truncation: Ignored = None
-    max_tool_calls: Ignored = None
-    client_metadata: Ignored = None
+    user: Any = None  # these are returned
+    metadata: Any = None
+    service_tier: Any = None
+    truncation: Any = None
     background: Unsupported = None
     conversation: Unsupported = None
     prompt: Unsupported = None

@@ -1,12 +1,14 @@
 """The bodies of requests, in OpenAI's format, checked field by field.
 
-Unknown fields are errors, as with OpenAI. Fields without influence on the answer (`user`, `metadata`, ...)
-are accepted and ignored. Features of OpenAI's that this server lacks are accepted only switched off.
+Unknown fields are ignored, as vLLM and llama-server do: clients keep adding some. A field that looks like a
+misspelt one is an error. Features of OpenAI's and vLLM's that would change the answer, and that this server
+lacks, are accepted only switched off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -20,13 +22,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 # Lists are bounded because bodies are checked on the event loop, where other requests wait.
 Many = Field(max_length=10_000)  # messages, or parts of one
 Tools = Field(max_length=1000)
 
+MISSPELT = "misspelt"  # the type of an error
+_SIMILAR = 0.85  # of names that may be meant as one; "min_tokens" and "max_tokens" have 0.8
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Ignored = Any
 
 
 def _unsupported(reason: str, *neutral: object) -> AfterValidator:
@@ -66,9 +71,20 @@ Stops = Annotated[str | list[str] | None, _one_of("a string or a list of strings
 
 
 class Body(BaseModel):
-    """Unknown fields are errors."""
+    """Unknown fields are ignored, and those that look misspelt are errors."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_spelling(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            for name in given.keys() - set(known):
+                if near := get_close_matches(str(name)[:64].lower(), known, 1, _SIMILAR):
+                    details = {"name": name, "near": near[0]}
+                    raise PydanticCustomError(MISSPELT, "{name} is unknown; did you mean {near}?", details)
+        return given
 
 
 class JsonSchema(Body):
@@ -98,7 +114,6 @@ class StructuredOutputs(Body):
 
 class StreamOptions(Body):
     include_usage: bool | None = None
-    include_obfuscation: Ignored = None
 
 
 class SamplingBody(Body):
@@ -116,14 +131,12 @@ class SamplingBody(Body):
     presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Annotated[Finite, Field(ge=-100, le=100)]] | None = None
-    user: Ignored = None
-    metadata: Ignored = None
-    store: Ignored = None
-    service_tier: Ignored = None
-    safety_identifier: Ignored = None
-    prompt_cache_key: Ignored = None
-    prompt_cache_retention: Ignored = None
     structured_outputs: StructuredOutputs | None = None
+    min_tokens: Annotated[Any, _unsupported("this server does not support min_tokens", 0)] = None
+    ignore_eos: Unsupported = None
+    stop_token_ids: Annotated[Any, _unsupported("this server takes stop strings only", [])] = None
+    use_beam_search: Unsupported = None
+    prompt_logprobs: Unsupported = None
 
 
 class GenerationBody(SamplingBody):
@@ -147,7 +160,6 @@ class ImageUrl(BaseModel):
 
     model_config = ConfigDict(strict=True)
     url: str
-    detail: Ignored = None
 
 
 class ContentPart(BaseModel):
@@ -232,7 +244,8 @@ class ChatBody(GenerationBody):
     ] = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    verbosity: Ignored = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     functions: NoFunctions = None
     function_call: NoFunctions = None
@@ -259,4 +272,3 @@ class EmbeddingBody(Body):
     input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    user: Ignored = None

@@ -19,7 +19,7 @@ from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.generation import new_id, now
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import Body, Ignored
+from pteron.serving.http.schema import Body
 from pteron.serving.http.service import Service, open_request
 
 router = APIRouter(route_class=JsonRoute)
@@ -40,7 +40,6 @@ class RerankBody(Body):
     documents: Annotated[list[str | Document], Field(min_length=1)]
     top_n: Annotated[int, Field(ge=0)] | None = None
     return_documents: bool | None = None
-    user: Ignored = None
 
 
 class ScoreBody(Body):
@@ -49,7 +48,6 @@ class ScoreBody(Body):
     model: str | None = None
     text_1: str | Texts
     text_2: str | Texts
-    user: Ignored = None
 
 
 @router.post("/rerank")

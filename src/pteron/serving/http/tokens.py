@@ -15,7 +15,7 @@ from pteron.serving.http.chat import check_images, image_limiter
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered, render_chat
-from pteron.serving.http.schema import Body, Ignored, Many, Message, Tools
+from pteron.serving.http.schema import Body, Many, Message, Tools
 from pteron.serving.http.schema import Tool as ChatTool
 from pteron.serving.http.service import Service, open_request
 from pteron.serving.http.sse import run_in_thread
@@ -47,7 +47,6 @@ class TokenizeBody(Body):
     add_special: bool | None = None
     with_pieces: bool = False
     return_token_strs: bool = False
-    parse_special: Ignored = None
 
 
 class DetokenizeBody(Body):

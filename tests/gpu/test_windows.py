@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arguments import tensor, weight
-from attention_cases import CACHED, CachedAttention, cached
+from attention_cases import CACHED, MASKS, OPTIONED, PLAIN, CachedAttention, OptionedAttention, cached
 from check import check_op, each
 from fused_cases import FUSED, factors, fused
 from quantized_cases import (
@@ -208,6 +208,14 @@ def test_attention_of_widths(width: int, software: Target, launched: set[str]) -
     assert "attention_windows" in launched
 
 
+@each("bytes", [1 << 16, 4 * 4 * 16 * 4])
+def test_attention_with_sinks(bytes: int, software: Target, launched: set[str]) -> None:
+    arguments = (*cached(4, 2, 16, capacity=93), None, None, None, weight(4), None, None)
+    options = {"oracle": OptionedAttention(), "live": CONTEXT, "tolerance": 2e-5}
+    check_op(OPTIONED, *arguments, target=small(software, bytes), **options)
+    assert "attention_windows" in launched
+
+
 @pytest.mark.parametrize(
     "change", [{"broadcasts": False}, {"uniform_bytes_max": 511}, {"uniform_alignment": 192}]
 )
@@ -229,6 +237,37 @@ def test_attention_of_too_many_launches(
     target = small(software, 4 * 4 * 16 * 4)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
     assert {"attention_windows", "attention_scores"} <= launched
+
+
+@pytest.mark.long(every=3)
+@each("mask", MASKS)
+def test_attention_of_encoders(mask: tuple[int | str, ...], software: Target, launched: set[str]) -> None:
+    """Heads before steps, several sequences, with a mask; the keys in one split, and in splits of 32."""
+    keys = (tensor(2, 3, "T", 32), tensor(2, 3, "T", 32))
+    live = {"S": (37, 11, 64), "T": (5, 71, 32)}
+    for bytes in (1 << 16, 4 * 8 * 32 * 3):
+        target = small(software, bytes)
+        check_op(PLAIN, tensor(2, 3, "S", 32), *keys, tensor(*mask), 0.2, live=live, target=target)
+    assert "attention_windows" in launched
+    assert "attention_scores" not in launched
+
+
+@each("dtype", ["f32", "bool"])
+@each("bytes", [1 << 16, 4 * 4 * 8 * 3])
+def test_attention_of_hidden_keys(dtype: str, bytes: int, software: Target, launched: set[str]) -> None:
+    """One query sees no key."""
+    shown = np.tril(np.ones((19, 23), bool), -1)
+    mask = tensor(values=shown if dtype == "bool" else np.where(shown, 0.0, -np.inf), dtype=dtype)
+    arguments = (tensor(2, 3, 19, 8), tensor(2, 3, 23, 8), tensor(2, 3, 23, 8), mask, None)
+    check_op(PLAIN, *arguments, target=small(software, bytes))
+    assert "attention_windows" in launched
+
+
+def test_attention_of_few_queries_copies_no_keys(software: Target, launched: set[str]) -> None:
+    """Heads lie before keys, which windows do not take in place."""
+    keys = (tensor(1, 3, 23, 8), tensor(1, 3, 23, 8))
+    check_op(PLAIN, tensor(1, 3, "S", 8), *keys, None, None, live={"S": (7, 1)}, target=software)
+    assert {"attention_windows", "copy"} & launched == set()
 
 
 def test_positions_past_the_context_are_not_read(software: Target, launched: set[str]) -> None:

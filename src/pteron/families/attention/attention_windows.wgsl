@@ -4,6 +4,7 @@
 //! use lanes
 //! loops: SPAN // 4 * (2 + QUADS) + ceil(QUADS, 4) * (1 + SPAN // 4)
 //! extent q: 4 * Q_ROOM
+//! extent mask: sequence * mask_strides[0] + (HEADS - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent k_a: 4 * ROOM
 //! extent k_b: 4 * ROOM
 //! extent k_c: 4 * ROOM
@@ -12,13 +13,14 @@
 //! extent v_b: 4 * ROOM
 //! extent v_c: 4 * ROOM
 //! extent v_d: 4 * ROOM
-// softmax(scale · q·kᵀ) · v over a split of the context, for software adapters. Scores are -∞ where a query does not
+// softmax(scale · q·kᵀ + bias) · v over a split of the context, for software adapters. Scores are -∞ where a query does not
 // see a key. Caches are bound as uniform arrays: software adapters load a lane's element from a uniform array eight
 // times as fast as from a storage buffer.
 //
 // A split is four spans of keys, one from each array. A workgroup of four invocations computes ROWS queries that
 // share a key head. Each invocation scores every fourth key, then accumulates every fourth vec4 of the values with
 // the softmax weights of all four lanes.
+alias M = f32;
 const HEADS = 8u; // query heads
 const KEY_HEADS = 8u;
 const WIDTH = 64u; // elements per head
@@ -27,6 +29,7 @@ const STEPS = 1u; // steps in q
 const ROWS = 1u; // queries per workgroup
 const SPAN = 64u; // keys that an array holds, a multiple of 4
 const CAUSAL = true; // query s sees the context up to start + s
+const MASKS = ROWS; // 1 if all rows have the same mask
 const QUADS = WIDTH / 4u;
 const HEADS_PER_KEY = HEADS / KEY_HEADS;
 const CHUNKS = STEPS * HEADS_PER_KEY / ROWS; // workgroups per key head
@@ -36,8 +39,9 @@ const Q_ROOM = STEPS * HEADS * QUADS;
 
 struct Params {
   first_query: u32, // 0: results are numbered from the first query of the call
-  queries: u32, // over heads and steps of the whole call
+  queries: u32, // over batch, heads and steps of the whole call
   splits: u32,
+  sequence: u32, // of the batch
   split: u32, // index of this split
   first: u32, // first key of this split
   span: u32, // keys of this split in each array, a multiple of 4
@@ -49,6 +53,7 @@ struct Params {
   scale: f32,
   shifts: vec4<u32>, // first key of this split in each array
   out_strides: vec3<u32>, // of (batch, step, head)
+  mask_strides: vec4<u32>, // of (batch, head, step, key)
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -56,11 +61,14 @@ struct Params {
 @group(0) @binding(2) var<uniform> k_b: array<vec4<f32>, ROOM>;
 @group(0) @binding(3) var<uniform> k_c: array<vec4<f32>, ROOM>;
 @group(0) @binding(4) var<uniform> k_d: array<vec4<f32>, ROOM>;
-@group(0) @binding(10) var<uniform> v_a: array<vec4<f32>, ROOM>;
-@group(0) @binding(11) var<uniform> v_b: array<vec4<f32>, ROOM>;
-@group(0) @binding(12) var<uniform> v_c: array<vec4<f32>, ROOM>;
-@group(0) @binding(13) var<uniform> v_d: array<vec4<f32>, ROOM>;
-@group(0) @binding(14) var<uniform> q: array<vec4<f32>, Q_ROOM>;
+@group(0) @binding(11) var<uniform> v_a: array<vec4<f32>, ROOM>;
+@group(0) @binding(12) var<uniform> v_b: array<vec4<f32>, ROOM>;
+@group(0) @binding(13) var<uniform> v_c: array<vec4<f32>, ROOM>;
+@group(0) @binding(14) var<uniform> v_d: array<vec4<f32>, ROOM>;
+@group(0) @binding(9) var<storage, read> mask: array<M>;
+@group(0) @binding(15) var<uniform> q: array<vec4<f32>, Q_ROOM>;
+
+fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 fn load_k(array: u32, at: u32) -> vec4<f32> {
   switch (array) {
@@ -106,10 +114,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         for (var t = 0u; t < ROWS; t++) { sums[t][a] += dot(query[t], key); }
       }
     }
+    let keys = min(firsts + index, vec4(u32(params.context) - 1u));
+    var added = array<vec4<f32>, MASKS>();
+    //! unroll
+    for (var t = 0u; t < MASKS; t++) { added[t] = biases(key_head, first_row + t, keys); }
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
       let is_seen = vec4<i32>(firsts + index) < vec4(seen(first_row + t));
-      let scores = select(vec4(minus_infinity()), params.scale * sums[t], is_seen);
+      let shown = params.scale * sums[t] + added[min(t, MASKS - 1u)];
+      let scores = select(vec4(minus_infinity()), shown, is_seen);
       found[j][t] = scores;
       most[t] = max(most[t], max(max(scores.x, scores.y), max(scores.z, scores.w)));
     }
@@ -159,8 +172,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
       //! unroll
       for (var t = 0u; t < ROWS; t++) {
         let row = first_row + t;
-        let head = key_head * HEADS_PER_KEY + row % HEADS_PER_KEY;
-        let query = head * params.steps + params.first_step + row / HEADS_PER_KEY;
+        let query = (params.sequence * HEADS + head_of(key_head, row)) * params.steps + step_of(row);
         store_result(query, params.split, quad, gathered[t], most[t], total[t]);
       }
     }
@@ -169,13 +181,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
 
 fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
+fn head_of(key_head: u32, row: u32) -> u32 { return key_head * HEADS_PER_KEY + row % HEADS_PER_KEY; }
+fn step_of(row: u32) -> u32 { return params.first_step + row / HEADS_PER_KEY; }
+
 // The first vec4 in q of a row of a key head.
-fn q_at(key_head: u32, row: u32) -> u32 {
-  return (row / HEADS_PER_KEY * HEADS + key_head * HEADS_PER_KEY + row % HEADS_PER_KEY) * QUADS;
+fn q_at(key_head: u32, row: u32) -> u32 { return (row / HEADS_PER_KEY * HEADS + head_of(key_head, row)) * QUADS; }
+
+// The mask's values of a row for a key in each array.
+fn biases(key_head: u32, row: u32, keys: vec4<u32>) -> vec4<f32> {
+  let place = vec3(params.sequence, head_of(key_head, row), step_of(row));
+  return vec4(
+    bias(vec4(place, keys.x)),
+    bias(vec4(place, keys.y)),
+    bias(vec4(place, keys.z)),
+    bias(vec4(place, keys.w)),
+  );
 }
 
 // One past the last key that a row sees.
 fn seen(row: u32) -> i32 {
   if (!CAUSAL) { return params.context; }
-  return min(params.context, params.start + i32(params.first_step + row / HEADS_PER_KEY) + 1);
+  return min(params.context, params.start + i32(step_of(row)) + 1);
 }

@@ -1,7 +1,7 @@
 """softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen by live shape and device.
 
 For few queries, workgroups share the context in splits, which are merged; for many queries, tiles of the
-context pass through workgroup memory. Software adapters bind caches as uniform arrays (windows.py).
+context pass through workgroup memory. Software adapters bind them as uniform arrays (windows.py).
 Otherwise, and for widths that are not multiples of 4, scores and values are two plain products. If all keys
 of a query are masked, by booleans or by -inf, its result is NaN, as in PyTorch; a finite mask never masks
 all keys.
@@ -73,16 +73,8 @@ class Attention:
                 return iter([fill(source_of(self.out), 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
-        q, k, v, out = (source_of(each) for each in (self.q, self.k, self.v, self.out))
-        is_plain = (
-            (q, k, v, out) == (self.q, self.k, self.v, self.out)
-            and self.mask is self.places is None
-            and not self.heads_first
-            and self.options.are_plain
-            and self._value_width == self._width
-        )
-        if is_plain and windows.suits(q, k, v, out, self.context, target):
-            return windows.attend(q, k, v, out, self.context, self.start, self._scale, self.causal, target)
+        if self._suits_windows(target):
+            return self._by_windows(target)
         if target.is_cpu or self._width % 4 or self._value_width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
@@ -107,6 +99,45 @@ class Attention:
         parts = first.bindings["parts"]
         assert isinstance(parts, Scratch)
         return (first, parts, layout.splits) if len(others) == 1 else None
+
+    def _suits_windows(self, target: Target) -> bool:
+        """Whether windows.py takes its operands and options."""
+        is_plain = self.places is None and self.options.are_plain and self._value_width == self._width
+        return is_plain and windows.suits(*self._in_steps(), self.context, target)
+
+    def _by_windows(self, target: Target) -> Iterator[Dispatch]:
+        """Bind queries, keys and values as uniform arrays, then merge the splits of the context."""
+        rows = []
+        for x in self._in_steps()[:3]:
+            row, copies = windows.in_order(x, target)
+            rows.append(row)
+            yield from copies
+        cut = windows.Cut.of(*rows, self.context, target)
+        parts = Scratch(self._count * cut.splits * (self._width + 4)) if cut.splits > 1 else None
+        strides = self._mask_strides()
+        masks = cut.rows if strides[1] or strides[2] else 1
+        by = kernel("attention_windows", CAUSAL=self.causal, MASKS=masks, **cut.declarations, **self._bias())
+        whole = {"use_store_split": "store_whole", **self.options.ending()}
+        result = {**self._result(), **({"out": None, "sinks": None} if parts else {})}
+        for launch in cut.launches():
+            yield Dispatch(
+                by if parts else by.specialise(**whole),
+                **launch,
+                **result,
+                parts=parts,
+                mask=self.mask,
+                mask_strides=strides,
+                context=self.context,
+                start=self.start,
+                scale=self._scale,
+                first_query=0,
+                queries=self._count,
+                splits=cut.splits,
+                steps=self._steps,
+                heads=self._heads,
+            )
+        if parts:
+            yield self._merge(parts, 0, self._count, cut.splits, cut.split)
 
     def _by_tiles(self, tiles: Tiles | MatrixTiles) -> Iterator[Dispatch]:
         """Process queries that share a key head together, in tiles of queries and of context."""
@@ -259,14 +290,17 @@ class Attention:
     def _scoring(self) -> dict[str, Any]:
         """For kernels that compute scores."""
         declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal, **self._contexts()}
-        if self.mask is None:
-            declarations["bias"] = "0.0"
-        elif self.mask.dtype is DType.BOOL:
-            declarations["bias"] = (
-                "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"
-            )
+        declarations |= self._bias()
         options = self.options.declarations(self.places is not None)
         return {**declarations, **options, **key_declarations(self.k, self._width)}
+
+    def _bias(self) -> dict[str, Any]:
+        """What a mask adds to scores."""
+        if self.mask is None:
+            return {"bias": "0.0"}
+        if self.mask.dtype is DType.BOOL:
+            return {"bias": "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"}
+        return {}
 
     def _contexts(self) -> dict[str, Any]:
         """Declarations for the cache of each batch and its number of keys."""
@@ -312,6 +346,12 @@ class Attention:
     def _sizes(self, of: Shape) -> tuple[int, int, int]:
         """(batch, step, head) of a shape or of strides."""
         return (of[0], of[2], of[1]) if self.heads_first else (of[0], of[1], of[2])
+
+    def _in_steps(self) -> list[Strided]:
+        """Queries, keys, values and result as [batch, steps, heads, width]."""
+        given = (self.q, self.k, self.v, self.out)
+        seen = [Strided.of(each) if isinstance(each, Operand) else each for each in given]
+        return [each.permuted((0, 2, 1, 3)) for each in seen] if self.heads_first else seen
 
     @property
     def _scale(self) -> float:

@@ -38,7 +38,8 @@ class Options:
 
     @property
     def are_plain(self) -> bool:
-        return self == Options(self.scale)
+        """Whether scores are scale · q·k, of all keys up to the query's own."""
+        return self == Options(self.scale, sinks=self.sinks, is_safe=self.is_safe)
 
     def check(self, heads: int, *operands: Operand) -> None:
         """Check the options of attention with this number of query heads."""

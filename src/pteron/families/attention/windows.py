@@ -5,137 +5,144 @@ the queries of a few steps."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from pteron.dtypes import Storage
+from pteron.families.layout.copy import copy_strided
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Scratch, Target, bucket
-from pteron.wgsl import Kernels
-
-kernel = Kernels(__name__)
+from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Target, bucket
+from pteron.ops.operand import contiguous_strides
+from pteron.ops.strided import Strided
 
 ARRAYS = "abcd"  # the windows of a split
 SPAN_MAX = 64  # keys per window: an invocation keeps the scores of a quarter of them
 ROWS_MAX = 8  # queries per workgroup
 BUCKET = 64  # keys: shorter contexts share one grid
+COPY_QUERIES_MIN = 8  # of a key: with fewer, keys and values are not worth a copy
 LAUNCHES_MAX = 512  # for calls of several steps: with more, planning costs more than it saves
 
 
-def suits(q: Operand, k: Operand, v: Operand, out: Operand, context: AnyInt, target: Target) -> bool:
-    """Whether one sequence's queries and caches, [1, steps, heads, width], fit into a few uniform arrays."""
+def suits(q: Strided, k: Strided, v: Strided, out: Strided, context: AnyInt, target: Target) -> bool:
+    """Whether queries, keys and values, [batch, steps, heads, width], fit into a few uniform arrays."""
     operands = q, k, v, out
     step_bytes = [4 * numel(operand.shape[2:]) for operand in operands]
+    queries = numel(q.shape[1:3]) // k.shape[2]  # of a key
     return (
         target.is_cpu
         and target.broadcasts
-        and q.shape[0] == 1
         and q.shape[3] % 4 == 0
         and all(operand.storage is Storage.F32 for operand in operands)
         and all(size % target.uniform_alignment == 0 for size in step_bytes)
         and max(step_bytes) <= target.uniform_bytes_max
+        and out.first == 0
+        and out.is_bindable(4)
+        and (queries >= COPY_QUERIES_MIN or (_is_in_order(k, target) and _is_in_order(v, target)))
         and _span(k, target) >= 4
         and _is_short(q, k, context, target)
     )
 
 
-def attend(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    out: Operand,
-    context: AnyInt,
-    start: AnyInt,
-    scale: float,
-    causal: bool,
-    target: Target,
-) -> Iterator[Dispatch]:
-    """The launches: for every few steps, one per split; then the merge."""
-    (_, steps, heads, width), (_, capacity, key_heads, _) = q.shape, k.shape
-    tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
-    span = _span(k, target)
-    keys, splits = _splits(k, context, target)
-    live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, span)  # keys per window that are used
-    parts = Scratch(steps * heads * splits * (width + 4)) if splits > 1 else None
-    declarations: dict[str, Any] = {
-        "HEADS": heads,
-        "KEY_HEADS": key_heads,
-        "WIDTH": width,
-        "STEPS": tile,
-        "ROWS": rows,
-        "SPAN": span,
-        "CAUSAL": causal,
-    }
-    made = kernel(
-        "attention_windows", **declarations, **({} if parts else {"use_store_split": "store_whole"})
-    )
-    common: dict[str, Any] = {
-        "first_query": 0,
-        "queries": steps * heads,
-        "splits": splits,
-        "span": live,
-        "steps": steps,
-        "heads": heads,
-        "context": context,
-        "start": start,
-        "scale": scale,
-        "out_strides": (out.strides[0], out.strides[1], out.strides[2]),
-        "parts": parts,
-        "out": None if parts else out,
-        "groups": (key_heads * tile * (heads // key_heads) // rows, 1, 1),
-    }
-    for split in range(splits):
-        first = split * len(ARRAYS) * live
-        wanted = [first + place * live for place in range(len(ARRAYS))]
-        starts = [min(key, capacity - span) for key in wanted]
-        caches: dict[str, Any] = {
-            f"{name}_{array}": OperandSlice(cache, key * key_heads * width)
-            for name, cache in (("k", k), ("v", v))
-            for array, key in zip(ARRAYS, starts, strict=True)
+def in_order(x: Strided, target: Target) -> tuple[Strided, list[Dispatch]]:
+    """The same elements in a row, as windows take them, and the copy that it needs, if any."""
+    if _is_in_order(x, target):
+        return x, []
+    made = x.source.scratch(x.shape)
+    copy = copy_strided(x.source, made, x.shape, x.strides, made.strides, x_offset=x.first)
+    return Strided.of(made), [copy]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A launch takes `tile` steps of a sequence, `rows` queries per workgroup, and a split of the context:
+    `live` keys of each of four windows, which hold `span`."""
+
+    q: Strided
+    k: Strided
+    v: Strided
+    tile: int
+    rows: int
+    span: int
+    live: int
+    splits: int
+
+    @classmethod
+    def of(cls, q: Strided, k: Strided, v: Strided, context: AnyInt, target: Target) -> Cut:
+        """Of tensors whose elements are in a row (`in_order`)."""
+        (_, steps, heads, width), key_heads = q.shape, k.shape[2]
+        tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
+        keys, splits = _splits(k, context, target)
+        live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, _span(k, target))
+        return cls(q, k, v, tile, rows, _span(k, target), live, splits)
+
+    @property
+    def split(self) -> int:
+        """Keys of a split."""
+        return len(ARRAYS) * self.live
+
+    @property
+    def declarations(self) -> dict[str, Any]:
+        return {
+            "HEADS": self.q.shape[2],
+            "KEY_HEADS": self.k.shape[2],
+            "WIDTH": self.q.shape[3],
+            "STEPS": self.tile,
+            "ROWS": self.rows,
+            "SPAN": self.span,
         }
-        shifts = [min(key - at, span) for key, at in zip(wanted, starts, strict=True)]
-        for first_step in (*range(0, steps - tile, tile), steps - tile):
-            yield Dispatch(
-                made,
-                q=OperandSlice(q, first_step * heads * width),
-                **caches,
-                **common,
-                split=split,
-                first=first,
-                first_step=first_step,
-                shifts=shifts,
-            )
-    if parts:
-        yield Dispatch(
-            kernel("attention_merge", WIDTH=width),
-            parts=parts,
-            out=out,
-            count=steps * heads * width,
-            first=0,
-            splits=splits,
-            split=len(ARRAYS) * live,
-            context=context,
-            steps=steps,
-            heads=heads,
-            out_strides=common["out_strides"],
-            threads=steps * heads * width,
-        )
+
+    def launches(self) -> Iterator[dict[str, Any]]:
+        """What each launch binds, its parameters and grid."""
+        (batch, steps, heads, _), capacity = self.q.shape, self.k.shape[1]
+        for sequence, split in product(range(batch), range(self.splits)):
+            wanted = [split * self.split + place * self.live for place in range(len(ARRAYS))]
+            starts = [min(key, capacity - self.span) for key in wanted]
+            caches: dict[str, Any] = {
+                f"{name}_{array}": _slice(cache, sequence, key)
+                for name, cache in (("k", self.k), ("v", self.v))
+                for array, key in zip(ARRAYS, starts, strict=True)
+            }
+            for first_step in (*range(0, steps - self.tile, self.tile), steps - self.tile):
+                yield {
+                    **caches,
+                    "q": _slice(self.q, sequence, first_step),
+                    "sequence": sequence,
+                    "split": split,
+                    "first": wanted[0],
+                    "span": self.live,
+                    "first_step": first_step,
+                    "shifts": [min(key - at, self.span) for key, at in zip(wanted, starts, strict=True)],
+                    "groups": (heads * self.tile // self.rows, 1, 1),
+                }
 
 
-def _is_short(q: Operand, k: Operand, context: AnyInt, target: Target) -> bool:
+def _slice(x: Strided, sequence: int, step: int) -> OperandSlice:
+    return OperandSlice(x.source, x.first + (sequence * x.shape[1] + step) * numel(x.shape[2:]))
+
+
+def _is_in_order(x: Strided, target: Target) -> bool:
+    """Whether its elements follow one another, from a place on where a uniform array may start."""
+    steps = zip(x.shape, x.strides, contiguous_strides(x.shape), strict=True)
+    in_row = all(stride == wanted for size, stride, wanted in steps if size > 1)
+    return in_row and 4 * x.first % target.uniform_alignment == 0
+
+
+def _is_short(q: Strided, k: Strided, context: AnyInt, target: Target) -> bool:
     """Whether few launches are enough; a single step may take any number."""
-    _, steps, heads, width = q.shape
+    batch, steps, heads, width = q.shape
     tile, _ = _rows(steps, heads // k.shape[2], 4 * heads * width, target)
-    tiles = -(-steps // tile)
+    tiles = batch * -(-steps // tile)
     return tiles <= 1 or tiles * _splits(k, context, target)[1] <= LAUNCHES_MAX
 
 
-def _splits(k: Operand, context: AnyInt, target: Target) -> tuple[int, int]:
+def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[int, int]:
     """(keys in the context's bucket, splits of them)."""
     keys = min(bucket(context, BUCKET), k.shape[1])
     return keys, -(-keys // (len(ARRAYS) * _span(k, target)))
 
 
-def _span(cache: Operand, target: Target) -> int:
+def _span(cache: Strided | Operand, target: Target) -> int:
     """Keys per window of a cache, a multiple of 4."""
     fit = target.uniform_bytes_max // (4 * max(numel(cache.shape[2:]), 1))
     return min(fit, SPAN_MAX, cache.shape[1]) // 4 * 4

@@ -82,6 +82,8 @@ CASES = [
     *TRAINING_CASES,
     case("aten.add.Tensor", tensor(3, "S", 5), tensor("S", 1), 2, kernels="binary"),
     case("aten.add.Tensor", tensor(3, "S", 5), tensor(3, "S", 5), 2, kernels="binary_alike"),
+    case("aten.add.Tensor", tensor(3, "S", 4), tensor("S", 1), 2, kernels="binary_quads", on=("software",)),
+    case("aten.add.Tensor", tensor(5), tensor(4, "S", 5), 2, kernels="binary_quads", on=("software",)),
     case("aten.gelu.default", tensor("S", 13), "none", kernels="unary"),
     case("aten.where.self", tensor("S", 1, dtype="bool"), tensor("S", 3), tensor(3), kernels="where"),
     case("aten.permute_copy.default", tensor(2, "S", 3), [2, 0, 1], kernels="copy"),

@@ -283,3 +283,27 @@ def test_depthwise_uniform_arrays(
     rest = numbers(groups=channels, **options)
     check_op(CONVOLUTION, *arguments, *rest, live={"N": (2, 1)}, target=tight)
     assert "convolution_depthwise_windows" in measuring.kernels
+
+
+@each("addend", [None, (1,), ("N", 61, 1, 1)])
+@each("bounds", [(None, None), (0.0, None), (0.0, 6.0)])
+def test_images_of_one_pixel(
+    addend: tuple[int | str, ...] | None,
+    bounds: tuple[float | None, float | None],
+    software: Target,
+    measuring: Measuring,
+) -> None:
+    """Are rows of a matrix product, unless more follows it than that does."""
+
+    def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
+        found = torch.nn.functional.conv2d(x, weights, bias)
+        found = found if addend is None else found + rest[-2]
+        return found if bounds == (None, None) else found.clamp(*bounds)
+
+    arguments = tensor("N", 67, 1, 1), small(61, 67, 1, 1), small(61), *numbers(), *bounds
+    following = (None if addend is None else tensor(*addend), "none")
+    options: dict[str, Any] = {"oracle": oracle, "live": {"N": (9, 1, 3)}, "target": software}
+    measuring.kernels.clear()
+    check_op("pteron.convolution", *arguments, *following, **options)
+    is_product = bounds == (None, None) or (bounds == (0.0, None) and addend is None)
+    assert ("matmul_windows" in measuring.kernels) == is_product

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from arguments import tensor, weight
 from check import NOTHING, check_op, each, each_float, each_integer_and_float, every_dtype, refuse_op
+from measure import Measuring
 
 NAN, INF = math.nan, math.inf
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 88.0, -88.0, 1e30, -1e30, INF, -INF, NAN)
@@ -135,6 +136,18 @@ BROADCASTS = [
 @each(("a", "b"), BROADCASTS)
 def test_broadcast(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> None:
     check_op("aten.sub.Tensor", tensor(*a), tensor(*b), 1)
+
+
+@each("name", ["aten.sub.Tensor", "aten.lt.Tensor"])
+@each("wide", [(3, "S", 4, 2), (4, "S", 7, 1), (4, "S", 7, 5)])
+def test_broadcast_in_quads(name: str, wide: tuple[int | str, ...], measuring: Measuring) -> None:
+    """Along one or both last dims, either operand; four elements have one or several of the other."""
+    measuring.kernels.clear()
+    alpha = (1,) if name == "aten.sub.Tensor" else ()
+    for narrow in (("S", 1, 1), wide[2:], ()):
+        check_op(name, tensor(*wide), tensor(*narrow), *alpha)
+        check_op(name, tensor(*narrow), tensor(*wide), *alpha)
+    assert "binary_quads" in measuring.kernels
 
 
 @each_integer_and_float

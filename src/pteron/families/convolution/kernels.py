@@ -9,6 +9,8 @@ from typing import Any
 from pteron.dtypes import Storage
 from pteron.families.convolution import windows
 from pteron.families.convolution.geometry import Geometry
+from pteron.families.elementwise.binary import apply_binary
+from pteron.families.linear.product import Product
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
@@ -158,6 +160,8 @@ class Convolution:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
         elif is_constant and (tiles := self._matrix_tiles(target)):
             yield from self._by_matrices(tiles, target)
+        elif self._is_product(target):
+            yield from self._by_product(target)
         elif is_constant and (cut := windows.choose(target, self.x, self.weight, sizes)):
             yield from self._by_windows(cut)
         elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
@@ -167,6 +171,33 @@ class Convolution:
             yield from self._in_parts("convolution_direct", tile, parts, 4 * span, threads=threads)
         else:
             yield from self._tiled(target)
+
+    def _is_product(self, target: Target) -> bool:
+        """Whether it is a matrix product of images of one pixel, which is faster on software adapters."""
+        sizes = self.sizes
+        is_one = sizes.plane == sizes.out_plane == sizes.window.size == (1, 1)
+        is_whole = sizes.groups == 1 and not sizes.transposed
+        is_plain = self.low < -_F32_MAX or (self.low == 0.0 and self.addend is None)
+        is_plain &= self.high > _F32_MAX and self.activation is None
+        return target.is_cpu and is_one and is_whole and is_plain
+
+    def _by_product(self, target: Target) -> Iterator[Dispatch]:
+        sizes = self.sizes
+        made = self.out if self.addend is None else self.out.scratch()
+        yield from Product(
+            self.x.reshaped((sizes.batch, sizes.channels)),
+            self.weight.reshaped((sizes.filters, sizes.channels)),
+            made.reshaped((sizes.batch, sizes.filters)),
+            rows=sizes.batch,
+            columns=sizes.filters,
+            depth=sizes.channels,
+            b_row=1,
+            b_column=sizes.channels,
+            bias=self.bias,
+            activation="relu" if self.low == 0.0 else "none",
+        ).dispatches(target)
+        if self.addend is not None:
+            yield from apply_binary("a + b", made, self.addend, self.out)
 
     def _by_windows(self, cut: windows.Cut) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""

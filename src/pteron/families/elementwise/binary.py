@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, using
-from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, require, same_shape
+from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.rewrite import Flow, Replacement, orders, rewrite
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
@@ -20,14 +20,25 @@ kernel = Kernels(__name__)
 
 
 def apply_binary(
-    expression: str, a: Operand, b: Operand, out: Operand, alpha: float = 1.0, *, library: str = "math"
+    expression: str,
+    a: Operand,
+    b: Operand,
+    out: Operand,
+    alpha: float = 1.0,
+    *,
+    library: str = "math",
+    target: Target | None = None,
 ) -> Iterator[Dispatch]:
-    """out = expression(a, b), broadcast."""
+    """out = expression(a, b), broadcast. Four elements at a time if the target is a software adapter."""
     compute = compute_type(a, b, out)
     declarations = {"T": compute, "combine": element(expression, compute, out), **using(library)}
     if a.shape == b.shape == out.shape:
         alike = kernel("binary_alike", **declarations)
         yield Dispatch(alike, a=a, b=b, out=out, count=out.numel, alpha=alpha, threads=out.numel)
+        return
+    is_alike = out.numel in (a.numel, b.numel)  # one of them has the shape of out
+    if target and target.is_cpu and is_alike and out.numel and out.numel % 4 == 0:
+        yield _by_quads(declarations, a, b, out, alpha)
         return
     a_strides = broadcast_strides(a.shape, out.shape)
     b_strides = broadcast_strides(b.shape, out.shape)
@@ -43,6 +54,26 @@ def apply_binary(
         a_strides=a_strides,
         b_strides=b_strides,
         threads=out.numel,
+    )
+
+
+def _by_quads(declarations: dict[str, str], a: Operand, b: Operand, out: Operand, alpha: float) -> Dispatch:
+    """Where one of them has as many elements as out."""
+    is_a = a.numel == out.numel
+    x, y = (a, b) if is_a else (b, a)
+    shape, (strides,) = collapse(out.shape, broadcast_strides(y.shape, out.shape))
+    is_same = shape[-1] % 4 == 0 and strides[-1] == 0  # for four elements
+    order = {} if is_a else {"ordered": "combine(y, x)"}
+    return Dispatch(
+        kernel("binary_quads", RANK=len(shape), LOADS=1 if is_same else 4, **order, **declarations),
+        x=x,
+        y=y,
+        out=out,
+        count=out.numel,
+        alpha=alpha,
+        shape=shape,
+        y_strides=strides,
+        threads=out.numel // 4,
     )
 
 
@@ -110,11 +141,13 @@ binary(
 def scaled(name: str, expression: str) -> None:
     """An operator of two tensors whose second is scaled by `alpha` first."""
 
-    def dispatches(a: Operand, b: Operand, alpha: float, out: Operand) -> Iterator[Dispatch]:
+    def dispatches(
+        a: Operand, b: Operand, alpha: float, out: Operand, *, target: Target | None = None
+    ) -> Iterator[Dispatch]:
         if compute_type(a, b, out) == "i32":  # floats do not hold every integer
             require(-(1 << 31) <= alpha < 1 << 31, f"alpha {alpha} does not fit into 32 bits", a, b)
             return apply_binary(expression.replace("T(params.alpha)", f"i32({int(alpha)})"), a, b, out)
-        return apply_binary(expression, a, b, out, float(alpha))
+        return apply_binary(expression, a, b, out, float(alpha), target=target)
 
     define(name, "self other alpha:number -> out", shape=broadcast_shape, compute=dispatches)
 

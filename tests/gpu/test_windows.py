@@ -211,7 +211,7 @@ def test_attention_of_widths(width: int, software: Target, launched: set[str]) -
 @each("bytes", [1 << 16, 4 * 4 * 16 * 4])
 def test_attention_with_sinks(bytes: int, software: Target, launched: set[str]) -> None:
     arguments = (*cached(4, 2, 16, capacity=93), None, None, None, weight(4), None, None)
-    options = {"oracle": OptionedAttention(), "live": CONTEXT, "tolerance": 2e-5}
+    options: dict[str, Any] = {"oracle": OptionedAttention(), "live": CONTEXT, "tolerance": 2e-5}
     check_op(OPTIONED, *arguments, target=small(software, bytes), **options)
     assert "attention_windows" in launched
 

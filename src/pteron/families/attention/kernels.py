@@ -102,8 +102,9 @@ class Attention:
 
     def _suits_windows(self, target: Target) -> bool:
         """Whether windows.py takes its operands and options."""
+        q, k, v, out = self._in_steps()
         is_plain = self.places is None and self.options.are_plain and self._value_width == self._width
-        return is_plain and windows.suits(*self._in_steps(), self.context, target)
+        return is_plain and windows.suits(q, k, v, out, self.context, target)
 
     def _by_windows(self, target: Target) -> Iterator[Dispatch]:
         """Bind queries, keys and values as uniform arrays, then merge the splits of the context."""
@@ -112,7 +113,8 @@ class Attention:
             row, copies = windows.in_order(x, target)
             rows.append(row)
             yield from copies
-        cut = windows.Cut.of(*rows, self.context, target)
+        q, k, v = rows
+        cut = windows.Cut.of(q, k, v, self.context, target)
         parts = Scratch(self._count * cut.splits * (self._width + 4)) if cut.splits > 1 else None
         strides = self._mask_strides()
         masks = cut.rows if strides[1] or strides[2] else 1

@@ -177,12 +177,12 @@ class Convolution:
         sizes = self.sizes
         is_one = sizes.plane == sizes.out_plane == sizes.window.size == (1, 1)
         is_whole = sizes.groups == 1 and not sizes.transposed
-        is_plain = self.low < -_F32_MAX or (self.low == 0.0 and self.addend is None)
-        is_plain &= self.high > _F32_MAX and self.activation is None
+        is_unbounded = self.high > _F32_MAX and (self.low == 0.0 or self.low < -_F32_MAX)
+        is_plain = is_unbounded and self.activation is None
         return target.is_cpu and is_one and is_whole and is_plain
 
     def _by_product(self, target: Target) -> Iterator[Dispatch]:
-        sizes = self.sizes
+        sizes, is_relu = self.sizes, self.low == 0.0
         made = self.out if self.addend is None else self.out.scratch()
         yield from Product(
             self.x.reshaped((sizes.batch, sizes.channels)),
@@ -194,10 +194,11 @@ class Convolution:
             b_row=1,
             b_column=sizes.channels,
             bias=self.bias,
-            activation="relu" if self.low == 0.0 else "none",
+            activation="relu" if is_relu and self.addend is None else "none",
         ).dispatches(target)
         if self.addend is not None:
-            yield from apply_binary("a + b", made, self.addend, self.out)
+            finished = "at_least(a + b, 0.0)" if is_relu else "a + b"
+            yield from apply_binary(finished, made, self.addend, self.out)
 
     def _by_windows(self, cut: windows.Cut) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""

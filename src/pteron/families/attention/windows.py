@@ -18,7 +18,7 @@ from pteron.ops.strided import Strided
 
 ARRAYS = "abcd"  # the windows of a split
 SPAN_MAX = 64  # keys per window: an invocation keeps the scores of a quarter of them
-ROWS_MAX = 8  # queries per workgroup
+ROWS_MAX = 4  # queries per workgroup; Mesa takes 50 s to compile eight for vectors of 256 bits
 BUCKET = 64  # keys: shorter contexts share one grid
 COPY_QUERIES_MIN = 8  # of a key: with fewer, keys and values are not worth a copy
 LAUNCHES_MAX = 512  # for calls of several steps: with more, planning costs more than it saves

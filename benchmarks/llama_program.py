@@ -2,6 +2,7 @@
 
     python benchmarks/llama_program.py llama1b_q4.pte
     python benchmarks/llama_program.py llama1b_8da4w.pte --quantize 8da4w
+    python benchmarks/llama_program.py llama1b_f16.pte --quantize f16
     python benchmarks/llama_program.py experts1b_q4.pte --experts 64 --chosen 8
 
 With --experts, MLPs are mixtures of experts. The chosen experts of a token are together as large as the dense
@@ -37,7 +38,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("program", type=Path)
-    parser.add_argument("--quantize", choices=QUANTIZATIONS, default="4w")
+    parser.add_argument("--quantize", choices=[*QUANTIZATIONS, "f16"], default="4w")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--vocabulary", type=int, default=128256)
     parser.add_argument("--experts", type=int, default=0, help="in each layer; 0: a dense MLP")
@@ -46,6 +47,8 @@ def main() -> None:
     checkpoint = patterned(arguments.layers, arguments.vocabulary, arguments.experts, arguments.chosen)
     rounding = "nearest" if arguments.quantize == "8w" else "extremes"
     options = Options(arguments.quantize, 64, max_seq_len=1024, max_context_len=2048, rounding=rounding)
+    if arguments.quantize == "f16":
+        options = replace(options, quantize=None, embedding_bits=None, rounding="nearest", force_fp16=True)
     program = checkpoint.program(options)
     replace(program, named_data=read_once(program.named_data)).write(arguments.program)
     print(f"{arguments.program}: {arguments.program.stat().st_size / 1e6:.1f} MB")

@@ -132,7 +132,7 @@ def test_templates_of_known_models(family: str) -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(PteronError, match=r"'jinja2': pip install .*\[llm\]'"):
+    with pytest.raises(PteronError, match=r"'jinja2': pip install .*\[llm\]."):
         render(MESSAGES, "another template")
 
 

@@ -231,7 +231,7 @@ class TestWhatIsRefused:
 
     def test_a_missing_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "llguidance", None)
-        with pytest.raises(PteronError, match=r"pip install .*\[serve\]'"):
+        with pytest.raises(PteronError, match=r"pip install .*\[serve\]."):
             Grammar.json_object(ByteTokenizer())
 
 

@@ -288,7 +288,7 @@ def test_damaged_files(tmp_path: Path, name: str, content: bytes) -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = hugging_face(tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(PteronError, match=r"'tokenizers': pip install .*\[llm\]'"):
+    with pytest.raises(PteronError, match=r"'tokenizers': pip install .*\[llm\]."):
         load_tokenizer(folder)
 
 

@@ -113,7 +113,7 @@ def test_invalid_cache_folders(
         ("raise OSError('libsome.so is missing')", r"'damaged' cannot be imported: libsome\.so is missing"),
         ("from json import nothing_of_the_kind", "'damaged' cannot be imported"),
         ("def f(:", "'damaged' cannot be imported"),
-        ("import no_such_package_at_all", r"needs the Python package 'damaged': pip install .*\[llm\]'"),
+        ("import no_such_package_at_all", r"needs the Python package 'damaged': pip install .*\[llm\]."),
     ],
 )
 def test_damaged_packages(tmp_path: Path, code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ def _elementwise() -> list[KnownCase]:
     s5, s13, half = _x(3, "S", 5), _x("S", 13), _x("S", 13, dtype="f16")
     return [
         _one("aten.add.Tensor", s5, _x("S", 1), 2, out=(3, "S", 5)),
+        _one("aten.add.Tensor", _x(3, "S", 8), _x("S", 1), 2, out=(3, "S", 8)),
         _one("aten.mul.Tensor", s5, _x(3, "S", 5), out=(3, "S", 5)),
         _one("aten.gelu.default", s13, "none", out=("S", 13)),
         _one("aten.exp.default", s13, out=("S", 13)),

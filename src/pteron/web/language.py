@@ -202,17 +202,15 @@ def chat_form(tokenizer: Tokenizer) -> Json:
     """
     if tokenizer.chat_template is None:
         return None
-    names = {
-        "bos": "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id),
-        "eos": tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else "",
-    }
+    bos = "" if tokenizer.bos_id is None else tokenizer.token_text(tokenizer.bos_id)
+    eos = tokenizer.token_text(tokenizer.eos_ids[0]) if tokenizer.eos_ids else ""
 
     def rendered(*roles: str, answer: bool = False, around: str = "") -> str:
         messages = [
             {"role": role, "content": around + _MARK.format(place) + around}
             for place, role in enumerate(roles)
         ]
-        return render(messages, tokenizer.chat_template, add_generation_prompt=answer, **names)
+        return render(messages, tokenizer.chat_template, add_generation_prompt=answer, bos=bos, eos=eos)
 
     try:
         form, with_system = (_take_apart(rendered, first) for first in ("user", "system"))

@@ -113,6 +113,12 @@ CASES = [
         on=("software",),
     ),
     case(
+        "aten.native_layer_norm.default",
+        *(tensor("S", 776), [776], weight(776), weight(776), 1e-5),
+        kernels="layer_norm_registers",
+        on=("hardware",),
+    ),
+    case(
         "et_vk.rms_norm.default",
         *(tensor("S", DEEP), weight(DEEP), 1e-5),
         kernels="rms_norm_write",

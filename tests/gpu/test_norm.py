@@ -74,7 +74,24 @@ def test_layer_norm_in_float_types(dtype: str, target: Target) -> None:
     check_op(LAYER, tensor("S", 7), [7], weight(7), weight(7), 1e-5, dtype=dtype, target=target)
 
 
-@each("length", [1, 64, 65, 257, 1009])
+@floats
+def test_layer_norm_by_eights(dtype: str, own_subgroups: Target) -> None:
+    for length, parameters in ((264, 2), (768, 1), (2056, 0)):
+        given: list[Argument] = [weight(length) if i < parameters else None for i in range(2)]
+        arguments = (tensor("S", length, low=2, high=6), [length], *given, 1e-5)
+        tolerance = 5e-5 if dtype == "f32" else None
+        check_op(
+            LAYER, *arguments, live={"S": (5, 1)}, dtype=dtype, target=own_subgroups, tolerance=tolerance
+        )
+
+
+@each("eps", [0.0, 1.0, 5.0])
+def test_layer_norm_of_any_eps(eps: float, target: Target) -> None:
+    arguments = (tensor("S", 256), [256], weight(256), weight(256), eps)
+    check_op(LAYER, *arguments, live={"S": (7, 1)}, target=target)
+
+
+@each("length", [1, 64, 65, 257, 264, 1009, 2056])
 def test_layer_norm_of_long_rows(length: int, target: Target) -> None:
     check_op(
         LAYER, tensor(3, length, low=2, high=6), [length], None, None, 1e-3, target=target, tolerance=5e-5

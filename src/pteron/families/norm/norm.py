@@ -153,6 +153,17 @@ def _normalise(
             threads=x.numel,
         )
         return
+    is_plain = cycle == plane == 1 and 0 <= eps <= 1
+    if is_plain and length >= REGISTERS_MIN and fits_registers(target, length):
+        held = register_rows(target, rows, length, 1)
+        absent = {name: f"vec4({text})" for name, text in declarations.items()}
+        yield Dispatch(
+            kernel("layer_norm_registers", EPS=eps, **held, **absent),
+            **results,
+            rows=rows,
+            groups=row_groups(target, held, rows),
+        )
+        return
     yield Dispatch(
         kernel("layer_norm", **layout, **declarations),
         **results,

@@ -93,14 +93,13 @@ def _rows() -> list[KnownCase]:
         _one("aten._softmax.default", _x("S", 5, 3), 1, False, out=("S", 5, 3)),
         _one("et_vk.rms_norm.default", row, _w(_LONG), 1e-5, out=("S", _LONG), S=(3, 1)),
         _one("et_vk.rms_norm.default", _x("S", 2088), _w(2088), 1e-5, out=("S", 2088), S=(1,)),
-        _several(
-            "aten.native_layer_norm.default",
-            _x("S", 67),
-            [67],
-            _w(67),
-            _w(67),
-            1e-5,
-            outs=[("S", 67), ("S", 1), ("S", 1)],
+        *(
+            _several(
+                "aten.native_layer_norm.default",
+                *(_x("S", length), [length], _w(length), _w(length), 1e-5),
+                outs=[("S", length), ("S", 1), ("S", 1)],
+            )
+            for length in (67, 264)
         ),
         _norm_of_long_rows(norm),
         _one("aten.cumsum.default", _x("S", 131), 1, None, out=("S", 131)),
@@ -152,10 +151,10 @@ def _products() -> list[KnownCase]:
         ),
         _one(
             "aten.linear.default",
-            *(_x("M", 67, dtype="f16"), _w(67, 67, dtype="f16"), _w(67, dtype="f16")),
+            *(_x("M", 131, dtype="f16"), _w(67, 131, dtype="f16"), _w(67, dtype="f16")),
             out=("M", 67),
             dtype="f16",
-            M=(33, 1),
+            M=(67, 33, 1),
         ),
         _one("aten.bmm.default", _x(3, "S", 5), _x(3, 5, 13), out=(3, "S", 13)),
         _product_q4(100),
@@ -201,13 +200,17 @@ def _products() -> list[KnownCase]:
     ]
 
 
-def _convolution(channels: int, filters: int, size: int, groups: int = 1, window: int = 3) -> KnownCase:
+def _convolution(
+    channels: int, filters: int, size: int, groups: int = 1, window: int = 3, dtype: str = "f32"
+) -> KnownCase:
     side = (size + 2 * (window // 2) - window) // 2 + 1
-    weights = _w(filters, channels // groups, window, window), _w(filters)
+    x = _x("S", channels, size, size, dtype=dtype)
+    weights = _w(filters, channels // groups, window, window, dtype=dtype), _w(filters, dtype=dtype)
     return _one(
         "aten.convolution.default",
-        *(_x("S", channels, size, size), *weights, [2, 2], [window // 2] * 2, [1, 1], False, [0, 0], groups),
+        *(x, *weights, [2, 2], [window // 2] * 2, [1, 1], False, [0, 0], groups),
         out=("S", filters, side, side),
+        dtype=dtype,
         S=(3, 1),
     )
 
@@ -217,6 +220,7 @@ def _planes() -> list[KnownCase]:
     return [
         _convolution(5, 13, 7),
         _convolution(5, 67, 7),
+        _convolution(5, 67, 7, dtype="f16"),
         _convolution(8, 16, 8),
         _convolution(6, 12, 7, groups=6),
         _convolution(8, 16, 8, groups=8),

@@ -46,14 +46,14 @@ TILES = (
 
 # For matrix cores; measured likewise (docs/notes/matrix-cores.md).
 MATRIX_TILES = (
-    MatrixTile(2, 2, 1, 4, 64, 1, 162.0, 1.13, 2, 2.4),
-    MatrixTile(2, 2, 2, 2, 64, 1, 255.0, 2.1, 2, 2.6),
-    MatrixTile(4, 2, 2, 2, 32, 1, 187.0, 1.27, 3, 2.2),
-    MatrixTile(2, 2, 4, 4, 64, 1, 243.0, 0.0, 1, 5.1),
-    MatrixTile(2, 2, 1, 4, 64, 3, 29.0, 0.0, 1, 3.4),
-    MatrixTile(1, 2, 4, 2, 64, 3, 50.0, 0.0, 1, 4.6),
-    MatrixTile(2, 2, 2, 4, 32, 3, 53.0, 0.0, 1, 4.3),
-    MatrixTile(2, 4, 4, 2, 32, 3, 90.0, 0.0, 1, 6.4),
+    MatrixTile(1, 1, 2, 4, 64, 1, 122.4, 0.35, 1, 3.8),
+    MatrixTile(1, 2, 2, 2, 64, 1, 190.6, 2.05, 3, 4.2),
+    MatrixTile(1, 2, 4, 2, 64, 1, 314.1, 1.27, 1, 5.2),
+    MatrixTile(2, 2, 4, 4, 64, 1, 237.7, 0.0, 3, 6.5),
+    MatrixTile(1, 2, 2, 2, 32, 3, 139.9, 4.04, 3, 6.8),
+    MatrixTile(1, 1, 2, 4, 32, 3, 46.4, 0.0, 4, 6.8),
+    MatrixTile(1, 2, 4, 2, 32, 3, 90.8, 0.64, 1, 6.3),
+    MatrixTile(2, 2, 2, 4, 32, 3, 69.5, 0.11, 1, 6.7),
 )
 MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
 

@@ -37,7 +37,8 @@ INT8_TILES = (
 # with low halves have no sums of their own: their error would be a third, their time a fifth more.
 MATRIX_TILES = (
     MatrixTile(1, 1, 1, 4, 64, 1, 90.0, 2.36, 4, 2.7),
-    MatrixTile(1, 2, 2, 4, 64, 1, 102.0, 0.33, 2, 3.7),
+    MatrixTile(1, 2, 2, 2, 64, 1, 171.4, 1.53, 2, 4.5),
+    MatrixTile(1, 2, 2, 4, 64, 1, 122.9, 0.22, 1, 5.4),
     MatrixTile(2, 2, 2, 2, 64, 1, 323.0, 3.14, 2, 4.2),
     MatrixTile(2, 2, 4, 4, 64, 1, 195.0, 0.0, 1, 4.7),
     MatrixTile(1, 2, 2, 4, 64, 3, 51.0, 0.0, 1, 3.6, is_low_apart=False),

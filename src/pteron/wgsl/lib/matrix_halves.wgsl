@@ -9,7 +9,8 @@ fn put_split(at: u32, plane: u32, planes: u32, value: vec4<f32>) {
     put_halves(at, value);
     return;
   }
-  // By bits: drivers may simplify value - f32(f16(value)) to zero. Below 2^-14 halves are multiples of 2^-24.
+  // By bits: drivers simplify value - f32(f16(value)) to zero, also if packed between. Below 2^-14 halves are multiples
+  // of 2^-24.
   let rounded = bitcast<vec4<f32>>((bitcast<vec4<u32>>(value) + 0x1000u) & vec4(0xffffe000u));
   let high = select(rounded, round(value * 16777216.0) / 16777216.0, abs(value) < vec4(0.00006103515625));
   put_halves(at, high);

@@ -2,7 +2,7 @@
 //! loops: STRIPS * (1 + STRIP_LOADS) + (HEIGHT * WIDTH // 4 + 2 * NOTES) // WORKGROUP + 2
 // The walk of a product over its tiles of matrices (lib/matrix_tile.wgsl). Every step passes STEP k of both factors
 // through workgroup memory as halves; meanwhile an invocation's share of the next step is loaded from global memory into
-// registers. A kernel declares
+// registers: it begins right after the step before is stored. A kernel declares
 //   Tile, tile_of, is_tile      the tile of a workgroup, and whether there is one
 //   Rows, rows_of               what an invocation's loads have in common in all steps
 //   steps_of, fetch_step, Loads the loads of a step
@@ -86,8 +86,8 @@ fn main(
   let rows = rows_of(tile, local);
   let steps = steps_of(tile);
   begin_tile(local);
-  var loads = fetch_step(tile, rows, 0u, local);
-  var seen = store_loads(loads, local, Seen());
+  var seen = store_loads(fetch_step(tile, rows, 0u, local), local, Seen());
+  var loads = fetch_step(tile, rows, min(1u, steps - 1u), local);
   workgroupBarrier();
   //! spread
   var sums: array<Sums, SUM_COUNT>;
@@ -96,8 +96,6 @@ fn main(
   //! spread
   var rights_low: array<Right, WIDE>;
   for (var step = 0u; step < steps; step++) {
-    // The last step is loaded twice, so that all iterations are alike.
-    loads = fetch_step(tile, rows, min(step + 1u, steps - 1u), local);
     //! unroll
     for (var k = 0u; k < STEP; k += 16u) {
       //! unroll
@@ -126,6 +124,8 @@ fn main(
     }
     workgroupBarrier();
     seen = store_loads(loads, local, seen);
+    // The last step is loaded several times, so that all iterations are alike.
+    loads = fetch_step(tile, rows, min(step + 2u, steps - 1u), local);
     workgroupBarrier();
   }
   let is_exact = is_seen_in_range(seen, local);

@@ -431,13 +431,17 @@ class Attention:
         return all(each.storage is Storage.F16 for each in map(source_of, (self.q, self.k, self.v)))
 
     def _matrix_tiles(self, target: Target) -> list[MatrixTiles]:
-        """Tiles for matrix cores, if the device has them and the widths are those of whole matrices. Only
-        emulated ones are used: the kernel has not been checked and timed on a GPU yet."""
+        """Tiles for matrix cores, if the device has them and the widths are those of whole matrices."""
         few = self._steps * self._heads_per_key < MATRIX_ROWS_MIN
-        if EMULATED not in target.matrices or few or self._width % 16 or self._value_width % 16:
+        if not target.has_matrices or few or self._width % 16 or self._value_width % 16:
             return []
         planes = 1 if self._are_halves or target.products == "f16" else 2
-        return [replace(tiles, bytes_of_half=4) for tiles in MATRIX_TILES[planes]]
+        bytes_of_half = 4 if EMULATED in target.matrices else 2
+        return [
+            replace(tiles, bytes_of_half=bytes_of_half)
+            for tiles in MATRIX_TILES[planes]
+            if tiles.context_max is None or self._keys <= tiles.context_max
+        ]
 
     def _tile_declarations(self, tiles: Tiles | MatrixTiles) -> dict[str, Any]:
         return tiles.declarations(self._width, self._value_width)

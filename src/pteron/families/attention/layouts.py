@@ -57,6 +57,7 @@ class MatrixTiles:
     planes: int  # of halves of a number
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
     splits: int = 1
+    context_max: int | None = None  # with more keys, the next tiles are faster
 
     kernel = "attention_matrix"
 
@@ -96,10 +97,16 @@ class MatrixTiles:
         return 4 if self.bytes_of_half == 2 else 4 + self.workgroup
 
 
-# For matrix cores, by planes; the first that fits is used.
+# For matrix cores, by planes; the first that fits is used. With two planes, heads of 128 elements are faster
+# by tiles of floats (docs/notes/matrix-cores.md).
 MATRIX_TILES = {
-    1: (MatrixTiles(4, 2, 64, 1), MatrixTiles(4, 2, 32, 1), MatrixTiles(2, 2, 32, 1)),
-    2: (MatrixTiles(2, 2, 32, 2), MatrixTiles(1, 2, 32, 2)),
+    1: (
+        MatrixTiles(4, 4, 64, 1),
+        MatrixTiles(2, 4, 64, 1),
+        MatrixTiles(2, 2, 64, 1),
+        MatrixTiles(2, 2, 32, 1),
+    ),
+    2: (MatrixTiles(1, 4, 64, 2, context_max=128), MatrixTiles(2, 2, 32, 2)),
 }
 TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
 

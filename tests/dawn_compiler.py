@@ -62,8 +62,8 @@ class DawnCompiler:
         return found
 
     def complaints(self, module: Module) -> tuple[str, ...]:
-        """What Dawn has against a kernel, each text being compiled once: as browsers get it, and as Dawn's
-        devices get it here."""
+        """What Dawn has against a kernel, each text being compiled once: as browsers get it, as Dawn's
+        devices get it here, and with limited indices."""
         if module.source not in self._found:
             self._found[module.source] = tuple(
                 f"{module.kernel}: {complaint}" for complaint in self._compile(module)
@@ -108,6 +108,7 @@ class DawnCompiler:
         try:
             if "subgroup_matrix" not in module.source:
                 handle.create_shader_module(code=module.portable_source)
+                handle.create_shader_module(code=module.clamped_source)
             shader = library.compile_shader(handle, module)
             handle.create_compute_pipeline(layout="auto", compute={"module": shader, "entry_point": "main"})
         except library.errors as error:

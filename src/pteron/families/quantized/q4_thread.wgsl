@@ -52,11 +52,13 @@ fn load_quad(m: u32, quad: u32) -> vec4<f32> {
   return select(vec4(0.0), load(m, min(quad, QUADS - 1u)), quad < QUADS);
 }
 
-fn shifted(x: Block, next: vec4<f32>) -> Block { return Block(x[1], x[2], x[3], x[4], x[5], x[6], x[7], next); }
+fn shifted(block: Block, next: vec4<f32>) -> Block {
+  return Block(block[1], block[2], block[3], block[4], block[5], block[6], block[7], next);
+}
 
-fn product(x: Block, w: Block) -> f32 {
-  let low = x[0] * w[0] + x[1] * w[1] + x[2] * w[2] + x[3] * w[3];
-  let sum = low + (x[4] * w[4] + x[5] * w[5] + x[6] * w[6] + x[7] * w[7]);
+fn product(a: Block, b: Block) -> f32 {
+  let low = a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3];
+  let sum = low + (a[4] * b[4] + a[5] * b[5] + a[6] * b[6] + a[7] * b[7]);
   return (sum.x + sum.y) + (sum.z + sum.w);
 }
 

@@ -17,17 +17,17 @@ fn put_quad(quad: u32, results: vec4<f32>) {
 }
 
 // Four adjacent pixels of one row of the output, as far as they exist.
-fn store_in_row(pixel: Pixel, row: u32, sums: vec4<f32>) {
+fn store_in_row(pixel: Pixel, row: u32, totals: vec4<f32>) {
   //! unroll
   for (var p = 0u; p < 4u; p++) {
-    if (pixel.x + p < params.out_width) { store(0u, Pixel(pixel.image, pixel.y, pixel.x + p), row, sums[p]); }
+    if (pixel.x + p < params.out_width) { store(0u, Pixel(pixel.image, pixel.y, pixel.x + p), row, totals[p]); }
   }
 }
 
 // Four adjacent pixels of a launch's image, from pixel `at` on, up to the last of the launch.
-fn store_pixels(part: u32, at: u32, row: u32, sums: vec4<f32>) {
+fn store_pixels(part: u32, at: u32, row: u32, totals: vec4<f32>) {
   //! unroll
   for (var p = 0u; p < 4u; p++) {
-    if (at + p < params.first_pixel + params.pixels) { store(part, launch_pixel(at + p), row, sums[p]); }
+    if (at + p < params.first_pixel + params.pixels) { store(part, launch_pixel(at + p), row, totals[p]); }
   }
 }

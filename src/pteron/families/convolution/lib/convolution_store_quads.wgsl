@@ -6,15 +6,15 @@ alias R = f32;
 
 fn put_quad(quad: u32, results: vec4<f32>) { out[quad] = vec4<R>(results); }
 
-fn store_pixels(part: u32, at: u32, row: u32, sums: vec4<f32>) {
+fn store_pixels(part: u32, at: u32, row: u32, totals: vec4<f32>) {
   if (at >= params.first_pixel + params.pixels) { return; }
   var results: vec4<f32>;
   //! unroll
-  for (var p = 0u; p < 4u; p++) { results[p] = result(launch_pixel(at + p), row, sums[p]); }
+  for (var p = 0u; p < 4u; p++) { results[p] = result(launch_pixel(at + p), row, totals[p]); }
   let plane = (part * params.batch + launch_image(at)) * params.group_count * params.filters + row;
   put_quad((plane * params.out_height * params.out_width + place_in_image(at)) / 4u, results);
 }
 
-fn store_in_row(pixel: Pixel, row: u32, sums: vec4<f32>) {
-  store_pixels(0u, pixel.y * params.out_width + pixel.x, row, sums);
+fn store_in_row(pixel: Pixel, row: u32, totals: vec4<f32>) {
+  store_pixels(0u, pixel.y * params.out_width + pixel.x, row, totals);
 }

@@ -9,9 +9,9 @@ fn store(slice: u32, m: u32, n: u32, sum: f32) {
 }
 
 // Columns n to n + 3, as far as they exist.
-fn store_quad(slice: u32, m: u32, n: u32, sums: vec4<f32>) {
+fn store_quad(slice: u32, m: u32, n: u32, totals: vec4<f32>) {
   //! unroll
   for (var e = 0u; e < 4u; e++) {
-    if (n + e < params.columns) { store(slice, m, n + e, sums[e]); }
+    if (n + e < params.columns) { store(slice, m, n + e, totals[e]); }
   }
 }

@@ -13,13 +13,13 @@ const WIDTH_C = 0u; // no third output
 
 fn store_third(at: u32, value: vec4<f32>) { out_c[at / 4u] = vec4<R>(value); }
 
-fn store_quad(slice: u32, m: u32, n: u32, sums: vec4<f32>) {
+fn store_quad(slice: u32, m: u32, n: u32, totals: vec4<f32>) {
   if (n >= params.columns) { return; }
   let value = vec4(
-    result(m, n, sums.x),
-    result(m, n + 1u, sums.y),
-    result(m, n + 2u, sums.z),
-    result(m, n + 3u, sums.w),
+    result(m, n, totals.x),
+    result(m, n + 1u, totals.y),
+    result(m, n + 2u, totals.z),
+    result(m, n + 3u, totals.w),
   );
   if (n < WIDTH_A) {
     out[(m * WIDTH_A + n) / 4u] = vec4<R>(value);

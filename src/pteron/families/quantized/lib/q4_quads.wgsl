@@ -36,7 +36,7 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
   }
 }
 
-fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) { put_quad(part, m, n, result(m, n, sums)); }
+fn store_quad(part: u32, m: u32, n: u32, totals: vec4<f32>) { put_quad(part, m, n, result(m, n, totals)); }
 
 // silu(gate) · value, where the columns of values follow those of their gates.
 fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> {

@@ -52,8 +52,8 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
   }
 }
 
-fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
-  var value = result(m, n, sums);
+fn store_quad(part: u32, m: u32, n: u32, totals: vec4<f32>) {
+  var value = result(m, n, totals);
   if (is_rotated(n)) {
     let base = angle_base(m, n);
     let pair = n % HEAD_WIDTH / 2u;

@@ -46,10 +46,10 @@ fn finish_workgroup(block: u32, local: u32) { } // called at the end of a workgr
 fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
 
 // Four neighbouring columns, up to the last one.
-fn store_quad(part: u32, m: u32, n: u32, sums: vec4<f32>) {
+fn store_quad(part: u32, m: u32, n: u32, totals: vec4<f32>) {
   //! unroll
   for (var e = 0u; e < 4u; e++) {
-    if (n + e < params.columns) { store(part, m, n + e, sums[e]); }
+    if (n + e < params.columns) { store(part, m, n + e, totals[e]); }
   }
 }
 

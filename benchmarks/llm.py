@@ -205,7 +205,7 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Fig
 
 def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens: int) -> Figure:
     tokens = min(tokens, (model.context or 0) - length)
-    sampler = Sampler(model.device, model.vocabulary, Sampling())
+    sampler = model.sampler(Sampling())
     samples = []
     for _ in range(4):  # the first time compiles and warms
         model.reset()
@@ -275,7 +275,7 @@ def profile(model: LanguageModel, steps: int) -> None:
 def host_time(model: LanguageModel, sampler: Sampler) -> float:
     """Seconds the host needs to prepare and submit one step, where it submits several at once."""
     model.position = 1
-    sampler.draw(np.zeros(model.vocabulary, np.float32), 0)
+    sampler.draw(np.zeros(model.vocabulary, model.logits_dtype.numpy), 0)
     step, times = 1, []
     for _ in range(6):
         settle(model)

@@ -14,7 +14,7 @@ from llm_fixtures import MODELS
 
 import pteron
 from pteron import Device
-from pteron.families.attention import kernels as attention
+from pteron.families.attention import call as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step
 from pteron.llm import model as model_module

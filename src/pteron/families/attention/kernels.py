@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pteron.dtypes import DType, Storage
+from pteron.dtypes import Storage
 from pteron.families.attention import windows
-from pteron.families.attention.int8 import head_width, key_declarations, value_declarations
+from pteron.families.attention.call import AttentionCall
+from pteron.families.attention.int8 import value_declarations
 from pteron.families.attention.layouts import (
     MATRIX_TILES,
     SCRATCH_BYTES,
@@ -27,13 +28,10 @@ from pteron.families.attention.layouts import (
     chunks_of,
     context_bucket,
 )
-from pteron.families.attention.options import PLAIN, Options
 from pteron.families.create.fill import fill
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, bucket, require
+from pteron.ops import Dispatch, Scratch, Target
 from pteron.ops.row_layout import shared_rows
-from pteron.ops.shapes import broadcast_strides
-from pteron.ops.strided import Strided, bound_of, source_of
+from pteron.ops.strided import bound_of, source_of
 from pteron.ops.target import EMULATED
 from pteron.wgsl import Kernel, Kernels, compose
 
@@ -41,7 +39,6 @@ kernel = Kernels(__name__)
 
 MATRIX_ROWS_MIN = 16  # queries that share a key head: with fewer, most of a matrix is empty
 LANES = 64  # keys that a workgroup scores at once
-BUCKET = 4096  # keys: shorter contexts share one grid
 STEPS_FEW = 8  # up to this many steps, splits of the context are faster than tiles of queries
 WORKGROUPS_BUSY = 256  # enough to keep a large device busy, if the longest start first
 WORKGROUPS_EVEN = 768  # the same where all take equally long
@@ -50,21 +47,8 @@ WORKGROUP_SOFTWARE = 16  # invocations: few, so that little work still spreads o
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
-    """One attention call and its operands; `heads_first` gives the order of their dims."""
-
-    q: Operand | Strided
-    k: Operand | Strided
-    v: Operand | Strided
-    out: Operand | Strided
-    context: AnyInt
-    mask: Operand | None = None
-    options: Options = PLAIN
-    start: AnyInt = 0
-    causal: bool = False
-    heads_first: bool = False  # [batch, heads, steps, width] rather than [batch, steps, heads, width]
-    places: Operand | None = None  # of batched rows: position and slot of each (batched_rows/attention.py)
-    value_width: int | None = None  # values are the first columns of `v`; None: all
+class Attention(AttentionCall):
+    """An attention call as dispatches."""
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         if self.places is None:
@@ -279,131 +263,6 @@ class Attention:
                 threads=count // 4 * -(-self._value_width // 4),
             )
 
-    # What the kernels take --------------------------------------------------------------------------
-
-    def _declarations(self) -> dict[str, Any]:
-        """For kernels that take values too."""
-        return {**self._scoring(), **self._widths(), **value_declarations(self.v, self._value_width)}
-
-    def _widths(self) -> dict[str, Any]:
-        one = self._value_width == self._width
-        return {"WIDTH": self._width, **({} if one else {"VALUE_WIDTH": self._value_width})}
-
-    def _scoring(self) -> dict[str, Any]:
-        """For kernels that compute scores."""
-        declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal, **self._contexts()}
-        declarations |= self._bias()
-        options = self.options.declarations(self.places is not None)
-        return {**declarations, **options, **key_declarations(self.k, self._width)}
-
-    def _bias(self) -> dict[str, Any]:
-        """What a mask adds to scores."""
-        if self.mask is None:
-            return {"bias": "0.0"}
-        if self.mask.dtype is DType.BOOL:
-            return {"bias": "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"}
-        return {}
-
-    def _contexts(self) -> dict[str, Any]:
-        """Declarations for the cache of each batch and its number of keys."""
-        if self.places is None:
-            return {}
-        return {"use_contexts": "contexts_rows", "CACHES": self.k.shape[0]}
-
-    def _queries(self) -> dict[str, Any]:
-        """Places of the rows, and parameters of queries and of the mask."""
-        positions = {"context": self.context, "start": self.start}
-        return {"places": self.places, "steps": self._steps, **positions}
-
-    def _scored(self) -> dict[str, Any]:
-        """Bindings and strides of queries, keys and mask."""
-        return {
-            "q": bound_of(self.q),
-            "k": bound_of(self.k),
-            "mask": self.mask if self.options.slopes is None else self.options.slopes,
-            "scale": self._scale,
-            "q_strides": self._sizes(self.q.strides),
-            "k_strides": self._sizes(self.k.strides),
-            "mask_strides": self._mask_strides(),
-        }
-
-    def _valued(self) -> dict[str, Any]:
-        """Binding and strides of values."""
-        return {"v": bound_of(self.v), "v_strides": self._sizes(self.v.strides)}
-
-    def _result(self) -> dict[str, Any]:
-        """Binding and strides of the output."""
-        strides = self._sizes(self.out.strides)
-        return {"out": bound_of(self.out), "out_strides": strides, "sinks": self.options.sinks}
-
-    def _mask_strides(self) -> Shape:
-        if self.options.slopes is not None:
-            return (0, 1, 0, 0)
-        if self.mask is None:
-            return (0, 0, 0, 0)
-        return broadcast_strides(self.mask.shape, self._mask_shape())
-
-    # Sizes ------------------------------------------------------------------------------------------
-
-    def _sizes(self, of: Shape) -> tuple[int, int, int]:
-        """(batch, step, head) of a shape or of strides."""
-        return (of[0], of[2], of[1]) if self.heads_first else (of[0], of[1], of[2])
-
-    def _in_steps(self) -> list[Strided]:
-        """Queries, keys, values and result as [batch, steps, heads, width]."""
-        given = (self.q, self.k, self.v, self.out)
-        seen = [Strided.of(each) if isinstance(each, Operand) else each for each in given]
-        return [each.permuted((0, 2, 1, 3)) for each in seen] if self.heads_first else seen
-
-    @property
-    def _scale(self) -> float:
-        scale = self.options.scale
-        return scale if scale is not None else self._width**-0.5
-
-    @property
-    def _width(self) -> int:
-        return self.q.shape[3]
-
-    @property
-    def _value_width(self) -> int:
-        return self.value_width or head_width(self.v)
-
-    @property
-    def _steps(self) -> int:
-        return self._sizes(self.q.shape)[1]
-
-    @property
-    def _heads(self) -> int:
-        return self._sizes(self.q.shape)[2]
-
-    @property
-    def _key_heads(self) -> int:
-        return self._sizes(self.k.shape)[2]
-
-    @property
-    def _heads_per_key(self) -> int:
-        return self._heads // self._key_heads
-
-    @property
-    def _keys(self) -> int:
-        """The most keys that the plan is made for."""
-        if self.places is not None:
-            return int(self._reach)
-        return min(bucket(self._reach, BUCKET), self._sizes(self.k.shape)[1])
-
-    @property
-    def _reach(self) -> AnyInt:
-        """Keys that some query of the call sees."""
-        return self.options.reach(self.context, self._steps)
-
-    def _mask_shape(self) -> Shape:
-        return (self.q.shape[0], self._heads, self._steps, int(self.context))
-
-    @property
-    def _count(self) -> int:
-        """Queries over all batches and heads."""
-        return self.q.numel // self._width
-
     def _tiles(self, target: Target) -> Tiles | MatrixTiles | None:
         """The largest tiles that the device allows, of matrices if it has them; smaller ones, and splits of
         the context, if there would be too few to keep it busy."""
@@ -461,21 +320,3 @@ class Attention:
     def _tiled(self, tiles: Tiles | MatrixTiles) -> tuple[int, int, int]:
         """The number of key heads, of tiles of queries per key head, and of batches."""
         return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
-
-    def _check(self) -> None:
-        q, k, v = self.q, self.k, self.v
-        require(k.shape[:3] == v.shape[:3], "keys and values must have one shape", k, v)
-        require(q.shape[0] == k.shape[0], "queries and keys must have one batch size", q, k)
-        require(q.shape[3] == head_width(k), "queries, keys and values must have one width", q, k, v)
-        same = self._value_width == self.out.shape[3] <= head_width(v)
-        require(same, "keys and values must have one shape", k, v)
-        require(q.shape[3] > 0, "heads must be at least one element wide", q, k, v)
-        grouped = self._key_heads > 0 and self._heads % self._key_heads == 0
-        require(grouped, "query heads must be a multiple of key heads", q, k)
-        self.options.check(self._heads, source_of(q))
-        if self.mask is not None:
-            kind = self.mask.dtype
-            require(kind.is_float or kind is DType.BOOL, "mask must hold floats or booleans", self.mask)
-            wide, sizes = self._mask_shape(), (1,) * (4 - self.mask.rank) + self.mask.shape
-            fits = len(sizes) == 4 and all(map(lambda size, to: size in (1, to), sizes, wide))
-            require(fits, f"mask must broadcast to [batch, heads, steps, keys] = {list(wide)}", self.mask)

@@ -185,7 +185,7 @@ def test_what_json_in_utf8_cannot_have(scripted: Running, route: str, fields: st
         ("/v1/responses", {"text": {"Format": 1}}, "Format is unknown; did you mean format?"),
         ("/v1/responses", {"temprature": 1}, "temprature is unknown; did you mean temperature?"),
         ("/v1/chat/completions", {"min_tokens": 5}, "min_tokens: this server does not support min_tokens"),
-        ("/v1/chat/completions", {"stop_token_ids": [2]}, "stop_token_ids: this server takes stop strings"),
+        ("/v1/chat/completions", {"stop_token_ids": [-2]}, "stop_token_ids.0: Input should be greater than"),
         ("/v1/chat/completions", {"messages": CHAT["messages"] * 10_001}, "messages: List should have"),
         ("/v1/chat/completions", {"tools": [{}] * 1001}, "tools: List should have at most 1000"),
         ("/v1/rerank", {"documents": [{"a": 1}], "query": "a"}, "documents.0.text is missing"),

@@ -111,6 +111,23 @@ def test_stop_strings_end_an_answer(client: openai.OpenAI, stories: LLM, is_stre
     assert (said, reason) == (expected, "stop")
 
 
+def test_tokens_that_end_an_answer(client: openai.OpenAI, stories: LLM) -> None:
+    """vLLM's fields: its benchmarks send ignore_eos."""
+
+    def ended(token: int, **more: Any) -> tuple[str, str, int]:
+        asked: dict[str, Any] = {"model": NAME, "prompt": PROMPT, "max_tokens": 5}
+        found = client.completions.create(**asked, logit_bias={str(token): 100}, extra_body=more)
+        assert found.usage
+        return found.choices[0].finish_reason, found.choices[0].text, found.usage.completion_tokens
+
+    end, other = stories.eos_ids[0], 421
+    assert ended(end) == ("stop", "", 1)
+    assert ended(end, ignore_eos=True) == ("length", "", 5)
+    assert ended(other)[::2] == ("length", 5)
+    assert ended(other, stop_token_ids=[7, other]) == ("stop", "", 1)
+    assert ended(end, stop_token_ids=[7]) == ("stop", "", 1)
+
+
 def test_equal_seeds_draw_equal_texts(client: openai.OpenAI) -> None:
     def drawn(seed: int | None) -> str:
         found = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=9, temperature=1.2, seed=seed)

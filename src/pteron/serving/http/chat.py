@@ -30,6 +30,7 @@ from pteron.serving.http.sampling_params import (
     new_token_count,
     response_grammar,
     sampling_params,
+    stop_ids,
     stop_strings,
 )
 from pteron.serving.http.schema import ChatBody, Message, NamedTool, Tool
@@ -109,7 +110,8 @@ def _prepare(
         count,
         sampling,
         max_new_tokens=new_tokens,
-        stop=(*stop_strings(body, limits), *llm.chat_stops),
+        stop=(*stop_strings(body, limits), *(() if body.ignore_eos else llm.chat_stops)),
+        stop_ids=stop_ids(body, llm),
         grammar=grammar,
         seconds=max(limits.seconds - record.seconds, 0.001),
         adapter=body.model if body.model in service.adapters else None,

@@ -19,6 +19,7 @@ from pteron.serving.http.sampling_params import (
     new_token_count,
     response_grammar,
     sampling_params,
+    stop_ids,
     stop_strings,
 )
 from pteron.serving.http.schema import ChatBody, CompletionBody
@@ -65,6 +66,7 @@ def completion_requests(body: CompletionBody, service: Service, seconds: float) 
         sampling_params(body, llm, 0 if body.logprobs is None else max(1, body.logprobs)),
         max_new_tokens=new_token_count(body.max_tokens, TOKENS, limits),
         stop=stop_strings(body, limits),
+        stop_ids=stop_ids(body, llm),
         grammar=response_grammar(body, llm, limits),
         seconds=max(seconds, 0.001),
         adapter=body.model if body.model in service.adapters else None,

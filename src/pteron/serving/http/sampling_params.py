@@ -60,6 +60,14 @@ def stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:
     return tuple(stops)
 
 
+def stop_ids(body: GenerationBody, llm: TextModel) -> frozenset[int] | None:
+    """The tokens that end an answer; None: the model's own."""
+    if not body.ignore_eos and not body.stop_token_ids:
+        return None
+    own = () if body.ignore_eos else llm.eos_ids
+    return frozenset((*own, *(body.stop_token_ids or ())))
+
+
 def new_token_count(given: int | None, default: int, limits: Limits) -> int:
     """The maximum number of tokens of an answer. Clients written for large models ask for more than the limit
     allows: such an answer ends at the limit, with the reason "length"."""

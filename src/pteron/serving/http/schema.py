@@ -133,8 +133,8 @@ class SamplingBody(Body):
     logit_bias: dict[str, Annotated[Finite, Field(ge=-100, le=100)]] | None = None
     structured_outputs: StructuredOutputs | None = None
     min_tokens: Annotated[Any, _unsupported("this server does not support min_tokens", 0)] = None
-    ignore_eos: Unsupported = None
-    stop_token_ids: Annotated[Any, _unsupported("this server takes stop strings only", [])] = None
+    ignore_eos: bool | None = None
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=1000)] | None = None
     use_beam_search: Unsupported = None
     prompt_logprobs: Unsupported = None
 

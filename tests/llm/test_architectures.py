@@ -17,14 +17,17 @@ import numpy.typing as npt
 import pytest
 from checkpoints import NAMES, Golden, loaded, logits, values
 from gguf_writer import NOT_IN_GGUF
+from test_batched import LENGTHS, alone, begin, end, poison
 
 import pteron
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import read_header
+from pteron.llm import LanguageModel
 from pteron.llm.architectures import FAMILIES
 from pteron.llm.architectures.defaults import FILE, with_defaults
 from pteron.llm.architectures.parts import Attention, Block, Decoder, RmsNorm
 from pteron.llm.architectures.rotary import rotary_of
+from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
 from pteron.llm.build.stored_tensor import StoredTensor
@@ -50,6 +53,34 @@ def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
     with loaded(checkpoint, FLOAT, tmp_path) as program:
         for chunks in CHUNKS:
             assert_close(logits(program, golden.prompt, chunks), golden.logits, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("qwen2_moe", "gpt_oss", "deepseek_v3"),  # experts
+        *("lfm2", "qwen3_5", "mamba2", "falcon_h1", "granitehybrid_moe"),  # recurrent
+    ],
+)
+def test_batches(name: str, tmp_path: Path) -> None:
+    options = replace(FLOAT, full_logits=False)
+    checkpoint = read_checkpoint(Golden.load(name).write_folder(tmp_path))
+    with loaded(checkpoint, options, tmp_path) as program:
+        model = LanguageModel(program)
+        expected = alone(model, 4, 6)
+        batched = BatchedModel(model, len(LENGTHS))
+        poison(batched)
+        sequences, rows = begin(batched, expected.prompts)
+        try:
+            for step in range(6):
+                now = [
+                    BatchRow(row.slot, row.position + step, tokens[step - 1] if step else row.token)
+                    for row, tokens in zip(rows, expected.tokens, strict=True)
+                ]
+                for row, found in enumerate(batched.logits(now)):
+                    assert_close(found, expected.logits[row][step], 1e-5)
+        finally:
+            end(batched, sequences)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_IN_GGUF))

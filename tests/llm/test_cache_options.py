@@ -15,12 +15,13 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 from checkpoints import Golden
 from llm_fixtures import MODELS, TINY
+from test_batched import begin, end
 
 import pteron
 from pteron import Device, FormatError, InputError, UnsupportedError
 from pteron.graph import Node
 from pteron.llm import LLM, LanguageModel, cache_options
-from pteron.llm.batched_model import BatchedModel, BatchRow
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions, longest_context
 from pteron.llm.export import export_llm, read_checkpoint
@@ -108,16 +109,10 @@ def test_batched_rows(cache: str) -> None:
             model.reset()
             expected.append(model.prefill(prompt))
         batched = BatchedModel(model, 3)
-        sequences = [model.sequence() for _ in prompts]
-        rows = []
-        for sequence, prompt in zip(sequences, prompts, strict=True):
-            sequence.prefill(prompt[:-1])
-            slot = batched.slot_of(sequence)
-            assert slot is not None
-            rows.append(BatchRow(slot, len(prompt) - 1, prompt[-1]))
+        sequences, rows = begin(batched, prompts)
         for found, right in zip(batched.logits(rows), expected, strict=True):
             assert error(found, right) <= 1e-5  # of rows with the same cache
-        batched.close()
+        end(batched, sequences)
 
 
 def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:

@@ -1,5 +1,5 @@
-"""Mixtures of experts: quantised programs, batches of sequences, MXFP4. Logits of float programs and GGUF
-files are compared in test_architectures.py."""
+"""Mixtures of experts: quantised programs, MXFP4. Logits of float programs, GGUF files and batches
+are compared in test_architectures.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 from checkpoints import Golden, loaded, logits, write_mxfp4
 from test_architectures import CHUNKS, FLOAT, assert_close
-from test_batched import LENGTHS, alone, begin, end, poison
 
 from pteron.errors import FormatError, UnsupportedError
-from pteron.llm import LanguageModel
 from pteron.llm.architectures.experts import GGUF_EXPERTS
 from pteron.llm.architectures.names import place_tensors
-from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
 from pteron.llm.build.stored_tensor import Array, StoredTensor
@@ -53,28 +50,6 @@ def rounded(matrix: Array, quantize: str) -> Array:
         return np.asarray(integers * scales[:, None], np.float32)
     integers, scales = quantize_4_bits(matrix, 8, round_to_nearest)
     return np.asarray(integers * np.repeat(scales, 8, 1), np.float32)
-
-
-@pytest.mark.parametrize("name", ["qwen2_moe", "gpt_oss", "deepseek_v3"])
-def test_batches(name: str, tmp_path: Path) -> None:
-    options = Options(None, embedding_bits=None, max_seq_len=16, max_context_len=64)
-    checkpoint = read_checkpoint(Golden.load(name).write_folder(tmp_path))
-    with loaded(checkpoint, options, tmp_path) as program:
-        model = LanguageModel(program)
-        expected = alone(model, 4, 6)
-        batched = BatchedModel(model, len(LENGTHS))
-        poison(batched)
-        sequences, rows = begin(batched, expected.prompts)
-        try:
-            for step in range(6):
-                now = [
-                    BatchRow(row.slot, row.position + step, tokens[step - 1] if step else row.token)
-                    for row, tokens in zip(rows, expected.tokens, strict=True)
-                ]
-                for row, found in enumerate(batched.logits(now)):
-                    assert_close(found, expected.logits[row][step], 1e-5)
-        finally:
-            end(batched, sequences)
 
 
 def test_mxfp4(tmp_path: Path) -> None:

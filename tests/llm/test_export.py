@@ -7,12 +7,14 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from checkpoints import Golden
-from families import FAMILIES, HEADS, HIDDEN, KV_HEADS, LAYERS, PROMPT, config, tensors, write_folder
+from families import FAMILIES, PROMPT, config, tensors, write_folder
+from gguf_writer import write_gguf
 
 from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
 from pteron.llm import load_tokenizer
@@ -60,61 +62,13 @@ def test_the_exported_module_means_the_same(family: str, tmp_path: Path) -> None
     np.testing.assert_allclose(logits, golden(family), atol=2e-5)
 
 
-def write_gguf(family: str, file: Path) -> Path:
-    """The same checkpoint as GGUF: other names, and `llama` interleaves the rows of queries and keys."""
-    gguf = pytest.importorskip("gguf")
-    settings = config(family)
-    architecture = settings["model_type"]
-    writer = gguf.GGUFWriter(str(file), architecture)
-    writer.add_block_count(LAYERS)
-    writer.add_context_length(256)
-    writer.add_embedding_length(settings["hidden_size"])
-    writer.add_feed_forward_length(HIDDEN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(settings["rms_norm_eps"])
-    writer.add_rope_freq_base(settings["rope_theta"])
-    if "head_dim" in settings:
-        writer.add_key_length(settings["head_dim"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(["<|end|>", *"abcdefghij", "ab"])
-    writer.add_token_types([3] + [1] * 11)
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(0)
-    writer.add_chat_template("{{ messages[0].content }}")
-    names = {
-        "embed_tokens": "token_embd",
-        "lm_head": "output",
-        "model.norm": "output_norm",
-        "input_layernorm": "attn_norm",
-        "post_attention_layernorm": "ffn_norm",
-        "self_attn.o_proj": "attn_output",
-    }
-    for name, tensor in tensors(family).items():
-        if architecture == "llama" and (kind := re.search(r"\.(q|k)_proj", name)):
-            heads = HEADS if kind[1] == "q" else KV_HEADS
-            halves = tensor.reshape(heads, 2, -1, *tensor.shape[1:])
-            tensor = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(tensor.shape))
-        renamed = name
-        for theirs, ours in names.items():
-            renamed = renamed.replace(theirs, ours)
-        renamed = renamed.removeprefix("model.").replace("layers.", "blk.")
-        renamed = re.sub(
-            r"self_attn\.(\w)_(?:proj|(norm))", lambda m: f"attn_{m[1]}" + ("_norm" if m[2] else ""), renamed
-        )
-        renamed = re.sub(r"mlp\.(\w+)_proj", r"ffn_\1", renamed)
-        writer.add_tensor(renamed, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
-
-
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(write_gguf(family, tmp_path / "model.gguf"))
+    pytest.importorskip("gguf")
+    settings = config(family)
+    settings["rope_parameters"] = {"rope_theta": settings["rope_theta"]}
+    source = SimpleNamespace(config=settings, tensors=lambda: tensors(family))
+    checkpoint = read_checkpoint(write_gguf(source, tmp_path / "model.gguf"))
     np.testing.assert_allclose(logits(checkpoint), golden(family), atol=2e-5)
     (tmp_path / "tokenizer.json").write_bytes(checkpoint.vocabulary.files["tokenizer.json"])
     tokenizer = load_tokenizer(tmp_path)

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from checkpoints import Golden, loaded
+from checkpoints import Golden
 from test_architectures import assert_close
-from test_batched import LENGTHS, alone, begin, end, poison
 
 from pteron.errors import UnsupportedError
-from pteron.llm import LLM, LanguageModel
-from pteron.llm.batched_model import BatchedModel, BatchRow
-from pteron.llm.build.options import Options
-from pteron.llm.export import export_llm, read_checkpoint
+from pteron.llm import LLM
+from pteron.llm.batched_model import BatchedModel
+from pteron.llm.export import export_llm
 
 pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
@@ -124,28 +122,6 @@ def test_requests_at_the_same_time(llm: LLM) -> None:
         assert [[piece.token for piece in each.pieces] for each in found] == expected
     assert BatchedModel.reason(llm.model) is None
     assert llm.pool.batched is not None
-
-
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_5", "mamba2", "falcon_h1", "granitehybrid_moe"])
-def test_batches(name: str, tmp_path: Path) -> None:
-    options = Options(None, embedding_bits=None, **SIZES)
-    checkpoint = read_checkpoint(Golden.load(name).write_folder(tmp_path))
-    with loaded(checkpoint, options, tmp_path) as program:
-        model = LanguageModel(program)
-        expected = alone(model, 4, 6)
-        batched = BatchedModel(model, len(LENGTHS))
-        poison(batched)
-        sequences, rows = begin(batched, expected.prompts)
-        try:
-            for step in range(6):
-                now = [
-                    BatchRow(row.slot, row.position + step, tokens[step - 1] if step else row.token)
-                    for row, tokens in zip(rows, expected.tokens, strict=True)
-                ]
-                for row, found in enumerate(batched.logits(now)):
-                    assert_close(found, expected.logits[row][step], 1e-5)
-        finally:
-            end(batched, sequences)
 
 
 def test_states_cannot_be_saved(llm: LLM, tmp_path: Path) -> None:

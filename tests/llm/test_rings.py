@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer
 from checkpoints import Golden
+from test_batched import begin, end
 
 import pteron
 from pteron import Device, FormatError
 from pteron.llm import LLM, LanguageModel, cache_options
-from pteron.llm.batched_model import BatchedModel, BatchRow
+from pteron.llm.batched_model import BatchedModel
 from pteron.llm.build.options import Options
 from pteron.llm.cache_options import CacheOptions
 from pteron.llm.export import read_checkpoint
@@ -182,14 +183,9 @@ def test_batched_rows(program: Path, device: Device) -> None:
             model.reset()
             expected.append(model.prefill(prompt))
         batched = BatchedModel(model, 3)
-        sequences, rows = [model.sequence() for _ in prompts], []
-        for sequence, prompt in zip(sequences, prompts, strict=True):
-            sequence.prefill(prompt[:-1])
-            slot = batched.slot_of(sequence)
-            assert slot is not None
-            rows.append(BatchRow(slot, len(prompt) - 1, prompt[-1]))
+        sequences, rows = begin(batched, prompts)
         assert are_close(batched.logits(rows), expected)
-        batched.close()
+        end(batched, sequences)
 
 
 def test_verified_rows(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,16 +15,7 @@ import numpy as np
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import (
-    EXPERTS,
-    GGUF_EXPERTS,
-    Experts,
-    Router,
-    chosen_of,
-    count_of,
-    flattened,
-    gated,
-)
+from pteron.llm.architectures.experts import EXPERTS, GGUF_EXPERTS, experts_of, flattened
 from pteron.llm.architectures.family import Family, require_settings
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config
 from pteron.llm.architectures.parts import Decoder, GatedMlp, Part, RmsNorm
@@ -117,9 +108,8 @@ def deepseek_v2(config: Config) -> Decoder:
     if method not in ("greedy", "group_limited_greedy"):
         raise UnsupportedError(f"experts chosen by {method!r}; known are greedy, group_limited_greedy")
     groups = {} if method == "greedy" else _groups(config, 1)
-    scale = float(config.get("routed_scaling_factor", 1.0))
-    router = Router(count_of(config), chosen_of(config), normalised=False, scale=scale, **groups)
-    return llama.decoder(config, lambda _: attention(config), feed=_after_dense(config, router))
+    feed = _after_dense(config, normalised=False, **groups)
+    return llama.decoder(config, lambda _: attention(config), feed=feed)
 
 
 def deepseek_v3(config: Config) -> Decoder:
@@ -128,16 +118,9 @@ def deepseek_v3(config: Config) -> Decoder:
 
 def sigmoid_experts(config: Config) -> Callable[[int], Part | None]:
     """Experts of DeepSeek V3, also of GLM: sigmoid scores, corrected choices, groups."""
-    router = Router(
-        count_of(config),
-        chosen_of(config),
-        "sigmoid",
-        normalised=bool(config.get("norm_topk_prob", True)),
-        scale=float(config.get("routed_scaling_factor", 1.0)),
-        has_correction=True,
-        **_groups(config, 2),
-    )
-    return _after_dense(config, router)
+    normalised = bool(config.get("norm_topk_prob", True))
+    groups = _groups(config, 2)
+    return _after_dense(config, scoring="sigmoid", normalised=normalised, has_correction=True, **groups)
 
 
 def _groups(config: Config, best: int) -> dict[str, Any]:
@@ -145,10 +128,12 @@ def _groups(config: Config, best: int) -> dict[str, Any]:
     return {"groups": groups, "kept_groups": kept, "group_best": best} if groups > 1 else {}
 
 
-def _after_dense(config: Config, router: Router) -> Callable[[int], Part | None]:
-    """Experts in all layers but the first ones."""
-    act, first = config.get("hidden_act", "silu"), int(config.get("first_k_dense_replace") or 0)
-    experts = Experts(router, gated(act), GatedMlp(act) if config.get("n_shared_experts") else None)
+def _after_dense(config: Config, **options: Any) -> Callable[[int], Part | None]:
+    """Experts in all layers but the first ones. `options` are those of the router."""
+    first = int(config.get("first_k_dense_replace") or 0)
+    shared = GatedMlp(config.get("hidden_act", "silu")) if config.get("n_shared_experts") else None
+    scale = float(config.get("routed_scaling_factor", 1.0))
+    experts = experts_of(config, shared, scale=scale, **options)
     return lambda layer: experts if layer >= first else None
 
 

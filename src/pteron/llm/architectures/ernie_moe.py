@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import (
-    EXPERTS,
-    GGUF_EXPERTS,
-    Experts,
-    Router,
-    chosen_of,
-    count_of,
-    gated,
-)
+from pteron.llm.architectures.experts import EXPERTS, GGUF_EXPERTS, experts_of
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.llama import GGUF_INTERLEAVED
 from pteron.llm.architectures.names import HUGGING_FACE, Config, halves
@@ -19,10 +11,8 @@ from pteron.llm.architectures.parts import Decoder, GatedMlp, Part
 
 
 def decoder(config: Config) -> Decoder:
-    act = config.get("hidden_act", "silu")
-    router = Router(count_of(config), chosen_of(config), has_correction=True)
-    shared = GatedMlp(act) if config.get("moe_num_shared_experts") else None
-    experts = Experts(router, gated(act), shared)
+    shared = GatedMlp(config.get("hidden_act", "silu")) if config.get("moe_num_shared_experts") else None
+    experts = experts_of(config, shared, has_correction=True)
     first, last = int(config["moe_layer_start_index"]), int(config["moe_layer_end_index"])
     interval = int(config.get("moe_layer_interval", 1))
     last = last if last >= 0 else int(config["num_hidden_layers"]) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
@@ -139,6 +140,12 @@ def count_of(config: Config) -> int:
     """The number of experts, by the key that the configuration has; 0 if it has none."""
     keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     return int(next((config[key] for key in keys if config.get(key)), 0))
+
+
+def experts_of(config: Config, shared: Part | None = None, **options: Any) -> Experts:
+    """The experts of a configuration, with gated MLPs. `options` are those of the router."""
+    router = Router(count_of(config), chosen_of(config), **options)
+    return Experts(router, gated(config.get("hidden_act", "silu")), shared)
 
 
 def chosen_of(config: Config) -> int:

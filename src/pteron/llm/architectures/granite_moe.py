@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pteron.llm.architectures import granite
-from pteron.llm.architectures.experts import (
-    GGUF_EXPERTS,
-    Experts,
-    Router,
-    chosen_of,
-    count_of,
-    flattened,
-    gated,
-    halved,
-)
+from pteron.llm.architectures.experts import GGUF_EXPERTS, experts_of, flattened, halved
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.llama import GGUF_INTERLEAVED
 from pteron.llm.architectures.names import HUGGING_FACE, Config
@@ -23,7 +14,7 @@ from pteron.llm.architectures.parts import Block, Decoder
 
 def decoder(config: Config) -> Decoder:
     dense = granite.decoder(config)
-    experts = Experts(Router(count_of(config), chosen_of(config)), gated(config.get("hidden_act", "silu")))
+    experts = experts_of(config)
     blocks = [block for block in dense.layers if isinstance(block, Block)]
     return replace(dense, layers=tuple(replace(block, mlp=experts) for block in blocks))
 

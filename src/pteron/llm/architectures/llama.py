@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, gated
+from pteron.llm.architectures.experts import GGUF_EXPERTS, count_of, experts_of
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, halves, head_sizes
 from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Mlp, Part, RmsNorm
@@ -46,7 +46,7 @@ def llama(config: Config) -> Decoder:
     """GGUF files of Mixtral have this architecture too."""
     if not count_of(config):
         return decoder(config)
-    experts = Experts(Router(count_of(config), chosen_of(config)), gated("silu"))
+    experts = experts_of(config)
     return decoder(config, feed=lambda _: experts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import Experts, Router, chosen_of, count_of, gated
+from pteron.llm.architectures.experts import experts_of
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import HUGGING_FACE, Config
 from pteron.llm.architectures.parts import Decoder
@@ -13,8 +13,7 @@ from pteron.llm.architectures.parts import Decoder
 
 def decoder(config: Config) -> Decoder:
     windowed = replace(llama.attention(config), window=config.get("sliding_window"))
-    router = Router(count_of(config), chosen_of(config))
-    experts = Experts(router, gated(config.get("hidden_act", "silu")))
+    experts = experts_of(config)
     return llama.decoder(config, lambda _: windowed, feed=lambda _: experts)
 
 

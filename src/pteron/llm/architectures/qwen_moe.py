@@ -6,15 +6,7 @@ from dataclasses import replace
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import llama, qwen
-from pteron.llm.architectures.experts import (
-    EXPERTS,
-    GGUF_EXPERTS,
-    Experts,
-    Router,
-    chosen_of,
-    count_of,
-    gated,
-)
+from pteron.llm.architectures.experts import EXPERTS, GGUF_EXPERTS, experts_of
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config
 from pteron.llm.architectures.parts import Block, Decoder, GatedMlp, RmsNorm
@@ -44,10 +36,9 @@ def olmoe(config: Config) -> Decoder:
 
 def with_experts(decoder: Decoder, config: Config, *, has_shared: bool = False) -> Decoder:
     """The decoder with experts in place of MLPs, in all layers but those that the configuration excludes."""
-    act = config.get("hidden_act", "silu")
     is_normalised = bool(config.get("norm_topk_prob", config.get("model_type") == "qwen3moe"))
-    router = Router(count_of(config), chosen_of(config), normalised=is_normalised)
-    experts = Experts(router, gated(act), GatedMlp(act) if has_shared else None, shared_gate=has_shared)
+    shared = GatedMlp(config.get("hidden_act", "silu")) if has_shared else None
+    experts = replace(experts_of(config, shared, normalised=is_normalised), shared_gate=has_shared)
     step, dense = int(config.get("decoder_sparse_step") or 1), config.get("mlp_only_layers") or ()
 
     def changed(index: int, block: object) -> Block:

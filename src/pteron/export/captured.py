@@ -15,7 +15,6 @@ from pteron.errors import LoweringError
 from pteron.export.compiled import CompiledModule, Report
 from pteron.export.dynamo import CapturedGraph, backend
 from pteron.export.lowering import in_inference
-from pteron.format.records import HostCall
 from pteron.runtime import Program
 
 
@@ -55,15 +54,7 @@ class CapturedModule(CompiledModule):
         for graph in self.graphs:
             if graph.is_eager:
                 eager.update(graph.capture.operators)
-        return Report(
-            reports[0].partitioner if reports else "",
-            tuple(uses for report in reports for uses in report.delegates),
-            sum((report.host for report in reports), eager),
-            (
-                *(HostCall(name, uses, "its graph cannot be lowered") for name, uses in eager.most_common()),
-                *(reason for report in reports for reason in report.reasons),
-            ),
-        )
+        return Report.of_parts(reports, eager, lambda _: "its graph cannot be lowered")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         raise LoweringError(f"{self.name} cannot be saved: {self.reason}")

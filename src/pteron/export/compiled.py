@@ -7,7 +7,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -256,6 +256,17 @@ class Report:
     delegates: tuple[Counter[str], ...]  # uses of each operator
     host: Counter[str]  # uses of each operator outside delegates
     reasons: tuple[HostCall, ...]  # why these run on the host
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Report], in_torch: Counter[str], why: Callable[[str], str]) -> Report:
+        """Of several programs, and the operators that PyTorch runs between them."""
+        reasons = [HostCall(name, uses, why(name)) for name, uses in in_torch.most_common()]
+        return cls(
+            parts[0].partitioner if parts else "",
+            tuple(uses for part in parts for uses in part.delegates),
+            sum((part.host for part in parts), in_torch),
+            (*reasons, *(reason for part in parts for reason in part.reasons)),
+        )
 
     @property
     def share(self) -> float:

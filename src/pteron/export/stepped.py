@@ -14,7 +14,6 @@ from pteron.export.compiled import Report, TracedModule, as_torch, counted, list
 from pteron.export.signature import Signature
 from pteron.export.steps import Part, Split, step_lines, torch_operators
 from pteron.format.program import COMPILED_METHOD as METHOD
-from pteron.format.records import HostCall
 from pteron.runtime import GpuTensor, Program
 
 
@@ -78,17 +77,9 @@ class SteppedModule(TracedModule):
     @property
     def report(self) -> Report:
         reports = [make_report(step.program) for step in self.steps.values()]
+        between = "between operators that PyTorch runs"
         in_torch = torch_operators(self.graph_module)
-        reasons = [
-            HostCall(name, uses, self._reasons.get(name, "between operators that PyTorch runs"))
-            for name, uses in in_torch.most_common()
-        ]
-        return Report(
-            reports[0].partitioner if reports else "",
-            tuple(uses for report in reports for uses in report.delegates),
-            sum((report.host for report in reports), in_torch),
-            (*reasons, *(reason for report in reports for reason in report.reasons)),
-        )
+        return Report.of_parts(reports, in_torch, lambda name: self._reasons.get(name, between))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         names = ", ".join(torch_operators(self.graph_module))

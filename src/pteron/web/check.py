@@ -15,15 +15,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pteron.dtypes import Storage
-from pteron.graph import Constant, Tensor
+from pteron.graph import Tensor
 from pteron.graph.values import tensors
-from pteron.ops import Weight
-from pteron.ops.live import affine
 from pteron.ops.operand import Slot, State
-from pteron.ops.terms import evaluate
 from pteron.plan import Compiled, Executable, IndexRange, Plan, PlanBuffer, Shapes
 from pteron.plan.planner import Planning
-from pteron.tools.compare.steps import NoReferenceError, Step, StepRecord, steps_of, values_of
+from pteron.tools.compare.steps import (
+    NoReferenceError,
+    Step,
+    StepRecord,
+    constants_of,
+    integers_of,
+    steps_of,
+    values_of,
+)
 from pteron.tools.doctor.known import Array, hashed
 
 Json: TypeAlias = Any
@@ -160,13 +165,7 @@ class _Chain:
         limits: Sequence[int | None],
     ) -> None:
         self._graph, self._walked = walked.graph, walked
-        placed = compiled.placement.buffers.items()
-        self._constants: dict[int, Constant] = {
-            id: buffer.constant for id, buffer in placed if isinstance(buffer, Weight)
-        }
-        terms = evaluate(walked.trace.tape, values)
-        live = {id: affine(value).evaluate(terms) for id, value in walked.integers.items()}
-        self._integers = {**values, **live}
+        self._constants, self._integers = constants_of(compiled), integers_of(walked, values)
         self._of_nodes = values_of(walked.graph)
         self._known: dict[int, Array] = {}
         for value, shape, limit in zip(walked.graph.inputs, shapes, limits, strict=True):

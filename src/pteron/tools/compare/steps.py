@@ -96,6 +96,18 @@ def values_of(graph: Graph) -> set[int]:
     return {tensor.id for node in graph.nodes for arg in node.args for tensor in tensors(arg)}
 
 
+def integers_of(walked: Planning, values: Mapping[int, int]) -> dict[int, int]:
+    """The live integers of a call by id, from those that it is given."""
+    terms = evaluate(walked.trace.tape, values)
+    return {**values, **{id: affine(value).evaluate(terms) for id, value in walked.integers.items()}}
+
+
+def constants_of(compiled: Compiled) -> dict[int, Constant]:
+    """The constants that a graph's tensors are, by id."""
+    placed = compiled.placement.buffers.items()
+    return {id: buffer.constant for id, buffer in placed if isinstance(buffer, Weight)}
+
+
 def steps_of(graph: Graph, once: Sequence[Call], calls: Sequence[Call], plan: Plan) -> list[Step]:
     """The steps of a plan of these calls: first those that ran once at load, then the others in order."""
     owners: dict[int, list[int]] = defaultdict(list)
@@ -270,11 +282,8 @@ class _TensorReader:
     ) -> None:
         self.session, self.walked, self.states = session, walked, states
         self.last_reads: dict[int, int] = {}  # the last step that reads a tensor
-        terms = evaluate(walked.trace.tape, values)
-        live = {id: affine(value).evaluate(terms) for id, value in walked.integers.items()}
-        self._integers = {**values, **live}
-        placed = session.compiled.placement.buffers.items()
-        self._constants = {id: buffer.constant for id, buffer in placed if isinstance(buffer, Weight)}
+        self._integers = integers_of(walked, values)
+        self._constants = constants_of(session.compiled)
         graph = walked.graph
         mutated = mutated_ids(session.compiled.prepared.calls)
         self._seen_later = {value.id for value in graph.outputs} | mutated

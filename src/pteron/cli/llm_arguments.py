@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
 from pteron.cli.arguments import seed as seed_type
@@ -110,18 +110,21 @@ def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
     return None
 
 
+def load_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of an LLM that every command has an option for, except its tokenizer and adapters."""
+    names = ("data", "device", "digits", "products", "context", "cache", "speculate")
+    return {**{name: getattr(arguments, name) for name in names}, "rings": not arguments.no_rings}
+
+
 @contextmanager
 def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     """The model that MODEL or --model names; it is closed with the context."""
     from pteron.llm import LLM
 
     located = find_model(given_model(arguments), arguments.context)
-    names = ("data", "digits", "products", "context", "cache", "speculate")
-    settings = {"device": arguments.device, **{name: getattr(arguments, name) for name in names}}
-    settings["rings"] = not arguments.no_rings
     adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):
-        llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **settings)
+        llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **load_settings(arguments))
     with llm:
         yield llm
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pteron.cli.arguments import Options, add_examples, number, positive
-from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, add_speculate
+from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, add_speculate, load_settings
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
@@ -267,9 +267,7 @@ def _open_served(
     located: Located, arguments: argparse.Namespace, adapters: Mapping[str, str] | None = None
 ) -> Generator[Engine | Embedder | Transcriber, None, None]:
     """A language model in an engine, or an embedder. `adapters` are by default those of --lora."""
-    from pteron.llm import LLM
-    from pteron.llm.engine import Engine
-    from pteron.serving.hidden_states import open_served
+    from pteron.serving.hidden_states import in_engine, open_served
     from pteron.tools.estimate.fit import check_fits
 
     check_fits(located.path, arguments.device)
@@ -277,24 +275,13 @@ def _open_served(
         model = open_served(
             located.path,
             arguments.tokenizer,
-            data=arguments.data,
-            device=arguments.device,
-            digits=arguments.digits,
-            products=arguments.products,
             adapters=dict(arguments.lora) if adapters is None else dict(adapters),
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
-            context=arguments.context,
-            cache=arguments.cache,
-            rings=not arguments.no_rings,
-            speculate=arguments.speculate,
+            **load_settings(arguments),
         )
-    if isinstance(model, LLM):
-        with model, Engine(model, waiting=arguments.queue) as engine:
-            yield engine
-    else:
-        with model:
-            yield model
+    with in_engine(model, waiting=arguments.queue) as served:
+        yield served
 
 
 @contextmanager
@@ -394,6 +381,7 @@ def _serve_ray(
     from pteron.serving.cluster.launch import run
 
     name = banner.names[0]
+    speculate = arguments.speculate and _whole_path(arguments.speculate)
     optional = {
         "replicas": arguments.replicas,
         "gpus": arguments.replica_gpus,
@@ -406,18 +394,11 @@ def _serve_ray(
         model,
         name,
         tokenizer=arguments.tokenizer,
-        data=tuple(arguments.data),
-        device=arguments.device,
-        digits=arguments.digits,
-        products=arguments.products,
-        context=arguments.context,
-        cache=arguments.cache,
-        rings=not arguments.no_rings,
-        speculate=arguments.speculate and _whole_path(arguments.speculate),
         adapters={name: _whole_path(path) for name, path in arguments.lora},
         queue=arguments.queue,
         logs_prompts=arguments.log_prompts,
         is_quiet=arguments.quiet,
+        **load_settings(arguments) | {"data": tuple(arguments.data), "speculate": speculate},
         **{key: value for key, value in optional.items() if value is not None},
         **app_options,
     )

@@ -9,7 +9,8 @@ embedder or as a transcriber of sound.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from pteron.errors import UnsupportedError
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
+from pteron.llm.engine import Engine
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_names import locate_model
 from pteron.llm.text_model import TextModel
@@ -145,6 +147,19 @@ def open_served(
             return Encoder(path, tokenizer, data=data, device=device)
         except UnsupportedError:
             raise error from None
+
+
+@contextmanager
+def in_engine(
+    model: LLM | Embedder | Transcriber, *, running: int | None = None, waiting: int
+) -> Generator[Engine | Embedder | Transcriber, None, None]:
+    """The model, a language model in an engine; it is closed with the context."""
+    with model:
+        if isinstance(model, LLM):
+            with Engine(model, running=running, waiting=waiting) as engine:
+                yield engine
+        else:
+            yield model
 
 
 def llm_or_embedder(llm: LLM) -> LLM | Embedder:

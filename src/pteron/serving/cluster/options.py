@@ -89,18 +89,14 @@ class Options:
     @property
     def app_settings(self) -> dict[str, Any]:
         """The arguments of `create_app`, except the model and the log."""
-        names = (
-            "name",
-            "aliases",
-            "api_keys",
-            "limits",
-            "page",
-            "open_page",
-            "open_metrics",
-            "hosts",
-            "origins",
-        )
-        return {name: getattr(self, name) for name in names}
+        names = "name aliases api_keys limits page open_page open_metrics hosts origins"
+        return {name: getattr(self, name) for name in names.split()}
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """The arguments of `open_served`, except the path and the device."""
+        names = "tokenizer data digits products speculate adapters sequences cache_bytes context cache rings"
+        return {name: getattr(self, name) for name in names.split()}
 
 
 def missing_resources(options: Options, machines: Sequence[Machine]) -> str | None:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
 from starlette.types import Message as AsgiMessage
 
 from pteron.errors import DeviceError
-from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.serving.cluster.options import Options
 from pteron.serving.encoder import Embedder
-from pteron.serving.hidden_states import open_served
+from pteron.serving.hidden_states import in_engine, open_served
 from pteron.serving.http import Logs, create_app
 from pteron.serving.http.models import ModelSource
 from pteron.serving.http.service import Service
@@ -98,29 +97,9 @@ class Replica:
         self._opened.close()
 
 
-@contextmanager
 def _open_model(
     options: Options, model: str, adapter: str | None
-) -> Generator[Engine | Embedder | Transcriber, None, None]:
+) -> AbstractContextManager[Engine | Embedder | Transcriber]:
     """A language model in an engine, or an embedder."""
-    opened = open_served(
-        model,
-        options.tokenizer,
-        data=options.data,
-        device=options.device or adapter,
-        digits=options.digits,
-        products=options.products,
-        adapters=options.adapters,
-        sequences=options.sequences,
-        cache_bytes=options.cache_bytes,
-        context=options.context,
-        cache=options.cache,
-        rings=options.rings,
-        speculate=options.speculate,
-    )
-    with opened:
-        if not isinstance(opened, LLM):
-            yield opened
-            return
-        with Engine(opened, running=options.sequences, waiting=options.queue) as engine:
-            yield engine
+    opened = open_served(model, device=options.device or adapter, **options.model_settings)
+    return in_engine(opened, running=options.sequences, waiting=options.queue)

@@ -7,7 +7,7 @@ refer to the graph: written to disk and read back (plan/archive), it runs as bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
@@ -16,9 +16,9 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 from pteron.graph import Shape
 from pteron.ops import Target, Weight
-from pteron.ops.operand import BufferRef
+from pteron.ops.operand import BufferRef, Slot, State
 from pteron.passes import Source, StateSpec
-from pteron.plan.plan import Launch, Plan
+from pteron.plan.plan import Launch, Plan, PlanBuffer, ScratchRef
 from pteron.plan.verify import storage_buffers
 from pteron.wgsl import Module
 
@@ -73,12 +73,20 @@ class Executable:
         """The kernels of all plans, each once."""
         return tuple({launch.module.source: launch.module for launch in self._launches()}.values())
 
-    def weights(self) -> tuple[Weight, ...]:
-        """The weights of all plans and the states' first contents, each once."""
+    def weights(self, *, with_initial: bool = True) -> tuple[Weight, ...]:
+        """The weights of all plans and, `with_initial`, the states' first contents, each once."""
         bound = [buffer for launch in self._launches() for buffer in launch.buffers]
-        first = [state.initial for state in self.states.values()]
+        first = [state.initial for state in self.states.values() if with_initial]
         placed = [port.buffer for port in self.outputs if isinstance(port, TensorPort)]
         return tuple(dict.fromkeys(item for item in (*bound, *first, *placed) if isinstance(item, Weight)))
+
+    def number_buffers(self, weights: Iterable[Weight]) -> dict[PlanBuffer, int]:
+        """The numbers of all buffers in a file: slots, states, these weights, scratch memory."""
+        slots = [Slot(index) for index in range(len(self.slots))]
+        states = [State(id) for id in self.states]
+        scratch = max((len(plan.scratch_bytes) for plan in self.all_plans()), default=0)
+        buffers: list[PlanBuffer] = [*slots, *states, *weights, *map(ScratchRef, range(scratch))]
+        return {buffer: number for number, buffer in enumerate(buffers)}
 
     def check_runs_on(self, device: Target) -> None:
         """Raise a DeviceError where a device lacks what the plans use, or is too small for their memory."""

@@ -17,7 +17,6 @@ from pteron.ops.operand import Slot, State
 from pteron.ops.terms import Affine, Product, Symbol, Term
 from pteron.plan import Advance, Executable, Launch, ParameterBlock, Plan, PlanBuffer, SymbolPort
 from pteron.plan.executable import Port
-from pteron.plan.plan import ScratchRef
 from pteron.web.weights import Place
 from pteron.wgsl import Module
 
@@ -52,25 +51,8 @@ class ExecutableWriter:
         self._executable = executable
         self._places = places
         self._modules = modules
-        plans = list(executable.all_plans())
-        scratch = max((len(plan.scratch_bytes) for plan in plans), default=0)
-        weights = dict.fromkeys(
-            buffer
-            for plan in plans
-            for launch in plan.launches
-            for buffer in launch.buffers
-            if isinstance(buffer, Weight)
-        )
-        weights |= dict.fromkeys(
-            port.buffer
-            for port in executable.outputs
-            if not isinstance(port, SymbolPort) and isinstance(port.buffer, Weight)
-        )
-        slots = [Slot(index) for index in range(len(executable.slots))]
-        states = [State(id) for id in executable.states]
-        refs: list[PlanBuffer] = [*slots, *states, *weights, *map(ScratchRef, range(scratch))]
-        self.buffers = {buffer: number for number, buffer in enumerate(refs)}
-        blocks = dict.fromkeys(block for plan in plans for block in plan.blocks)
+        self.buffers = executable.number_buffers(executable.weights(with_initial=False))
+        blocks = dict.fromkeys(block for plan in executable.all_plans() for block in plan.blocks)
         ordered = sorted(blocks, key=lambda block: not block.live)
         self._blocks = {block: number for number, block in enumerate(ordered)}
         self._launches: dict[str, int] = {}

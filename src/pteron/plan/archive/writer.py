@@ -12,10 +12,9 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from pteron.ops.operand import Slot, State
 from pteron.ops.terms import Affine, Product, Symbol, Term
 from pteron.plan.executable import Executable, Port, SymbolPort
-from pteron.plan.plan import Plan, PlanBuffer, ScratchRef
+from pteron.plan.plan import Plan, ScratchRef
 from pteron.wgsl import Module
 
 Json: TypeAlias = Any
@@ -33,13 +32,8 @@ class _Writer:
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
         self._modules = {module.source: number for number, module in enumerate(executable.modules())}
-        weights = executable.weights()
-        slots = [Slot(index) for index in range(len(executable.slots))]
-        states = [State(id) for id in executable.states]
-        scratch = max((len(plan.scratch_bytes) for plan in executable.all_plans()), default=0)
-        buffers: list[PlanBuffer] = [*slots, *states, *weights, *map(ScratchRef, range(scratch))]
-        self._weights = weights
-        self._buffers = {buffer: number for number, buffer in enumerate(buffers)}
+        self._weights = executable.weights()
+        self._buffers = executable.number_buffers(self._weights)
 
     def write(self, file: BinaryIO) -> None:
         packed = [np.ascontiguousarray(weight.pack()) for weight in self._weights]

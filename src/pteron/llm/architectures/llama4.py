@@ -12,15 +12,7 @@ import numpy as np
 
 from pteron.errors import UnsupportedError
 from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import (
-    GGUF_EXPERTS,
-    Experts,
-    Router,
-    chosen_of,
-    count_of,
-    flattened,
-    gated,
-)
+from pteron.llm.architectures.experts import GGUF_EXPERTS, chosen_of, count_of, experts_of, flattened
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.llama import GGUF_INTERLEAVED
 from pteron.llm.architectures.names import HUGGING_FACE, Config, Names, halves, of_text_model
@@ -58,11 +50,10 @@ class ShortAttention:
 
 
 def decoder(config: Config) -> Decoder:
-    act = config.get("hidden_act", "silu")
     if chosen_of(config) != 1:
         raise UnsupportedError(f"Llama 4 with {chosen_of(config)} experts per token, not 1")
-    router = Router(count_of(config), 1, "sigmoid", normalised=False)
-    experts = Experts(router, gated(act), GatedMlp(act), scales_input=True)
+    shared = GatedMlp(config.get("hidden_act", "silu"))
+    experts = replace(experts_of(config, shared, scoring="sigmoid", normalised=False), scales_input=True)
     limit = int(config.get("attention_chunk_size") or 8192)
     if config.get("attn_temperature_tuning"):
         limit = min(limit, int(config.get("floor_scale") or 8192) - 1)

@@ -17,8 +17,6 @@ from typing import TypeAlias
 
 from pteron.format.flatbuffer import INT32, UINT8, UINT32
 
-_PROLOGUE = 8  # bytes: the root table's offset, then the identifier
-
 
 @dataclass(frozen=True, slots=True)
 class Scalar:

@@ -21,7 +21,6 @@ from pteron.errors import DeviceError, HostError, MisfitError
 
 _BYTES_MAX = 1 << 24  # of a call's inputs, and of what a program keeps on the device
 _SEED_BYTES = 24 << 10
-_HOSTED_SECONDS = 2
 
 
 def _run(data: bytes, device: pteron.Device | None) -> str:

@@ -34,7 +34,14 @@ from serving_fixtures import (  # noqa: F401  # fixtures of tests/serving
     stories_engine,
 )
 from site_fixtures import gpu_browser, open_site  # noqa: F401  # fixtures of tests/browser
-from subgroup_fixtures import few, own_subgroups, subgroups, width  # noqa: F401  # fixtures of tests/gpu
+from subgroup_fixtures import (  # noqa: F401  # fixtures of tests/gpu
+    anywhere,
+    few,
+    launched,
+    own_subgroups,
+    subgroups,
+    width,
+)
 
 from pteron import Device
 from pteron.ops import Target

@@ -60,15 +60,31 @@ def skip_if_narrow(target: Target) -> None:
         pytest.skip(f"subgroups of {target.subgroup_size} are narrower than the {LANES} lanes of q4_rows")
 
 
+@pytest.fixture(params=["software", "hardware", "subgroups"])
+def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
+    """Every kind of device, with the buffers that each has."""
+    if request.param == "subgroups":
+        own: Target = request.getfixturevalue("own_subgroups")
+        return replace(own, buffers_max=Target().buffers_max)
+    is_cpu = request.param == "software"
+    return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
+
+
 @pytest.fixture
-def few(own_subgroups: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """A target with subgroups, on which the kernel must be launched."""
-    launched = set()
+def launched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The kernels of all plans made in a test."""
+    found = set()
 
     def composed(kernel: Kernel) -> Module:
-        launched.add(kernel.name)
+        found.add(kernel.name)
         return compose(kernel)
 
     monkeypatch.setattr(collect, "compose", composed)
+    return found
+
+
+@pytest.fixture
+def few(own_subgroups: Target, launched: set[str]) -> Iterator[Target]:
+    """A target with subgroups, on which the kernel must be launched."""
     yield own_subgroups
     assert "q4_digits" in launched

@@ -108,16 +108,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 HEADS = [(4, 2), (3, 3), (5, 1)]
 
 
-@pytest.fixture(params=["software", "hardware", "subgroups"])
-def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
-    """Every kind of device, with the buffers that each has."""
-    if request.param == "subgroups":
-        own: Target = request.getfixturevalue("own_subgroups")
-        return replace(own, buffers_max=Target().buffers_max)
-    is_cpu = request.param == "software"
-    return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
-
-
 @pytest.mark.long(every=5)
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

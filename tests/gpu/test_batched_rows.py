@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
@@ -27,23 +25,12 @@ from row_cases import (
     turned,
 )
 
-from pteron import Device
 from pteron.ops import Target
 
 pytestmark = pytest.mark.kernels
 
 HALF = {"f16": 8e-3}  # keys are rounded before they are multiplied
 HEADS = [(4, 2, 8), (3, 3, 16), (8, 2, 64), (5, 1, 6)]
-
-
-@pytest.fixture(params=["software", "hardware", "subgroups"])
-def anywhere(request: pytest.FixtureRequest, device: Device) -> Target:
-    """Every kind of device, with the buffers that each has."""
-    if request.param == "subgroups":
-        by_subgroups: Target = request.getfixturevalue("own_subgroups")
-        return replace(by_subgroups, buffers_max=Target().buffers_max)
-    is_cpu = request.param == "software"
-    return replace(device.target, is_cpu=is_cpu, subgroup_size=0, buffers_max=Target().buffers_max)
 
 
 def test_places_of_rows() -> None:

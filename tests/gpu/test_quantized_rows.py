@@ -19,8 +19,6 @@ from pteron.families.quantized import tiles
 from pteron.families.quantized.packing import PackedWeights
 from pteron.families.quantized.tiles import Strip
 from pteron.ops import Target, Weight
-from pteron.plan import collect
-from pteron.wgsl import Kernel, Module, compose
 
 pytestmark = pytest.mark.kernels
 
@@ -29,16 +27,9 @@ MORE = (Strip(8, 1), Strip(16, 4, 8), Strip(32, 2, 32))  # that no product choos
 
 
 @pytest.fixture
-def some(own_subgroups: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+def some(own_subgroups: Target, launched: set[str]) -> Iterator[Target]:
     """A target with subgroups, on which the kernel must be launched."""
     skip_if_narrow(own_subgroups)
-    launched = set()
-
-    def composed(kernel: Kernel) -> Module:
-        launched.add(kernel.name)
-        return compose(kernel)
-
-    monkeypatch.setattr(collect, "compose", composed)
     yield replace(own_subgroups, workgroup_bytes_max=49152)
     assert "q4_rows" in launched
 

@@ -35,26 +35,11 @@ from pteron.graph import Constant, Tensor
 from pteron.ops import Operand, OperandSlice, Target
 from pteron.ops.dispatch import elements
 from pteron.ops.operand import Slot, plain_weight
-from pteron.plan import collect
 from pteron.reference.products import linear_int8_weights
-from pteron.wgsl import Kernel, Module, compose
 
 pytestmark = pytest.mark.kernels
 
 CONTEXT = {"S": (9, 1, 3, 8, 1, 6, 31, 1, 1), "p": (0, 9, 10, 13, 21, 22, 28, 59, 92)}
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The kernels of all plans made in a test."""
-    found = set()
-
-    def composed(kernel: Kernel) -> Module:
-        found.add(kernel.name)
-        return compose(kernel)
-
-    monkeypatch.setattr(collect, "compose", composed)
-    return found
 
 
 @pytest.fixture

@@ -84,7 +84,6 @@ def _elementwise() -> list[KnownCase]:
 
 def _rows() -> list[KnownCase]:
     row = _x("S", _LONG)
-    norm = ([_LONG], _w(_LONG), _w(_LONG), 1e-5)
     return [
         _one("aten.sum.dim_IntList", _x(5, "S", _LONG), [0, 2], False, None, out=("S",)),
         _one("aten.amax.default", _x("S", 3, 5), [1], False, out=("S", 5)),
@@ -99,9 +98,8 @@ def _rows() -> list[KnownCase]:
                 *(_x("S", length), [length], _w(length), _w(length), 1e-5),
                 outs=[("S", length), ("S", 1), ("S", 1)],
             )
-            for length in (67, 264)
+            for length in (67, 264, _LONG)
         ),
-        _norm_of_long_rows(norm),
         _one("aten.cumsum.default", _x("S", 131), 1, None, out=("S", 131)),
         _several(
             "et_vk.apply_rotary_emb.default",
@@ -110,13 +108,6 @@ def _rows() -> list[KnownCase]:
         ),
         _several("aten.sort.default", _x("S", 37), 1, False, outs=[("S", 37)] * 2, dtypes=["f32", "i64"]),
     ]
-
-
-def _norm_of_long_rows(norm: tuple[Any, ...]) -> KnownCase:
-    drawing = Drawing("aten.native_layer_norm.default", S=(3, 1))
-    given = [each(drawing) if callable(each) else each for each in (_x("S", _LONG), *norm)]
-    outs: list[tuple[Size, ...]] = [("S", _LONG), ("S", 1), ("S", 1)]
-    return drawing.case(drawing.nodes("aten.native_layer_norm.default", *given, outs=outs)[0])
 
 
 def _q4(drawing: Drawing, columns: int, depth: int, group: int = 32) -> tuple[Tensor, Tensor]:

@@ -71,6 +71,7 @@ def test_programs_that_cannot_run_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_exported_here(suite: str, recipe: str, operator: str, tmp_path: Path) -> None:
+    pytest.importorskip("executorch")
     write_cases(tmp_path, SUITES[suite].record(recipe))
     results = [run_case(case, None) for case in read_cases(tmp_path)]
     assert results

@@ -187,7 +187,7 @@ CASES = [
     attention(20, False, "attention_decode attention_merge", "subgroups", heads=10),
     optioned(6, 10, "attention_scores attention_values", "software"),
     optioned(20, 12, "attention_tiled attention_split attention_merge", "hardware"),
-    optioned(12, 36, "attention_decode attention_merge attention_tiled", "subgroups"),
+    optioned(12, 36, "attention_decode attention_tiled", "subgroups"),
     ring(6, "write_rows attention_scores attention_values", "software"),
     ring(20, "write_rows attention_tiled attention_split", "hardware"),
     ring(12, "write_int8 attention_decode attention_tiled", "subgroups", is_int8=True),

@@ -10,6 +10,8 @@ from arguments import tensor, weight
 from check import NOTHING, check_op, each, each_float, each_integer_and_float, every_dtype, refuse_op
 from measure import Measuring
 
+from pteron import Device
+
 NAN, INF = math.nan, math.inf
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 88.0, -88.0, 1e30, -1e30, INF, -INF, NAN)
 TENSOR_COMPARISONS = ("eq", "lt", "le", "gt", "ge")
@@ -140,14 +142,16 @@ def test_broadcast(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> None:
 
 @each("name", ["aten.sub.Tensor", "aten.lt.Tensor"])
 @each("wide", [(3, "S", 4, 2), (4, "S", 7, 1), (4, "S", 7, 5)])
-def test_broadcast_in_quads(name: str, wide: tuple[int | str, ...], measuring: Measuring) -> None:
+def test_broadcast_in_quads(
+    name: str, wide: tuple[int | str, ...], measuring: Measuring, device: Device
+) -> None:
     """Along one or both last dims, either operand; four elements have one or several of the other."""
     measuring.kernels.clear()
     alpha = (1,) if name == "aten.sub.Tensor" else ()
     for narrow in (("S", 1, 1), wide[2:], ()):
         check_op(name, tensor(*wide), tensor(*narrow), *alpha)
         check_op(name, tensor(*narrow), tensor(*wide), *alpha)
-    assert "binary_quads" in measuring.kernels
+    assert "binary_quads" in measuring.kernels or not device.target.is_cpu
 
 
 @each_integer_and_float

@@ -100,6 +100,8 @@ def test_calls_recorded_ahead_are_not_left(programs: Path, device: Device) -> No
 
 def test_a_program_that_is_not_closed(programs: Path, device: Device) -> None:
     """wgpu-native never frees a command buffer that is not submitted."""
+    if device.library.name != "wgpu-native":
+        pytest.skip("wgpu-native's report counts its own command buffers alone")
 
     def kept() -> int:
         return int(generate_report()["hub"]["commandBuffers"]["kept"])

@@ -28,6 +28,7 @@ AWKWARD = Path(
 
 def on_windows(code: str, *arguments: str) -> str:
     """What some code prints on a pretended Windows."""
+    pytest.importorskip("uvicorn")
     done = subprocess.run(
         [sys.executable, "-c", f"import fake_windows; fake_windows.begin()\n{code}", *arguments],
         capture_output=True,

@@ -8,7 +8,7 @@ from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, BorrowedStates, States, Weights, check_room, check_room_for_states
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording, WordIncrements
-from pteron.gpu.submit import Commands, record, submit, submit_early
+from pteron.gpu.submit import Commands, record, submit
 from pteron.gpu.timing import LaunchTimer, PassTimer
 
 __all__ = [
@@ -36,5 +36,4 @@ __all__ = [
     "check_room_for_states",
     "record",
     "submit",
-    "submit_early",
 ]

@@ -10,7 +10,7 @@ from pteron.gpu.library import FFI, address
 
 BoundLaunch: TypeAlias = tuple[Any, Any, int, int, int]  # pipeline, bind group, grid
 _LAUNCH = struct.Struct("QQIIIxxxx")  # `Step` of native/encode.c
-_FIRST_PART, _GROWTH = 16, 4  # launches in a replay's first part; each later part has _GROWTH times as many
+_FIRST_PART, _GROWTH = 8, 2  # launches in a replay's first part; each later part has _GROWTH times as many
 
 
 @dataclass(slots=True)

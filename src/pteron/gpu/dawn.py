@@ -77,6 +77,7 @@ class Dawn(Library):
     lost = "is lost"
     has_submission_index = False
     submit_function = "wgpuQueueSubmit"
+    encodes_at_submission = True
     features: ClassVar = {
         "shader-f16": "shader-f16",
         "subgroups": "subgroup",

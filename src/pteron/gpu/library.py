@@ -58,6 +58,7 @@ class Library(ABC):
     lost: ClassVar[str]
     has_submission_index: ClassVar[bool]  # whether `submit_function` returns the submission's number
     submit_function: ClassVar[str]
+    encodes_at_submission: ClassVar[bool]  # recorded commands reach the driver only then
     features: ClassVar[
         dict[str, str]
     ]  # requested if available: the library's name -> the name in AdapterInfo

@@ -28,29 +28,45 @@ class Timer(Protocol):
 
 
 class Commands:
-    """Commands of one command buffer, which can be submitted any number of times. `record` prepares the next
-    submission ahead of time. The object keeps alive everything that the commands use."""
+    """Commands that can be submitted any number of times. `record` prepares the next submission ahead of
+    time. The object keeps alive everything that the commands use.
 
-    def __init__(self, device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> None:
+    With `in_parts` they are several command buffers: the GPU starts the first while the rest is encoded,
+    which lowers latency. After an interrupt, some parts may be submitted and others not.
+    """
+
+    def __init__(
+        self,
+        device: OpenDevice,
+        commands: Iterable[Command],
+        timer: Timer | None = None,
+        *,
+        in_parts: bool = False,
+    ) -> None:
         self._device = device
-        self._operations = list(_operations(commands, timer, device.library.ffi.NULL))
-        self._commands = [command for command, _ in self._operations]
+        null = device.library.ffi.NULL
+        self._parts = [
+            list(_operations(part, timer, null)) for part in (_parts(commands) if in_parts else [commands])
+        ]
+        self._commands = [command for part in self._parts for command, _ in part]
         self._report = device.library.report(_RECORDING)
         self._encoder: CommandEncoder | None = None
-        self._packed: Any = None
-        self._recorded: Any = None  # the command buffer of the next submission
+        self._packed: list[Any] = []
+        self._recorded: list[Any] = []  # the command buffers of the next submission
 
     @property
     def is_recorded(self) -> bool:
         """Whether the next submission is recorded."""
-        return self._recorded is not None
+        return bool(self._recorded)
 
     def record(self) -> None:
         """Record the commands for the next `submit`; invalid commands are a DeviceError."""
-        if self._recorded is None:
-            current = self._choose()
-            handle = self._device.handle._internal
-            self._recorded = _checked(self._device, self._report, current.record, handle, self._packed)
+        if not self._recorded:
+            device, current = self._device, self._choose()
+            handle = device.handle._internal
+            self._recorded = [
+                _checked(device, self._report, current.record, handle, packed) for packed in self._packed
+            ]
 
     def submit(self) -> int:
         """Run the commands without waiting. Returns the submission's number, which can be waited for."""
@@ -63,18 +79,19 @@ class Commands:
         device = self._device
         device.check_buffers(self._commands)
         handle, queue = device.handle._internal, device.queue
-        recorded, self._recorded = self._recorded, None
-        if recorded is not None:
-            return device.library.submit(queue, recorded)
-        current = self._choose()
-        report = self._report
-        number: int = _checked(device, report, current.submit, handle, queue, self._packed, report)
-        return number
+        recorded, self._recorded = self._recorded, []
+        if recorded:
+            return [device.library.submit(queue, part) for part in recorded][-1]
+        current, report = self._choose(), self._report
+        numbers: list[int] = [
+            _checked(device, report, current.submit, handle, queue, packed, report) for packed in self._packed
+        ]
+        return numbers[-1]
 
     def _choose(self) -> CommandEncoder:
         current = encoder(self._device.library)
         if current is not self._encoder:
-            self._encoder, self._packed = current, current.pack(self._operations)
+            self._encoder, self._packed = current, [current.pack(part) for part in self._parts]
         return current
 
 
@@ -85,22 +102,11 @@ def record(device: OpenDevice, commands: Iterable[Command], timer: Timer | None 
     return recorded
 
 
-def submit(device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None) -> int:
+def submit(
+    device: OpenDevice, commands: Iterable[Command], timer: Timer | None = None, *, in_parts: bool = False
+) -> int:
     """Run commands without waiting. Returns the submission's number, which can be waited for."""
-    return Commands(device, commands, timer).submit()
-
-
-def submit_early(device: OpenDevice, commands: Iterable[Command]) -> int:
-    """`submit` in several parts: the GPU starts while the rest is recorded, which lowers latency. After an
-    interrupt, some parts may be submitted and others not."""
-    number, pending = 0, list[Command]()
-    for command in commands:
-        parts = command.parts if isinstance(command, Replay) else [command]
-        for part in parts[:-1]:
-            number = submit(device, [*pending, part])
-            pending.clear()
-        pending.append(parts[-1])
-    return submit(device, pending) if pending else number
+    return Commands(device, commands, timer, in_parts=in_parts).submit()
 
 
 def submit_written(device: OpenDevice, write: Callable[[Any], None], uses: Iterable[Command] = ()) -> int:
@@ -133,6 +139,16 @@ def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *argu
         return device.library.checked(report, call, *arguments)
     except DeviceLost as error:
         raise device.mark_lost(report.name) from error
+
+
+def _parts(commands: Iterable[Command]) -> list[list[Command]]:
+    """The commands, cut where replays are."""
+    parts: list[list[Command]] = [[]]
+    for command in commands:
+        first, *rest = command.parts if isinstance(command, Replay) else [command]
+        parts[-1].append(first)
+        parts += [[part] for part in rest]
+    return parts
 
 
 def _operations(commands: Iterable[Command], timer: Timer | None, null: Any) -> Iterator[Operation]:

@@ -90,6 +90,7 @@ class WgpuNative(Library):
     lost = "device is lost"
     has_submission_index = True
     submit_function = "wgpuQueueSubmitForIndex"
+    encodes_at_submission = False
     features: ClassVar = {
         name: name for name in ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
     }

@@ -74,7 +74,11 @@ class RepeatableCall:
             copies = [
                 Copy(part[0].buffer, staging, part[0].nbytes, part[2]) for part in self._fetched if part
             ]
-            self._commands[staging] = Commands(self._device, [self._replay, *copies])
+            self._commands[staging] = Commands(
+                self._device,
+                [self._replay, *copies],
+                in_parts=self._device.library.encodes_at_submission,
+            )
         return self._commands[staging]
 
 

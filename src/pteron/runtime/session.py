@@ -29,7 +29,6 @@ from pteron.gpu import (
     check_room,
     check_room_for_states,
     submit,
-    submit_early,
 )
 from pteron.graph import Graph
 from pteron.host.tensors import View
@@ -123,7 +122,7 @@ class Session:
             after = then(self.outputs(recording, numbers, states)) if then else ()
             replay = recording.replay_states(states) if states_only else recording.replay(states)
             commands = [*copies, replay, *after]
-            return submit(self.device, commands, timer) if timer else submit_early(self.device, commands)
+            return submit(self.device, commands, timer, in_parts=timer is None)
 
     def encode(self, inputs: Sequence[Input], states: States) -> list[Command]:
         """The commands that run the graph. The caller holds the device's lock until they are submitted."""
@@ -210,7 +209,11 @@ class Session:
             if call is None:
                 views = self.outputs(recording, numbers, states)
                 outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
-                commands = Commands(self.device, [*copies, recording.replay(states), *after])
+                commands = Commands(
+                    self.device,
+                    [*copies, recording.replay(states), *after],
+                    in_parts=self.device.library.encodes_at_submission,
+                )
                 call = PreparedCall(commands, outputs, read)
                 if (
                     prerecorded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -62,14 +63,18 @@ def ring(width: int, kernels: str, on: str, *, is_int8: bool = False) -> Case:
 def attention(
     width: int, causal: bool, kernels: str, on: str, heads: int = 4, batch: int = 2, **options: Any
 ) -> Case:
-    arguments = (*cached(heads, 2, width, batch, capacity=142), 1, None, 0, causal, None)
-    return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=CHUNKS, **options)
+    live = options.pop("live", CHUNKS)
+    capacity = max(map(add, live["S"], live["p"]))
+    arguments = (*cached(heads, 2, width, batch, capacity), 1, None, 0, causal, None)
+    return case(CACHED, *arguments, kernels=kernels, on=(on,), oracle=CachedAttention, live=live, **options)
 
 
 def product(rows: tuple[int, ...], kernels: str, on: str, depth: int = 67, **options: Any) -> Case:
     arguments = tensor("M", depth), weight(131, depth), weight(131)
     return case("aten.linear.default", *arguments, kernels=kernels, on=(on,), live={"M": rows}, **options)
 
+
+FAR = {"S": (5, 1), "p": (0, 642)}  # a context that is split
 
 CASES = [
     *EXPERT_CASES,
@@ -183,8 +188,9 @@ CASES = [
     attention(64, True, "attention_tiled attention_split attention_merge", "hardware"),
     attention(12, False, "attention_tiled attention_split attention_merge", "hardware"),
     attention(16, True, "attention_matrix", "matrices", tolerance=0.05),
-    attention(64, True, "attention_decode attention_merge", "subgroups"),
-    attention(20, False, "attention_decode attention_merge", "subgroups", heads=10),
+    attention(64, True, "attention_decode", "subgroups"),
+    attention(64, True, "attention_decode attention_merge", "subgroups", live=FAR),
+    attention(20, False, "attention_decode attention_merge", "subgroups", heads=10, live=FAR),
     optioned(6, 10, "attention_scores attention_values", "software"),
     optioned(20, 12, "attention_tiled attention_split attention_merge", "hardware"),
     optioned(12, 36, "attention_decode attention_tiled", "subgroups"),

@@ -23,10 +23,12 @@ from row_cases import (
 )
 
 
-def attention(width: int, kernels: str, on: str, heads: int = 4) -> Case:
-    given = (*heads_of(len(PLACES), heads, 2, width), *caches(2, width, 7, 300))
-    rest = tensor(values=PLACES * [13, 1], dtype="i32"), Symbol("c"), None, *NO_OPTIONS, None
-    live = {"c": (300, 287)}
+def attention(width: int, kernels: str, on: str, heads: int = 4, times: int = 13) -> Case:
+    """Over contexts `times` as long as those of PLACES."""
+    most = 23 * times + 1
+    given = (*heads_of(len(PLACES), heads, 2, width), *caches(2, width, 7, most))
+    rest = tensor(values=PLACES * [times, 1], dtype="i32"), Symbol("c"), None, *NO_OPTIONS, None
+    live = {"c": (most, most - times)}
     return case(
         ATTEND, *given, *rest, kernels=f"write_rows {kernels}", on=(on,), oracle=RowAttention, live=live
     )
@@ -89,7 +91,8 @@ ROW_CASES = [
     ),
     attention(6, "attention_scores attention_values", "software"),
     attention(20, "attention_split attention_merge", "hardware"),
-    attention(64, "attention_decode attention_merge", "subgroups", heads=10),
+    attention(64, "attention_decode", "subgroups", heads=10),
+    attention(64, "attention_decode attention_merge", "subgroups", heads=10, times=31),
     *(optioned(kind) for kind in ("software", "hardware", "subgroups")),
     *(optioned(kind, is_int8=True) for kind in ("software", "hardware", "subgroups")),
 ]

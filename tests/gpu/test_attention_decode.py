@@ -175,10 +175,8 @@ GPU = Target(
 @each(
     ("context", "layout"),
     [
-        (1, Decode(32, 16, 512, 4, 1)),
-        (128, Decode(32, 16, 512, 4, 1)),
-        (129, Decode(32, 8, 256, 4, 4)),
-        (512, Decode(32, 8, 256, 4, 4)),
+        (1, Decode(32, 8, 256, 4, 1)),
+        (512, Decode(32, 8, 256, 4, 1)),
         (513, Decode(32, 8, 256, 4, 8)),
         (1024, Decode(32, 8, 256, 4, 8)),
         (1025, Decode(32, 8, 256, 8, 8)),
@@ -189,20 +187,27 @@ GPU = Target(
     ],
 )
 def test_a_split_is_loaded_at_once(context: int, layout: Decode) -> None:
-    assert Decode.of(64, context, GPU) == layout
+    assert Decode.of(64, context, 1, GPU) == layout
+
+
+@pytest.mark.parametrize(("workgroups", "splits"), [(8, 8), (32, 8), (33, 7), (128, 2), (129, 1), (1000, 1)])
+def test_a_busy_device_needs_no_splits(workgroups: int, splits: int) -> None:
+    unroll = 8 if splits > 1 else 4
+    assert Decode.of(64, 2000, workgroups, GPU) == Decode(32, 8, 256, unroll, splits)
 
 
 def test_several_splits_where_others_bring_them_together() -> None:
     """Of a short context too; longer ones have as many as ever."""
     for context in (1, 128):
-        assert Decode.of(64, context, GPU, are_merged=True) == Decode(32, 8, 256, 1, 4)
-    for context in (129, 513, 100_000):
-        assert Decode.of(64, context, GPU, are_merged=True) == Decode.of(64, context, GPU)
+        assert Decode.of(64, context, 1, GPU, are_merged=True) == Decode(32, 8, 256, 1, 4)
+    assert Decode.of(64, 512, 1, GPU, are_merged=True) == Decode(32, 8, 256, 4, 4)
+    for context in (513, 100_000):
+        assert Decode.of(64, context, 1, GPU, are_merged=True) == Decode.of(64, context, 1, GPU)
 
 
 def test_small_devices() -> None:
-    assert Decode.of(64, 100, replace(GPU, workgroup_bytes_max=16384)) == Decode(32, 16, 256, 4, 2)
-    assert Decode.of(64, 100, replace(GPU, invocations_max=256)) == Decode(32, 16, 256, 4, 2)
-    assert Decode.of(256, 100, replace(GPU, workgroup_bytes_max=4096)) is None
-    assert Decode.of(64, 100, replace(GPU, subgroup_size=0)) is None
-    assert Decode.of(260, 100, GPU) is None
+    assert Decode.of(64, 100, 1, replace(GPU, workgroup_bytes_max=8192)) == Decode(32, 8, 128, 4, 1)
+    assert Decode.of(64, 100, 1, replace(GPU, invocations_max=128)) == Decode(32, 8, 128, 4, 1)
+    assert Decode.of(256, 100, 1, replace(GPU, workgroup_bytes_max=4096)) is None
+    assert Decode.of(64, 100, 1, replace(GPU, subgroup_size=0)) is None
+    assert Decode.of(260, 100, 1, GPU) is None

@@ -62,7 +62,7 @@ class Attention(AttentionCall):
         if target.is_cpu or self._width % 4 or self._value_width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
-            layout = Decode.of(max(self._width, self._value_width), self._reach, target)
+            layout = self._decoding(target)
             return self._by_decoding(layout, target) if layout else self._by_splits(target)
         tiles = self._tiles(target)
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
@@ -76,7 +76,7 @@ class Attention(AttentionCall):
         is_fit = self._width % 4 == 0 and self._steps <= STEPS_FEW and self.options.sinks is None
         if target.is_cpu or not is_fit or not is_long:
             return None
-        layout = Decode.of(self._width, self._reach, target, are_merged=True)
+        layout = self._decoding(target, are_merged=True)
         if layout is None or not 1 < layout.splits <= splits_max:
             return None
         first, *others = self._by_decoding(layout, target)
@@ -138,6 +138,12 @@ class Attention(AttentionCall):
             heads_per_key=self._heads_per_key,
             groups=(across, down, batches * tiles.splits),
         )
+
+    def _decoding(self, target: Target, *, are_merged: bool = False) -> Decode | None:
+        """The layout of `_by_decoding`; None if the device cannot run it."""
+        width, chunks = max(self._width, self._value_width), -(-self._heads_per_key * self._steps // 4)
+        workgroups = self._key_heads * self.q.shape[0] * chunks
+        return Decode.of(width, self._reach, workgroups, target, are_merged=are_merged)
 
     def _by_decoding(self, layout: Decode, target: Target) -> Iterator[Dispatch]:
         """Process queries that share a key head together, four at a time, over splits of the context."""

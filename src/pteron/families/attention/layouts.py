@@ -11,8 +11,11 @@ from pteron.ops import AnyInt, Target, bucket
 DECODE_WIDTH_MAX = 256  # elements per head; wider heads need too many registers per lane
 BUCKETS = (128, 512, 1024, 2048)  # of contexts; larger buckets double
 SPLITS_MAX = 64  # per query: the merge reads them one by one
+KEYS_WHOLE = 512  # up to this many, one split takes no longer than several and their merge
+WORKGROUPS_ENOUGH = 256  # read a large device's memory at full speed: more splits only add to the merge
 SCRATCH_BYTES = 1 << 25  # maximum of scratch memory between two kernels
-_LOADED = {128: 2, 512: 8, 1024: 8}  # by bucket: vec4s of keys that a lane loads at once; larger ones: 16
+# Vec4s of keys that a lane loads at once, of a single split and by bucket of several; larger ones: 16.
+_LOADED_WHOLE, _LOADED = 8, {128: 2, 512: 8, 1024: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,9 @@ TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 1
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """The layout of attention_decode.wgsl: all keys of a split are loaded at once, and there are as few
-    splits as possible. A single split needs no merge. If the next launch merges splits anyway, they cost
-    nothing, and even a short context is split over several workgroups."""
+    """The layout of attention_decode.wgsl. There are as many splits as load all keys at once, or as keep the
+    device busy. A single split needs no merge. If the next launch merges splits anyway, they cost nothing,
+    and even a short context is split over several workgroups."""
 
     subgroup: int
     lanes: int  # that share a key
@@ -124,25 +127,26 @@ class Decode:
     splits: int
 
     @classmethod
-    def of(cls, width: int, context: AnyInt, target: Target, *, are_merged: bool = False) -> Decode | None:
-        """The layout for a bucket of contexts, or None if the device cannot run the kernel. `are_merged`: the
-        next launch merges the splits."""
+    def of(
+        cls, width: int, context: AnyInt, workgroups: int, target: Target, *, are_merged: bool = False
+    ) -> Decode | None:
+        """The layout for a bucket of contexts and as many workgroups without splits, or None if the device
+        cannot run the kernel. `are_merged`: the next launch merges the splits."""
         subgroup, quads = target.subgroup_size, width // 4
         if subgroup < 4 or width > DECODE_WIDTH_MAX:
             return None
         keys = context_bucket(context)
-        is_whole = keys == BUCKETS[0] and not are_merged
-        # A single split is fastest with one vec4 of a head per lane, several with two.
-        lanes = min(16, subgroup, _power_of_two(quads if is_whole else -(-quads // 2)))
-        loaded = _LOADED.get(keys, 16) if not is_whole else 4
+        lanes = min(16, subgroup, _power_of_two(-(-quads // 2)))  # two vec4s of a head each
         bytes_needed = 4 * (16 * quads + 8)  # of each subgroup, in workgroup memory
         room = min(target.invocations_max, target.workgroup_bytes_max // bytes_needed * subgroup)
-        workgroup = next((size for size in (512, 256, 128, 64, 32) if size <= room), 0)
+        workgroup = next((size for size in (256, 128, 64, 32) if size <= room), 0)
         if workgroup < subgroup:
             return None
-        workgroup = workgroup if is_whole else min(256, workgroup)
+        is_whole = (keys <= KEYS_WHOLE and not are_merged) or 2 * workgroups > WORKGROUPS_ENOUGH
+        loaded = _LOADED_WHOLE if is_whole else _LOADED.get(keys, 16)
         unroll = max(1, loaded // -(-quads // lanes))
-        splits = min(-(-keys // (workgroup // lanes * unroll)), SPLITS_MAX)
+        most = 1 if is_whole else min(WORKGROUPS_ENOUGH // workgroups, SPLITS_MAX)
+        splits = min(-(-keys // (workgroup // lanes * unroll)), most)
         return cls(subgroup, lanes, workgroup, unroll, splits)
 
     @property

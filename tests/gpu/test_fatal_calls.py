@@ -258,3 +258,32 @@ def test_a_forked_child_gets_errors(way: str, programs: Path) -> None:
         print("the parent goes on")
     """)
     assert "the parent goes on" in printed
+
+
+@pytest.mark.long
+def test_a_forked_child_of_both_libraries_gets_errors() -> None:
+    pytest.importorskip("wgpudawn")
+    printed = run(f"""
+        import gc, os, sys
+        others = [device, Device.open(webgpu="wgpu")]
+        {textwrap.indent(NULL, "        ").strip()}
+        devices = [*others, device]
+        process = os.fork()
+        if process == 0:
+            for each in devices:
+                try:
+                    each.create_buffer(64, "a buffer of the child")
+                except DeviceError as error:
+                    assert "spawn" in str(error), error
+                else:
+                    os._exit(1)
+            del device, a, b, others, devices, each
+            gc.collect()
+            sys.exit(0)
+        assert os.waitpid(process, 0)[1] == 0
+        for each in devices:
+            each.write(each.create_buffer(64, "a buffer of the parent"), b"good")
+            each.wait()
+        print("the parent goes on")
+    """)
+    assert "the parent goes on" in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import metadata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ def test_emulated_matrices_compile(dawn: DawnCompiler) -> None:
     assert not dawn.complaints(compose(emulated))
 
 
+@pytest.mark.usefixtures("encoding")
 def test_a_device(dawn: DawnCompiler) -> None:
     """Buffers are written and read, and commands are recorded, submitted and waited for."""
     device = dawn.device
@@ -72,6 +74,13 @@ def test_indices_are_clamped(dawn: DawnCompiler) -> None:
     assert module.bounds_checks
     assert "min(u32(" in module.clamped_source
     assert "arrayLength(&x) - 1u" in module.clamped_source
+
+
+def test_indices_of_kernels_with_matrices_are_clamped(dawn: DawnCompiler) -> None:
+    module = replace(compose(kernel("matrix_check")), bounds_checks=True)
+    recorder = SimpleNamespace(create_shader_module=lambda label, code: code)
+    assert "arrayLength(&x) - 1u" in dawn.device.library.compile_shader(recorder, module)
+    dawn.device.library.compile_shader(dawn.device.handle, module)
 
 
 def test_an_adapter_that_computes_nothing_is_not_used(dawn: DawnCompiler) -> None:

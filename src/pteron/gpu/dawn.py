@@ -47,9 +47,9 @@ _LIMITS = (
 )  # requested as the adapter has them; other limits stay at WebGPU's defaults
 _FUTURES_MAX = 256  # submissions that can be waited for one by one
 _FOREVER = (1 << 64) - 1  # nanoseconds
-_HEAD = (
-    "diagnostic(off, chromium.subgroup_matrix_uniformity);\n"  # it would need subgroup_id
-    "enable chromium_experimental_subgroup_matrix;\nenable subgroups;\n"
+# In front of kernels with matrices. Uniformity could be proven only from the builtin subgroup_id.
+_MATRIX_HEAD = (
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);\nenable chromium_experimental_subgroup_matrix;\n"
 )
 
 
@@ -65,9 +65,8 @@ class _Report(Report):
     def __init__(self, name: str) -> None:
         self.name = name
         self.message = None
-        self.failed = ffi.new(
-            "uint32_t *"
-        )  # stays 0: Dawn does not abort when a bad command buffer is submitted
+        # Stays 0: Dawn does not abort when a bad command buffer is submitted.
+        self.failed = ffi.new("uint32_t *")
 
 
 class Dawn(Library):
@@ -75,8 +74,7 @@ class Dawn(Library):
     distribution = "wgpudawn"
     out_of_memory = "OUT_OF_DEVICE_MEMORY"
     lost = "is lost"
-    has_submission_index = False
-    submit_function = "wgpuQueueSubmit"
+    submit_function = None
     encodes_at_submission = True
     features: ClassVar = {
         "shader-f16": "shader-f16",
@@ -137,9 +135,9 @@ class Dawn(Library):
                 f"kernel {module.kernel.name} comes from a file that is not trusted, and Dawn's devices are "
                 "opened without bounds checks: open the device with webgpu='wgpu'"
             )
-        is_matrix = "subgroup_matrix" in module.source
         code = module.clamped_source if module.bounds_checks else module.portable_source
-        code = f"{_HEAD}{module.source}" if is_matrix else code
+        if "subgroup_matrix" in code:
+            code = _MATRIX_HEAD + code
         return device.create_shader_module(label=module.kernel.name, code=code)
 
     def report(self, name: str) -> Report:

@@ -1,6 +1,6 @@
 """Commands -> a command buffer. The C library of `native/` records it or, if the package has no library for
-this platform, Python does. Both call the same wgpu functions in the same order; Python enters the C library
-only once per command buffer. The library also converts f32 to f16 and back.
+this platform, Python does. Both call the same functions of a WebGPU library in the same order; Python enters
+the C library only once per command buffer. The C library also converts f32 to f16 and back.
 
 Environment variable PTERON_NATIVE: 0 selects Python, a path selects another library.
 """
@@ -37,7 +37,7 @@ _FUNCTIONS = (
     "wgpuCommandEncoderCopyBufferToBuffer",
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
-    "{submit}",
+    None,  # Library.submit_function
     "wgpuCommandBufferRelease",
 )
 _RECORD = "WGPUCommandBuffer (*)(void *, WGPUDevice, char *, size_t)"  # pteron_record
@@ -105,8 +105,9 @@ class NativeEncoder:
         ffi, lib = library.ffi, library.lib
         self._record = ffi.cast(_RECORD, _address(encoding.pteron_record))
         self._submit = ffi.cast(_SUBMIT, _address(encoding.pteron_submit))
-        names = [name.format(submit=library.submit_function) for name in _FUNCTIONS]
-        self._functions = ffi.new("void *[]", [ffi.addressof(lib, name) for name in names])
+        names = [name or library.submit_function for name in _FUNCTIONS]
+        pointers = [ffi.addressof(lib, name) if name else ffi.NULL for name in names]
+        self._functions = ffi.new("void *[]", pointers)
 
     def pack(self, operations: Sequence[Operation]) -> Any:
         packed = [_pack(command, descriptor) for command, descriptor in operations]
@@ -117,7 +118,7 @@ class NativeEncoder:
         return self._library.ffi.gc(recorded, self._library.lib.wgpuCommandBufferRelease)
 
     def submit(self, device: Any, queue: Any, packed: Any, report: Report) -> int:
-        if self._library.has_submission_index:
+        if self._library.submit_function:
             return int(self._submit(self._functions, device, queue, *packed, report.failed))
         return self._library.submit(queue, self.record(device, packed))
 

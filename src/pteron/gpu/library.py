@@ -56,12 +56,10 @@ class Library(ABC):
     distribution: ClassVar[str]  # of the Python package
     out_of_memory: ClassVar[str]  # substrings of messages: error types do not distinguish these cases
     lost: ClassVar[str]
-    has_submission_index: ClassVar[bool]  # whether `submit_function` returns the submission's number
-    submit_function: ClassVar[str]
+    submit_function: ClassVar[str | None]  # a C function that submits and returns the submission's number
     encodes_at_submission: ClassVar[bool]  # recorded commands reach the driver only then
-    features: ClassVar[
-        dict[str, str]
-    ]  # requested if available: the library's name -> the name in AdapterInfo
+    # Requested if available: the library's name -> the name in AdapterInfo.
+    features: ClassVar[dict[str, str]]
 
     def __init__(self, package: Any, ffi: Any, lib: Any) -> None:
         self.package = package  # wgpu, or a package with the same classes

@@ -88,7 +88,6 @@ class WgpuNative(Library):
     distribution = "wgpu"
     out_of_memory = "Not enough memory left"
     lost = "device is lost"
-    has_submission_index = True
     submit_function = "wgpuQueueSubmitForIndex"
     encodes_at_submission = False
     features: ClassVar = {

@@ -53,6 +53,11 @@ class Target:
         """Whether kernels may multiply f16 matrices with f32 sums, in subgroups of 32."""
         return EMULATED in self.matrices or (MATRIX in self.matrices and self.subgroup_size == 32)
 
+    @property
+    def bytes_of_half(self) -> int:
+        """Of a half that matrices multiply, in workgroup memory: emulated ones are stored as floats."""
+        return 4 if EMULATED in self.matrices else 2
+
     def without(self, parts: Iterable[str]) -> Target:
         """This target without some PARTS of the device."""
         left = self

@@ -1,8 +1,14 @@
 """Products by tiles: the shapes of tiles of floats (wgsl/lib/tile_lanes.wgsl) or of matrices
-(wgsl/lib/matrix_tile.wgsl), and the choice of one for a product.
+(wgsl/lib/matrix_tile.wgsl), and the choice of one for a product by a model of its time.
 
-Rates were measured on an H200 inside a model's layers, after other kernels: fetching instructions is most of
-a tile's `start`."""
+A workgroup computes a tile. The model follows the processor that gets the most tiles, n of them:
+
+    time = start + (n + idle · waves) · (time of a tile at the full rate)
+
+A processor runs `resident` tiles at once, so n tiles are n / resident waves. In each wave it waits, for
+memory and at barriers, as long as `idle` tiles would take. Rate, idle, resident and start of every tile are
+fitted to times on an H200, measured inside a model's layers after other kernels: fetching instructions is
+most of `start` (docs/notes/matrix-cores.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +19,8 @@ from functools import cache
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.ops.target import EMULATED, Target
+from pteron.ops.operand import Operand, Weight
+from pteron.ops.target import Target
 
 # Measured on an H200, as are the rates of tiles.
 PROCESSORS = 132
@@ -28,10 +35,10 @@ PART_DEPTH_MAX = 1 << 15  # of one sum: bounds its error, and loops where an ada
 class TimedTile(ABC):
     """What a workgroup computes at once, and how long that takes."""
 
-    rate: float  # TFLOP/s with many tiles per processor
-    idle: float  # tiles that a processor could compute in the time that it waits per turn
-    together: int  # tiles that a processor runs at once
-    start: float  # microseconds of overhead
+    rate: float  # TFLOP/s of all processors, with many tiles for each
+    idle: float  # waiting time of a wave, in tiles that a processor could compute meanwhile
+    resident: int  # tiles that a processor runs at once
+    start: float  # microseconds of a launch before the first result
 
     __slots__ = ()
 
@@ -56,10 +63,10 @@ class TimedTile(ABC):
         """Estimated time of a batch of products whose k is split into parts, with their merge."""
         per_processor = -(-batch * parts * self.count(rows, columns) // PROCESSORS)
         tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
-        turns = per_processor / self.together
-        if turns <= 3:  # later turns begin at different times: one computes while another waits
-            turns = math.ceil(turns)
-        time = self.start + (per_processor + self.idle * turns) * tile
+        waves = per_processor / self.resident
+        if waves <= 3:  # later waves begin at different times: one computes while another waits
+            waves = math.ceil(waves)
+        time = self.start + (per_processor + self.idle * waves) * tile
         if parts == 1:
             return time
         merged_bytes = 4 * batch * rows * columns * (parts + (0.5 if is_gated else 1))
@@ -77,7 +84,7 @@ class Tile(TimedTile):
     step: int = 16  # values of k that are in workgroup memory at a time
     rate: float = 1.0
     idle: float = 0.0
-    together: int = 1
+    resident: int = 1
     start: float = 0.0
     is_int8: bool = False  # int8 in two buffers, with an offset per column for zero points; or floats
 
@@ -122,7 +129,7 @@ class MatrixTile(TimedTile):
     products: int  # of halves, for each product: 1, or 3 if both factors are in two halves
     rate: float
     idle: float
-    together: int
+    resident: int
     start: float
     planes: tuple[int, int] = (2, 2)  # halves of a number of x, and of the other factor
     is_along: bool = True  # whether the other factor is stored along k
@@ -148,7 +155,11 @@ class MatrixTile(TimedTile):
     @property
     def declarations(self) -> dict[str, Any]:
         """The constants of lib/matrix_tile.wgsl and lib/matrix_cores.wgsl."""
+        limits = {} if self._sum_planes == 2 else {"LOW_SCALE": "1.0"}
+        if self.products == 3 and self._sum_planes == 1:  # low halves as they are lose bits earlier
+            limits["SMALLEST"] = "0.0078125"
         return {
+            **limits,
             "TALL": self.tall,
             "WIDE": self.wide,
             "DOWN": self.down,
@@ -158,8 +169,6 @@ class MatrixTile(TimedTile):
             "W_PLANES": self.planes[1],
             "W_PLANE": self._plane,
             "SUM_PLANES": self._sum_planes,
-            **({} if self._sum_planes == 2 else {"LOW_SCALE": "1.0"}),
-            **({"SMALLEST": "0.0078125"} if self.products > self._sum_planes == 1 else {}),
             "IS_ALONG": self.is_along,
             "K_PITCH": self._pitch,
             "N_PITCH": self.width + 8,
@@ -186,11 +195,21 @@ class MatrixTile(TimedTile):
         return self.width * self._pitch if self.is_along else self.step * (self.width + 8)
 
 
-def planes_of(target: Target, *factors: Storage) -> tuple[int, int]:
-    """In how many halves matrices multiply each factor: f16 is one half, and so is f32 if the user accepts
-    it."""
-    x, other = (1 if each is Storage.F16 or target.products == "f16" else 2 for each in factors)
-    return x, other
+def planes_of(target: Target, factor: Storage) -> int:
+    """In how many halves matrices multiply the numbers of a factor: f16 is one half, and so is f32 if the
+    user accepts it."""
+    return 1 if factor is Storage.F16 or target.products == "f16" else 2
+
+
+def factor_declarations(x: Operand, weight: Operand | Weight) -> dict[str, Any]:
+    """Declarations of lib/matrix_tile.wgsl for activations and weights: whether halves may not hold some of
+    them, and what weights are multiplied by, if they are constants."""
+    is_constant = isinstance(weight, Weight) or isinstance(weight.buffer, Weight)
+    are_halves = x.storage is weight.storage is Storage.F16
+    return {
+        "IS_CHECKED": not are_halves,
+        "SCALE": "1024.0" if is_constant and weight.storage is Storage.F32 else "1.0",
+    }
 
 
 def matrix_tiles(
@@ -201,9 +220,8 @@ def matrix_tiles(
     if not target.has_matrices:
         return ()
     products = 1 if planes == (1, 1) else 3
-    bytes_of_half = 4 if EMULATED in target.matrices else 2
     made = (
-        replace(tile, planes=planes, is_along=is_along, bytes_of_half=bytes_of_half)
+        replace(tile, planes=planes, is_along=is_along, bytes_of_half=target.bytes_of_half)
         for tile in tiles
         if tile.products == products
     )

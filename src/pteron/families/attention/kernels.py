@@ -32,7 +32,7 @@ from pteron.families.create.fill import fill
 from pteron.ops import Dispatch, Scratch, Target
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.strided import bound_of, source_of
-from pteron.ops.target import EMULATED
+from pteron.ops.tiles import planes_of
 from pteron.wgsl import Kernel, Kernels, compose
 
 kernel = Kernels(__name__)
@@ -128,7 +128,7 @@ class Attention(AttentionCall):
     def _by_tiles(self, tiles: Tiles | MatrixTiles) -> Iterator[Dispatch]:
         """Process queries that share a key head together, in tiles of queries and of context."""
         across, down, batches = self._tiled(tiles)
-        is_exact = isinstance(tiles, MatrixTiles) and self._are_halves
+        is_exact = isinstance(tiles, MatrixTiles) and all(each is Storage.F16 for each in self._storages)
         checked = {"IS_CHECKED": False} if is_exact else {}
         yield from self._leaving(
             tiles.splits,
@@ -292,18 +292,18 @@ class Attention(AttentionCall):
         return tiles.on(target, max(1, splits))
 
     @property
-    def _are_halves(self) -> bool:
-        return all(each.storage is Storage.F16 for each in map(source_of, (self.q, self.k, self.v)))
+    def _storages(self) -> list[Storage]:
+        """Of queries, keys and values."""
+        return [source_of(each).storage for each in (self.q, self.k, self.v)]
 
     def _matrix_tiles(self, target: Target) -> list[MatrixTiles]:
         """Tiles for matrix cores, if the device has them and the widths are those of whole matrices."""
         few = self._steps * self._heads_per_key < MATRIX_ROWS_MIN
         if not target.has_matrices or few or self._width % 16 or self._value_width % 16:
             return []
-        planes = 1 if self._are_halves or target.products == "f16" else 2
-        bytes_of_half = 4 if EMULATED in target.matrices else 2
+        planes = max(planes_of(target, each) for each in self._storages)
         return [
-            replace(tiles, bytes_of_half=bytes_of_half)
+            replace(tiles, bytes_of_half=target.bytes_of_half)
             for tiles in MATRIX_TILES[planes]
             if tiles.context_max is None or self._keys <= tiles.context_max
         ]

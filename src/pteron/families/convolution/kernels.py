@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pteron.dtypes import Storage
 from pteron.families.convolution import windows
 from pteron.families.convolution.geometry import Geometry
 from pteron.families.elementwise.binary import apply_binary
@@ -14,7 +13,7 @@ from pteron.families.linear.product import Product
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
-from pteron.ops.tiles import MatrixTile, choose, matrix_tiles, planes_of
+from pteron.ops.tiles import MatrixTile, choose, factor_declarations, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -37,7 +36,7 @@ STEPS_LEAST = 2  # minimum of steps per slice and part
 # For matrix cores: filters by pixels. WIDTH divides WORKGROUP (convolution_matrix.wgsl). Rates are fitted to
 # the layers of ResNet-18 on an H200, within 10 % on average. Three products of halves for one of floats take
 # longer than tiles of floats.
-MATRIX_TILES = (
+MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, resident, start
     MatrixTile(1, 1, 1, 4, 64, 1, 47.7, 1.0, 2, 4.25),
     MatrixTile(1, 1, 2, 2, 64, 1, 57.0, 0.75, 4, 3.5),
     MatrixTile(1, 1, 4, 1, 64, 1, 59.2, 0.75, 2, 3.5),
@@ -222,20 +221,20 @@ class Convolution:
         is_large = min(sizes.filters, sizes.pixels) >= MATRIX_LEAST and sizes.terms >= MATRIX_TERMS_MIN
         if target.is_cpu or sizes.groups > 1 or not is_large or sizes.depth > 4 * QUOTIENT_MAX:
             return ()
-        return matrix_tiles(MATRIX_TILES, target, planes_of(target, self.weight.storage, self.x.storage))
+        planes = planes_of(target, self.weight.storage), planes_of(target, self.x.storage)
+        return matrix_tiles(MATRIX_TILES, target, planes)
 
     def _by_matrices(self, tiles: tuple[MatrixTile, ...], target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
         tile, parts = choose(tiles, target, sizes.filters, sizes.pixels, sizes.depth, 1)
         span = -(-sizes.depth // (parts * tile.step)) * tile.step
         parts = -(-sizes.depth // span)
-        is_f32 = self.weight.storage is Storage.F32
-        declarations = tile.declarations | {
+        declarations = {
+            **tile.declarations,
+            **factor_declarations(self.x, self.weight),
             "IS_WHOLE": sizes.depth % tile.step == 0,
             "WHOLE_STEPS": 4 * sizes.quads % tile.step == 0,
             "WHOLE_QUADS": sizes.channels % 4 == 0,
-            "IS_CHECKED": is_f32 or self.x.storage is Storage.F32,
-            "SCALE": "1024.0" if is_f32 else "1.0",
             **_ALL_IMAGES,
         }
         height, width = sizes.out_plane

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pteron.dtypes import Storage
 from pteron.families.elementwise.unary import GELU
 from pteron.families.linear.windows import Cut
 from pteron.families.linear.windows import choose as choose_cut
@@ -23,7 +22,15 @@ from pteron.ops.row_layout import (
     split,
 )
 from pteron.ops.shapes import broadcast_strides
-from pteron.ops.tiles import PARTS_MAX, MatrixTile, Tile, choose, matrix_tiles, planes_of
+from pteron.ops.tiles import (
+    PARTS_MAX,
+    MatrixTile,
+    Tile,
+    choose,
+    factor_declarations,
+    matrix_tiles,
+    planes_of,
+)
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -32,7 +39,7 @@ ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
 # Of matvec: products that a lane adds up in turn, lanes of a column, quads that a lane loads at once.
 MATVEC_WALK_MAX, LANES_MAX, QUADS_MAX = 1024, 256, 4
 # Their rates are fitted to the linear layers of ViT-B/16 and MiniLM on an H200, within 10 % on average.
-TILES = (
+TILES = (  # tall, wide, down, across, step; rate, idle, resident, start
     Tile(4, 4, 2, 32, 16, 18.2, 0.73, 5, 2.9),
     Tile(4, 4, 4, 16, 16, 25.3, 0.77, 4, 2.7),
     Tile(4, 8, 8, 16, 16, 34.2, 0.34, 4, 2.6),
@@ -45,7 +52,7 @@ TILES = (
 )
 
 # For matrix cores; measured likewise (docs/notes/matrix-cores.md).
-MATRIX_TILES = (
+MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, resident, start
     MatrixTile(1, 1, 2, 4, 64, 1, 122.4, 0.35, 1, 3.8),
     MatrixTile(1, 2, 2, 2, 64, 1, 190.6, 2.05, 3, 4.2),
     MatrixTile(1, 2, 4, 2, 64, 1, 314.1, 1.27, 1, 5.2),
@@ -308,7 +315,7 @@ class Product:
         name = "matmul_tiled"
         if isinstance(tile, MatrixTile):
             name = "matmul_matrix"
-            declarations |= matrix_declarations(self.a, self.b)
+            declarations |= factor_declarations(self.a, self.b)
         declarations |= tile.declarations | {"A_ALONG": not self.a_by_columns, "B_ALONG": is_along}
         declarations |= self._quads(declarations)
         if self.depth % tile.step == 0:
@@ -321,15 +328,5 @@ class Product:
         """Tiles for matrix cores, if the device has them and the product is large enough."""
         if self.rows < MATRIX_ROWS_MIN:
             return ()
-        planes = planes_of(target, self.a.storage, self.b.storage)
+        planes = planes_of(target, self.a.storage), planes_of(target, self.b.storage)
         return matrix_tiles(MATRIX_TILES, target, planes, is_along=self.b_row == 1)
-
-
-def matrix_declarations(x: Operand, other: Operand | Weight) -> dict[str, Any]:
-    """Declarations of lib/matrix_tile.wgsl for these factors."""
-    is_weight = isinstance(other, Weight) or isinstance(other.buffer, Weight)
-    is_exact = x.storage is Storage.F16 and other.storage is Storage.F16
-    return {
-        "IS_CHECKED": not is_exact,
-        "SCALE": "1024.0" if is_weight and other.storage is Storage.F32 else "1.0",
-    }

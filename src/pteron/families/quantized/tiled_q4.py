@@ -118,7 +118,7 @@ def product(
 
 def _matrix_tiles(x: Operand | Scratch, rows: int, target: Target) -> tuple[MatrixTile, ...]:
     """Tiles for matrix cores, if the device has them and there are enough rows."""
-    planes = planes_of(target, x.storage, Storage.F32)  # weights times their scales are f32
+    planes = planes_of(target, x.storage), planes_of(target, Storage.F32)  # weights times scales are f32
     found = matrix_tiles(tiles.MATRIX_TILES, target, planes)
     return found if found and rows >= tiles.MATRIX_ROWS_MIN[found[0].products] else ()
 

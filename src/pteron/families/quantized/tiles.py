@@ -13,7 +13,7 @@ from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Target
 from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX, MatrixTile, Tile
 
-FLOAT_TILES = (
+FLOAT_TILES = (  # tall, wide, down, across, step; rate, idle, resident, start
     Tile(4, 4, 2, 32, 16, 24.7, 3.82, 4, 6.8),
     Tile(4, 4, 4, 16, 16, 43.2, 5.21, 6, 6.8),
     Tile(4, 8, 8, 16, 16, 62.0, 2.31, 2, 8.6),
@@ -31,11 +31,9 @@ INT8_TILES = (
     Tile(8, 4, 8, 16, 32, 101.5, 0.53, 3, 9.0, True),
     Tile(16, 4, 8, 16, 32, 106.3, 0.38, 2, 13.2, True),
 )
-
-
 # For matrix cores, measured in the layers of Llama-3.2-1B on an H200 (docs/notes/matrix-cores.md). Products
 # with low halves have no sums of their own: their error would be a third, their time a fifth more.
-MATRIX_TILES = (
+MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, resident, start
     MatrixTile(1, 1, 1, 4, 64, 1, 90.0, 2.36, 4, 2.7),
     MatrixTile(1, 2, 2, 2, 64, 1, 171.4, 1.53, 2, 4.5),
     MatrixTile(1, 2, 2, 4, 64, 1, 122.9, 0.22, 1, 5.4),

@@ -54,6 +54,8 @@ _ALL_IMAGES = {
     "launch_image": "index / (params.out_height * params.out_width)",
     "place_in_image": "index % (params.out_height * params.out_width)",
 }
+# A part of a deep convolution writes its sums alone.
+_PARTIAL = {"result": "sum", "added": "0.0", "beside": "0.0"}
 # Transposed: a window is placed at every input element, and an output sums the taps that fall on it.
 _TRANSPOSED = {
     "tap_input": """
@@ -92,6 +94,11 @@ def _pixels_each(pixels: int, most: int) -> int:
     """The most pixels an invocation may take of these without many invocations working beyond the last."""
     taken = {each: -(-pixels // (WORKGROUP * each)) * each for each in range(1, most + 1)}
     return max(each for each in taken if 8 * taken[each] <= 9 * min(taken.values()))
+
+
+def _partial_results(sums: Scratch) -> dict[str, Any]:
+    """What a launch that writes the sums of parts binds, instead of the output and what is added to it."""
+    return {"out": sums, "bias": None, "addend": None}
 
 
 def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> int:
@@ -137,24 +144,17 @@ class Convolution:
         if not self.x.numel:  # an empty input with enough padding: all sums are empty
             yield self._merge(Scratch(4), 0, 0)
             return
-        wide = 8 if target.is_cpu else 1  # pixels of an invocation that works alone
-        strips = -(-sizes.pixels // wide)
         outputs = sizes.pixels * sizes.rows
         layout = row_layout(target, outputs, sizes.terms)
         is_constant = isinstance(self.weight.buffer, Weight)
         is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
-        is_depthwise = is_constant and sizes.channels == 1 and not sizes.transposed
+        is_depthwise = is_constant and sizes.channels == 1
         if is_depthwise and (launches := windows.depthwise(target, self.x, self.weight, sizes)):
             for declarations, arguments in launches:
                 name, given = "convolution_depthwise_windows", arguments | {"source": None}
                 yield self._dispatch(name, declarations | self._finish, 1, sizes.depth, **given)
-        elif is_constant and sizes.channels == 1 and sizes.taps <= DEPTHWISE_TAPS_MAX:
-            taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
-            most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
-            several = _pixels_each(sizes.pixels, most)
-            groups = folded(target, -(-sizes.pixels // (WORKGROUP * several)) * sizes.rows)
-            declarations = {"WORKGROUP": WORKGROUP, "WIDE": several, **taps}
-            yield self._at_once("convolution_depthwise", declarations, groups=groups)
+        elif is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
+            yield self._depthwise(target)
         elif is_constant and is_few and not target.is_cpu:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
         elif is_constant and (tiles := self._matrix_tiles(target)):
@@ -164,12 +164,28 @@ class Convolution:
         elif is_constant and (cut := windows.choose(target, self.x, self.weight, sizes)):
             yield from self._by_windows(cut)
         elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
-            parts, span = split(sizes.depth // 4, _direct_quads_max(sizes, wide, target))
-            tile = {"WIDE": wide, "QUADS": 2 if target.is_cpu and sizes.filter_quads > 1 else 1}
-            threads = parts * sizes.groups * -(-sizes.filter_quads // tile["QUADS"]) * strips
-            yield from self._in_parts("convolution_direct", tile, parts, 4 * span, threads=threads)
+            yield from self._direct(target)
         else:
             yield from self._tiled(target)
+
+    def _depthwise(self, target: Target) -> Dispatch:
+        sizes = self.sizes
+        taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
+        most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
+        wide = _pixels_each(sizes.pixels, most)
+        groups = folded(target, -(-sizes.pixels // (WORKGROUP * wide)) * sizes.rows)
+        declarations = {"WORKGROUP": WORKGROUP, "WIDE": wide, **taps}
+        return self._at_once("convolution_depthwise", declarations, groups=groups)
+
+    def _direct(self, target: Target) -> Iterator[Dispatch]:
+        """Invocations that work alone: of a software adapter, or where a tile would be nearly empty."""
+        sizes = self.sizes
+        wide = 8 if target.is_cpu else 1  # pixels of an invocation
+        quads = 2 if target.is_cpu and sizes.filter_quads > 1 else 1  # of filters
+        parts, span = split(sizes.depth // 4, _direct_quads_max(sizes, wide, target))
+        strips = sizes.groups * -(-sizes.filter_quads // quads) * -(-sizes.pixels // wide)
+        declarations = {"WIDE": wide, "QUADS": quads}
+        yield from self._in_parts("convolution_direct", declarations, parts, 4 * span, threads=parts * strips)
 
     def _is_product(self, target: Target) -> bool:
         """Whether it is a matrix product of images of one pixel, which is faster on software adapters."""
@@ -201,19 +217,16 @@ class Convolution:
 
     def _by_windows(self, cut: windows.Cut) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""
-        sizes = self.sizes
-        declarations = cut.declarations | self._finish
-        arguments: dict[str, Any] = {}
-        sums = None
-        if cut.parts > 1:
-            sums = Scratch(cut.parts * self.out.numel)
-            declarations |= {"result": "sum", "added": "0.0", "beside": "0.0"}
-            arguments = {"out": sums, "bias": None, "addend": None}
+        depth = self.sizes.depth
+        sums = Scratch(cut.parts * self.out.numel)
+        is_whole = cut.parts == 1
+        declarations = cut.declarations | (self._finish if is_whole else _PARTIAL)
+        results = {} if is_whole else _partial_results(sums)
         for launch in cut.launches:
-            given = arguments | cut.arguments(self.x, self.weight, launch) | {"source": None}
-            yield self._dispatch("convolution_windows", declarations, cut.parts, sizes.depth, **given)
-        if sums:
-            yield self._merge(sums, cut.parts, sizes.depth)
+            given = results | cut.arguments(self.x, self.weight, launch) | {"source": None}
+            yield self._dispatch("convolution_windows", declarations, cut.parts, depth, **given)
+        if not is_whole:
+            yield self._merge(sums, cut.parts, depth)
 
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
         """Tiles for matrix cores, if the device has them and the convolution is large enough."""
@@ -292,9 +305,8 @@ class Convolution:
             yield self._dispatch(name, declarations | self._finish, 1, span, **arguments)
             return
         sums = Scratch(parts * self.out.numel)
-        partial = declarations | {"result": "sum", "added": "0.0", "beside": "0.0"}
-        alone: dict[str, Any] = {"out": sums, "bias": None, "addend": None}
-        yield self._dispatch(name, partial, parts, span, **arguments, **alone)
+        results = _partial_results(sums)
+        yield self._dispatch(name, declarations | _PARTIAL, parts, span, **arguments, **results)
         yield self._merge(sums, parts, span)
 
     def _merge(self, sums: Scratch, parts: int, span: int) -> Dispatch:

@@ -133,7 +133,7 @@ def depthwise(
     seen = (WIDE - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
     if not (target.is_cpu and most and is_aligned and seen <= SEEN_MAX):
         return None
-    if sizes.groups * plane % 4 or not _is_plain(x, weight):
+    if sizes.transposed or sizes.groups * plane % 4 or not _is_plain(x, weight):
         return None
     return _depthwise_launches(x, weight, sizes, most)
 

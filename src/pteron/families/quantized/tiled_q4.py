@@ -1,6 +1,6 @@
-"""Products with 4-bit or 8-bit weights for many rows: tiles of floats (q4_tiled.wgsl) or of int8
-(q4_int8.wgsl), and strips for 5 to 32 rows of floats (q4_rows.wgsl). Deep products are split along k into
-parts, which another launch merges."""
+"""Products with 4-bit or 8-bit weights for many rows: tiles of floats (q4_tiled.wgsl), of matrices
+(q4_matrix.wgsl) or of int8 (q4_int8.wgsl), and strips for 5 to 32 rows of floats (q4_rows.wgsl). Deep
+products are split along k into parts, which another launch merges."""
 
 from __future__ import annotations
 
@@ -67,30 +67,12 @@ def product(
     columns, words = packed.columns, packed.words
     rows = epilogue.count // (columns // 2 if is_gated else columns)
     is_packed = int8 is not None and int8.is_packed(packed)
-    choice, matrices = packed.choice, packed.choice.matrices if packed.choice else 0
-    is_float = int8 is None and choice is None
-    by_matrices = _matrix_tiles(x, rows, target) if is_float else ()
-    strip = tiles.choose_strip(target, rows, packed) if is_float and not by_matrices else None
-    tile: tiles.Strip | Tile | MatrixTile
-    filled = rows
-    if strip:
-        name, (tile, parts) = "q4_rows", strip
-        unit = tile.step_words  # that stay in one part
-    else:
-        choices: tuple[Tile | MatrixTile, ...]
-        name, choices = ("q4_int8", INT8_TILES) if is_packed else ("q4_tiled", (*FLOAT_TILES, *by_matrices))
-        if choice:  # of each matrix, half a tile is empty
-            choices, filled = (GROUPED_TILE,), rows + matrices * GROUPED_TILE.height // 2
-        tile, parts = choose(choices, target, filled, columns, 8 * words, 8 * packed.group, is_gated)
-        if isinstance(tile, MatrixTile):
-            name = "q4_matrix"
-        if choice and is_gated:
-            parts = 1  # the gates of all matrices come before all values
-        unit = packed.group if is_packed else tile.step // 8
-    part = max(1, -(-words // (unit * parts))) * unit
+    chosen = _choose_kernel(x, rows, packed, target, int8, is_gated=is_gated)
+    part = max(1, -(-words // (chosen.unit * chosen.parts))) * chosen.unit
     parts = -(-words // part)
-    declarations: dict[str, Any] = tile.declarations | packed.declarations | {"PARTS": parts, "PART": part}
-    if name == "q4_matrix" and packed.library == "words" and packed.minima is None:
+    declarations: dict[str, Any] = chosen.layout.declarations | packed.declarations
+    declarations |= {"PARTS": parts, "PART": part}
+    if chosen.name == "q4_matrix" and packed.library == "words" and packed.minima is None:
         declarations |= NIBBLES
     factors: dict[str, Any] = {"x": x, **packed.operands}
     if int8 and is_packed:
@@ -109,11 +91,48 @@ def product(
     finish |= {"OTHERS": columns // 2, "IS_GATED": True} if is_gated else {"IS_GATED": False}
     bound = [*factors.values(), *epilogue.operands.values()]
     can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= target.buffers_max
-    count = (
-        tile.count(rows, columns) if isinstance(tile, tiles.Strip) else tile.count(rows, columns, matrices)
-    )
-    factors["groups"] = folded(target, parts * count)
-    yield from launch(name, declarations, finish, factors, epilogue, can_bind=can_bind)
+    factors["groups"] = folded(target, parts * chosen.count)
+    yield from launch(chosen.name, declarations, finish, factors, epilogue, can_bind=can_bind)
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelChoice:
+    """A kernel, what its workgroups compute, and into how many parts k is split."""
+
+    name: str
+    layout: tiles.Strip | Tile | MatrixTile
+    count: int  # workgroups of one part
+    parts: int
+    unit: int  # words that stay in one part
+
+
+def _choose_kernel(
+    x: Operand | Scratch,
+    rows: int,
+    packed: PackedWeights,
+    target: Target,
+    int8: Int8 | None,
+    *,
+    is_gated: bool,
+) -> _KernelChoice:
+    """The kernel that suits the rows, the weights and the device."""
+    is_float = int8 is None and packed.choice is None
+    by_matrices = _matrix_tiles(x, rows, target) if is_float else ()
+    if is_float and not by_matrices and (found := tiles.choose_strip(target, rows, packed)):
+        strip, parts = found
+        return _KernelChoice("q4_rows", strip, strip.count(rows, packed.columns), parts, strip.step_words)
+    is_packed = int8 is not None and int8.is_packed(packed)
+    choices: tuple[Tile | MatrixTile, ...] = INT8_TILES if is_packed else (*FLOAT_TILES, *by_matrices)
+    filled, matrices = rows, packed.choice.matrices if packed.choice else 0
+    if packed.choice:  # of each matrix, half a tile is empty
+        choices, filled = (GROUPED_TILE,), rows + matrices * GROUPED_TILE.height // 2
+    sizes = filled, packed.columns, 8 * packed.words, 8 * packed.group
+    tile, parts = choose(choices, target, *sizes, is_gated)
+    if packed.choice and is_gated:
+        parts = 1  # the gates of all matrices come before all values
+    name = "q4_int8" if is_packed else "q4_matrix" if isinstance(tile, MatrixTile) else "q4_tiled"
+    count, unit = tile.count(rows, packed.columns, matrices), packed.group if is_packed else tile.step // 8
+    return _KernelChoice(name, tile, count, parts, unit)
 
 
 def _matrix_tiles(x: Operand | Scratch, rows: int, target: Target) -> tuple[MatrixTile, ...]:

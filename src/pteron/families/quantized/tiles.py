@@ -2,7 +2,7 @@
 rows of floats (q4_rows.wgsl), and the choice of a strip.
 
 Tiles keep weights in workgroup memory, which pays off if many rows read them. Strips unpack every weight into
-registers and multiply it with all rows at once."""
+registers and multiply it with all rows at once. Where a device has matrix cores, these replace strips."""
 
 from __future__ import annotations
 

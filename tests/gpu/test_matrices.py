@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from measure import Measuring
 from plane_cases import CLAMPED, CONVOLUTION, numbers, small
 from test_quantized_tiles import check_floats
 
+import pteron
 from pteron.families.attention import kernels as attention
 from pteron.families.attention.layouts import MATRIX_TILES, MatrixTiles
 from pteron.families.convolution import kernels as convolution
@@ -325,3 +327,49 @@ def test_attention_to_numbers_that_halves_do_not_hold(index: int, size: float, a
 def test_attention_tiles_fit_workgroup_memory(planes: int, width: int) -> None:
     found = [tile for tile in MATRIX_TILES[planes] if tile.bytes_needed(width, width) <= 49152]
     assert bool(found) == ((planes, width) != (2, 128))  # which is faster by tiles of floats
+
+
+# Models --------------------------------------------------------------------------------------------
+
+
+def prompt_of(models: Path, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A prompt and the logits that follow it, by PyTorch."""
+    if name == "tiny_llama_fp32":
+        with np.load(models / f"{name}_lengths.npz") as stored:
+            return stored["stream"][:31], stored["logits_prefill"][30].reshape(-1)
+    with np.load(models / f"{name}.npz") as stored:
+        return stored["prompt"], stored["logits_prefill"].reshape(-1)
+
+
+@pytest.mark.parametrize(("products", "least", "most"), [("f32", 0, 2e-5), ("f16", 5e-5, 5e-3)])
+@pytest.mark.parametrize(
+    ("name", "chunk", "product_kernel"),
+    [("tiny_llama_fp32", 31, "matmul_matrix"), ("tiny_llama_q4_short", 16, "q4_matrix")],
+)
+def test_logits_of_models(
+    name: str,
+    chunk: int,
+    product_kernel: str,
+    products: str,
+    least: float,
+    most: float,
+    models: Path,
+    device: Device,
+    attending: Target,
+    launched: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Errors, relative to the largest logit, are as docs/gpu-libraries.md states them; so is the choice."""
+    choose_tile(monkeypatch, replace(TILES[0], is_low_apart=product_kernel == "matmul_matrix"), 1)
+    monkeypatch.setitem(tiles.MATRIX_ROWS_MIN, 3, 16)
+    monkeypatch.setitem(attention.MATRIX_TILES, 1, (MatrixTiles(1, 2, 32, 1),))
+    monkeypatch.setattr(device, "target", attending)
+    tokens, expected = prompt_of(models, name)
+    with pteron.load(models / f"{name}.pte", device=device, products=products) as program:
+        for first in range(0, len(tokens), chunk):
+            step = tokens[None, first : first + chunk]
+            (found,) = program["forward"](step, np.array([first]))
+    error = np.abs(found.reshape(-1) - expected).max() / np.abs(expected).max()
+    assert least <= error < most, error
+    assert found.argmax() == expected.argmax()
+    assert {product_kernel, "attention_matrix"} <= launched

@@ -100,13 +100,12 @@ class MatrixTiles:
         return 4 if self.bytes_of_half == 2 else 4 + self.workgroup
 
 
-# For matrix cores, by planes; the first that fits is used. With two planes, heads of 128 elements are faster
-# by tiles of floats (docs/notes/matrix-cores.md).
+# For matrix cores, by planes; the first that fits is used. With two planes, heads of more than 80 elements do
+# not fit: tiles for 16 rows, which would, are slower than tiles of floats (docs/notes/matrix-cores.md).
 MATRIX_TILES = {
     1: (
         MatrixTiles(4, 4, 64, 1),
         MatrixTiles(2, 4, 64, 1),
-        MatrixTiles(2, 2, 64, 1),
         MatrixTiles(2, 2, 32, 1),
     ),
     2: (MatrixTiles(1, 4, 64, 2, context_max=128), MatrixTiles(2, 2, 32, 2)),

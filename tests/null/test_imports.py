@@ -1,4 +1,5 @@
-"""Imports only point to earlier stages, one package touches wgpu, and PyTorch is loaded when it is needed."""
+"""Imports only point to earlier stages, one package touches WebGPU libraries, and PyTorch is loaded where it
+is needed."""
 
 from __future__ import annotations
 
@@ -118,8 +119,9 @@ def test_every_package_has_a_stage() -> None:
     assert names == STAGE_OF.keys()
 
 
-def test_only_gpu_imports_wgpu() -> None:
-    importing = {path.parts[0] for path in FILES if "wgpu" in {packages(m) for m, _ in imports(path)}}
+def test_only_gpu_imports_webgpu_libraries() -> None:
+    libraries = {"wgpu", "wgpudawn"}
+    importing = {path.parts[0] for path in FILES if libraries & {packages(m) for m, _ in imports(path)}}
     assert importing == {"gpu"}
 
 

@@ -1,4 +1,4 @@
-"""Devices, buffers, pipelines and the replay of plans; the only package that imports wgpu."""
+"""Devices, buffers, pipelines and the replay of plans; the only package that imports WebGPU libraries."""
 
 from pteron.gpu.adapters import AdapterInfo, adapters
 from pteron.gpu.batch_slots import SLOT_ALIGNMENT, SequenceSlots, SlotStates

@@ -26,7 +26,7 @@ class OpenDevice:
     def __init__(self, adapter: AdapterInfo) -> None:
         self.adapter = adapter
         self.library = adapter.library
-        self.lock = new_lock()  # one call at a time: calls share wgpu's objects
+        self.lock = new_lock()  # one call at a time: calls share the library's objects
         thread = ThreadPoolExecutor(1, "pteron-device")
         self._requested = thread.submit(_request, adapter)
         thread.shutdown(wait=False)
@@ -52,14 +52,14 @@ class OpenDevice:
 
     @property
     def handle(self) -> Any:
-        """The wgpu device."""
+        """The library's device."""
         if not self.is_open:
             self.check_open()
         return self._device
 
     @property
     def queue(self) -> Any:
-        """The raw handle of the wgpu device's queue."""
+        """The raw handle of the device's queue."""
         if not self.is_open:
             self.check_open()
         return self._queue
@@ -90,14 +90,14 @@ class OpenDevice:
 
     @contextmanager
     def translate_errors(self, action: str) -> Iterator[None]:
-        """A block of wgpu calls. An error in it becomes a DeviceError that says what the device was doing."""
+        """A block of library calls. An error becomes a DeviceError that says what the device was doing."""
         try:
             yield
         except self.library.errors as error:
             raise self.translate_error(action, error) from error
 
     def translate_error(self, action: str, error: BaseException) -> DeviceError:
-        """The DeviceError for an error of wgpu. The hot path calls this: entering a block takes longer."""
+        """The DeviceError for a library's error. The hot path calls this: entering a block takes longer."""
         translated = self.library.error(action, str(error))
         return self.mark_lost(action) if isinstance(translated, DeviceLost) else translated
 
@@ -132,7 +132,7 @@ class OpenDevice:
                 raise DeviceError(f"{command.target.label!r} is mapped, commands cannot use it now")
 
     def poll(self, *, wait: bool, submission: int | None = None) -> None:
-        """Run wgpu's callbacks; with `wait`, after all submitted work or one submission is done."""
+        """Run the library's callbacks; with `wait`, after all submitted work or one submission is done."""
         if not self.is_open:
             self.check_open()
         self.library.poll(self._device._internal, self._queue, wait, submission)
@@ -155,7 +155,7 @@ class OpenDevice:
 
 
 def _request(adapter: AdapterInfo) -> tuple[Any, Any]:
-    """The wgpu device of an adapter, and the raw handle of its queue."""
+    """The library's device of an adapter, and the raw handle of its queue."""
     try:
         device = adapter.library.request_device(adapter.handle, adapter.used_features, adapter.limits)
     except adapter.library.errors as error:

@@ -1,6 +1,6 @@
 // lib/matrix_cores.wgsl without matrix cores: a factor is its place in memory (the left one with its pitch, the right one
-// with its strides along k and along its columns), and an invocation has eight of the 256 sums of its subgroup, which is 32 adjacent invocations.
-// Slow; for tests.
+// with its strides along k and along its columns), and an invocation has eight of the 256 sums of its subgroup, which is
+// 32 adjacent invocations. Slow; for tests.
 alias Left = vec2<u32>;
 alias Right = vec3<u32>;
 alias Sums = array<f32, 8>;

@@ -26,11 +26,15 @@ def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:
 def linear(
     x: Operand, weight: Operand, bias: Operand | None, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
+    yield from _layer(x, weight, bias, out).dispatches(target)
+
+
+def _layer(x: Operand, weight: Operand, bias: Operand | None, out: Operand, **ending: Any) -> Product:
+    """The product of a linear layer, with what ends it; `out` has a column for each row of the weight."""
     columns, depth = weight.shape
     require(bias is None or bias.numel == columns, "bias must have one value per row of weight", weight, bias)
     rows = out.numel // columns if columns else 0
-    product = Product(x, weight, out, rows, columns, depth, b_row=1, b_column=depth, bias=bias)
-    yield from product.dispatches(target)
+    return Product(x, weight, out, rows, columns, depth, b_row=1, b_column=depth, bias=bias, **ending)
 
 
 def _shown_shape(x: Operand, weight: Operand, sizes: Sequence[AnyInt] | None) -> Shape:
@@ -51,25 +55,12 @@ def finished_linear(
 ) -> Iterator[Dispatch]:
     """A linear layer and what follows it: a view with these sizes, an activation, an addend."""
     sizes, activation, addend, out = following
-    columns, depth = weight.shape
-    require(bias is None or bias.numel == columns, "bias must have one value per row of weight", weight, bias)
-    shape = _shown_shape(x, weight, sizes)
-    rows = numel(shape) // columns if columns else 0
+    shape, columns = _shown_shape(x, weight, sizes), weight.shape[0]
     is_alike = addend is None or addend.shape == shape
     made = out if is_alike else out.scratch(shape)
-    yield from Product(
-        x,
-        weight,
-        made.reshaped((rows, columns)),
-        rows,
-        columns,
-        depth,
-        b_row=1,
-        b_column=depth,
-        bias=bias,
-        activation=activation,
-        addend=addend if is_alike else None,
-    ).dispatches(target)
+    in_rows = made.reshaped((numel(shape) // columns if columns else 0, columns))
+    added = addend if is_alike else None
+    yield from _layer(x, weight, bias, in_rows, activation=activation, addend=added).dispatches(target)
     if not is_alike:  # at this call one of the two is broadcast along the other
         yield from apply_binary("a + b", made, addend, out)
 

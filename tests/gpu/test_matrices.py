@@ -355,15 +355,16 @@ def test_logits_of_models(
     most: float,
     models: Path,
     device: Device,
-    attending: Target,
+    emulating: Target,
     launched: set[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Errors, relative to the largest logit, are as docs/gpu-libraries.md states them; so is the choice."""
     choose_tile(monkeypatch, replace(TILES[0], is_low_apart=product_kernel == "matmul_matrix"), 1)
     monkeypatch.setitem(tiles.MATRIX_ROWS_MIN, 3, 16)
-    monkeypatch.setitem(attention.MATRIX_TILES, 1, (MatrixTiles(1, 2, 32, 1),))
-    monkeypatch.setattr(device, "target", attending)
+    tiles_by_planes = {1: (MatrixTiles(1, 2, 32, 1),), 2: (ATTENTION_TILES[0],)}
+    monkeypatch.setattr(attention, "MATRIX_TILES", tiles_by_planes)
+    monkeypatch.setattr(device, "target", emulating)
     tokens, expected = prompt_of(models, name)
     with pteron.load(models / f"{name}.pte", device=device, products=products) as program:
         for first in range(0, len(tokens), chunk):

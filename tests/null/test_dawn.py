@@ -120,6 +120,61 @@ def test_an_option_that_dawn_does_not_have(monkeypatch: pytest.MonkeyPatch) -> N
     assert reason == "Dawn cannot be used: Unknown Dawn toggle 'allow_unsafe_apis'"
 
 
+LIMITS = {
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-compute-invocations-per-workgroup": 1024,
+    "max-compute-workgroup-storage-size": 49152,
+    "max-storage-buffer-binding-size": 1 << 31,
+    "max-storage-buffers-per-shader-stage": 10,
+    "max-uniform-buffer-binding-size": 1 << 16,
+    "min-uniform-buffer-offset-alignment": 64,
+}
+
+
+@pytest.fixture
+def equal_gpus(monkeypatch: pytest.MonkeyPatch) -> list[AdapterInfo]:
+    """Two equal GPUs as Dawn lists them, after the machine's software adapter; wgpu-native has them first."""
+    pytest.importorskip("wgpudawn")
+    own = replace(GPU, library=choose.dawn(), limits=LIMITS, features=("subgroup",), subgroup_size=32)
+    own = replace(own, matrices=("f16 f32 16x16x16",))
+    listed = [replace(CPU, library=choose.dawn()), replace(own, index=1, driver="1"), replace(own, index=2)]
+    first = [GPU, replace(GPU, index=1), replace(CPU, index=2)]
+    monkeypatch.setattr(choose, "adapters", lambda library=WGPU: first if library is WGPU else listed)
+    monkeypatch.setattr(choose, "check_matrices", lambda adapter: None)
+    return listed
+
+
+def test_the_same_one_of_equal_gpus(equal_gpus: list[AdapterInfo]) -> None:
+    for index, listed in enumerate(equal_gpus[1:]):
+        used, reason = choose.with_matrices(replace(GPU, index=index))
+        assert used == replace(listed, index=index)
+        assert reason == "its matrix cores are used"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"name": "another GPU"}, "Dawn does not list this adapter"),
+        ({"matrices": ()}, "the adapter offers no products of f16 matrices with f32 sums"),
+        ({"subgroup_size": 64}, "the adapter offers no products of f16 matrices with f32 sums"),
+    ],
+)
+def test_an_adapter_that_does_not_suit(
+    changed: dict[str, object], says: str, equal_gpus: list[AdapterInfo]
+) -> None:
+    equal_gpus[:] = [replace(each, **changed) for each in equal_gpus]  # type: ignore[arg-type]  # by name
+    assert choose.with_matrices(GPU) == (GPU, says)
+
+
+def test_a_test_kernel_that_fails(equal_gpus: list[AdapterInfo], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(adapter: AdapterInfo) -> None:
+        raise DeviceError("wrong products")
+
+    monkeypatch.setattr(choose, "check_matrices", fail)
+    assert choose.with_matrices(GPU) == (GPU, "wrong products")
+    assert choose.choose("0", "auto").library is WGPU
+
+
 def test_an_unknown_library() -> None:
     with pytest.raises(DeviceError, match="no WebGPU library is named 'metal'; there are auto, wgpu, dawn"):
         Device.open(webgpu="metal")

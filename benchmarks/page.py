@@ -19,9 +19,9 @@ INTRO = """\
 # Benchmarks
 
 `benchmarks/page.py` writes this page from `benchmarks/results/*.json`. Each table is one run of its
-command, on the machine and day that it names. Machines are shared: compare within a table, not across
-tables. Absolute times are from GPUs; on the software adapter only ratios mean something. What was tried and
-lost is in [docs/notes](../docs/notes/README.md).
+command, on the machine and day that it names; notes below it say which figures are from other runs.
+Machines are shared: compare within a table, not across tables. Absolute times are from GPUs; on the software
+adapter only ratios mean something. What was tried and lost is in [docs/notes](../docs/notes/README.md).
 
 ## Before a release
 

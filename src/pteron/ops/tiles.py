@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from pteron.dtypes import Storage
@@ -212,6 +212,7 @@ def factor_declarations(x: Operand, weight: Operand | Weight) -> dict[str, Any]:
     }
 
 
+@lru_cache(64)
 def matrix_tiles(
     tiles: tuple[MatrixTile, ...], target: Target, planes: tuple[int, int], *, is_along: bool = True
 ) -> tuple[MatrixTile, ...]:
@@ -233,7 +234,7 @@ def matrix_tiles(
     )
 
 
-@cache
+@lru_cache(4096)  # layers repeat; live shapes do not end
 def choose(
     tiles: tuple[Tile | MatrixTile, ...],
     target: Target,

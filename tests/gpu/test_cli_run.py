@@ -163,6 +163,22 @@ def test_info_lists_adapters_and_says_why_one_is_used(
     assert (report["chosen"], report["reason"]) == (0, "requested by PTERON_ADAPTER=0")
 
 
+def test_info_says_why_a_library_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def library() -> str:
+        assert main(["info", "--json"]) == 0
+        return str(json.loads(capsys.readouterr().out)["library"])
+
+    monkeypatch.delenv("PTERON_WEBGPU", raising=False)
+    chosen = library()
+    monkeypatch.setenv("PTERON_WEBGPU", "auto")
+    assert library() == chosen
+    assert "requested" not in chosen
+    monkeypatch.setenv("PTERON_WEBGPU", "wgpu")
+    assert library().endswith(", requested by PTERON_WEBGPU=wgpu: without matrix cores")
+
+
 def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(import_module("pteron.gpu.choose"), "adapters", lambda *_: ())
     for system, advice in {

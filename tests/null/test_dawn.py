@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from importlib import metadata
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(metadata, "version", missing)
     assert choose.with_matrices(GPU)[0].library is WGPU
     assert pip_install("matrix") in choose.with_matrices(GPU)[1]
-    with pytest.raises(DeviceError, match="wgpudawn is not installed"):
+    with pytest.raises(DeviceError, match="need the package wgpudawn, which is not installed"):
         choose.choose(webgpu="dawn")
 
 
@@ -107,6 +108,25 @@ def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _: "0.99")
     assert choose.with_matrices(GPU)[0].library is WGPU
     with pytest.raises(DeviceError, match=r"wgpudawn 0\.99 is installed, not 0\.32"):
+        choose.choose(webgpu="dawn")
+
+
+def test_a_damaged_package_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Damaged(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise RecursionError("no library")
+
+    monkeypatch.setattr(metadata, "version", lambda _: choose.DAWN_VERSION)
+    monkeypatch.setitem(sys.modules, "pteron.gpu.dawn", Damaged("pteron.gpu.dawn"))
+    kept, reason = choose.with_matrices(GPU)
+    assert kept.library is WGPU
+    assert reason == f"wgpudawn {choose.DAWN_VERSION} cannot be imported: no library"
+
+
+def test_adapters_that_dawn_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "dawn", lambda: "Dawn")
+    monkeypatch.setattr(choose, "adapters", lambda library=WGPU: (CPU,) if library is WGPU else ())
+    with pytest.raises(DeviceError, match=r"any adapter of this machine \(0: llvmpipe.*PTERON_WEBGPU=auto"):
         choose.choose(webgpu="dawn")
 
 
@@ -175,6 +195,10 @@ def test_a_test_kernel_that_fails(equal_gpus: list[AdapterInfo], monkeypatch: py
     assert choose.choose("0", "auto").library is WGPU
 
 
-def test_an_unknown_library() -> None:
-    with pytest.raises(DeviceError, match="no WebGPU library is named 'metal'; there are auto, wgpu, dawn"):
+def test_an_unknown_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = "the WebGPU library can be auto, wgpu or dawn"
+    with pytest.raises(DeviceError, match=f"webgpu='metal': {known}"):
         Device.open(webgpu="metal")
+    monkeypatch.setenv(choose.LIBRARY_VARIABLE, "metal")
+    with pytest.raises(DeviceError, match=f"PTERON_WEBGPU='metal': {known}"):
+        Device.open()

@@ -40,13 +40,15 @@ def choose(wanted: str | None = None, webgpu: str | None = None) -> AdapterInfo:
     for GPUs whose matrix cores it can use.
     """
     wanted = wanted or os.environ.get(ADAPTER_VARIABLE) or None
-    webgpu = webgpu or os.environ.get(LIBRARY_VARIABLE) or LIBRARIES[0]
-    if webgpu not in LIBRARIES:
-        raise DeviceError(f"no WebGPU library is named {webgpu!r}; there are {', '.join(LIBRARIES)}")
-    if webgpu == "dawn":
-        return _find(wanted, adapters(dawn()))
+    named = os.environ.get(LIBRARY_VARIABLE)
+    library = webgpu or named or LIBRARIES[0]
+    if library not in LIBRARIES:
+        source = f"webgpu={webgpu!r}" if webgpu else f"{LIBRARY_VARIABLE}={named!r}"
+        raise DeviceError(f"{source}: the WebGPU library can be {', '.join(LIBRARIES[:-1])} or {LIBRARIES[-1]}")
+    if library == "dawn":
+        return _find(wanted, _adapters_of_dawn())
     found = _find(wanted, adapters())
-    return found if webgpu == "wgpu" else with_matrices(found)[0]
+    return found if library == "wgpu" else with_matrices(found)[0]
 
 
 def is_only_software(adapter: AdapterInfo) -> bool:
@@ -67,12 +69,13 @@ def dawn() -> Library:
     try:
         version = metadata.version("wgpudawn")
     except metadata.PackageNotFoundError:
-        raise DeviceError(f"wgpudawn is not installed: {pip_install('matrix')}") from None
+        needs = "matrix cores need the package wgpudawn, which is not installed"
+        raise DeviceError(f"{needs}: {pip_install('matrix')}") from None
     if version != DAWN_VERSION:
         raise DeviceError(f"wgpudawn {version} is installed, not {DAWN_VERSION}: {pip_install('matrix')}")
     try:
         from pteron.gpu.dawn import LIBRARY
-    except (ImportError, OSError) as error:
+    except Exception as error:  # a damaged installation may raise anything
         raise DeviceError(f"wgpudawn {version} cannot be imported: {error}") from error
     return LIBRARY
 
@@ -119,6 +122,17 @@ def check_matrices(adapter: AdapterInfo) -> None:
             replace_file(passed, key.encode())
 
 
+def _adapters_of_dawn() -> tuple[AdapterInfo, ...]:
+    """Dawn's adapters; a DeviceError if it refuses all those that wgpu-native lists."""
+    found = adapters(dawn())
+    if not found and (others := adapters()):
+        raise DeviceError(
+            f"Dawn cannot use any adapter of this machine ({_listed(others)}); wgpu-native can: "
+            f"{LIBRARY_VARIABLE}=auto, or webgpu='auto' where a device is opened"
+        )
+    return found
+
+
 def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
     if not found:
         raise DeviceError(f"no GPU adapter was found; {_DRIVERS.get(sys.platform, _DRIVERS_ELSEWHERE)}")
@@ -129,5 +143,8 @@ def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
     for adapter in found:
         if wanted.lower() in f"{adapter.name} {adapter.kind} {adapter.backend}".lower():
             return adapter
-    listed = "; ".join(f"{index}: {adapter}" for index, adapter in enumerate(found))
-    raise DeviceError(f"no adapter matches {wanted!r}; this machine has {listed}")
+    raise DeviceError(f"no adapter matches {wanted!r}; this machine has {_listed(found)}")
+
+
+def _listed(found: Sequence[AdapterInfo]) -> str:
+    return "; ".join(f"{index}: {adapter}" for index, adapter in enumerate(found))

@@ -102,8 +102,10 @@ def _library_hint() -> str:
 def _library(used: AdapterInfo, listed: AdapterInfo) -> str:
     """The library of an adapter, its version, and why it is used."""
     name = f"{used.library.name} ({used.library.distribution} {metadata.version(used.library.distribution)})"
-    if variable := os.environ.get(LIBRARY_VARIABLE):
-        return f"{name}, requested by {LIBRARY_VARIABLE}={variable}"
+    variable = os.environ.get(LIBRARY_VARIABLE) or "auto"
+    if variable != "auto":
+        matrices = "with matrix cores" if used.target.has_matrices else "without matrix cores"
+        return f"{name}, requested by {LIBRARY_VARIABLE}={variable}: {matrices}"
     return f"{name}: {with_matrices(listed)[1]}"
 
 

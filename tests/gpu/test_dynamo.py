@@ -170,6 +170,22 @@ def test_options() -> None:
         assert not torch.allclose(half(x), exact, rtol=1e-6, atol=0)
     with pytest.raises(InputError, match="unknown options: fast"):
         dynamo.backend(None, (), options={"fast": True})
+    with pytest.raises(InputError, match="products='bf16'"):
+        dynamo.backend(None, (), options={"products": "bf16"})
+
+
+def test_options_of_loading() -> None:
+    graphs: list[dynamo.CapturedGraph] = []
+
+    def backend(*arguments: Any, **options: Any) -> dynamo.CapturedGraph:
+        graphs.append(dynamo.backend(*arguments, **options))
+        return graphs[-1]
+
+    module, x = Small(), torch.randn(3, 2)
+    compiled = torch.compile(module, backend=backend, options={"products": "f16", "device": "0"})
+    with torch.no_grad():
+        same(compiled(x), module(x), rtol=1e-2, atol=1e-2)
+    assert graphs[0].programs[0].program.precision.products == "f16"
 
 
 @pytest.mark.long

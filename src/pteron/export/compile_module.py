@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pteron.errors import InputError
-from pteron.export.compiled import CompiledModule
+from pteron.export.compiled import CompiledModule, Loading
 from pteron.export.compiling import NotTraceableError, compile_exported, export
 from pteron.export.lowering import Options
 from pteron.export.progress import shown_stages
@@ -30,6 +30,7 @@ def compile(
     force_fp16: bool = False,
     partitioner: str = "pteron",
     device: Device | str | None = None,
+    products: str | None = None,
     use_cache: bool = True,
     fullgraph: bool = False,
 ) -> CompiledModule:
@@ -37,8 +38,8 @@ def compile(
 
     The example inputs may be any pytrees; calls must have the same structure. `dynamic_shapes` is
     torch.export's; each dynamic dim needs a maximum. An ExportedProgram is used as it is. `force_fp16`
-    computes in f16, with f32 inputs and outputs. `device` is as in `pteron.load`. The lowered program is
-    cached on disk by content, unless `use_cache` is false.
+    computes in f16, with f32 inputs and outputs. `device` and `products` are as in `pteron.load`. The
+    lowered program is cached on disk by content, unless `use_cache` is false.
 
     `partitioner` chooses the operators that run on the GPU: "pteron" takes all that Pteron can run; "vulkan"
     and "webgpu" keep to what ExecuTorch's partitioners of that name take, so that ExecuTorch's own runtimes
@@ -59,22 +60,24 @@ def compile(
         _check_module(module, example_inputs)
         name = type(module).__name__
     options = Options(partitioner, force_fp16)
-    choices: dict[str, Any] = {"device": device, "use_cache": use_cache, "fullgraph": fullgraph}
+    choices: dict[str, Any] = {"use_cache": use_cache, "fullgraph": fullgraph}
+    loading = Loading(device, products)
     with shown_stages(name) as enter:
         if isinstance(module, ExportedProgram):
-            return compile_exported(module, name, options, **choices, enter=enter)
+            return compile_exported(module, name, options, loading, **choices, enter=enter)
         args, kwargs = tuple(example_inputs), dict(example_kwargs or {})
         enter("exporting")
         try:
             exported = export(module, args, kwargs, dynamic_shapes)
-            return compile_exported(exported, name, options, **choices, enter=enter)
+            return compile_exported(exported, name, options, loading, **choices, enter=enter)
         except NotTraceableError as error:
             if fullgraph:
                 raise
             failure = error
     from pteron.export.captured import capture
 
-    captured = capture(module, args, kwargs, {**asdict(options), **choices}, failure)
+    choices |= {**asdict(options), "device": device, "products": products}
+    captured = capture(module, args, kwargs, choices, failure)
     warnings.warn(f"{name}: {captured.summary()}; fullgraph=True makes this an error", stacklevel=2)
     return captured
 

@@ -25,9 +25,24 @@ from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.host.tensors import to_torch
 from pteron.runtime import GpuTensor, Program, load
+from pteron.runtime.loaded_method import Precision
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How programs are loaded: `device` and `products` of `pteron.load`."""
+
+    device: Device | str | None = None
+    products: str | None = None
+
+    def __post_init__(self) -> None:
+        Precision.chosen(products=self.products)  # an error now, not after the lowering
+
+    def load(self, source: Path | bytes) -> Program:
+        return load(source, device=self.device, products=self.products)
 
 
 class CompiledModule(ABC):
@@ -44,10 +59,12 @@ class CompiledModule(ABC):
     cache_file: Path | None = None  # of the program
 
     @staticmethod
-    def load(path: str | os.PathLike[str], device: Device | str | None = None) -> CompiledModule:
+    def load(
+        path: str | os.PathLike[str], device: Device | str | None = None, *, products: str | None = None
+    ) -> CompiledModule:
         """A module that `save` wrote, to be called as before. Import the classes of its inputs and outputs
         before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
-        return WholeModule(Path(path), device)
+        return WholeModule(Path(path), Loading(device, products))
 
     @abstractmethod
     def __call__(self, *args: object, **kwargs: object) -> Any: ...
@@ -153,14 +170,14 @@ class WholeModule(TracedModule):
     def __init__(
         self,
         source: Path | bytes,
-        device: Device | str | None = None,
+        loading: Loading,
         signature: Signature | None = None,
         *,
         origin: str = "loaded",  # or "lowered now" or "from the cache"
     ) -> None:
         self.cache_file = source if isinstance(source, Path) and origin != "loaded" else None
         self._origin = f"{source if isinstance(source, Path) else 'not cached'} ({origin})"
-        self._program = load(source, device=device)
+        self._program = loading.load(source)
         self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
         file = self._program.file
         signature = signature or Signature.from_metadata(file.metadata)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pteron.errors import FormatError, LoweringError, PteronError
 from pteron.export import cache
 from pteron.export.cache import content_key
-from pteron.export.compiled import TracedModule, WholeModule, state_key
+from pteron.export.compiled import Loading, TracedModule, WholeModule, state_key
 from pteron.export.constants import fold_constants, make_compact, untie_quantized_weights
 from pteron.export.dims import DimNames, recorded_restrictions
 from pteron.export.graph_passes import Functional, decompose, make_functional
@@ -23,8 +23,7 @@ from pteron.export.lowering import Options, check_inference, exporting, in_infer
 from pteron.export.progress import Enter
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.trees import register_dataclasses
-from pteron.gpu import Device
-from pteron.runtime import Program, load
+from pteron.runtime import Program
 
 if TYPE_CHECKING:
     import torch
@@ -68,8 +67,8 @@ def compile_exported(
     exported: ExportedProgram,
     name: str,
     options: Options,
+    loading: Loading,
     *,
-    device: Device | str | None,
     use_cache: bool,
     fullgraph: bool,
     enter: Enter,
@@ -84,7 +83,7 @@ def compile_exported(
         found = cache.find(key) if use_cache else None
         if found is not None:
             try:
-                return WholeModule(found, device, signature, origin="from the cache")
+                return WholeModule(found, loading, signature, origin="from the cache")
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
         with recorded_restrictions() as restrictions:
@@ -101,19 +100,19 @@ def compile_exported(
                 try:
                     program = lowering.whole(prepared, interface)
                     enter("loading")
-                    return _load(program, key if use_cache else None, device, signature)
+                    return _load(program, key if use_cache else None, loading, signature)
                 except (_NotLoweredError, FormatError) as error:
                     unlowerable, failure = find_unlowerable(graph_module, with_unbacked=False), error
             if fullgraph:
                 raise _not_whole(name, unlowerable, failure) from failure
-            return _in_steps(prepared, unlowerable, lowering, signature, device, failure)
+            return _in_steps(prepared, unlowerable, lowering, signature, loading, failure)
 
 
-def _load(program: bytes, key: str | None, device: Device | str | None, signature: Signature) -> WholeModule:
+def _load(program: bytes, key: str | None, loading: Loading, signature: Signature) -> WholeModule:
     """A program that was lowered now; it is cached if it can be loaded."""
     path = None if key is None else cache.keep(key, program)
     try:
-        return WholeModule(path or program, device, signature, origin="lowered now")
+        return WholeModule(path or program, loading, signature, origin="lowered now")
     except FormatError:
         if path is not None:
             cache.remove(path)
@@ -210,7 +209,7 @@ def _in_steps(
     unlowerable: Mapping[Any, str],
     lowering: _Lowering,
     signature: Signature,
-    device: Device | str | None,
+    loading: Loading,
     failure: Exception | None,  # of lowering the whole
 ) -> SteppedModule:
     """Programs for what can be lowered; a warning names what PyTorch runs."""
@@ -229,7 +228,7 @@ def _in_steps(
         try:
             source, was_cached = lowering.part(part.exported, dims[key])
             lowering.enter("loading")
-            programs[key] = load(source, device=device)
+            programs[key] = loading.load(source)
             were_cached.append(was_cached)
         except (_NotLoweredError, LoweringError, FormatError) as error:
             steps.keep_in_torch(key, str(error))

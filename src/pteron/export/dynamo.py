@@ -25,7 +25,7 @@ from torch.fx import GraphModule
 from torch.utils._sympy.numbers import int_oo
 
 from pteron.errors import InputError, LoweringError
-from pteron.export.compiled import TracedModule
+from pteron.export.compiled import Loading, TracedModule
 from pteron.export.compiling import compile_exported, export
 from pteron.export.graph_passes import written_buffers
 from pteron.export.lowering import Options, exporting, quiet
@@ -34,7 +34,7 @@ from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
 
 _PROGRAMS_KEPT = 16  # per captured graph, for different shapes
-_CALL_OPTIONS = {"device": None, "use_cache": True, "fullgraph": False}
+_CALL_OPTIONS = {"use_cache": True, "fullgraph": False}
 _CHANGES_MAX = 2  # a buffer that changed this often between calls becomes an input
 
 
@@ -47,20 +47,22 @@ def backend(
 ) -> CapturedGraph:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
-    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `use_cache` and `fullgraph`, as in
-    `pteron.compile`.
+    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `products`, `use_cache` and
+    `fullgraph`, as in `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     if mode not in (None, "default"):
         raise InputError(f"mode={mode!r}: Pteron has no modes; options= takes force_fp16 and others")
     chosen = dict(options or {})
     call = {name: chosen.pop(name, value) for name, value in _CALL_OPTIONS.items()}
+    at_load = [field.name for field in fields(Loading)]
+    loading = Loading(**{name: chosen.pop(name, None) for name in at_load})
     known = [field.name for field in fields(Options)]
     if unknown := [name for name in chosen if name not in known]:
         raise InputError(
-            f"unknown options: {', '.join(unknown)}; known are {', '.join([*known, *_CALL_OPTIONS])}"
+            f"unknown options: {', '.join(unknown)}; known are {', '.join([*known, *at_load, *call])}"
         )
-    return CapturedGraph(Capture(graph_module), Options(**chosen), **call)
+    return CapturedGraph(Capture(graph_module), Options(**chosen), loading, **call)
 
 
 @dataclass
@@ -69,7 +71,7 @@ class CapturedGraph:
 
     capture: Capture
     options: Options
-    device: Any
+    loading: Loading
     use_cache: bool
     fullgraph: bool
     is_eager: bool = False  # whether it could not be lowered
@@ -148,7 +150,7 @@ class CapturedGraph:
             exported,
             self.capture.name,
             self.options,
-            device=self.device,
+            self.loading,
             use_cache=self.use_cache,
             fullgraph=self.fullgraph,
             enter=enter,

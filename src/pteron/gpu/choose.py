@@ -44,7 +44,9 @@ def choose(wanted: str | None = None, webgpu: str | None = None) -> AdapterInfo:
     library = webgpu or named or LIBRARIES[0]
     if library not in LIBRARIES:
         source = f"webgpu={webgpu!r}" if webgpu else f"{LIBRARY_VARIABLE}={named!r}"
-        raise DeviceError(f"{source}: the WebGPU library can be {', '.join(LIBRARIES[:-1])} or {LIBRARIES[-1]}")
+        raise DeviceError(
+            f"{source}: the WebGPU library can be {', '.join(LIBRARIES[:-1])} or {LIBRARIES[-1]}"
+        )
     if library == "dawn":
         return _find(wanted, _adapters_of_dawn())
     found = _find(wanted, adapters())

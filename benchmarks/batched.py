@@ -39,8 +39,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--tokens", type=int, default=96, help="of every sequence")
     parser.add_argument("--context", type=int, default=128, help="tokens of the longest prompt")
-    parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s")
-    parser.add_argument("--tflops", type=float, default=67.0, help="of f32 arithmetic")
+    parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s of the floor (default: an H200's)")
+    parser.add_argument(
+        "--tflops", type=float, default=67.0, help="f32 arithmetic of the floor (default: an H200's)"
+    )
     parser.add_argument("--profile", type=int, nargs="*", default=[], help="rows to break a step down for")
     arguments = parser.parse_args()
     path = Path(arguments.program or fetch("stories15m"))
@@ -54,6 +56,7 @@ def main() -> None:
         most = max(*arguments.rows, *arguments.profile)
         batched = BatchedModel(model, most)
         sequences = begin(batched, most, arguments.context)
+        print(f"floor: {arguments.bandwidth} TB/s, {arguments.tflops} TFLOP/s")
         print("rows  ms/step  tokens/s  ratio  launches  floor ms  of floor")
         for rows in arguments.rows:
             seconds = time_together(batched, sequences[:rows], arguments.tokens)

@@ -112,6 +112,10 @@ def program(folder: Path, name: str, kind: str) -> Path:
     packed = path.with_name(f"{path.name}.xz")
     if not path.exists() and packed.exists():
         path.write_bytes(lzma.decompress(packed.read_bytes()))
+    if not path.exists():
+        raise SystemExit(
+            f"{path} does not exist: python benchmarks/compiled.py export {folder} --only {name}"
+        )
     return path
 
 
@@ -172,7 +176,8 @@ def measure(
     device.wait()
     streamed = (time.perf_counter() - started) / repeats
     print(
-        f"{path.stem:24} on {device.adapter.name}: {statistics.median(waiting) * 1e3:7.3f} ms a call "
+        f"{path.stem:24} on {device.adapter.name} by {device.adapter.library.name}: "
+        f"{statistics.median(waiting) * 1e3:7.3f} ms a call "
         f"(least {min(waiting) * 1e3:.3f}), {streamed * 1e3:7.3f} ms following one another, "
         f"{dispatches:.0f} dispatches; {error:.1e} from float64",
         flush=True,
@@ -291,10 +296,15 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["export", "run", "xnnpack"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
-    parser.add_argument("--torch", action="store_true")
-    parser.add_argument("--profile", choices=MODELS)
+    known = f"some of {', '.join(MODELS)}"
+    parser.add_argument(
+        "--only", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL", help=known
+    )
+    parser.add_argument("--torch", action="store_true", help="PyTorch on CUDA beside it")
+    parser.add_argument("--profile", choices=MODELS, metavar="MODEL", help="break its calls down by kernel")
     arguments = parser.parse_args()
+    if arguments.torch and not torch.cuda.is_available():
+        parser.error("--torch measures PyTorch on CUDA, which is not here; on a CPU: xnnpack")
     if arguments.what == "export":
         export(arguments.folder, arguments.only)
     elif arguments.what == "run":

@@ -15,6 +15,7 @@ import lzma
 import statistics
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ NAMES = ("resnet18", "mobilenet_v3_small")
 
 
 def export(folder: Path) -> None:
+    need("onnx", "onnxscript")
     folder.mkdir(parents=True, exist_ok=True)
     for name in NAMES:
         path = str(folder / f"{name}.onnx")
@@ -33,6 +35,7 @@ def export(folder: Path) -> None:
 
 
 def run(folder: Path) -> None:
+    need("onnxruntime", "onnxruntime-ep-webgpu")
     import onnxruntime
     import onnxruntime_ep_webgpu as webgpu
 
@@ -53,13 +56,21 @@ def run(folder: Path) -> None:
         print(f"{name}: {1e3 * call:.3f} ms a call, {1e3 * bound:.3f} bound; {off:.1e} off")
 
 
+def need(*packages: str) -> None:
+    if missing := [each for each in packages if find_spec(each.replace("-", "_")) is None]:
+        raise SystemExit(f"not installed: {', '.join(missing)}; pip install {' '.join(packages)}")
+
+
 def timed(call: Callable[[], Any]) -> float:
     return statistics.median(times(call))
 
 
 def model_bytes(folder: Path, name: str) -> bytes:
     path = folder / f"{name}.onnx"
-    return path.read_bytes() if path.exists() else lzma.decompress(Path(f"{path}.xz").read_bytes())
+    packed = Path(f"{path}.xz")
+    if not path.exists() and not packed.exists():
+        raise SystemExit(f"{path} does not exist: python benchmarks/onnx_webgpu.py export {folder}")
+    return path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
 
 
 def bound_call(session: Any, feeds: dict[str, np.ndarray]) -> float:

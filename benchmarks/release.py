@@ -50,7 +50,7 @@ def main() -> int:
             BASELINES.mkdir(exist_ok=True)
             shutil.copyfile(saved, baseline)
         elif not baseline.exists():
-            print(f"nothing to compare with: {baseline} comes from --keep")
+            print(f"no earlier figures of this adapter to compare with; --keep makes these {baseline}")
     return code
 
 

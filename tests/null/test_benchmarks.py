@@ -46,6 +46,18 @@ def test_help(path: Path) -> None:
     assert done.stdout.startswith("usage: ")
 
 
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="these export with PyTorch")
+    compiled = script("compiled", monkeypatch)
+    with pytest.raises(SystemExit, match=r"minilm_f32\.pte does not exist: .* export .* --only minilm"):
+        compiled.program(tmp_path, "minilm", "f32")
+    peer = script("onnx_webgpu", monkeypatch)
+    with pytest.raises(SystemExit, match=r"resnet18\.onnx does not exist: .* export "):
+        peer.model_bytes(tmp_path, "resnet18")
+    with pytest.raises(SystemExit, match="not installed: no-such; pip install json no-such"):
+        peer.need("json", "no-such")
+
+
 # The page -------------------------------------------------------------------------------------
 
 

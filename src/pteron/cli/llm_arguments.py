@@ -82,8 +82,8 @@ def add_precision(options: Options) -> None:
         "(default: $PTERON_DIGITS, or 3)",
         int,
     )
-    help = "how matrix cores multiply f32 numbers; f16: faster, exact to 3 decimals"
-    help += " (default: $PTERON_PRODUCTS, or f32)"
+    help = "how matrix cores multiply f32 numbers; f16: faster, logits off by up to 3e-3 of the largest; no "
+    help += "effect where no matrix cores are used (default: $PTERON_PRODUCTS, or f32)"
     options.parser.add_argument("--products", choices=("f32", "f16"), help=help)
 
 

@@ -58,6 +58,12 @@ def test_a_device(dawn: DawnCompiler) -> None:
     device.free(buffer)
 
 
+def test_an_adapter_names_the_library(dawn: DawnCompiler) -> None:
+    """Figures of the two libraries are told apart by the adapter's name."""
+    assert str(GPU) == "a GPU (DiscreteGPU, Vulkan)"
+    assert str(replace(GPU, library=dawn.device.adapter.library)) == "a GPU (DiscreteGPU, Vulkan, Dawn)"
+
+
 def test_bad_wgsl_is_an_error(dawn: DawnCompiler) -> None:
     good = compose(kernel("fill"))
     with pytest.raises(DeviceError, match=r"compiling kernel fill.*expected"):

@@ -74,7 +74,8 @@ class AdapterInfo:
         return whole.without(self.exceptions)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.kind}, {self.backend})"
+        other = "" if self.library is wgpu_native.LIBRARY else f", {self.library.name}"
+        return f"{self.name} ({self.kind}, {self.backend}{other})"
 
 
 def adapters(library: Library = wgpu_native.LIBRARY) -> tuple[AdapterInfo, ...]:

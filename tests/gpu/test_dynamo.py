@@ -106,6 +106,26 @@ def test_with_dynamic_shapes(lowerings: list[object]) -> None:
 
 
 @pytest.mark.long
+def test_floats_with_dynamic_shapes(lowerings: list[object]) -> None:
+    """With dynamic=True Dynamo passes floats, also those of norms, as tensors; here they are constants."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(7)
+
+        def forward(self, x: Tensor, scale: float) -> Tensor:
+            return self.norm(x) * scale
+
+    module = Scaled()
+    compiled = torch.compile(module, backend=dynamo.backend, dynamic=True, options={"fullgraph": True})
+    with torch.no_grad():
+        for rows, scale, programs in ((3, 0.3, 1), (5, 0.3, 1), (5, 0.7, 2), (3, 0.3, 2)):
+            x = torch.randn(rows, 7)
+            same(compiled(x, scale), module(x, scale))
+            assert len(lowerings) == programs
+
+
 def test_with_marked_dims(lowerings: list[object]) -> None:
     compiled = torch.compile(Sized(), backend=dynamo.backend)
     for rows in (4, 9, 20):

@@ -114,7 +114,7 @@ class CapturedGraph:
         return tuple(lowered.compiled for lowered in self._programs)
 
     def _find(self, inputs: Sequence[Any]) -> _Lowered | None:
-        """The program for these weights, shapes and integers."""
+        """The program for these weights, shapes and numbers."""
         changed = [seen.position for seen in self._constants if not seen.is_unchanged(inputs)]
         if changed:
             self._programs.clear()  # running calls hold references
@@ -172,11 +172,11 @@ class CapturedGraph:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A program, the positions of its inputs among Dynamo's, and the integers that are constants in it."""
+    """A program, the positions of its inputs among Dynamo's, and the numbers that are constants in it."""
 
     compiled: TracedModule
     live: list[int]
-    numbers: dict[int, int]
+    numbers: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -212,6 +212,7 @@ class Capture:
         )
         self._placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self._examples = [node.meta.get("example_value") for node in self._placeholders]
+        self._floats = {at for at, node in enumerate(self._placeholders) if _is_float(node)}
         # Symbol of a dynamic dim -> (position, dim) of a tensor that has it.
         self._sizes: dict[Any, tuple[int, int]] = {}
         for position, example in enumerate(self._examples):
@@ -253,7 +254,7 @@ class Capture:
         return [
             position
             for position, value in enumerate(inputs)
-            if isinstance(value, torch.Tensor) and position not in known
+            if isinstance(value, torch.Tensor) and position not in known and position not in self._floats
         ]
 
     def size_of(self, position: int) -> tuple[int, int] | None:
@@ -261,13 +262,18 @@ class Capture:
         example = self._examples[position]
         return self._sizes.get(example.node.expr) if isinstance(example, torch.SymInt) else None
 
-    def free_numbers(self, inputs: Sequence[Any]) -> dict[int, int]:
-        """Integers that are not the size of a tensor: they are constants of a program."""
-        return {
+    def free_numbers(self, inputs: Sequence[Any]) -> dict[int, float]:
+        """Floats, and integers that are not the size of a tensor: they are constants of a program."""
+        integers = {
             position: value
             for position, value in enumerate(inputs)
             if not isinstance(value, torch.Tensor) and self.size_of(position) is None
         }
+        return integers | {position: inputs[position].item() for position in self._floats}
+
+    def arguments(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs, with floats that are known when the graph is traced."""
+        return [_Float(each.item()) if at in self._floats else each for at, each in enumerate(inputs)]
 
     def dynamic_dims(self, position: int, tensor: torch.Tensor) -> dict[int, Any]:
         """torch.export's description of dims that Dynamo marked as dynamic. The default maximum is twice the
@@ -280,6 +286,25 @@ class Capture:
                 most = 1 << (2 * size - 1).bit_length() if range.upper >= int_oo else int(range.upper)
                 dims[dim] = Dim.AUTO(min=int(range.lower), max=max(most, size))
         return dims
+
+
+@dataclass(frozen=True)
+class _Float:
+    """A Python float, in place of the tensor that Dynamo passes it in."""
+
+    value: float
+
+    def item(self) -> float:
+        return self.value
+
+
+def _is_float(node: torch.fx.Node) -> bool:
+    """Whether an input is a Python float, such as a norm's `eps`. With dynamic=True Dynamo passes these as
+    tensors, and the graph calls `item()`."""
+    argument = node.meta.get("grapharg")
+    if argument is None or not argument.pass_arg_as_tensor or argument.is_tensor:
+        return False
+    return all(user.op == "call_method" and user.target == "item" for user in node.users)
 
 
 @dataclass(frozen=True)
@@ -369,12 +394,14 @@ def make_module(
     capture: Capture, inputs: Sequence[Any], constants: Sequence[int], live: Sequence[int]
 ) -> torch.nn.Module:
     """The graph as a module whose inputs are the live tensors: constants are buffers, sizes are read from the
-    tensors, other integers are constants."""
+    tensors, other numbers are constants."""
     sizes = {
         position: size
         for position in range(len(inputs))
         if (size := capture.size_of(position)) is not None and size[0] in live
     }
+
+    known = capture.arguments(inputs)
 
     class Captured(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         def __init__(self) -> None:
@@ -384,7 +411,7 @@ def make_module(
                 self.register_buffer(buffer_name(position), inputs[position].detach())
 
         def forward(self, *tensors: torch.Tensor) -> Any:
-            arguments = list(inputs)
+            arguments = list(known)
             for position in constants:
                 arguments[position] = getattr(self, buffer_name(position))
             for position, tensor in zip(live, tensors, strict=True):

@@ -5,6 +5,7 @@
     python benchmarks/serve.py --url http://127.0.0.1:8000              # a server that runs already
     python benchmarks/serve.py MODEL --engine                           # without HTTP
     python benchmarks/serve.py MODEL --shared-tokens 512                # prompts that begin alike
+    python benchmarks/serve.py MODEL --engine --regex '[a-z ]{4000}'    # answers that follow a grammar
 
 MODEL is a folder, a program or a name, as `pteron serve` takes it; the server is started in this process,
 behind a socket. Each client sends the next request when it has its answer. Prompts differ, so that the prefix
@@ -31,7 +32,7 @@ from pathlib import Path
 import figures
 from figures import Figure
 
-from pteron.llm import LLM, Sampling
+from pteron.llm import LLM, Grammar, Sampling
 from pteron.llm.models import BUNDLED
 from pteron.serving import Busy, Engine, Request
 
@@ -63,6 +64,7 @@ def main() -> int:
     parser.add_argument("model", nargs="?", help="a folder, a program or a name")
     parser.add_argument("--url", help="a server that runs already; its model is used")
     parser.add_argument("--engine", action="store_true", help="straight to the engine, without HTTP")
+    parser.add_argument("--regex", help="that answers match, with --engine")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--requests", type=int, help="for each number of clients (default: 8 of each client)")
     parser.add_argument("--cancel", type=float, default=0.0, help="part of the requests that are left early")
@@ -99,7 +101,7 @@ def main() -> int:
 def reached(engine: Engine, arguments: argparse.Namespace) -> Iterator[Ask]:
     """How to reach an engine: directly, or through a server in its own thread."""
     if arguments.engine:
-        yield by_engine(engine)
+        yield by_engine(engine, arguments.regex)
         return
     import uvicorn
 
@@ -120,9 +122,11 @@ def reached(engine: Engine, arguments: argparse.Namespace) -> Iterator[Ask]:
         thread.join()
 
 
-def by_engine(engine: Engine) -> Ask:
+def by_engine(engine: Engine, regex: str | None) -> Ask:
+    grammar = Grammar.regex(engine.llm.tokenizer, regex) if regex else None
+
     async def ask(prompt: list[int], count: int) -> AsyncGenerator[None, None]:
-        request = Request(tuple(prompt), count, Sampling(), stop_ids=frozenset())
+        request = Request(tuple(prompt), count, Sampling(), stop_ids=frozenset(), grammar=grammar)
         answer = engine.submit(request)
         try:
             async for _ in answer:

@@ -204,6 +204,22 @@ def test_a_scaled_mask_is_left_alone() -> None:
     assert ATTENTION not in operators(graph)
 
 
+@pytest.mark.parametrize("shape", [(BATCH, HEADS, STEPS * STEPS), (BATCH, HEADS * STEPS, STEPS, 1)])
+def test_a_softmax_of_other_rows_is_left_alone(shape: tuple[int, ...]) -> None:
+    graph = from_one(lambda graph, scores: graph.viewed(scores, *shape))
+    assert ATTENTION not in operators(graph)
+
+
+def test_a_mask_of_scores_with_more_dims_is_left_alone() -> None:
+    """The first dim of this mask is not the batch, though it has its size."""
+
+    def change(graph: Encoder, scores: Tensor) -> Tensor:
+        viewed = graph.viewed(scores, HEADS, BATCH, 1, STEPS, STEPS)
+        return graph.plus(viewed, graph.given(floats(BATCH, 1, STEPS, STEPS)))
+
+    assert ATTENTION not in operators(from_one(change))
+
+
 @pytest.mark.parametrize("is_permuted", [True, False])
 def test_rows_that_are_not_aligned_are_copied(is_permuted: bool, device: Device, target: Target) -> None:
     """Heads of 6 and queries from the second element of a row on; results of three dims."""

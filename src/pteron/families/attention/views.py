@@ -17,7 +17,7 @@ from pteron.families.layout.rearrange import slice_bounds
 from pteron.families.layout.views import view_shape
 from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require
-from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, rewrite, shape_of
+from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, rewrite, shape_of, without_ones
 from pteron.ops.shapes import axis
 from pteron.ops.strided import Strided
 
@@ -123,7 +123,9 @@ def attention(flow: Flow) -> Iterator[Replacement]:
         if softmax is None or softmax.inputs[1] not in (-1, _rank(softmax.outputs[0]) - 1):
             continue
         found = _scores(flow, softmax.inputs[0])
-        if found and (not guards or guards[0].inputs[0] is softmax.inputs[0]):
+        if found is None or _last(softmax.inputs[0]) != _last(found.product.outputs[0]):
+            continue  # a view has rows of another length
+        if not guards or guards[0].inputs[0] is softmax.inputs[0]:
             calls = (*views, *guards, softmax, *found.calls)
             yield from _replacement(flow, product, calls, replace(found, is_safe=bool(guards)))
 
@@ -166,7 +168,7 @@ class _Scores:
     calls: tuple[Call, ...]
     scale: float = 1.0
     mask: Tensor | None = None
-    rank: int = 4  # of the scores that the mask is added to
+    masked: Shape = ()  # shape of the scores that the mask is added to
     is_safe: bool = False  # queries that see no key have weights of zero
 
 
@@ -187,7 +189,7 @@ def _scores(flow: Flow, value: Value) -> _Scores | None:
         if found and found.mask is None and shape_of(inner) == shape_of(value):
             assert isinstance(mask, Tensor)
             calls = (*views, total, *found.calls)
-            return replace(found, calls=calls, mask=mask, rank=_rank(value))
+            return replace(found, calls=calls, mask=mask, masked=shape_of(value) or ())
     return None
 
 
@@ -224,7 +226,7 @@ def _replacement(flow: Flow, product: Call, calls: tuple[Call, ...], found: _Sco
         return
     if any(dtype_of(value) is not dtype for value in matrices):
         return
-    if mask is not None and not _fits(mask, (batch, heads, steps, keys), found.rank):
+    if mask is not None and not _fits(mask, (batch, heads, steps, keys), found.masked):
         return
     k = replace(k, steps=(*k.steps, "permute", 4, 0, 1, 3, 2))
     arguments = [item for each in (q, k, v) for item in (each.tensor, ValueList(-1, each.steps))]
@@ -314,12 +316,18 @@ def _rank(value: Value) -> int:
     return len(shape_of(value) or ())
 
 
-def _fits(mask: Tensor, shape: Shape, rank: int) -> bool:
-    """Whether a mask, added to scores of a rank, broadcasts to [batch, heads, steps, keys]."""
+def _last(value: Value) -> Shape:
+    return (shape_of(value) or ())[-1:]
+
+
+def _fits(mask: Tensor, shape: Shape, scores: Shape) -> bool:
+    """Whether a mask, added to scores of a shape, broadcasts to [batch, heads, steps, keys]."""
+    batch, heads, *matrix = shape
     sizes = (1,) * (4 - len(mask.shape_max)) + mask.shape_max
-    is_merged = rank == 3 and shape[0] > 1 and sizes[1] > 1  # its first dim is of batches and heads
     fits = len(sizes) == 4 and all(size in (1, to) for size, to in zip(sizes, shape, strict=True))
-    return fits and not is_merged and mask.dtype.is_float
+    is_apart = without_ones(scores) == without_ones(shape)
+    is_merged = scores == (batch * heads, *matrix) and sizes[1] == 1  # else its first dim is of both
+    return fits and (is_apart or is_merged) and mask.dtype.is_float
 
 
 def _permuted_result(flow: Flow, product: Call, shape: Shape) -> tuple[Call, tuple[Call, ...]]:

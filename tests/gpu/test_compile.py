@@ -268,6 +268,15 @@ def test_an_exported_program_stays_as_it_is(is_decomposed: bool) -> None:
         pteron.compile(exported, (x,))
 
 
+@pytest.mark.parametrize("is_decomposed", [False, True])
+def test_a_program_exported_with_a_view(is_decomposed: bool) -> None:
+    """PyTorch has symbols for the sizes of the tensor behind the view."""
+    module, image = nn.Linear(7, 5), torch.randn(17, 7)
+    exported = torch.export.export(module, (image[None],))
+    exported = exported.run_decompositions({}) if is_decomposed else exported
+    same(pteron.compile(exported)(image[None]), module(image[None]).detach())
+
+
 class Constant(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -234,9 +234,13 @@ def dim_ranges(exported: ExportedProgram, names: DimNames) -> dict[str, tuple[in
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
     from torch.utils._sympy.numbers import int_oo
 
+    values = (node.meta.get("val") for node, _ in _user_inputs(exported))
+    sizes = [size for value in values for size in getattr(value, "shape", (value,))]
+    symbols = {symbol for size in sizes if hasattr(size, "node") for symbol in size.node.expr.free_symbols}
     ranges = {}
     for expression, range in exported.range_constraints.items():
-        if free_unbacked_symbols(expression):  # depends on values
+        # Not those that depend on values, nor those of a tensor behind an example that is a view of it.
+        if free_unbacked_symbols(expression) or not expression.free_symbols & symbols:
             continue
         dim = names.expression(expression)
         if range.upper >= int_oo:

@@ -257,6 +257,13 @@ def test_refusals() -> None:
 
 
 @each_float
+def test_silu(dtype: str) -> None:
+    for size in (3, 90):
+        x = tensor("S", 5, low=-size, high=size)
+        check_op("pteron.silu", x, oracle=torch.nn.functional.silu, dtype=dtype)
+
+
+@each_float
 def test_a_gated_unit_in_one(dtype: str) -> None:
     def silu_mul(x: Any, y: Any) -> Any:
         return torch.nn.functional.silu(x) * y

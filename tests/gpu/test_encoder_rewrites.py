@@ -252,6 +252,7 @@ def erf_gelu(x: Array) -> Array:
 ACTIVATIONS: dict[str, tuple[tuple[Any, ...], Callable[[Array], Array]]] = {
     "aten.relu.default": ((), lambda x: np.maximum(x, 0)),
     "aten.gelu.default": (("none",), erf_gelu),
+    "aten.sigmoid.default": ((), lambda x: x / (1 + np.exp(-x))),  # times x: SiLU
 }
 
 
@@ -272,12 +273,15 @@ def test_what_follows_a_linear_layer(
         out = graph.plus(graph.input(BATCH, rows, columns), apart)
     else:
         out = graph.made(activation, apart, *ACTIVATIONS[activation][0], shape=apart.shape_max)
+        if "sigmoid" in activation:
+            out = graph.made("aten.mul.Tensor", apart, out, shape=apart.shape_max)
     made = graph.ending(out)
     assert [name for name in operators(made) if "view" not in name][-1] == LINEAR
     for count in (rows, 1):
         given, residual = floats(BATCH, count, depth), floats(BATCH, count, columns)
         inputs = [given, residual] if activation is None else [given]
-        ((result,),) = run_graph(made, ["linear_activation", "dense_add"], [inputs], device, target)
+        used = ["silu", "linear_activation", "dense_add"]
+        ((result,),) = run_graph(made, used, [inputs], device, target)
         plain = given.astype(np.float64) @ weight.astype(np.float64).T + bias
         want = plain + residual if activation is None else ACTIVATIONS[activation][1](plain)
         np.testing.assert_allclose(result, want, atol=2e-6)

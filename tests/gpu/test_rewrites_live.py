@@ -124,7 +124,18 @@ def heads_of_rows() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(*seen), [live((1, rows, DEPTH)) for rows in (ROWS, 1, 3)]
 
 
-CONVOLVED = ["aten.relu.default", "aten.hardswish.default", None]
+def silu(drawing: Layers, x: Tensor) -> Tensor:
+    sigmoid = drawing.made("aten.sigmoid.default", x, shape=x.shape_max)
+    return drawing.made("aten.mul.Tensor", sigmoid, x, shape=x.shape_max)
+
+
+def silu_alone() -> tuple[Graph, list[list[Array]]]:
+    drawing = Layers()
+    x = drawing.input(ROWS, 7)
+    return drawing.ending(silu(drawing, x)), [live((rows, 7)) for rows in (ROWS, 1)]
+
+
+CONVOLVED = ["aten.relu.default", "aten.hardswish.default", "silu", None]
 # Live shapes of (image, addend), whose sum may be larger than either.
 IMAGES = [
     ((2, 3, 5, 5), (2, 6, 5, 5)),
@@ -144,7 +155,9 @@ def convolution(following: str | None) -> Any:
         window = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
         made = drawing.made("aten.convolution.default", x, weight, None, *window, shape=(2, 6, 5, 5))
         made = drawing.made(ADD, made, addend, 1, shape=(2, 6, 5, 5))
-        if following:
+        if following == "silu":
+            made = silu(drawing, made)
+        elif following:
             made = drawing.made(following, made, shape=(2, 6, 5, 5))
         return drawing.ending(made), [live(*shapes) for shapes in IMAGES]
 
@@ -271,6 +284,7 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "attention of int8 batches": (attention_layer(2, make=Layers.int8_product), "pteron.attention_q4"),
     "attention of int8 rows": (attention_layer(flat=True, make=Layers.int8_product), "pteron.attention_q4"),
     **{f"a convolution, {name}": (convolution(name), "pteron.convolution") for name in CONVOLVED},
+    "SiLU": (silu_alone, "pteron.silu"),
     "bounds that cross": (crossed_bounds, None),
     "tables alike": (turned(20, 20, 3, 3 + ROWS), "pteron.rope_slice"),
     "a longer table": (turned(20, 30, 3, 3 + ROWS), None),

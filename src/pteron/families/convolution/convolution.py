@@ -26,7 +26,11 @@ def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Sha
     return out_shape(geometry(x, weight, *rest[:6]), x.rank)
 
 
-_ACTIVATIONS = {"none": None, "hardswish": "value * at_most(at_least(value + 3.0, 0.0), 6.0) / 6.0"}
+# By name: the operator that computes it alone, and its expression.
+ACTIVATIONS = {
+    "hardswish": ("aten.hardswish.default", "value * at_most(at_least(value + 3.0, 0.0), 6.0) / 6.0"),
+    "silu": ("pteron.silu", "value * (1.0 / (1.0 + exp(-value)))"),
+}
 
 
 def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
@@ -61,7 +65,8 @@ def finished_convolution(
     high = math.inf if output_max is None else float(output_max)
     shape = out_shape(sizes, x.rank)
     if shape == out.shape:
-        convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, _ACTIVATIONS[activation])
+        _, expression = ACTIVATIONS.get(activation, (None, None))
+        convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, expression)
         yield from convolution.dispatches(target)
         return
     # At this call the addend is larger: the convolution broadcasts along it.
@@ -83,7 +88,7 @@ def _follow(
     if output_min is not None or output_max is not None:
         following.append(("aten.clamp.default", (output_min, output_max)))
     if activation != "none":
-        following.append((f"aten.{activation}.default", ()))
+        following.append((ACTIVATIONS[activation][0], ()))
     places = [*(out.scratch() for _ in following), out]
     yield from apply_binary("a + b", made, addend, places[0])
     for (name, bounds), source, to in zip(following, places, places[1:], strict=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pteron.families.convolution.convolution import ACTIVATIONS  # registers the rewrite `silu` before these
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -37,13 +38,14 @@ def convolution_bounds(flow: Flow) -> Iterator[Replacement]:
                     )
 
 
-@rewrite("convolution_hardswish")
-def convolution_hardswish(flow: Flow) -> Iterator[Replacement]:
-    """A convolution, then hardswish."""
-    for call in flow.of("aten.hardswish.default"):
-        for convolution, inputs in _unbounded(flow, call.inputs[0]):
-            if inputs[-1] == "none":
-                yield Replacement((convolution, call), _finished(call, (*inputs[:-1], "hardswish")))
+@rewrite("convolution_activation")
+def convolution_activation(flow: Flow) -> Iterator[Replacement]:
+    """A convolution, then hardswish or SiLU."""
+    for name, (operator, _) in ACTIVATIONS.items():
+        for call in flow.of(operator):
+            for convolution, inputs in _unbounded(flow, call.inputs[0]):
+                if inputs[-1] == "none":
+                    yield Replacement((convolution, call), _finished(call, (*inputs[:-1], name)))
 
 
 def _unbounded(flow: Flow, value: Value) -> Iterator[tuple[Call, tuple[Value, ...]]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, using
+from pteron.graph import Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.rewrite import Flow, Replacement, orders, rewrite
@@ -272,9 +273,24 @@ def silu_mul(flow: Flow) -> Iterator[Replacement]:
     """x · sigmoid(x) · y, in any order of the factors."""
     for product in flow.of("aten.mul.Tensor"):
         for gated, y in orders(product):
-            gate = flow.maker(gated, "aten.mul.Tensor")
-            for x, factor in orders(gate) if gate else ():
-                sigmoid = flow.maker(factor, "aten.sigmoid.default")
-                if gate and sigmoid and sigmoid.inputs == (x,):
+            if gate := flow.maker(gated, "aten.mul.Tensor"):
+                for x, sigmoid in _silu_of(flow, gate):
                     new = Call(product.node, OPERATORS["pteron.silu_mul"], (x, y), product.outputs)
                     yield Replacement((sigmoid, gate, product), new)
+
+
+@rewrite("silu")
+def silu(flow: Flow) -> Iterator[Replacement]:
+    """x · sigmoid(x), in any order of the factors."""
+    for product in flow.of("aten.mul.Tensor"):
+        for x, sigmoid in _silu_of(flow, product):
+            new = Call(product.node, OPERATORS["pteron.silu"], (x,), product.outputs)
+            yield Replacement((sigmoid, product), new)
+
+
+def _silu_of(flow: Flow, product: Call) -> Iterator[tuple[Value, Call]]:
+    """x and the sigmoid of a product x · sigmoid(x)."""
+    for x, factor in orders(product):
+        sigmoid = flow.maker(factor, "aten.sigmoid.default")
+        if sigmoid and sigmoid.inputs == (x,):
+            yield x, sigmoid

@@ -114,6 +114,7 @@ for _word in [
 ]:
     unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")
 unary("aten.exp2.default", "exp2(x)")
+unary("pteron.silu", "x * (1.0 / (1.0 + exp(-x)))")
 unary("aten.signbit.default", "bitcast<u32>(x) >> 31u", "x < 0")
 unary("aten.log2.default", "log_of(x) * 1.4426950408889634", library="special")
 

@@ -16,7 +16,7 @@ _MANY = 3  # outputs that a kernel writes
 
 @rewrite("linear_activation")
 def linear_activation(flow: Flow) -> Iterator[Replacement]:
-    """A linear layer, then gelu or relu."""
+    """A linear layer, then GELU, ReLU or SiLU."""
     for call, activation in _activations(flow):
         for old, factors, sizes in _layers(flow, call.inputs[0]):
             yield Replacement((*old, call), _finished(call, (*factors, sizes, activation, None)))
@@ -68,8 +68,9 @@ def _is_constant(flow: Flow, value: Value) -> bool:
 def _activations(flow: Flow) -> Iterator[tuple[Call, str]]:
     for call in flow.of("aten.gelu.default"):
         yield call, "gelu_tanh" if call.inputs[1] == "tanh" else "gelu"
-    for call in flow.of("aten.relu.default"):
-        yield call, "relu"
+    for name, activation in (("aten.relu.default", "relu"), ("pteron.silu", "silu")):
+        for call in flow.of(name):
+            yield call, activation
 
 
 def _layers(flow: Flow, value: Value) -> Iterator[tuple[tuple[Call, ...], tuple[Value, ...], Value]]:

@@ -64,7 +64,12 @@ MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, reside
 )
 MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
 
-ACTIVATIONS = {"gelu": GELU["none"], "gelu_tanh": GELU["tanh"], "relu": "at_least(x, 0.0)"}
+ACTIVATIONS = {
+    "gelu": GELU["none"],
+    "gelu_tanh": GELU["tanh"],
+    "relu": "at_least(x, 0.0)",
+    "silu": "x * (1.0 / (1.0 + exp(-x)))",
+}
 
 # What a part of a deep product leaves: its sum alone.
 _PARTIAL = {

@@ -65,6 +65,18 @@ def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "verdict" in capsys.readouterr().out
 
 
+def test_another_precision_is_another_case(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]
+    kept = tmp_path / "kept.json"
+    assert main([*argv, "--products", "f16", "--digits", "2", "--json", str(kept)]) == 0
+    assert all(case.device.endswith(", 2 digits, f16 products") for case in Bench.read(kept).cases)
+    capsys.readouterr()
+    assert main([*argv, "--against", str(kept)]) == 1
+    assert "no case in common" in capsys.readouterr().err
+
+
 def test_adapters_side_by_side(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The only adapter of a machine compared with itself."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--runs", "N", "samples of each case", positive, 50)
     options.add("--seconds", "S", "time limit of each case, which may cut its samples", number(0), 10.0)
     options.add("--warmup", "N", "runs before the samples", positive, 5)
+    options.precision()
     options.repeatable("--device", "NAME", "GPU, as in `pteron run`; several are compared")
     options.parser.add_argument(
         "--adapter", dest="device", action="append", default=[], help=argparse.SUPPRESS
@@ -88,16 +89,18 @@ def command(arguments: argparse.Namespace) -> int:
 def _measure_perplexity(arguments: argparse.Namespace) -> int:
     from pteron.llm.text_model import TextModel
     from pteron.tools.perplexity import measure_perplexity
+    from pteron.tools.workload import place_of
 
     file, program = Path(arguments.perplexity), find_program(arguments)
     for device in arguments.device or [None]:
         settings = {"data": arguments.data, "device": device, "cache": arguments.cache}
+        settings |= {"digits": arguments.digits, "products": arguments.products}
         with show_progress() as progress, TextModel(program, **settings) as llm:
             found = measure_perplexity(llm, file, progress)
             print_report(
                 [
                     f"perplexity {found.value:.3f}, {found.bits_per_byte:.3f} bits per byte: {found.tokens} "
-                    f"tokens of {file.name} in {found.seconds:.1f} s on {llm.model.device.adapter}"
+                    f"tokens of {file.name} in {found.seconds:.1f} s on {place_of(llm.program)}"
                 ]
             )
     return 0
@@ -119,6 +122,8 @@ def _measure(arguments: argparse.Namespace) -> Bench:
             data=arguments.data,
             devices=arguments.device or [None],
             pace=Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens),
+            digits=arguments.digits,
+            products=arguments.products,
             progress=progress,
             cache=arguments.cache,
         )

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.flag("--in-order", "print rows in execution order (default: worst first)")
     options.flag("--all", "print all rows (default: the first twenty)")
     options.flag("--strict", "exit with 1 if a node was not checked")
+    options.precision()
     options.device()
     options.json()
     add_examples(
@@ -68,6 +69,8 @@ def command(arguments: argparse.Namespace) -> int:
             save_to=arguments.save,
             data=arguments.data,
             device=arguments.device,
+            digits=arguments.digits,
+            products=arguments.products,
             progress=progress,
         )
     lines = compare_lines(report, in_order=arguments.in_order, rows=None if arguments.all else ROWS)

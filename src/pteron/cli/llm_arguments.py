@@ -48,7 +48,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
     add_cache(options)
-    add_precision(options)
+    options.precision()
     add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
     options.device()
@@ -72,19 +72,6 @@ def add_cache(options: Options) -> None:
 def add_cache_type(options: Options) -> None:
     help = "elements of the KV cache: f16 halves its memory, int8 takes 28 %% of f32 (default: the program's)"
     options.parser.add_argument("--cache", choices=("f32", "f16", "int8"), help=help)
-
-
-def add_precision(options: Options) -> None:
-    options.add(
-        "--digits",
-        "N",
-        "int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 decimals "
-        "(default: $PTERON_DIGITS, or 3)",
-        int,
-    )
-    help = "how matrix cores multiply f32 numbers; f16: faster, logits off by up to 3e-3 of the largest; no "
-    help += "effect where no matrix cores are used (default: $PTERON_PRODUCTS, or f32)"
-    options.parser.add_argument("--products", choices=("f32", "f16"), help=help)
 
 
 def add_speculate(options: Options) -> None:

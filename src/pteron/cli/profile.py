@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.flag("--remeasure", "measure the GPU's peak speeds again")
     options.add("--trace", "FILE", "write a trace for Perfetto (ui.perfetto.dev)")
     options.add("--html", "FILE", "write a page with a timeline and bars")
+    options.precision()
     options.device()
     options.json()
     add_examples(
@@ -70,6 +71,8 @@ def command(arguments: argparse.Namespace) -> int:
             _select_work(arguments),
             data=arguments.data,
             device=arguments.device,
+            digits=arguments.digits,
+            products=arguments.products,
             runs=arguments.runs,
             warmup=arguments.warmup,
             timing=arguments.timing,

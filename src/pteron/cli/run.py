@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=ISOLATED_SECONDS,
         help="run an untrusted program in a separate process, for at most SECONDS (default: %(const)g)",
     )
+    options.precision()
     options.device()
     options.json()
     add_examples(
@@ -60,7 +61,13 @@ def command(arguments: argparse.Namespace) -> int:
     name = Path(arguments.program).name
     with (
         show_progress(f"loading {name}") as progress,
-        load(arguments.program, arguments.data, arguments.device) as program,
+        load(
+            arguments.program,
+            arguments.data,
+            arguments.device,
+            digits=arguments.digits,
+            products=arguments.products,
+        ) as program,
     ):
         is_checked = arguments.check
         if is_checked is None:

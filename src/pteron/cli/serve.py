@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pteron.cli.arguments import Options, add_examples, number, positive
-from pteron.cli.llm_arguments import add_cache, add_model_files, add_precision, add_speculate, load_settings
+from pteron.cli.llm_arguments import add_cache, add_model_files, add_speculate, load_settings
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--traces", "URL", traces)
     options.flag("--log-prompts", "log prompts and answers too; they need json or a FILE")
     options.flag("--quiet", "no log, as --log none")
-    add_precision(options)
+    options.precision()
     add_speculate(options)
     options.device()
     add_examples(

@@ -20,6 +20,7 @@ from pteron.llm.model_files import program_file
 from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_model
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Method, Program, load
+from pteron.runtime.loaded_method import Precision
 from pteron.runtime.program import Source
 from pteron.tools.inputs import fill_inputs
 from pteron.tools.run import Selection, method_name
@@ -68,6 +69,7 @@ def open_program(
     device: Device | str | None = None,
     *,
     digits: int | None = None,
+    products: str | None = None,
     cache: CacheOptions | None = None,
 ) -> Iterator[Program]:
     """A program from its file, its bytes, or a model's name; a loaded one stays open."""
@@ -77,10 +79,20 @@ def open_program(
     source = locate_source(source)
     if isinstance(source, Path) and source.is_dir():
         source = program_file(source)
-    with load(source, data, device, digits=digits, adapt=cache.adapt if cache else None) as program:
+    adapt = cache.adapt if cache else None
+    with load(source, data, device, digits=digits, products=products, adapt=adapt) as program:
         if cache is not None:
             cache.check(program.device)
         yield program
+
+
+def place_of(program: Program) -> str:
+    """Where a program runs: the adapter, and the precision if it is not the default."""
+    precision, default = program.precision, Precision()
+    place = str(program.device.adapter)
+    if precision.digits != default.digits:
+        place += f", {precision.digits} digits"
+    return f"{place}, {precision.products} products" if precision.products != default.products else place
 
 
 def locate_source(source: Source) -> Source:

@@ -33,6 +33,7 @@ from pteron.tools.workload import (
     language_model,
     locate_source,
     open_program,
+    place_of,
     prepare_step,
     prepare_workload,
     random_tokens,
@@ -76,6 +77,8 @@ def bench(
     data: Iterable[Source] | Source = (),
     devices: Sequence[Device | str | None] = (None,),
     pace: Pace | None = None,
+    digits: int | None = None,
+    products: str | None = None,
     progress: Progress = silent,
     cache: CacheType | None = None,
 ) -> Bench:
@@ -93,14 +96,16 @@ def bench(
     source = source if isinstance(source, Program) else locate_source(source)
     for device in devices:
         progress("preparing", 0, 0)
-        with open_program(source, data, device, cache=options) as program, ExitStack() as stack:
+        with ExitStack() as stack:
+            opened = open_program(source, data, device, digits=digits, products=products, cache=options)
+            program = stack.enter_context(opened)
             context = None if isinstance(source, Program) else options.length(program.file) or None
             trials = [
                 trial
                 for work in works or _default_workloads(source, program)
                 for trial in _trials(program, work, pace, stack, context)
             ]
-            trials.append(_control(program.device, stack))
+            trials.append(_control(program, stack))
             cases += _samples(trials, pace, progress)
     return Bench(tuple(cases))
 
@@ -137,15 +142,14 @@ def _first_round(once: Callable[[], float], pace: Pace) -> list[float]:
 # Trials -----------------------------------------------------------------------------------------
 
 
-def _case(
-    program: str, what: str, device: Device | None, unit: str, amount: int, inputs: tuple[str, ...] = ()
-) -> Case:
-    where = str(device.adapter) if device else "the host"
-    return Case(Path(program).name, what, inputs, where, unit, amount, ROUNDS, ())
+def _case(program: Program, what: str, unit: str, amount: int, inputs: tuple[str, ...] = ()) -> Case:
+    name = Path(program.file.name).name
+    return Case(name, what, inputs, place_of(program), unit, amount, ROUNDS, ())
 
 
-def _control(device: Device, stack: ExitStack) -> Trial:
+def _control(program: Program, stack: ExitStack) -> Trial:
     """Work that no program takes part in: it shows how fast the machine itself is during the benchmark."""
+    device = program.device
     source, target = (device.create_buffer(_CONTROL_BYTES, "a control of benchmarks") for _ in range(2))
     stack.callback(device.free, source)
     stack.callback(device.free, target)
@@ -158,7 +162,7 @@ def _control(device: Device, stack: ExitStack) -> Trial:
         return time.perf_counter() - started
 
     once()
-    return _case("", CONTROL, device, "call", _CONTROL_COPIES), once
+    return replace(_case(program, CONTROL, "call", _CONTROL_COPIES), program=""), once
 
 
 def _trials(
@@ -184,7 +188,9 @@ def _calls(call: PreparedWorkload, pace: Pace) -> list[Trial]:
         method(*values)
         return time.perf_counter() - started
 
-    case = _case(call.program.file.name, call.what, device, "call", 1, call.inputs)
+    case = _case(call.program, call.what, "call", 1, call.inputs)
+    if device is None:
+        case = replace(case, device="the host")
     trials = [(case, once)]
     least = min(_warm_up(once, pace, device))
     if device is not None:
@@ -214,7 +220,7 @@ def _prefill(model: LanguageModel, work: Prefill, pace: Pace) -> Trial:
         return time.perf_counter() - started
 
     _warm_up(once, pace, model.device)
-    return _case(model.program.file.name, str(work), model.device, "token", work.tokens), once
+    return _case(model.program, str(work), "token", work.tokens), once
 
 
 def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) -> Trial:
@@ -235,7 +241,7 @@ def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) ->
         return (time.perf_counter() - started) / sampled
 
     _warm_up(once, pace, model.device)
-    return _case(model.program.file.name, str(work), model.device, "token", 1), once
+    return _case(model.program, str(work), "token", 1), once
 
 
 def _warm_up(once: Callable[[], float], pace: Pace, device: Device | None) -> list[float]:

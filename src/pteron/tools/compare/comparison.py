@@ -31,7 +31,7 @@ from pteron.tools.compare.reproducer import save
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
 from pteron.tools.inputs import Input, LiveSize
 from pteron.tools.run import method_name
-from pteron.tools.workload import open_program
+from pteron.tools.workload import open_program, place_of
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
@@ -55,6 +55,7 @@ def compare(
     data: Iterable[Source] = (),
     device: Device | str | None = None,
     digits: int | None = None,
+    products: str | None = None,
     progress: Progress = silent,
 ) -> Comparison:
     """Compare the outputs of every node of a program on a GPU with a reference on the same inputs.
@@ -75,7 +76,7 @@ def compare(
     started = time.perf_counter()
     calls = Calls(inputs, sizes, seed, tokens, steps)
     weights = list(data)
-    with open_program(path, weights, device, digits=digits) as program:
+    with open_program(path, weights, device, digits=digits, products=products) as program:
         name = method_name(program, method)
         calls.check(program)
         compares_nodes = chosen.kind not in ("expected", "exported")
@@ -175,7 +176,7 @@ class _Comparer:
         return Comparison(
             program=Path(self.program.file.name).name,
             method=self.name,
-            adapter=str(self.device.adapter),
+            adapter=place_of(self.program),
             reference=self._reference_text(),
             rows=tuple(rows),
             nodes=sum(len(graph.nodes) for graph in graphs),

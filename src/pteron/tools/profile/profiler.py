@@ -25,7 +25,7 @@ from pteron.tools.profile.timing import (
 )
 from pteron.tools.profile.work import make_plan, work_of
 from pteron.tools.run import Selection
-from pteron.tools.workload import PreparedWorkload, Workload, open_program, prepare_workload
+from pteron.tools.workload import PreparedWorkload, Workload, open_program, place_of, prepare_workload
 
 REST = "rest of the call"  # checks of inputs, the interpreter, outputs
 
@@ -36,6 +36,8 @@ def profile(
     *,
     data: Iterable[Source] | Source = (),
     device: Device | str | None = None,
+    digits: int | None = None,
+    products: str | None = None,
     runs: int = 20,
     warmup: int = 3,
     timing: str = "auto",
@@ -52,7 +54,7 @@ def profile(
     if runs < 1 or warmup < 0:
         raise InputError(f"a profile needs at least one run, not {runs} after {warmup}")
     progress("preparing", 0, 0)
-    with open_program(source, data, device) as program:
+    with open_program(source, data, device, digits=digits, products=products) as program:
         started = time.perf_counter()
         with prepare_workload(program, work or Selection()) as prepared:
             loaded = time.perf_counter()
@@ -117,7 +119,7 @@ def _report(
         program=Path(prepared.program.file.name).name,
         method=prepared.method.name,
         what=prepared.what,
-        device=str(prepared.program.device.adapter),
+        device=place_of(prepared.program),
         inputs=prepared.inputs,
         runs=len(times[0].whole),
         timing=times[0].timing,

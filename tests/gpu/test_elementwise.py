@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 import torch
 from arguments import tensor, weight
 from check import NOTHING, check_op, each, each_float, each_integer_and_float, every_dtype, refuse_op
@@ -257,10 +258,11 @@ def test_refusals() -> None:
 
 
 @each_float
-def test_silu(dtype: str) -> None:
+@pytest.mark.parametrize("name", ["silu", "hardsigmoid"])
+def test_activations_of_rewrites(name: str, dtype: str) -> None:
     for size in (3, 90):
         x = tensor("S", 5, low=-size, high=size)
-        check_op("pteron.silu", x, oracle=torch.nn.functional.silu, dtype=dtype)
+        check_op(f"pteron.{name}", x, oracle=getattr(torch.nn.functional, name), dtype=dtype)
 
 
 @each_float

@@ -135,7 +135,36 @@ def silu_alone() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(silu(drawing, x)), [live((rows, 7)) for rows in (ROWS, 1)]
 
 
-CONVOLVED = ["aten.relu.default", "aten.hardswish.default", "silu", None]
+def hardsigmoid(drawing: Layers, x: Tensor, shift: float = 3.0, *, whole: bool = False) -> Tensor:
+    """min(max(x + 3, 0), 6) / 6, with both bounds in one call or in two."""
+    three, six = (drawing.given(np.array(number, np.float32)) for number in (shift, 6.0))
+    x = drawing.made(ADD, x, three, 1, shape=x.shape_max)
+    if whole:
+        x = drawing.made("aten.hardtanh.default", x, 0.0, 6.0, shape=x.shape_max)
+    else:
+        x = drawing.made("aten.clamp.default", x, 0.0, None, shape=x.shape_max)
+        x = drawing.made("aten.clamp.default", x, None, 6, shape=x.shape_max)
+    return drawing.made("aten.div.Tensor", x, six, shape=x.shape_max)
+
+
+def hardsigmoid_alone(**form: Any) -> Any:
+    def drawn() -> tuple[Graph, list[list[Array]]]:
+        drawing = Layers()
+        made = hardsigmoid(drawing, drawing.input(ROWS, 7), **form)
+        return drawing.ending(made), [live((rows, 7)) for rows in (ROWS, 1)]
+
+    return drawn
+
+
+CONVOLVED = [
+    "aten.relu.default",
+    "aten.gelu.default",
+    "aten.hardswish.default",
+    "aten.sigmoid.default",
+    "hardsigmoid",
+    "silu",
+    None,
+]
 # Live shapes of (image, addend), whose sum may be larger than either.
 IMAGES = [
     ((2, 3, 5, 5), (2, 6, 5, 5)),
@@ -157,6 +186,10 @@ def convolution(following: str | None) -> Any:
         made = drawing.made(ADD, made, addend, 1, shape=(2, 6, 5, 5))
         if following == "silu":
             made = silu(drawing, made)
+        elif following == "hardsigmoid":
+            made = hardsigmoid(drawing, made)
+        elif following == "aten.gelu.default":
+            made = drawing.made(following, made, "tanh", shape=(2, 6, 5, 5))
         elif following:
             made = drawing.made(following, made, shape=(2, 6, 5, 5))
         return drawing.ending(made), [live(*shapes) for shapes in IMAGES]
@@ -285,6 +318,9 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "attention of int8 rows": (attention_layer(flat=True, make=Layers.int8_product), "pteron.attention_q4"),
     **{f"a convolution, {name}": (convolution(name), "pteron.convolution") for name in CONVOLVED},
     "SiLU": (silu_alone, "pteron.silu"),
+    "hardsigmoid": (hardsigmoid_alone(), "pteron.hardsigmoid"),
+    "hardsigmoid by relu6": (hardsigmoid_alone(whole=True), "pteron.hardsigmoid"),
+    "nearly a hardsigmoid": (hardsigmoid_alone(shift=2.0), None),
     "bounds that cross": (crossed_bounds, None),
     "tables alike": (turned(20, 20, 3, 3 + ROWS), "pteron.rope_slice"),
     "a longer table": (turned(20, 30, 3, 3 + ROWS), None),

@@ -174,6 +174,15 @@ def items_of(value: Value) -> tuple[Value, ...]:
     return value.items if isinstance(value, ValueList) else value if isinstance(value, tuple) else ()
 
 
+def number_of(flow: Flow, value: Value) -> float | None:
+    """The value of a constant of one element."""
+    if prepacked := flow.maker(value, "et_vk.prepack.default"):
+        value = prepacked.inputs[0]
+    if not isinstance(value, Tensor) or value.constant is None or value.constant.shape not in ((), (1,)):
+        return None
+    return float(value.constant.numpy().reshape(())) if value.dtype.is_float else None
+
+
 def shape_of(value: object) -> tuple[int, ...] | None:
     return value.shape_max if isinstance(value, Tensor) else None
 

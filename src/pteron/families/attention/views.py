@@ -17,7 +17,16 @@ from pteron.families.layout.rearrange import slice_bounds
 from pteron.families.layout.views import view_shape
 from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require
-from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, rewrite, shape_of, without_ones
+from pteron.ops.rewrite import (
+    Flow,
+    Replacement,
+    dtype_of,
+    items_of,
+    number_of,
+    rewrite,
+    shape_of,
+    without_ones,
+)
 from pteron.ops.shapes import axis
 from pteron.ops.strided import Strided
 
@@ -197,22 +206,13 @@ def _scaled(flow: Flow, value: Value) -> tuple[Call, Value, float] | None:
     """The product of a tensor and a constant number that makes a value: (call, tensor, number)."""
     if call := flow.maker(value, "aten.mul.Tensor"):
         for x, other in (call.inputs[:2], call.inputs[1::-1]):
-            if (number := _number(flow, other)) is not None and shape_of(x) == shape_of(value):
+            if (number := number_of(flow, other)) is not None and shape_of(x) == shape_of(value):
                 return call, x, number
     if call := flow.maker(value, "aten.div.Tensor"):
-        number = _number(flow, call.inputs[1])
+        number = number_of(flow, call.inputs[1])
         if number and shape_of(call.inputs[0]) == shape_of(value):
             return call, call.inputs[0], 1 / number
     return None
-
-
-def _number(flow: Flow, value: Value) -> float | None:
-    """The value of a constant of one element."""
-    if prepacked := flow.maker(value, "et_vk.prepack.default"):
-        value = prepacked.inputs[0]
-    if not isinstance(value, Tensor) or value.constant is None or value.constant.shape not in ((), (1,)):
-        return None
-    return float(value.constant.numpy().reshape(())) if value.dtype.is_float else None
 
 
 def _replacement(flow: Flow, product: Call, calls: tuple[Call, ...], found: _Scores) -> Iterator[Replacement]:

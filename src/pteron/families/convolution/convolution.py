@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pteron.families.convolution.geometry import geometry, out_shape, volume_shape
 from pteron.families.convolution.kernels import Convolution
 from pteron.families.create.fill import fill
+from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
+from pteron.families.elementwise.unary import apply_unary
 from pteron.families.layout.copy import copy_strided
 from pteron.graph import Shape
 from pteron.ops import OPERATORS, Dispatch, Operand, Target, define, op, require
@@ -24,13 +27,6 @@ def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Sha
     if x.rank == 5:
         return volume_shape(x, weight, *rest[:6])
     return out_shape(geometry(x, weight, *rest[:6]), x.rank)
-
-
-# By name: the operator that computes it alone, and its expression.
-ACTIVATIONS = {
-    "hardswish": ("aten.hardswish.default", "value * at_most(at_least(value + 3.0, 0.0), 6.0) / 6.0"),
-    "silu": ("pteron.silu", "value * (1.0 / (1.0 + exp(-value)))"),
-}
 
 
 def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
@@ -65,9 +61,7 @@ def finished_convolution(
     high = math.inf if output_max is None else float(output_max)
     shape = out_shape(sizes, x.rank)
     if shape == out.shape:
-        _, expression = ACTIVATIONS.get(activation, (None, None))
-        convolution = Convolution(sizes, x, weight, bias, out, low, high, addend, expression)
-        yield from convolution.dispatches(target)
+        yield from Convolution(sizes, x, weight, bias, out, low, high, addend, activation).dispatches(target)
         return
     # At this call the addend is larger: the convolution broadcasts along it.
     made = out.scratch(shape)
@@ -84,15 +78,16 @@ def _follow(
     out: Operand,
 ) -> Iterator[Dispatch]:
     """What follows a convolution, as dispatches of its own."""
-    following: list[tuple[str, tuple[float | None, ...]]] = []
+    following: list[Callable[[Operand, Operand], Iterator[Dispatch]]] = []
     if output_min is not None or output_max is not None:
-        following.append(("aten.clamp.default", (output_min, output_max)))
+        clamp = OPERATORS["aten.clamp.default"].compute
+        following.append(lambda source, to: clamp(source, output_min, output_max, to))
     if activation != "none":
-        following.append((ACTIVATIONS[activation][0], ()))
+        following.append(partial(apply_unary, ACTIVATIONS[activation]))
     places = [*(out.scratch() for _ in following), out]
     yield from apply_binary("a + b", made, addend, places[0])
-    for (name, bounds), source, to in zip(following, places, places[1:], strict=False):
-        yield from OPERATORS[name].compute(source, *bounds, to)
+    for step, source, to in zip(following, places, places[1:], strict=False):
+        yield from step(source, to)
 
 
 def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.families.convolution.convolution import ACTIVATIONS  # registers the rewrite `silu` before these
+from pteron.families.elementwise.activations import activations
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -40,12 +40,11 @@ def convolution_bounds(flow: Flow) -> Iterator[Replacement]:
 
 @rewrite("convolution_activation")
 def convolution_activation(flow: Flow) -> Iterator[Replacement]:
-    """A convolution, then hardswish or SiLU."""
-    for name, (operator, _) in ACTIVATIONS.items():
-        for call in flow.of(operator):
-            for convolution, inputs in _unbounded(flow, call.inputs[0]):
-                if inputs[-1] == "none":
-                    yield Replacement((convolution, call), _finished(call, (*inputs[:-1], name)))
+    """A convolution, then an activation other than relu, which is a bound."""
+    for call, name in activations(flow):
+        for convolution, inputs in _unbounded(flow, call.inputs[0]):
+            if inputs[-1] == "none" and name != "relu":
+                yield Replacement((convolution, call), _finished(call, (*inputs[:-1], name)))
 
 
 def _unbounded(flow: Flow, value: Value) -> Iterator[tuple[Call, tuple[Value, ...]]]:

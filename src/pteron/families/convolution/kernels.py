@@ -8,6 +8,7 @@ from typing import Any
 
 from pteron.families.convolution import windows
 from pteron.families.convolution.geometry import Geometry
+from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.linear.product import Product
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
@@ -134,7 +135,7 @@ class Convolution:
     low: float
     high: float
     addend: Operand | None = None
-    activation: str | None = None
+    activation: str = "none"  # a name in ACTIVATIONS
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The convolution by the kernel that suits its shape and the device."""
@@ -193,8 +194,8 @@ class Convolution:
         is_one = sizes.plane == sizes.out_plane == sizes.window.size == (1, 1)
         is_whole = sizes.groups == 1 and not sizes.transposed
         is_unbounded = self.high > _F32_MAX and (self.low == 0.0 or self.low < -_F32_MAX)
-        is_plain = is_unbounded and self.activation is None
-        return target.is_cpu and is_one and is_whole and is_plain
+        is_plain = self.activation == "none" or (self.addend is None and self.low != 0.0)
+        return target.is_cpu and is_one and is_whole and is_unbounded and is_plain
 
     def _by_product(self, target: Target) -> Iterator[Dispatch]:
         sizes, is_relu = self.sizes, self.low == 0.0
@@ -209,7 +210,7 @@ class Convolution:
             b_row=1,
             b_column=sizes.channels,
             bias=self.bias,
-            activation="relu" if is_relu and self.addend is None else "none",
+            activation="relu" if is_relu and self.addend is None else self.activation,
         ).dispatches(target)
         if self.addend is not None:
             finished = "at_least(a + b, 0.0)" if is_relu else "a + b"
@@ -381,6 +382,6 @@ class Convolution:
             finish["added"] = "0.0"
         if self.addend is None:
             finish["beside"] = "0.0"
-        if self.activation is not None:
-            finish["activated"] = self.activation
+        if self.activation != "none":
+            finish["activated"] = ACTIVATIONS[self.activation]
         return finish

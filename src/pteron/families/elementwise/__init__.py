@@ -1,3 +1,3 @@
 """Element by element: one tensor, or several with broadcasting."""
 
-from pteron.families.elementwise import binary, unary
+from pteron.families.elementwise import activations, binary, unary

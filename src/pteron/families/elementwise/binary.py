@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, using
-from pteron.graph import Value
-from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, define, require, same_shape
+from pteron.ops import Dispatch, Operand, Target, define, require, same_shape
 from pteron.ops.operand import compute_type
-from pteron.ops.rewrite import Flow, Replacement, orders, rewrite
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
 from pteron.wgsl import Kernels
 
@@ -262,35 +260,3 @@ def apply_where(condition: Operand, a: Operand, b: Operand, out: Operand) -> Ite
 
 
 define("aten.where.self", "condition self other -> out", shape=broadcast_shape, compute=apply_where)
-
-
-# Rounded as the parts round it: where int8 is made of the result, one bit more or less may be one step of it.
-binary("pteron.silu_mul", "a * (1.0 / (1.0 + exp(-a))) * b")
-
-
-@rewrite("silu_mul")
-def silu_mul(flow: Flow) -> Iterator[Replacement]:
-    """x · sigmoid(x) · y, in any order of the factors."""
-    for product in flow.of("aten.mul.Tensor"):
-        for gated, y in orders(product):
-            if gate := flow.maker(gated, "aten.mul.Tensor"):
-                for x, sigmoid in _silu_of(flow, gate):
-                    new = Call(product.node, OPERATORS["pteron.silu_mul"], (x, y), product.outputs)
-                    yield Replacement((sigmoid, gate, product), new)
-
-
-@rewrite("silu")
-def silu(flow: Flow) -> Iterator[Replacement]:
-    """x · sigmoid(x), in any order of the factors."""
-    for product in flow.of("aten.mul.Tensor"):
-        for x, sigmoid in _silu_of(flow, product):
-            new = Call(product.node, OPERATORS["pteron.silu"], (x,), product.outputs)
-            yield Replacement((sigmoid, product), new)
-
-
-def _silu_of(flow: Flow, product: Call) -> Iterator[tuple[Value, Call]]:
-    """x and the sigmoid of a product x · sigmoid(x)."""
-    for x, factor in orders(product):
-        sigmoid = flow.maker(factor, "aten.sigmoid.default")
-        if sigmoid and sigmoid.inputs == (x,):
-            yield x, sigmoid

@@ -77,14 +77,11 @@ def unary(name: str, expression: str, whole: str | None = None, *, library: str 
 unary("aten.abs.default", "abs(x)", "abs(x)")
 unary("aten.cos.default", "cos(x)")
 unary("aten.exp.default", "exp(x)")
-unary("aten.hardswish.default", "x * at_most(at_least(x + 3.0, 0.0), 6.0) / 6.0")
 unary("aten.log10.default", "log(x) * 0.4342944819032518")
 unary("aten.logical_not.default", "x == 0.0", "x == 0")
 unary("aten.neg.default", "-x", "-x")
-unary("aten.relu.default", "at_least(x, 0.0)", "max(x, 0)")
 unary("aten.round.default", "round(x)", "x")
 unary("aten.rsqrt.default", "inverseSqrt(x)")
-unary("aten.sigmoid.default", "1.0 / (1.0 + exp(-x))")
 unary("aten.sin.default", "sin(x)")
 unary("aten.sqrt.default", "sqrt(x)")
 unary("aten.ceil.default", "ceil(x)", "x")
@@ -114,7 +111,6 @@ for _word in [
 ]:
     unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")
 unary("aten.exp2.default", "exp2(x)")
-unary("pteron.silu", "x * (1.0 / (1.0 + exp(-x)))")
 unary("aten.signbit.default", "bitcast<u32>(x) >> 31u", "x < 0")
 unary("aten.log2.default", "log_of(x) * 1.4426950408889634", library="special")
 
@@ -171,20 +167,6 @@ def _hardtanh(x: Operand, low: float, high: float, out: Operand) -> Iterator[Dis
 _BOUNDS = "self min_val:number max_val:number -> out"
 define("aten.hardtanh.default", _BOUNDS, shape=same_shape, compute=_hardtanh)
 define("aten.clamp.default", "self min:number? max:number? -> out", shape=same_shape, compute=_clamp)
-
-GELU = {
-    "none": "0.5 * x * (1.0 + erf(x * 0.7071067811865476))",
-    "tanh": "0.5 * x * (1.0 + tanh_safe(0.7978845608028654 * (x + 0.044715 * x * x * x)))",
-}
-
-
-def _gelu(x: Operand, approximate: str, out: Operand) -> Iterator[Dispatch]:
-    require(approximate in GELU, f"approximate must be one of {sorted(GELU)}, not {approximate!r}", x)
-    require(compute_type(x, out) == "f32", "the operator computes floats: its output must hold them", x, out)
-    return apply_unary(GELU[approximate], x, out)
-
-
-define("aten.gelu.default", "self approximate:str -> out", shape=same_shape, compute=_gelu)
 
 # Products are exact where the general power is not.
 _POWERS = {1.0: "x", 2.0: "x * x", 3.0: "x * x * x", 0.5: "sqrt(x)", -1.0: "1.0 / x", -0.5: "inverseSqrt(x)"}

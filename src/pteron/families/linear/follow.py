@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pteron.families.elementwise.activations import activations
 from pteron.graph import Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Call
 from pteron.ops.rewrite import Flow, Replacement, dtype_of, rewrite, shape_of
@@ -16,8 +17,8 @@ _MANY = 3  # outputs that a kernel writes
 
 @rewrite("linear_activation")
 def linear_activation(flow: Flow) -> Iterator[Replacement]:
-    """A linear layer, then GELU, ReLU or SiLU."""
-    for call, activation in _activations(flow):
+    """A linear layer, then an activation."""
+    for call, activation in activations(flow):
         for old, factors, sizes in _layers(flow, call.inputs[0]):
             yield Replacement((*old, call), _finished(call, (*factors, sizes, activation, None)))
 
@@ -63,14 +64,6 @@ def _tensors(layers: Sequence[Call], place: int) -> tuple[Tensor, ...]:
 def _is_constant(flow: Flow, value: Value) -> bool:
     """Whether a tensor is a constant that no call changes."""
     return isinstance(value, Tensor) and value.constant is not None and flow.is_fixed(value)
-
-
-def _activations(flow: Flow) -> Iterator[tuple[Call, str]]:
-    for call in flow.of("aten.gelu.default"):
-        yield call, "gelu_tanh" if call.inputs[1] == "tanh" else "gelu"
-    for name, activation in (("aten.relu.default", "relu"), ("pteron.silu", "silu")):
-        for call in flow.of(name):
-            yield call, activation
 
 
 def _layers(flow: Flow, value: Value) -> Iterator[tuple[tuple[Call, ...], tuple[Value, ...], Value]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pteron.families.elementwise.unary import GELU
+from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.linear.windows import Cut
 from pteron.families.linear.windows import choose as choose_cut
 from pteron.graph import Shape
@@ -63,13 +63,6 @@ MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, reside
     MatrixTile(2, 2, 2, 4, 32, 3, 69.5, 0.11, 1, 6.7),
 )
 MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
-
-ACTIVATIONS = {
-    "gelu": GELU["none"],
-    "gelu_tanh": GELU["tanh"],
-    "relu": "at_least(x, 0.0)",
-    "silu": "x * (1.0 / (1.0 + exp(-x)))",
-}
 
 # What a part of a deep product leaves: its sum alone.
 _PARTIAL = {

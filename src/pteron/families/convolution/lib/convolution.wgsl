@@ -97,7 +97,7 @@ fn beside(pixel: Pixel, row: u32) -> f32 {
 }
 
 fn bounded(value: f32) -> f32 { return at_most(at_least(value, params.low), params.high); }
-fn activated(value: f32) -> f32 { return value; }
+fn activated(x: f32) -> f32 { return x; }
 
 // Finishes a sum; `row` is the filter, counted over all groups.
 fn result(pixel: Pixel, row: u32, sum: f32) -> f32 {

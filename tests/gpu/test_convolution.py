@@ -60,6 +60,30 @@ def test_pointwise(channels: int, filters: int, target: Target) -> None:
     check_op(CONVOLUTION, *arguments, *numbers(), live=PLANES, target=target, tolerance=5e-5)
 
 
+@each(("top", "left", "bottom", "right"), [(0, 0, 1, 1), (3, 1, 0, 2), (0, 2, 3, 0)])
+@each(("channels", "filters", "groups"), [(5, 13, 1), (3, 64, 1), (8, 8, 8), (6, 9, 3)])
+@each("stride", [1, 2])
+def test_padding_that_differs_at_start_and_end(
+    top: int,
+    left: int,
+    bottom: int,
+    right: int,
+    channels: int,
+    filters: int,
+    groups: int,
+    stride: int,
+    target: Target,
+) -> None:
+    def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
+        padded = torch.nn.functional.pad(x, (left, right, top, bottom))
+        return torch.nn.functional.conv2d(padded, weights, bias, stride, groups=groups)
+
+    arguments = tensor("N", channels, "S", "T"), small(filters, channels // groups, 3, 3), small(filters)
+    rest = numbers(groups=groups, stride=stride, padding=(top, left))
+    finished = (bottom - top, right - left), None, None, None, "none"
+    check_op("pteron.convolution", *arguments, *rest, *finished, oracle=oracle, live=PLANES, target=target)
+
+
 def test_one_dim(target: Target) -> None:
     for channels, filters, groups, options in (
         (5, 7, 1, {"stride": 2, "padding": 3}),
@@ -287,22 +311,26 @@ def test_depthwise_uniform_arrays(
 
 @each("addend", [None, (1,), ("N", 61, 1, 1)])
 @each("bounds", [(None, None), (0.0, None), (0.0, 6.0)])
+@each("activation", ["none", "hardsigmoid"])
 def test_images_of_one_pixel(
     addend: tuple[int | str, ...] | None,
     bounds: tuple[float | None, float | None],
+    activation: str,
     software: Target,
     measuring: Measuring,
 ) -> None:
-    """Are rows of a matrix product, unless results have an upper bound."""
+    """Are rows of a matrix product, unless results have an upper bound, or an activation and more."""
 
     def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
         found = torch.nn.functional.conv2d(x, weights, bias)
         found = found if addend is None else found + rest[-2]
-        return found if bounds == (None, None) else found.clamp(*bounds)
+        found = found if bounds == (None, None) else found.clamp(*bounds)
+        return torch.nn.functional.hardsigmoid(found) if activation == "hardsigmoid" else found
 
-    arguments = tensor("N", 67, 1, 1), small(61, 67, 1, 1), small(61), *numbers(), *bounds
-    following = (None if addend is None else tensor(*addend), "none")
+    arguments = tensor("N", 67, 1, 1), small(61, 67, 1, 1), small(61), *numbers(), (), *bounds
+    following = (None if addend is None else tensor(*addend), activation)
     options: dict[str, Any] = {"oracle": oracle, "live": {"N": (9, 1, 3)}, "target": software}
     measuring.kernels.clear()
     check_op("pteron.convolution", *arguments, *following, **options)
-    assert ("matmul_windows" in measuring.kernels) == (bounds[1] is None)
+    is_plain = activation == "none" or (addend is None and bounds[0] is None)
+    assert ("matmul_windows" in measuring.kernels) == (bounds[1] is None and is_plain)

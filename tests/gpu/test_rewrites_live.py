@@ -197,6 +197,27 @@ def convolution(following: str | None) -> Any:
     return drawn
 
 
+def padded_convolution(
+    pad: Sequence[int], value: float = 0.0, *, transposed: bool = False, dims: int = 2
+) -> Any:
+    """Padding, a convolution with padding of its own, a sum, SiLU."""
+
+    def drawn() -> tuple[Graph, list[list[Array]]]:
+        drawing = Layers()
+        borders = [*pad, *[0] * (2 * dims - len(pad))]
+        x = drawing.input(2, 4, *[7, 9][:dims])
+        sizes = [
+            size + borders[-2 - 2 * dim] + borders[-1 - 2 * dim] for dim, size in enumerate(x.shape_max[2:])
+        ]
+        wider = drawing.made("aten.constant_pad_nd.default", x, list(pad), value, shape=(2, 4, *sizes))
+        weight = drawing.given(random.normal(size=(4, 4, *[3] * dims)).astype(np.float32))
+        rest = [1] * dims, [1] * dims, [1] * dims, transposed, [0] * dims, 1
+        made = drawing.made("aten.convolution.default", wider, weight, None, *rest, shape=(2, 4, *sizes))
+        return drawing.ending(silu(drawing, made)), [live(x.shape_max), live((1, 4, *[4, 6][:dims]))]
+
+    return drawn
+
+
 def crossed_bounds() -> tuple[Graph, list[list[Array]]]:
     drawing = Layers()
     x = drawing.input(1, 1, 4, 4)
@@ -317,6 +338,9 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "attention of int8 batches": (attention_layer(2, make=Layers.int8_product), "pteron.attention_q4"),
     "attention of int8 rows": (attention_layer(flat=True, make=Layers.int8_product), "pteron.attention_q4"),
     **{f"a convolution, {name}": (convolution(name), "pteron.convolution") for name in CONVOLVED},
+    "padding, a convolution": (padded_convolution([0, 1, 2, 0]), "pteron.convolution"),
+    "padding of columns, a convolution": (padded_convolution([3, 1]), "pteron.convolution"),
+    "padding, a convolution of one dim": (padded_convolution([1, 4], dims=1), "pteron.convolution"),
     "SiLU": (silu_alone, "pteron.silu"),
     "hardsigmoid": (hardsigmoid_alone(), "pteron.hardsigmoid"),
     "hardsigmoid by relu6": (hardsigmoid_alone(whole=True), "pteron.hardsigmoid"),
@@ -330,6 +354,20 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
 
 
 BYTES = [name for name in CASES if "byte" in name]
+
+
+NOT_PADDING = {
+    "cropping": padded_convolution([-1, 1, 0, 0]),
+    "ones": padded_convolution([1, 1, 1, 1], 1.0),
+    "a transposed convolution": padded_convolution([1, 1, 0, 0], transposed=True),
+    "channels": padded_convolution([0, 0, 0, 0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_PADDING)
+def test_what_is_not_padding_of_a_convolution(name: str) -> None:
+    graph, _ = NOT_PADDING[name]()
+    assert "aten.constant_pad_nd.default" in operators(graph, list(REWRITES))
 
 
 @pytest.mark.long(every=6)

@@ -48,12 +48,13 @@ class SlidingWindow:
         )
         return height, width
 
-    def places(self, plane: Sequence[int], *, ceil: bool = False) -> Pair:
-        """The number of window positions on a plane. With `ceil`, also those that only start on it."""
+    def places(self, plane: Sequence[int], *, ceil: bool = False, excess: Sequence[int] = (0, 0)) -> Pair:
+        """The number of window positions on a plane. With `ceil`, also those that only start on it. `excess`
+        is by how much the padding at the plane's ends exceeds that at its starts."""
         self._require_countable(plane)
         height, width = (
             _places(*along, ceil=ceil)
-            for along in zip(plane, self.reach, self.stride, self.padding, strict=True)
+            for along in zip(plane, self.reach, self.stride, self.padding, excess, strict=True)
         )
         require(min(height, width) >= 0, f"{self} does not fit a plane of {list(plane)}")
         return height, width
@@ -107,8 +108,8 @@ def _pair(what: str, numbers: Sequence[int]) -> Pair:
     return int(numbers[0]), int(numbers[-1])
 
 
-def _places(plane: int, reach: int, stride: int, padding: int, *, ceil: bool) -> int:
-    room = plane + 2 * padding - reach + (stride - 1 if ceil else 0)
+def _places(plane: int, reach: int, stride: int, padding: int, excess: int, *, ceil: bool) -> int:
+    room = plane + 2 * padding + excess - reach + (stride - 1 if ceil else 0)
     places = room // stride + 1 if room >= 0 else -1
     # A place counts only where it begins on the plane or on the padding before it.
     return places - 1 if ceil and (places - 1) * stride >= plane + padding else places

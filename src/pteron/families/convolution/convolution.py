@@ -30,20 +30,22 @@ def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Sha
 
 
 def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
-    shape, addend = _shape(x, weight, bias, *rest), rest[-2]
+    volume, addend = x.rank == 5, rest[-2]
+    shape = _shape(x, weight, bias, *rest) if volume else out_shape(geometry(x, weight, *rest[:7]), x.rank)
     return shape if addend is None else broadcast(shape, addend.shape)
 
 
 @op(
     "pteron.convolution",
-    f"{_ARGUMENTS} output_min:number? output_max:number? addend? activation:str -> out",
+    f"{_ARGUMENTS} excess:ints output_min:number? output_max:number? addend? activation:str -> out",
     shape=_finished_shape,
 )
 def finished_convolution(
     x: Operand, weight: Operand, bias: Operand | None, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
-    """A convolution and what follows it: an addend, bounds, an activation."""
-    *window, output_min, output_max, addend, activation, out = arguments
+    """A convolution and what follows it: an addend, bounds, an activation. Along one dim or two, the padding
+    at the end may be larger or smaller than that at the start, by `excess`."""
+    *window, excess, output_min, output_max, addend, activation, out = arguments
     if x.rank == 5 and addend is None:
         finished: list[Any] = [*window, output_min, output_max, activation, out, target]
         yield from _over_volumes(x, weight, bias, *finished)
@@ -54,7 +56,8 @@ def finished_convolution(
         yield from _over_volumes(x, weight, bias, *plain)
         yield from _follow(made, addend, output_min, output_max, activation, out)
         return
-    sizes = geometry(x, weight, *window)
+    given: list[Any] = [*window, excess]
+    sizes = geometry(x, weight, *given)
     fits = bias is None or bias.numel == sizes.rows
     require(fits, f"bias must have one value for each of the {sizes.rows} channels", weight, bias)
     low = -math.inf if output_min is None else float(output_min)
@@ -91,13 +94,13 @@ def _follow(
 
 
 def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:
-    *inputs, out = arguments
-    yield from finished_convolution(*inputs, None, "none", out, target=target)
+    *inputs, output_min, output_max, out = arguments
+    yield from finished_convolution(*inputs, (), output_min, output_max, None, "none", out, target=target)
 
 
 def _plain(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     *inputs, out = arguments
-    yield from finished_convolution(*inputs, None, None, None, "none", out, target=target)
+    yield from finished_convolution(*inputs, (), None, None, None, "none", out, target=target)
 
 
 def _over_volumes(
@@ -154,7 +157,7 @@ def _over_volumes(
     numbers = (stride[1:], padding[1:], dilation[1:], transposed, output_padding[1:], groups)
     planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
     yield from finished_convolution(
-        unfolded, flat, bias, *numbers, output_min, output_max, None, activation, planes, target=target
+        unfolded, flat, bias, *numbers, (), output_min, output_max, None, activation, planes, target=target
     )
     filters, out_area = out.shape[1], math.prod(out.shape[3:])
     yield copy_strided(

@@ -1,4 +1,5 @@
-"""What follows a convolution, computed with it: a residual's sum, bounds, an activation."""
+"""What is around a convolution, computed with it: padding before it; after it a residual's sum, bounds, an
+activation."""
 
 from __future__ import annotations
 
@@ -7,10 +8,45 @@ from collections.abc import Iterator
 from pteron.families.elementwise.activations import activations
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call
-from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.ops.rewrite import Flow, Replacement, items_of, rewrite, shape_of
 
-_PLAIN, _FINISHED = "aten.convolution.default", "pteron.convolution"
+_PLAIN, _CLAMPED = "aten.convolution.default", "et_vk.conv_with_clamp.default"
+_FINISHED = "pteron.convolution"
 _BOUNDED = ("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default")
+
+
+@rewrite("convolution_padding")
+def convolution_padding(flow: Flow) -> Iterator[Replacement]:
+    """Zeros around images, or along one dim, then a convolution."""
+    for name in (_PLAIN, _CLAMPED):
+        for call in flow.of(name):
+            pad = flow.maker(call.inputs[0], "aten.constant_pad_nd.default")
+            borders = _borders(pad) if pad else None
+            _, weight, bias, stride, padding, *window = call.inputs[:9]
+            inside = _whole_numbers(padding)
+            if pad is None or borders is None or len(inside) != len(borders) or call.inputs[6] is not False:
+                continue
+            starts = tuple(start + more for (start, _), more in zip(borders, inside, strict=True))
+            excess = tuple(end - start for start, end in borders)
+            bounds = call.inputs[9:] or (None, None)
+            inputs = pad.inputs[0], weight, bias, stride, starts, *window, excess, *bounds, None, "none"
+            yield Replacement((pad, call), _finished(call, inputs))
+
+
+def _borders(pad: Call) -> list[tuple[int, int]] | None:
+    """How many zeros a call adds at the start and at the end of each dim of images; None if it does not."""
+    x, given, value = pad.inputs
+    dims, sizes = len(shape_of(x) or ()) - 2, _whole_numbers(given)
+    is_zeros = value == 0 and len(sizes) == len(items_of(given)) and min(sizes, default=-1) >= 0
+    if not is_zeros or len(sizes) > 2 * dims or dims > 2:
+        return None
+    borders = list(zip(sizes[::2], sizes[1::2], strict=True))  # the last dim comes first
+    return [(0, 0)] * (dims - len(borders)) + borders[::-1]
+
+
+def _whole_numbers(value: Value) -> tuple[int, ...]:
+    """The numbers in a list that are known before a call."""
+    return tuple(item for item in items_of(value) if isinstance(item, int))
 
 
 @rewrite("convolution_add")
@@ -19,10 +55,10 @@ def convolution_add(flow: Flow) -> Iterator[Replacement]:
     for total in flow.of("aten.add.Tensor"):
         first, second, alpha = total.inputs
         for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
-            convolution = flow.maker(made, _PLAIN)
-            if convolution and _fits(made, addend, total.outputs[0]):
-                inputs = *convolution.inputs, None, None, addend, "none"
-                yield Replacement((convolution, total), _finished(total, inputs))
+            for convolution, inputs in _unbounded(flow, made):
+                if inputs[-2:] == (None, "none") and _fits(made, addend, total.outputs[0]):
+                    new = _finished(total, (*inputs[:-2], addend, "none"))
+                    yield Replacement((convolution, total), new)
 
 
 @rewrite("convolution_bounds")
@@ -50,7 +86,7 @@ def convolution_activation(flow: Flow) -> Iterator[Replacement]:
 def _unbounded(flow: Flow, value: Value) -> Iterator[tuple[Call, tuple[Value, ...]]]:
     """The convolution without bounds that makes a value, and its arguments as those of a finished one."""
     if plain := flow.maker(value, _PLAIN):
-        yield plain, (*plain.inputs, None, None, None, "none")
+        yield plain, (*plain.inputs, (), None, None, None, "none")
     finished = flow.maker(value, _FINISHED)
     if finished and finished.inputs[-4:-2] == (None, None):
         yield finished, finished.inputs

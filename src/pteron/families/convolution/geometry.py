@@ -89,8 +89,10 @@ def geometry(
     transposed: bool,
     output_padding: Sequence[int],
     groups: AnyInt,
+    excess: Sequence[int] = (),
 ) -> Geometry:
-    """The sizes by the operator's arguments, which must agree."""
+    """The sizes by the operator's arguments, which must agree. `excess` is by how much the padding at the end
+    of each dim exceeds that at its start."""
     groups = int(groups)
     flat = x.rank == 3
     require(x.rank in (3, 4), "a convolution takes an input [n, c, w] or [n, c, h, w]", x, weight)
@@ -105,7 +107,7 @@ def geometry(
         _lift(dilation, 1, flat),
     )
     height, width = plane = _lift(x.shape[2:], 1, flat)
-    extra = _lift(output_padding, 0, flat)
+    extra, more = _lift(output_padding, 0, flat), _lift(excess or (0,) * (x.rank - 2), 0, flat)
     return Geometry(
         window,
         transposed,
@@ -114,7 +116,7 @@ def geometry(
         channels=x.shape[1] // groups,
         filters=weight.shape[1] if transposed else weight.shape[0] // groups,
         plane=(height, width),
-        out_plane=window.spread(plane, extra) if transposed else window.places(plane),
+        out_plane=window.spread(plane, extra) if transposed else window.places(plane, excess=more),
     )
 
 

@@ -84,6 +84,12 @@ def test_padding_that_differs_at_start_and_end(
     check_op("pteron.convolution", *arguments, *rest, *finished, oracle=oracle, live=PLANES, target=target)
 
 
+def test_a_window_on_the_padding_alone(target: Target) -> None:
+    """Its only place is before an image of one pixel: the output is the bias."""
+    arguments = tensor(2, 5, 1, 1), small(7, 5, 1, 1), small(7), *numbers(padding=1, stride=3)
+    check_op(CONVOLUTION, *arguments, target=target)
+
+
 def test_one_dim(target: Target) -> None:
     for channels, filters, groups, options in (
         (5, 7, 1, {"stride": 2, "padding": 3}),

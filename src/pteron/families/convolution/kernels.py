@@ -192,10 +192,11 @@ class Convolution:
         """Whether it is a matrix product of images of one pixel, which is faster on software adapters."""
         sizes = self.sizes
         is_one = sizes.plane == sizes.out_plane == sizes.window.size == (1, 1)
+        is_inside = sizes.window.padding == (0, 0)  # otherwise the window may lie on the padding
         is_whole = sizes.groups == 1 and not sizes.transposed
         is_unbounded = self.high > _F32_MAX and (self.low == 0.0 or self.low < -_F32_MAX)
         is_plain = self.activation == "none" or (self.addend is None and self.low != 0.0)
-        return target.is_cpu and is_one and is_whole and is_unbounded and is_plain
+        return target.is_cpu and is_one and is_inside and is_whole and is_unbounded and is_plain
 
     def _by_product(self, target: Target) -> Iterator[Dispatch]:
         sizes, is_relu = self.sizes, self.low == 0.0

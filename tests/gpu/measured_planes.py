@@ -19,6 +19,7 @@ from plane_cases import (
     SHUFFLE,
     numbers,
 )
+from torch.nn.functional import conv2d
 
 from pteron.reference.elementwise import nearest
 
@@ -50,6 +51,14 @@ PLANE_CASES = [
     convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=5),
     convolution(257, 67, "convolution_tiled convolution_merge", ("hardware",), size=5),
     convolution(5, 67, "convolution_matrix", ("matrices",), tolerance=0.02),
+    case(
+        "pteron.convolution",
+        *(tensor("S", 67, 5, 5), weight(61, 67, 1, 1), None, *numbers(), (), tensor("S", 67, 1, 1)),
+        *(None, None, None, "none"),
+        kernels="convolution_tiled",
+        on=("hardware",),
+        oracle=lambda x, weights, *rest: conv2d(x * rest[8], weights),
+    ),
     case(
         CONVOLUTION,
         *(tensor("S", 5, 7, 7), tensor(13, 5, 3, 3), None, *numbers(extra=None)),

@@ -80,8 +80,29 @@ def test_padding_that_differs_at_start_and_end(
 
     arguments = tensor("N", channels, "S", "T"), small(filters, channels // groups, 3, 3), small(filters)
     rest = numbers(groups=groups, stride=stride, padding=(top, left))
-    finished = (bottom - top, right - left), None, None, None, "none"
+    finished = (bottom - top, right - left), None, None, None, None, "none"
     check_op("pteron.convolution", *arguments, *rest, *finished, oracle=oracle, live=PLANES, target=target)
+
+
+@each(
+    ("channels", "filters", "groups", "size"), [(5, 13, 1, 3), (64, 67, 1, 1), (18, 27, 3, 3), (7, 7, 7, 3)]
+)
+@each("padding", [0, 1])
+def test_factors_of_planes(
+    channels: int, filters: int, groups: int, size: int, padding: int, target: Target
+) -> None:
+    """A number for each plane, or one that is broadcast along planes or images."""
+
+    def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
+        found = torch.nn.functional.conv2d(x * rest[7], weights, bias, 2, padding, groups=groups)
+        return torch.nn.functional.hardsigmoid(found)
+
+    weights = small(filters, channels // groups, size, size), small(filters)
+    rest = *numbers(groups=groups, stride=2, padding=padding), ()
+    for planes in (("N", channels, 1, 1), (1, channels, 1, 1), ("N", 1, 1, 1), ("N", channels, "S", 1)):
+        arguments = tensor("N", channels, "S", "T"), *weights, *rest, tensor(*planes)
+        options: dict[str, Any] = {"oracle": oracle, "live": PLANES, "target": target}
+        check_op("pteron.convolution", *arguments, None, None, None, "hardsigmoid", **options)
 
 
 def test_a_window_on_the_padding_alone(target: Target) -> None:
@@ -333,7 +354,7 @@ def test_images_of_one_pixel(
         found = found if bounds == (None, None) else found.clamp(*bounds)
         return torch.nn.functional.hardsigmoid(found) if activation == "hardsigmoid" else found
 
-    arguments = tensor("N", 67, 1, 1), small(61, 67, 1, 1), small(61), *numbers(), (), *bounds
+    arguments = tensor("N", 67, 1, 1), small(61, 67, 1, 1), small(61), *numbers(), (), None, *bounds
     following = (None if addend is None else tensor(*addend), activation)
     options: dict[str, Any] = {"oracle": oracle, "live": {"N": (9, 1, 3)}, "target": software}
     measuring.kernels.clear()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from arguments import tensor, weight
 from attention_cases import CACHED, CHUNKS, OPTIONED, PLAIN, CachedAttention, OptionedAttention, cached
 from check import check_op
@@ -227,6 +228,21 @@ def test_convolutions(
         )
     assert "convolution_matrix" in measuring.kernels
     assert parts == 1 or measuring.kernels & {"convolution_merge", "convolution_merge_quads"}
+
+
+def test_convolutions_of_planes_with_factors(
+    emulating: Target, monkeypatch: pytest.MonkeyPatch, measuring: Measuring
+) -> None:
+    def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
+        return torch.nn.functional.conv2d(x * rest[7], weights, bias, padding=1)
+
+    choose_tile(monkeypatch, TILES[0], 1)
+    for channels in (33, 64):
+        x, factors = (tensor("N", channels, *plane, low=-1, high=1) for plane in (("S", "T"), (1, 1)))
+        arguments = x, small(19, channels, 3, 3), small(19), *numbers(padding=1), (), factors
+        options: dict[str, Any] = {"oracle": oracle, "live": PLANES, "target": emulating, "tolerance": 2e-5}
+        check_op("pteron.convolution", *arguments, None, None, None, "none", **options)
+    assert "convolution_matrix" in measuring.kernels
 
 
 def test_convolutions_in_one_dim_with_bounds(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,6 +218,28 @@ def padded_convolution(
     return drawn
 
 
+def excited_convolution(*sizes: int, images_first: bool = True) -> Any:
+    """Images times numbers of their planes, padding, a convolution, SiLU."""
+
+    def drawn() -> tuple[Graph, list[list[Array]]]:
+        drawing = Layers()
+        dims, ones = len(sizes), [1] * len(sizes)
+        x, factors = drawing.input(2, 12, *sizes), drawing.input(2, 12, *ones)
+        given = (x, factors) if images_first else (factors, x)
+        product = drawing.made("aten.mul.Tensor", *given, shape=x.shape_max)
+        wider = tuple(size + 2 for size in sizes)
+        pad = drawing.made("aten.constant_pad_nd.default", product, [1, 1] * dims, 0.0, shape=(2, 12, *wider))
+        weight = drawing.given(random.normal(size=(10, 12, *[3] * dims)).astype(np.float32))
+        rest = ones, [0] * dims, ones, False, [0] * dims, 1
+        made = drawing.made("aten.convolution.default", pad, weight, None, *rest, shape=(2, 10, *sizes))
+        fewer = tuple(size - 2 for size in sizes)
+        calls = [((2, 12, *sizes), (2, 12, *ones)), ((1, 12, *fewer), (1, 12, *ones))]
+        calls += [((2, 12, *fewer), (1, 12, *ones)), ((1, 12, *fewer), (2, 12, *ones))]
+        return drawing.ending(silu(drawing, made)), [live(*shapes) for shapes in calls]
+
+    return drawn
+
+
 def crossed_bounds() -> tuple[Graph, list[list[Array]]]:
     drawing = Layers()
     x = drawing.input(1, 1, 4, 4)
@@ -341,6 +363,11 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "padding, a convolution": (padded_convolution([0, 1, 2, 0]), "pteron.convolution"),
     "padding of columns, a convolution": (padded_convolution([3, 1]), "pteron.convolution"),
     "padding, a convolution of one dim": (padded_convolution([1, 4], dims=1), "pteron.convolution"),
+    "factors, a convolution": (excited_convolution(5, 7), "pteron.convolution"),
+    "factors first, a convolution of one dim": (
+        excited_convolution(9, images_first=False),
+        "pteron.convolution",
+    ),
     "SiLU": (silu_alone, "pteron.silu"),
     "hardsigmoid": (hardsigmoid_alone(), "pteron.hardsigmoid"),
     "hardsigmoid by relu6": (hardsigmoid_alone(whole=True), "pteron.hardsigmoid"),

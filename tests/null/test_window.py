@@ -51,6 +51,8 @@ def test_windows_that_32_bits_do_not_count(numbers: tuple[list[int], ...]) -> No
     for place in (window.places, lambda plane: window.spread(plane, [0])):
         with pytest.raises(RequirementError, match=r"reaches too far on a plane of \["):
             place((4, 4))
+    with pytest.raises(RequirementError, match="reaches too far"):
+        SlidingWindow.of([1]).places((4, 4), excess=(0, 1 << 31))
 
 
 def test_a_window_that_does_not_fit() -> None:

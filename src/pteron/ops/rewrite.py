@@ -174,7 +174,7 @@ def items_of(value: Value) -> tuple[Value, ...]:
     return value.items if isinstance(value, ValueList) else value if isinstance(value, tuple) else ()
 
 
-def number_of(flow: Flow, value: Value) -> float | None:
+def constant_number(flow: Flow, value: Value) -> float | None:
     """The value of a constant of one element."""
     if prepacked := flow.maker(value, "et_vk.prepack.default"):
         value = prepacked.inputs[0]

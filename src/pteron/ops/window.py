@@ -51,7 +51,7 @@ class SlidingWindow:
     def places(self, plane: Sequence[int], *, ceil: bool = False, excess: Sequence[int] = (0, 0)) -> Pair:
         """The number of window positions on a plane. With `ceil`, also those that only start on it. `excess`
         is by how much the padding at the plane's ends exceeds that at its starts."""
-        self._require_countable(plane)
+        self._require_countable([size + max(0, more) for size, more in zip(plane, excess, strict=True)])
         height, width = (
             _places(*along, ceil=ceil)
             for along in zip(plane, self.reach, self.stride, self.padding, excess, strict=True)

@@ -20,9 +20,9 @@ from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require
 from pteron.ops.rewrite import (
     Flow,
     Replacement,
+    constant_number,
     dtype_of,
     items_of,
-    number_of,
     rewrite,
     shape_of,
     without_ones,
@@ -206,10 +206,10 @@ def _scaled(flow: Flow, value: Value) -> tuple[Call, Value, float] | None:
     """The product of a tensor and a constant number that makes a value: (call, tensor, number)."""
     if call := flow.maker(value, "aten.mul.Tensor"):
         for x, other in (call.inputs[:2], call.inputs[1::-1]):
-            if (number := number_of(flow, other)) is not None and shape_of(x) == shape_of(value):
+            if (number := constant_number(flow, other)) is not None and shape_of(x) == shape_of(value):
                 return call, x, number
     if call := flow.maker(value, "aten.div.Tensor"):
-        number = number_of(flow, call.inputs[1])
+        number = constant_number(flow, call.inputs[1])
         if number and shape_of(call.inputs[0]) == shape_of(value):
             return call, call.inputs[0], 1 / number
     return None

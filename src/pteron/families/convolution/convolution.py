@@ -30,22 +30,25 @@ def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Sha
 
 
 def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
-    volume, addend = x.rank == 5, rest[-2]
+    volume, factors, addend = x.rank == 5, rest[7], rest[-2]
+    if factors is not None:
+        x = x.scratch(broadcast(x.shape, factors.shape))
     shape = _shape(x, weight, bias, *rest) if volume else out_shape(geometry(x, weight, *rest[:7]), x.rank)
     return shape if addend is None else broadcast(shape, addend.shape)
 
 
 @op(
     "pteron.convolution",
-    f"{_ARGUMENTS} excess:ints output_min:number? output_max:number? addend? activation:str -> out",
+    f"{_ARGUMENTS} excess:ints factors? output_min:number? output_max:number? addend? activation:str -> out",
     shape=_finished_shape,
 )
 def finished_convolution(
     x: Operand, weight: Operand, bias: Operand | None, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     """A convolution and what follows it: an addend, bounds, an activation. Along one dim or two, the padding
-    at the end may be larger or smaller than that at the start, by `excess`."""
-    *window, excess, output_min, output_max, addend, activation, out = arguments
+    at the end may be larger or smaller than that at the start, by `excess`, and its input may be multiplied
+    by factors first, usually one for every plane."""
+    *window, excess, factors, output_min, output_max, addend, activation, out = arguments
     if x.rank == 5 and addend is None:
         finished: list[Any] = [*window, output_min, output_max, activation, out, target]
         yield from _over_volumes(x, weight, bias, *finished)
@@ -56,6 +59,10 @@ def finished_convolution(
         yield from _over_volumes(x, weight, bias, *plain)
         yield from _follow(made, addend, output_min, output_max, activation, out)
         return
+    if factors is not None and (factors.shape[:2] != x.shape[:2] or factors.numel != x.shape[0] * x.shape[1]):
+        product = x.scratch(broadcast(x.shape, factors.shape))
+        yield from apply_binary("a * b", x, factors, product, target=target)
+        x, factors = product, None
     given: list[Any] = [*window, excess]
     sizes = geometry(x, weight, *given)
     fits = bias is None or bias.numel == sizes.rows
@@ -64,11 +71,13 @@ def finished_convolution(
     high = math.inf if output_max is None else float(output_max)
     shape = out_shape(sizes, x.rank)
     if shape == out.shape:
-        yield from Convolution(sizes, x, weight, bias, out, low, high, addend, activation).dispatches(target)
+        whole = Convolution(sizes, x, weight, bias, out, low, high, addend, factors, activation)
+        yield from whole.dispatches(target)
         return
     # At this call the addend is larger: the convolution broadcasts along it.
     made = out.scratch(shape)
-    yield from Convolution(sizes, x, weight, bias, made, -math.inf, math.inf).dispatches(target)
+    plain_sums = Convolution(sizes, x, weight, bias, made, -math.inf, math.inf, factors=factors)
+    yield from plain_sums.dispatches(target)
     yield from _follow(made, addend, output_min, output_max, activation, out)
 
 
@@ -95,12 +104,13 @@ def _follow(
 
 def _clamped(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     *inputs, output_min, output_max, out = arguments
-    yield from finished_convolution(*inputs, (), output_min, output_max, None, "none", out, target=target)
+    bounds = output_min, output_max
+    yield from finished_convolution(*inputs, (), None, *bounds, None, "none", out, target=target)
 
 
 def _plain(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     *inputs, out = arguments
-    yield from finished_convolution(*inputs, (), None, None, None, "none", out, target=target)
+    yield from finished_convolution(*inputs, (), None, None, None, None, "none", out, target=target)
 
 
 def _over_volumes(
@@ -156,9 +166,8 @@ def _over_volumes(
         flat = weight.reshaped((weight.shape[0], weight.shape[1] * taps, *weight.shape[3:]))
     numbers = (stride[1:], padding[1:], dilation[1:], transposed, output_padding[1:], groups)
     planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
-    yield from finished_convolution(
-        unfolded, flat, bias, *numbers, (), output_min, output_max, None, activation, planes, target=target
-    )
+    rest: list[Any] = [(), None, output_min, output_max, None, activation]
+    yield from finished_convolution(unfolded, flat, bias, *numbers, *rest, planes, target=target)
     filters, out_area = out.shape[1], math.prod(out.shape[3:])
     yield copy_strided(
         planes,

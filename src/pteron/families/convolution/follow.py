@@ -1,5 +1,5 @@
-"""What is around a convolution, computed with it: padding before it; after it a residual's sum, bounds, an
-activation."""
+"""What is around a convolution, computed with it: before it padding, or factors of planes; after it a
+residual's sum, bounds, an activation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pteron.families.elementwise.activations import activations
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call
-from pteron.ops.rewrite import Flow, Replacement, items_of, rewrite, shape_of
+from pteron.ops.rewrite import Flow, Replacement, dtype_of, items_of, orders, rewrite, shape_of
 
 _PLAIN, _CLAMPED = "aten.convolution.default", "et_vk.conv_with_clamp.default"
 _FINISHED = "pteron.convolution"
@@ -28,13 +28,14 @@ def convolution_padding(flow: Flow) -> Iterator[Replacement]:
                 continue
             starts = tuple(start + more for (start, _), more in zip(borders, inside, strict=True))
             excess = tuple(end - start for start, end in borders)
-            bounds = call.inputs[9:] or (None, None)
-            inputs = pad.inputs[0], weight, bias, stride, starts, *window, excess, *bounds, None, "none"
+            rest = _arguments(call)[10:]
+            inputs = pad.inputs[0], weight, bias, stride, starts, *window, excess, *rest
             yield Replacement((pad, call), _finished(call, inputs))
 
 
 def _borders(pad: Call) -> list[tuple[int, int]] | None:
-    """How many zeros a call adds at the start and at the end of each dim of images; None if it does not."""
+    """How many zeros a call adds at the start and at the end of each dim of images; None if it adds others,
+    removes elements, or changes channels."""
     x, given, value = pad.inputs
     dims, sizes = len(shape_of(x) or ()) - 2, _whole_numbers(given)
     is_zeros = value == 0 and len(sizes) == len(items_of(given)) and min(sizes, default=-1) >= 0
@@ -83,13 +84,43 @@ def convolution_activation(flow: Flow) -> Iterator[Replacement]:
                 yield Replacement((convolution, call), _finished(call, (*inputs[:-1], name)))
 
 
+@rewrite("convolution_factors")
+def convolution_factors(flow: Flow) -> Iterator[Replacement]:
+    """Images times one number for each of their planes, as squeeze-and-excitation has it, then a convolution:
+    it multiplies what it loads."""
+    for name in (_PLAIN, _CLAMPED, _FINISHED):
+        for call in flow.of(name):
+            images, *middle, factors, low, high, addend, activation = _arguments(call)
+            product = flow.maker(images, "aten.mul.Tensor")
+            if product is None or factors is not None:
+                continue
+            for x, given in orders(product):
+                if _are_factors(x, given, images):
+                    inputs = x, *middle, given, low, high, addend, activation
+                    yield Replacement((product, call), _finished(call, inputs))
+
+
+def _are_factors(x: Value, factors: Value, product: Value) -> bool:
+    """Whether images [n, c, ...] are multiplied by [n, c, 1, ...], all of one type."""
+    shape, planes = shape_of(x), shape_of(factors)
+    is_planes = shape is not None and planes == (*shape[:2], *(1 for _ in shape[2:])) and len(shape) in (3, 4)
+    return is_planes and shape_of(product) == shape and dtype_of(x) is dtype_of(factors) is dtype_of(product)
+
+
 def _unbounded(flow: Flow, value: Value) -> Iterator[tuple[Call, tuple[Value, ...]]]:
     """The convolution without bounds that makes a value, and its arguments as those of a finished one."""
-    if plain := flow.maker(value, _PLAIN):
-        yield plain, (*plain.inputs, (), None, None, None, "none")
-    finished = flow.maker(value, _FINISHED)
-    if finished and finished.inputs[-4:-2] == (None, None):
-        yield finished, finished.inputs
+    for name in (_PLAIN, _FINISHED):
+        made = flow.maker(value, name)
+        if made and (inputs := _arguments(made))[-4:-2] == (None, None):
+            yield made, inputs
+
+
+def _arguments(call: Call) -> tuple[Value, ...]:
+    """The arguments of a convolution, as those of a finished one."""
+    if call.operator.name == _FINISHED:
+        return call.inputs
+    bounds = call.inputs[9:] or (None, None)
+    return (*call.inputs[:9], (), None, *bounds, None, "none")
 
 
 def _finished(last: Call, inputs: tuple[Value, ...]) -> Call:

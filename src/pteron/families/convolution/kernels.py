@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.families.convolution import windows
@@ -124,8 +124,8 @@ def tile_for(sizes: Geometry) -> Tile:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution of given sizes, its operands and what follows it: an addend, bounds `low` and `high`, an
-    activation."""
+    """A convolution of given sizes, its operands, factors of its input, and what follows it: an addend,
+    bounds `low` and `high`, an activation."""
 
     sizes: Geometry
     x: Operand
@@ -135,7 +135,8 @@ class Convolution:
     low: float
     high: float
     addend: Operand | None = None
-    activation: str = "none"  # a name in ACTIVATIONS
+    factors: Operand | None = None  # of x, one for every plane [n, c]
+    activation: str = "none"  # or a name in ACTIVATIONS
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The convolution by the kernel that suits its shape and the device."""
@@ -149,25 +150,32 @@ class Convolution:
         layout = row_layout(target, outputs, sizes.terms)
         is_constant = isinstance(self.weight.buffer, Weight)
         is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
+        by_lanes = is_constant and is_few and not target.is_cpu
         is_depthwise = is_constant and sizes.channels == 1
+        is_tiled = not target.is_cpu and sizes.filters > FILTERS_THIN and sizes.depth <= 4 * QUOTIENT_MAX
+        if self.factors is not None and (is_depthwise or by_lanes or not is_tiled):
+            product = self.x.scratch()
+            yield from apply_binary("a * b", self.x, self.factors, product, target=target)
+            yield from replace(self, x=product, factors=None).dispatches(target)
+            return
         if is_depthwise and (launches := windows.depthwise(target, self.x, self.weight, sizes)):
             for declarations, arguments in launches:
                 name, given = "convolution_depthwise_windows", arguments | {"source": None}
                 yield self._dispatch(name, declarations | self._finish, 1, sizes.depth, **given)
         elif is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
             yield self._depthwise(target)
-        elif is_constant and is_few and not target.is_cpu:
+        elif by_lanes:
             yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
         elif is_constant and (tiles := self._matrix_tiles(target)):
             yield from self._by_matrices(tiles, target)
+        elif is_tiled:
+            yield from self._tiled(target)
         elif self._is_product(target):
             yield from self._by_product(target)
         elif is_constant and (cut := windows.choose(target, self.x, self.weight, sizes)):
             yield from self._by_windows(cut)
-        elif target.is_cpu or sizes.filters <= FILTERS_THIN or sizes.depth > 4 * QUOTIENT_MAX:
-            yield from self._direct(target)
         else:
-            yield from self._tiled(target)
+            yield from self._direct(target)
 
     def _depthwise(self, target: Target) -> Dispatch:
         sizes = self.sizes
@@ -251,13 +259,14 @@ class Convolution:
             "WHOLE_STEPS": 4 * sizes.quads % tile.step == 0,
             "WHOLE_QUADS": sizes.channels % 4 == 0,
             **_ALL_IMAGES,
+            **self._factors,
         }
         height, width = sizes.out_plane
         if height * width % 4 == 0:
             declarations["use_convolution_store"] = "convolution_store_quads"
         grid = {"groups": folded(target, parts * tile.count(sizes.filters, sizes.pixels))}
         weights = self._packed("convolution filters", sizes.filters * sizes.depth)
-        arguments = {"weights": weights, "pixels": sizes.pixels, **grid}
+        arguments = {"weights": weights, "factors": self.factors, "pixels": sizes.pixels, **grid}
         yield from self._merged("convolution_matrix", declarations, parts, span, **arguments)
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
@@ -270,12 +279,13 @@ class Convolution:
         if target.loop_max:
             steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
-        groups = folded(target, parts * tiles)
+        arguments = {"factors": self.factors, "groups": folded(target, parts * tiles)}
         declarations = tile.declarations | {
             "WHOLE_STEPS": sizes.quads % (STEP // 4) == 0,
             "WHOLE_QUADS": sizes.channels % 4 == 0,
+            **self._factors,
         }
-        yield from self._in_parts("convolution_tiled", declarations, parts, STEP * span, groups=groups)
+        yield from self._in_parts("convolution_tiled", declarations, parts, STEP * span, **arguments)
 
     def _at_once(self, name: str, declarations: dict[str, Any], **grid: Any) -> Dispatch:
         """A dispatch of a kernel that computes whole sums."""
@@ -360,6 +370,11 @@ class Convolution:
             channel_stride=sizes.filters * sizes.taps if sizes.transposed else sizes.taps,
             threads=packed.count,
         )
+
+    @property
+    def _factors(self) -> dict[str, str]:
+        """Declarations for factors of the input (lib/convolution_loads.wgsl); absent ones are removed."""
+        return {"factors_of": "vec4(1.0)"} if self.factors is None else {}
 
     @property
     def _places(self) -> dict[str, str]:

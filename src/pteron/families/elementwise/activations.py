@@ -10,7 +10,7 @@ from pteron.families.elementwise.unary import apply_unary, unary
 from pteron.graph import Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, require, same_shape
 from pteron.ops.operand import compute_type
-from pteron.ops.rewrite import Flow, Replacement, dtype_of, number_of, orders, rewrite, shape_of
+from pteron.ops.rewrite import Flow, Replacement, constant_number, dtype_of, orders, rewrite, shape_of
 
 # Of x, with the functions of `math`.
 ACTIVATIONS = {
@@ -85,12 +85,12 @@ def hardsigmoid(flow: Flow) -> Iterator[Replacement]:
         bounds = _bounds_of(flow, bounded)
         low, high = (bounds[-1].inputs[1], bounds[0].inputs[2]) if bounds else (None, None)
         total = flow.maker(bounds[-1].inputs[0], "aten.add.Tensor") if (low, high) == (0, 6) else None
-        if total is None or total.inputs[2] != 1 or number_of(flow, six) != 6:
+        if total is None or total.inputs[2] != 1 or constant_number(flow, six) != 6:
             continue
         out = quotient.outputs[0]
         for x, three in (total.inputs[:2], total.inputs[1::-1]):
             is_alike = shape_of(x) == shape_of(out) and dtype_of(x) is dtype_of(out)
-            if is_alike and number_of(flow, three) == 3:
+            if is_alike and constant_number(flow, three) == 3:
                 new = Call(quotient.node, OPERATORS["pteron.hardsigmoid"], (x,), quotient.outputs)
                 yield Replacement((total, *bounds, quotient), new)
 

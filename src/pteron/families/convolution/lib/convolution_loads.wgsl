@@ -1,4 +1,15 @@
+//! extent factors: batch * group_count * channels
 // The source of a convolution (lib/convolution.wgsl) as the columns of a matrix product: four k of a pixel at a time.
+// It may be multiplied by a factor for every plane first.
+alias F = f32;
+
+@group(0) @binding(7) var<storage, read> factors: array<F>;
+
+// Of four planes. kernels.py replaces it where there are none.
+fn factors_of(planes: vec4<u32>) -> vec4<f32> {
+  return vec4(f32(factors[planes.x]), f32(factors[planes.y]), f32(factors[planes.z]), f32(factors[planes.w]));
+}
+
 const WHOLE_STEPS = false; // whether all of a step's channels belong to one tap
 const WHOLE_QUADS = false; // whether the channels of a group fill their quads
 
@@ -14,7 +25,8 @@ fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside
   let channels = vec4(channel) + vec4(0u, 1u, 2u, 3u);
   var there = vec4(inside && input.inside && channel < params.channels);
   if (!WHOLE_QUADS) { there = there & (channels < vec4(params.channels)); }
-  let at = select(vec4(0u), (first_plane + channels) * (params.height * params.width) + input.index, there);
+  let planes = select(vec4(0u), first_plane + channels, there);
+  let at = planes * (params.height * params.width) + input.index;
   let value = vec4(f32(source[at.x]), f32(source[at.y]), f32(source[at.z]), f32(source[at.w]));
-  return select(vec4(0.0), value, there);
+  return select(vec4(0.0), value * factors_of(planes), there);
 }

@@ -77,6 +77,11 @@ def test_another_precision_is_another_case(
     assert "no case in common" in capsys.readouterr().err
 
 
+def test_a_loaded_program_has_its_precision(programs: Path) -> None:
+    with pteron.load(programs / "mlp.pte") as program, pytest.raises(InputError, match="has its precision"):
+        pteron.bench(program, products="f16")
+
+
 def test_adapters_side_by_side(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The only adapter of a machine compared with itself."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]

@@ -58,6 +58,15 @@ def test_what_ran_where(programs: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "median of 2 calls" in text
 
 
+def test_the_precision_is_named(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["run", str(programs / "mlp.pte"), "--json"]
+    assert main([*argv, "--products", "f16", "--digits", "2"]) == 0
+    assert json.loads(capsys.readouterr().out)["device"].endswith(", 2 digits, f16 products")
+    with pytest.raises(SystemExit, match="2"):
+        main([*argv, "--digits", "4"])
+    assert "--digits: invalid choice: 4" in capsys.readouterr().err
+
+
 def test_few_values_are_shown(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(programs / "multi_method.pte"), "--method", "get_end_ids"]) == 0
     assert "output 1  int  5" in capsys.readouterr().out

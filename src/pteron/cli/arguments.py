@@ -99,16 +99,12 @@ class Options:
         self.parser.add_argument("--adapter", dest="device", help=argparse.SUPPRESS)  # its former name
 
     def precision(self) -> None:
-        self.add(
-            "--digits",
-            "N",
-            "int8 digits of activations in 4-bit products; 3: as exact as f32, 2: faster, exact to 4 "
-            "decimals (default: $PTERON_DIGITS, or 3)",
-            int,
-        )
-        help = "how matrix cores multiply f32 numbers; f16: faster, logits off by up to 3e-3 of the largest; "
-        help += "no effect where no matrix cores are used (default: $PTERON_PRODUCTS, or f32)"
-        self.parser.add_argument("--products", choices=("f32", "f16"), help=help)
+        digits = "int8 digits of activations in products of few rows with 4-bit weights; 3: as exact as f32, "
+        digits += "2: faster, 14 bits instead of 22; GPUs only (default: $PTERON_DIGITS, or 3)"
+        self.parser.add_argument("--digits", choices=(2, 3), type=int, help=digits)
+        products = "how matrix cores multiply f32 numbers; f16: faster, rounds them to 11 bits; no effect "
+        products += "where no matrix cores are used (default: $PTERON_PRODUCTS, or f32)"
+        self.parser.add_argument("--products", choices=("f32", "f16"), help=products)
 
     def json(self) -> None:
         self.flag("--json", "print the report as JSON")

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron bench folder --prompt-tokens 128 --decode     # a language model: prefill and decode",
         "pteron bench folder --perplexity text.txt            # its quality",
         "pteron bench model.pte --device llvmpipe --device nvidia",
+        "pteron bench model.pte --products f16                # with less exact products on matrix cores",
         "pteron bench model.pte --json old.json               # save the result,",
         "pteron bench model.pte --against old.json            # compare with it later (exit code 1: slower),",
         "pteron bench --against old.json new.json             # or compare two saved results",
@@ -89,7 +90,7 @@ def command(arguments: argparse.Namespace) -> int:
 def _measure_perplexity(arguments: argparse.Namespace) -> int:
     from pteron.llm.text_model import TextModel
     from pteron.tools.perplexity import measure_perplexity
-    from pteron.tools.workload import place_of
+    from pteron.tools.run import place_of
 
     file, program = Path(arguments.perplexity), find_program(arguments)
     for device in arguments.device or [None]:

@@ -48,7 +48,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.isolated.process import is_isolated, run_isolated
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection, check_bundle, check_lines, run, run_lines, save_outputs
+    from pteron.tools.run import Selection, check_bundle, check_lines, place_of, run, run_lines, save_outputs
 
     given = Path(arguments.program)
     if not given.exists() and given.suffix not in (".pte", ".bpte"):
@@ -73,7 +73,7 @@ def command(arguments: argparse.Namespace) -> int:
         if is_checked is None:
             is_checked = program.bundle is not None and not inputs
         if is_checked:
-            cases, device = check_bundle(program, arguments.method), program.device.name
+            cases, device = check_bundle(program, arguments.method), place_of(program)
         else:
             selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
             report, outputs = run(program, selection, progress)

@@ -18,6 +18,7 @@ from pteron.errors import InputError
 from pteron.format.bundled import BundledTensor, BundledValue
 from pteron.format.records import DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
+from pteron.runtime.loaded_method import Precision
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Bound, Errors, measure
 from pteron.tools.inputs import Input, LiveSize, as_float, fill_inputs
@@ -107,7 +108,7 @@ def run(
         program=Path(program.file.name).name,
         method=name,
         signature=f"({taken}) -> ({given})",
-        device=str(method.device.adapter) if method.device else None,
+        device=place_of(program) if method.device else None,
         inputs=tuple(
             _value_report(each.value, spec, each.origin)
             for each, spec in zip(inputs, method.inputs, strict=True)
@@ -124,6 +125,15 @@ def run(
         repeat_seconds=tuple(repeats),
     )
     return report, tuple(map(_array, outputs, method.outputs))
+
+
+def place_of(program: Program) -> str:
+    """Where a program runs: the adapter, and the precision if it is not the default."""
+    precision, default = program.precision, Precision()
+    place = str(program.device.adapter)
+    if precision.digits != default.digits:
+        place += f", {precision.digits} digits"
+    return f"{place}, {precision.products} products" if precision.products != default.products else place
 
 
 def check_bundle(program: Program, method: str | None = None) -> tuple[CaseReport, ...]:

@@ -20,7 +20,6 @@ from pteron.llm.model_files import program_file
 from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_model
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Method, Program, load
-from pteron.runtime.loaded_method import Precision
 from pteron.runtime.program import Source
 from pteron.tools.inputs import fill_inputs
 from pteron.tools.run import Selection, method_name
@@ -74,6 +73,10 @@ def open_program(
 ) -> Iterator[Program]:
     """A program from its file, its bytes, or a model's name; a loaded one stays open."""
     if isinstance(source, Program):
+        if (digits, products) != (None, None):
+            raise InputError(
+                "a loaded program has its precision: give `digits` and `products` to pteron.load"
+            )
         yield source
         return
     source = locate_source(source)
@@ -84,15 +87,6 @@ def open_program(
         if cache is not None:
             cache.check(program.device)
         yield program
-
-
-def place_of(program: Program) -> str:
-    """Where a program runs: the adapter, and the precision if it is not the default."""
-    precision, default = program.precision, Precision()
-    place = str(program.device.adapter)
-    if precision.digits != default.digits:
-        place += f", {precision.digits} digits"
-    return f"{place}, {precision.products} products" if precision.products != default.products else place
 
 
 def locate_source(source: Source) -> Source:

@@ -23,7 +23,7 @@ from pteron.runtime import Program
 from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.bench.report import CONTROL, Bench, Case
-from pteron.tools.run import Selection
+from pteron.tools.run import Selection, place_of
 from pteron.tools.workload import (
     Decode,
     Prefill,
@@ -33,7 +33,6 @@ from pteron.tools.workload import (
     language_model,
     locate_source,
     open_program,
-    place_of,
     prepare_step,
     prepare_workload,
     random_tokens,

@@ -30,8 +30,8 @@ from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.compare.reproducer import save
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
 from pteron.tools.inputs import Input, LiveSize
-from pteron.tools.run import method_name
-from pteron.tools.workload import open_program, place_of
+from pteron.tools.run import method_name, place_of
+from pteron.tools.workload import open_program
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen

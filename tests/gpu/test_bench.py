@@ -74,7 +74,7 @@ def test_another_precision_is_another_case(
     assert all(case.device.endswith(", 2 digits, f16 products") for case in Bench.read(kept).cases)
     capsys.readouterr()
     assert main([*argv, "--against", str(kept)]) == 1
-    assert "no case in common" in capsys.readouterr().err
+    assert "or precisions: mlp.pte, forward" in capsys.readouterr().err
 
 
 def test_a_loaded_program_has_its_precision(programs: Path) -> None:

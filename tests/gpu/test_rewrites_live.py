@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from join_cases import Layers
 from small_graphs import Array, operators, run_graph
 
 from pteron.gpu import Device
-from pteron.graph import Graph, Tensor
+from pteron.graph import Graph, Node, Tensor
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.kernels
 
 ROWS, DEPTH, COLUMNS = 7, 64, 12
 ADD, VIEW = "aten.add.Tensor", "aten.view_copy.default"
+TO_COPY = "dim_order_ops._to_dim_order_copy.default"
 Product = Callable[[Layers, Tensor, int], Tensor]
 random = np.random.default_rng(0)
 
@@ -135,9 +137,13 @@ def silu_alone() -> tuple[Graph, list[list[Array]]]:
     return drawing.ending(silu(drawing, x)), [live((rows, 7)) for rows in (ROWS, 1)]
 
 
-def hardsigmoid(drawing: Layers, x: Tensor, shift: float = 3.0, *, whole: bool = False) -> Tensor:
-    """min(max(x + 3, 0), 6) / 6, with both bounds in one call or in two."""
-    three, six = (drawing.given(np.array(number, np.float32)) for number in (shift, 6.0))
+def hardsigmoid(
+    drawing: Layers, x: Tensor, shift: float = 3.0, *, whole: bool = False, dtype: type = np.float32
+) -> Tensor:
+    """min(max(x + 3, 0), 6) / 6, its bounds in one call or in two, its numbers perhaps of another type."""
+    three, six = (drawing.given(np.array(number, dtype)) for number in (shift, 6.0))
+    if dtype is not np.float32:
+        three, six = (drawing.made(TO_COPY, number, *[None] * 6, shape=()) for number in (three, six))
     x = drawing.made(ADD, x, three, 1, shape=x.shape_max)
     if whole:
         x = drawing.made("aten.hardtanh.default", x, 0.0, 6.0, shape=x.shape_max)
@@ -371,6 +377,7 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "SiLU": (silu_alone, "pteron.silu"),
     "hardsigmoid": (hardsigmoid_alone(), "pteron.hardsigmoid"),
     "hardsigmoid by relu6": (hardsigmoid_alone(whole=True), "pteron.hardsigmoid"),
+    "hardsigmoid of integers": (hardsigmoid_alone(dtype=np.int32), "pteron.hardsigmoid"),
     "nearly a hardsigmoid": (hardsigmoid_alone(shift=2.0), None),
     "bounds that cross": (crossed_bounds, None),
     "tables alike": (turned(20, 20, 3, 3 + ROWS), "pteron.rope_slice"),
@@ -381,6 +388,21 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
 
 
 BYTES = [name for name in CASES if "byte" in name]
+
+
+def test_a_constant_that_a_call_changes(device: Device) -> None:
+    """Is not taken for the number that it begins with."""
+    drawing = Layers()
+    x, one = drawing.input(ROWS, 7), drawing.given(np.array(1, np.float32))
+    graph = drawing.ending(hardsigmoid(drawing, x, whole=True))
+    three = next(value for value in graph.nodes[0].args if getattr(value, "constant", None))
+    graph = replace(graph, nodes=(*graph.nodes, Node(len(graph.nodes), ADD, (three, one, 1, three))))
+    assert operators(graph, list(REWRITES)) == operators(graph, [])
+    calls = [live((ROWS, 7))] * 2
+    with_all = run_graph(graph, list(REWRITES), calls, device, device.target)
+    with_none = run_graph(graph, [], calls, device, device.target)
+    assert_same_bits(with_all[1][0], with_none[1][0], device)
+    assert not np.array_equal(with_all[0][0], with_all[1][0])
 
 
 NOT_PADDING = {

@@ -36,6 +36,8 @@ from pteron.ops.operand import BufferRef, Operand, OperandSlice, Scratch
 
 _COPY = "aten.clone.default"
 _VIEWS = ("aten.view_copy.default", _COPY)
+_EVERY_FLOAT_HOLDS = 256  # whole numbers up to this, bf16 too
+_COPIES = ("et_vk.prepack.default", "dim_order_ops._to_dim_order_copy.default", _COPY)  # of whole tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,20 @@ def items_of(value: Value) -> tuple[Value, ...]:
 
 
 def constant_number(flow: Flow, value: Value) -> float | None:
-    """The value of a constant of one element."""
-    if prepacked := flow.maker(value, "et_vk.prepack.default"):
-        value = prepacked.inputs[0]
+    """The value of a float tensor of one element that is a constant, or copied from one that no call changes.
+    It may be copied from a small whole number of another type: exporters store 3 as an integer."""
+    if not isinstance(value, Tensor) or not value.dtype.is_float:
+        return None
+    types: list[object] = [value.dtype]
+    while copied := next(filter(None, (flow.maker(value, name) for name in _COPIES)), None):
+        value = copied.inputs[0]
+        types.append(dtype_of(value))
     if not isinstance(value, Tensor) or value.constant is None or value.constant.shape not in ((), (1,)):
         return None
-    return float(value.constant.numpy().reshape(())) if value.dtype.is_float else None
+    number = float(value.constant.numpy().reshape(()))
+    is_small = number.is_integer() and abs(number) <= _EVERY_FLOAT_HOLDS
+    is_kept = set(types) <= ({types[0], types[-1]} if is_small else {types[0]})
+    return number if is_kept and flow.is_fixed(value) else None
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:

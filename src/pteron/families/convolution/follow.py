@@ -4,6 +4,7 @@ residual's sum, bounds, an activation."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 from pteron.families.elementwise.activations import activations
 from pteron.graph import Tensor, Value
@@ -15,6 +16,40 @@ _FINISHED = "pteron.convolution"
 _BOUNDED = ("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default")
 
 
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The arguments of `pteron.convolution`, in their order."""
+
+    x: Value
+    weight: Value
+    bias: Value
+    stride: Value
+    padding: Value
+    dilation: Value
+    transposed: Value
+    output_padding: Value
+    groups: Value
+    excess: Value = ()
+    factors: Value = None
+    low: Value = None
+    high: Value = None
+    addend: Value = None
+    activation: Value = "none"
+
+    @classmethod
+    def of(cls, call: Call) -> _Arguments:
+        """Those of a convolution by any operator."""
+        if call.operator.name == _CLAMPED:
+            *window, low, high = call.inputs
+            return replace(cls(*window), low=low, high=high)
+        return cls(*call.inputs)
+
+    def call(self, last: Call) -> Call:
+        """The call that makes what the last of several calls makes."""
+        inputs = tuple(getattr(self, field.name) for field in fields(self))
+        return Call(last.node, OPERATORS[_FINISHED], inputs, last.outputs)
+
+
 @rewrite("convolution_padding")
 def convolution_padding(flow: Flow) -> Iterator[Replacement]:
     """Zeros around images, or along one dim, then a convolution."""
@@ -22,15 +57,14 @@ def convolution_padding(flow: Flow) -> Iterator[Replacement]:
         for call in flow.of(name):
             pad = flow.maker(call.inputs[0], "aten.constant_pad_nd.default")
             borders = _borders(pad) if pad else None
-            _, weight, bias, stride, padding, *window = call.inputs[:9]
-            inside = _whole_numbers(padding)
-            if pad is None or borders is None or len(inside) != len(borders) or call.inputs[6] is not False:
+            given = _Arguments.of(call)
+            inside = _whole_numbers(given.padding)
+            if pad is None or borders is None or len(inside) != len(borders) or given.transposed is not False:
                 continue
             starts = tuple(start + more for (start, _), more in zip(borders, inside, strict=True))
             excess = tuple(end - start for start, end in borders)
-            rest = _arguments(call)[10:]
-            inputs = pad.inputs[0], weight, bias, stride, starts, *window, excess, *rest
-            yield Replacement((pad, call), _finished(call, inputs))
+            padded = replace(given, x=pad.inputs[0], padding=starts, excess=excess)
+            yield Replacement((pad, call), padded.call(call))
 
 
 def _borders(pad: Call) -> list[tuple[int, int]] | None:
@@ -56,10 +90,9 @@ def convolution_add(flow: Flow) -> Iterator[Replacement]:
     for total in flow.of("aten.add.Tensor"):
         first, second, alpha = total.inputs
         for made, addend in ((first, second), (second, first)) if alpha == 1 else ():
-            for convolution, inputs in _unbounded(flow, made):
-                if inputs[-2:] == (None, "none") and _fits(made, addend, total.outputs[0]):
-                    new = _finished(total, (*inputs[:-2], addend, "none"))
-                    yield Replacement((convolution, total), new)
+            for convolution, given in _unfinished(flow, made):
+                if given.addend is None and _fits(made, addend, total.outputs[0]):
+                    yield Replacement((convolution, total), replace(given, addend=addend).call(total))
 
 
 @rewrite("convolution_bounds")
@@ -68,20 +101,18 @@ def convolution_bounds(flow: Flow) -> Iterator[Replacement]:
     for name in _BOUNDED:
         for call in flow.of(name):
             low, high = call.inputs[1:] or (0.0, None)
-            for convolution, inputs in _unbounded(flow, call.inputs[0]):
-                if inputs[-1] == "none" and _are_bounds(low, high):
-                    yield Replacement(
-                        (convolution, call), _finished(call, (*inputs[:-4], low, high, *inputs[-2:]))
-                    )
+            for convolution, given in _unfinished(flow, call.inputs[0]):
+                if _are_bounds(low, high):
+                    yield Replacement((convolution, call), replace(given, low=low, high=high).call(call))
 
 
 @rewrite("convolution_activation")
 def convolution_activation(flow: Flow) -> Iterator[Replacement]:
     """A convolution, then an activation other than relu, which is a bound."""
     for call, name in activations(flow):
-        for convolution, inputs in _unbounded(flow, call.inputs[0]):
-            if inputs[-1] == "none" and name != "relu":
-                yield Replacement((convolution, call), _finished(call, (*inputs[:-1], name)))
+        for convolution, given in _unfinished(flow, call.inputs[0]):
+            if name != "relu":
+                yield Replacement((convolution, call), replace(given, activation=name).call(call))
 
 
 @rewrite("convolution_factors")
@@ -90,14 +121,14 @@ def convolution_factors(flow: Flow) -> Iterator[Replacement]:
     it multiplies what it loads."""
     for name in (_PLAIN, _CLAMPED, _FINISHED):
         for call in flow.of(name):
-            images, *middle, factors, low, high, addend, activation = _arguments(call)
-            product = flow.maker(images, "aten.mul.Tensor")
-            if product is None or factors is not None:
+            given = _Arguments.of(call)
+            product = flow.maker(given.x, "aten.mul.Tensor")
+            if product is None or given.factors is not None:
                 continue
-            for x, given in orders(product):
-                if _are_factors(x, given, images):
-                    inputs = x, *middle, given, low, high, addend, activation
-                    yield Replacement((product, call), _finished(call, inputs))
+            for x, factors in orders(product):
+                if _are_factors(x, factors, given.x):
+                    multiplied = replace(given, x=x, factors=factors)
+                    yield Replacement((product, call), multiplied.call(call))
 
 
 def _are_factors(x: Value, factors: Value, product: Value) -> bool:
@@ -107,24 +138,13 @@ def _are_factors(x: Value, factors: Value, product: Value) -> bool:
     return is_planes and shape_of(product) == shape and dtype_of(x) is dtype_of(factors) is dtype_of(product)
 
 
-def _unbounded(flow: Flow, value: Value) -> Iterator[tuple[Call, tuple[Value, ...]]]:
-    """The convolution without bounds that makes a value, and its arguments as those of a finished one."""
+def _unfinished(flow: Flow, value: Value) -> Iterator[tuple[Call, _Arguments]]:
+    """The convolution that makes a value, and its arguments, if it has neither bounds nor an activation."""
     for name in (_PLAIN, _FINISHED):
-        made = flow.maker(value, name)
-        if made and (inputs := _arguments(made))[-4:-2] == (None, None):
-            yield made, inputs
-
-
-def _arguments(call: Call) -> tuple[Value, ...]:
-    """The arguments of a convolution, as those of a finished one."""
-    if call.operator.name == _FINISHED:
-        return call.inputs
-    bounds = call.inputs[9:] or (None, None)
-    return (*call.inputs[:9], (), None, *bounds, None, "none")
-
-
-def _finished(last: Call, inputs: tuple[Value, ...]) -> Call:
-    return Call(last.node, OPERATORS[_FINISHED], inputs, last.outputs)
+        if made := flow.maker(value, name):
+            given = _Arguments.of(made)
+            if (given.low, given.high, given.activation) == (None, None, "none"):
+                yield made, given
 
 
 def _are_bounds(low: Value, high: Value) -> bool:

@@ -77,6 +77,15 @@ def test_another_precision_is_another_case(
     assert "or precisions: mlp.pte, forward" in capsys.readouterr().err
 
 
+def test_two_precisions_side_by_side(programs: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1", "--json", str(kept)]
+    assert main([*argv, "--products", "f32", "--products", "f16"]) == 0
+    cases = Bench.read(kept).cases
+    assert [case.device.endswith(", f16 products") for case in cases] == [False] * 3 + [True] * 3
+    assert len({case.key for case in cases}) == 6
+
+
 def test_a_loaded_program_has_its_precision(programs: Path) -> None:
     with pteron.load(programs / "mlp.pte") as program, pytest.raises(InputError, match="has its precision"):
         pteron.bench(program, products="f16")

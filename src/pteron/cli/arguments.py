@@ -98,13 +98,16 @@ class Options:
         self.add("--device", "NAME", f"{gpu} (default: $PTERON_ADAPTER, or the most capable one)")
         self.parser.add_argument("--adapter", dest="device", help=argparse.SUPPRESS)  # its former name
 
-    def precision(self) -> None:
+    def precision(self, *, several: bool = False) -> None:
+        """How exactly products are computed; with `several`, --products collects a list."""
         digits = "int8 digits of activations in products of few rows with 4-bit weights; 3: as exact as f32, "
         digits += "2: faster, 14 bits instead of 22; GPUs only (default: $PTERON_DIGITS, or 3)"
         self.parser.add_argument("--digits", choices=(2, 3), type=int, help=digits)
         products = "how matrix cores multiply f32 numbers; f16: faster, rounds them to 11 bits; no effect "
         products += "where no matrix cores are used (default: $PTERON_PRODUCTS, or f32)"
-        self.parser.add_argument("--products", choices=("f32", "f16"), help=products)
+        listed: dict[str, Any] = {"action": "append", "default": []} if several else {}
+        products += "; several are compared (repeatable)" if several else ""
+        self.parser.add_argument("--products", choices=("f32", "f16"), help=products, **listed)
 
     def json(self) -> None:
         self.flag("--json", "print the report as JSON")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--runs", "N", "samples of each case", positive, 50)
     options.add("--seconds", "S", "time limit of each case, which may cut its samples", number(0), 10.0)
     options.add("--warmup", "N", "runs before the samples", positive, 5)
-    options.precision()
+    options.precision(several=True)
     options.repeatable("--device", "NAME", "GPU, as in `pteron run`; several are compared")
     options.parser.add_argument(
         "--adapter", dest="device", action="append", default=[], help=argparse.SUPPRESS
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron bench folder --prompt-tokens 128 --decode     # a language model: prefill and decode",
         "pteron bench folder --perplexity text.txt            # its quality",
         "pteron bench model.pte --device llvmpipe --device nvidia",
-        "pteron bench model.pte --products f16                # with less exact products on matrix cores",
+        "pteron bench model.pte --products f32 --products f16 # exact and faster products on matrix cores",
         "pteron bench model.pte --json old.json               # save the result,",
         "pteron bench model.pte --against old.json            # compare with it later (exit code 1: slower),",
         "pteron bench --against old.json new.json             # or compare two saved results",
@@ -93,9 +94,9 @@ def _measure_perplexity(arguments: argparse.Namespace) -> int:
     from pteron.tools.run import place_of
 
     file, program = Path(arguments.perplexity), find_program(arguments)
-    for device in arguments.device or [None]:
-        settings = {"data": arguments.data, "device": device, "cache": arguments.cache}
-        settings |= {"digits": arguments.digits, "products": arguments.products}
+    settings = {"data": arguments.data, "cache": arguments.cache, "digits": arguments.digits}
+    for device, products in product(arguments.device or [None], arguments.products or [None]):
+        settings |= {"device": device, "products": products}
         with show_progress() as progress, TextModel(program, **settings) as llm:
             found = measure_perplexity(llm, file, progress)
             print_report(
@@ -113,21 +114,26 @@ def live_sizes(text: str) -> list[LiveSize]:
 
 
 def _measure(arguments: argparse.Namespace) -> Bench:
-    from pteron.tools.bench import Pace, bench
+    from pteron.tools.bench import Bench, Pace, bench
 
     arguments.program = find_program(arguments)
+    works = _select_works(arguments)
     with show_progress() as progress:
-        return bench(
-            arguments.program,
-            _select_works(arguments),
-            data=arguments.data,
-            devices=arguments.device or [None],
-            pace=Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens),
-            digits=arguments.digits,
-            products=arguments.products,
-            progress=progress,
-            cache=arguments.cache,
-        )
+        measured = [
+            bench(
+                arguments.program,
+                works,
+                data=arguments.data,
+                devices=arguments.device or [None],
+                pace=Pace(arguments.runs, arguments.seconds, arguments.warmup, arguments.tokens),
+                digits=arguments.digits,
+                products=products,
+                progress=progress,
+                cache=arguments.cache,
+            )
+            for products in arguments.products or [None]
+        ]
+    return Bench(tuple(case for each in measured for case in each.cases))
 
 
 def _select_works(arguments: argparse.Namespace) -> list[Workload]:

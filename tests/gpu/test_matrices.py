@@ -172,6 +172,18 @@ def test_weights_of_4_bits(
     check_floats((tile.height + 1, 16), columns, 192, 64, folded)
 
 
+def test_matrices_that_are_half_empty(
+    emulating: Target, monkeypatch: pytest.MonkeyPatch, launched: set[str]
+) -> None:
+    """One product of halves is faster than strips for as few as 9 rows."""
+    choose_tile(monkeypatch, replace(TILES[0], products=1), 1)
+    halves = replace(emulating, products="f16")
+    check_floats((8, 5), 68, 192, 64, halves, tolerance=5e-3)
+    assert "q4_matrix" not in launched
+    check_floats((9, 13), 68, 192, 64, halves, tolerance=5e-3)
+    assert "q4_matrix" in launched
+
+
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
 def test_gates(tile: MatrixTile, emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     choose_tile(monkeypatch, tile, 1)

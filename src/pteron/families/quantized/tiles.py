@@ -43,7 +43,7 @@ MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, reside
     MatrixTile(1, 2, 4, 2, 64, 3, 62.0, 0.0, 1, 4.5, is_low_apart=False),
     MatrixTile(2, 4, 4, 2, 32, 3, 94.0, 0.0, 1, 6.0, is_low_apart=False),
 )
-MATRIX_ROWS_MIN = {1: 16, 3: 17}  # by products of halves; with fewer rows, strips are faster
+MATRIX_ROWS_MIN = {1: 9, 3: 17}  # by products of halves; with fewer rows, strips are faster
 
 LANES = 8  # of a subgroup: they share a quad of columns and add up their sums
 STRIP_WORKGROUPS = 256  # k is split into parts to reach this number: two per processor of an H200

@@ -26,7 +26,7 @@ from pteron.families.quantized import tiled_q4, tiles
 from pteron.gpu import Device, matrix_check
 from pteron.ops import Target
 from pteron.ops.target import EMULATED
-from pteron.ops.tiles import MatrixTile, matrix_tiles
+from pteron.ops.tiles import MatrixTile, choose, matrix_tiles
 from pteron.wgsl import Kernel
 
 LINEAR, MM, BMM = (f"aten.{name}.default" for name in ("linear", "mm", "bmm"))
@@ -170,6 +170,13 @@ def test_weights_of_4_bits(
     choose_tile(monkeypatch, tile, parts)
     folded = replace(emulating, workgroups_max=9)
     check_floats((tile.height + 1, 16), columns, 192, 64, folded)
+
+
+def test_16_rows_are_half_a_tile() -> None:
+    target = Target(subgroup_size=32, matrices=("f16 f32 16x16x16",), invocations_max=1024)
+    halves = matrix_tiles(product.MATRIX_TILES, target, (1, 1))
+    chosen = {rows: choose((*product.TILES, *halves), target, rows, 4096, 4096, 1)[0] for rows in (15, 16)}
+    assert [isinstance(tile, MatrixTile) for tile in chosen.values()] == [False, True]
 
 
 def test_matrices_that_are_half_empty(

@@ -245,14 +245,16 @@ def choose(
     is_gated: bool = False,
     batch: int = 1,
 ) -> tuple[Tile | MatrixTile, int]:
-    """(tile, parts of k) with the least estimated time, without tiles that are half empty. `group` is the
-    number of k that share a scale."""
+    """(tile, parts of k) with the least estimated time. Tiles of floats that would be half empty are left out,
+    and tiles of matrices that would be more than half empty. `group` is the number of k that share a
+    scale."""
     least = -(-depth // PART_DEPTH_MAX) or 1
     most = max(least, min(PARTS_MAX, depth // PART_DEPTH_MIN))
     choices = [
         (tile, parts)
         for tile in tiles
-        if tile.workgroup_bytes <= target.workgroup_bytes_max and tile.height < 2 * max(rows, 8)
+        if tile.workgroup_bytes <= target.workgroup_bytes_max
+        if tile.height < 2 * max(rows, 8) or (isinstance(tile, MatrixTile) and tile.height == 2 * rows)
         if isinstance(tile, MatrixTile) or not tile.is_int8 or group % tile.step == 0
         for parts in (least << doublings for doublings in range(PARTS_MAX.bit_length()))
         if parts == least or (parts <= most and batch * parts * tile.count(rows, columns) <= TILES_MAX)

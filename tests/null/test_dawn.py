@@ -18,7 +18,7 @@ from pteron.gpu import choose, matrix_check
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.commands import Copy
 from pteron.gpu.device import Device
-from pteron.gpu.submit import submit
+from pteron.gpu.submit import Commands, submit
 from pteron.gpu.wgpu_native import LIBRARY as WGPU
 from pteron.wgsl import Kernel, compose
 
@@ -62,6 +62,21 @@ def test_an_adapter_names_the_library(dawn: DawnCompiler) -> None:
     """Figures of the two libraries are told apart by the adapter's name."""
     assert str(GPU) == "a GPU (DiscreteGPU, Vulkan)"
     assert str(replace(GPU, library=dawn.device.adapter.library)) == "a GPU (DiscreteGPU, Vulkan, Dawn)"
+
+
+@pytest.mark.usefixtures("encoding")
+def test_commands_run_again_after_an_error_of_another_thread(dawn: DawnCompiler) -> None:
+    dawn_api = pytest.importorskip("wgpudawn.backends.dawn._api")
+    device = dawn.device
+    source, target = (device.create_buffer(48, name) for name in ("a source", "a target"))
+    commands = Commands(device, [Copy(source, target, 48)])
+    dawn_api.error_handler.pending.append(("internal", "an error"))
+    with pytest.raises(DeviceError, match="an error"):
+        commands.submit()
+    assert commands.submit() > 0
+    device.wait()
+    device.free(source)
+    device.free(target)
 
 
 def test_bad_wgsl_is_an_error(dawn: DawnCompiler) -> None:
@@ -126,7 +141,8 @@ def test_a_damaged_package_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pteron.gpu.dawn", Damaged("pteron.gpu.dawn"))
     kept, reason = choose.with_matrices(GPU)
     assert kept.library is WGPU
-    assert reason == f"wgpudawn {choose.DAWN_VERSION} cannot be imported: no library"
+    again = f"pip install --force-reinstall wgpudawn=={choose.DAWN_VERSION}"
+    assert reason == f"wgpudawn {choose.DAWN_VERSION} cannot be imported: no library; reinstall it: {again}"
 
 
 def test_adapters_that_dawn_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +193,16 @@ def test_the_same_one_of_equal_gpus(equal_gpus: list[AdapterInfo]) -> None:
         assert reason == "its matrix cores are used"
 
 
+NO_MATRICES = "the adapter offers no 16×16×16 products of f16 matrices with f32 sums in subgroups of 32"
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
         ({"name": "another GPU"}, "Dawn does not list this adapter"),
-        ({"matrices": ()}, "the adapter offers no products of f16 matrices with f32 sums"),
-        ({"subgroup_size": 64}, "the adapter offers no products of f16 matrices with f32 sums"),
+        ({"matrices": ()}, NO_MATRICES),
+        ({"subgroup_size": 64}, NO_MATRICES),
+        ({"exceptions": ("matrices",)}, "`pteron doctor --write` found parts wrong that matrix cores need"),
     ],
 )
 def test_an_adapter_that_does_not_suit(
@@ -199,6 +219,10 @@ def test_a_test_kernel_that_fails(equal_gpus: list[AdapterInfo], monkeypatch: py
     monkeypatch.setattr(choose, "check_matrices", fail)
     assert choose.with_matrices(GPU) == (GPU, "wrong products")
     assert choose.choose("0", "auto").library is WGPU
+    requested = choose.choose("1", "dawn")
+    assert requested.library is choose.dawn()
+    assert not requested.target.has_matrices
+    assert equal_gpus[1].target.has_matrices
 
 
 def test_an_unknown_library(monkeypatch: pytest.MonkeyPatch) -> None:

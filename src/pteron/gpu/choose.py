@@ -48,7 +48,7 @@ def choose(wanted: str | None = None, webgpu: str | None = None) -> AdapterInfo:
             f"{source}: the WebGPU library can be {', '.join(LIBRARIES[:-1])} or {LIBRARIES[-1]}"
         )
     if library == "dawn":
-        return _find(wanted, _adapters_of_dawn())
+        return _without_wrong_matrices(_find(wanted, _adapters_of_dawn()))
     found = _find(wanted, adapters())
     return found if library == "wgpu" else with_matrices(found)[0]
 
@@ -71,14 +71,15 @@ def dawn() -> Library:
     try:
         version = metadata.version("wgpudawn")
     except metadata.PackageNotFoundError:
-        needs = "matrix cores need the package wgpudawn, which is not installed"
+        needs = "the matrix cores of GPUs that have them need the package wgpudawn, which is not installed"
         raise DeviceError(f"{needs}: {pip_install('matrix')}") from None
     if version != DAWN_VERSION:
         raise DeviceError(f"wgpudawn {version} is installed, not {DAWN_VERSION}: {pip_install('matrix')}")
     try:
         from pteron.gpu.dawn import LIBRARY
     except Exception as error:  # a damaged installation may raise anything
-        raise DeviceError(f"wgpudawn {version} cannot be imported: {error}") from error
+        again = f"pip install --force-reinstall wgpudawn=={DAWN_VERSION}"
+        raise DeviceError(f"wgpudawn {version} cannot be imported: {error}; reinstall it: {again}") from error
     return LIBRARY
 
 
@@ -93,13 +94,19 @@ def with_matrices(adapter: AdapterInfo) -> tuple[AdapterInfo, str]:
         if same is None:
             return adapter, "Dawn does not list this adapter"
         if not same.target.has_matrices:
-            return adapter, "the adapter offers no products of f16 matrices with f32 sums"
+            return adapter, _why_without_matrices(same)
         check_matrices(same)
     except DeviceError as error:
         return adapter, str(error)
     except (RuntimeError, ValueError) as error:  # an option that this build of Dawn does not have
         return adapter, f"Dawn cannot be used: {error}"
     return same, "its matrix cores are used"
+
+
+def _why_without_matrices(adapter: AdapterInfo) -> str:
+    if replace(adapter, exceptions=()).target.has_matrices:
+        return "`pteron doctor --write` found parts wrong that matrix cores need"
+    return "the adapter offers no 16×16×16 products of f16 matrices with f32 sums in subgroups of 32"
 
 
 def _counterpart(adapter: AdapterInfo, library: Library) -> AdapterInfo | None:
@@ -124,6 +131,16 @@ def check_matrices(adapter: AdapterInfo) -> None:
             replace_file(passed, key.encode())
 
 
+def _without_wrong_matrices(adapter: AdapterInfo) -> AdapterInfo:
+    """The adapter, without its matrix cores if their test fails."""
+    try:
+        if adapter.target.has_matrices:
+            check_matrices(adapter)
+    except DeviceError:
+        return replace(adapter, matrices=())
+    return adapter
+
+
 def _adapters_of_dawn() -> tuple[AdapterInfo, ...]:
     """Dawn's adapters; a DeviceError if it refuses all those that wgpu-native lists."""
     found = adapters(dawn())
@@ -140,8 +157,10 @@ def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
         raise DeviceError(f"no GPU adapter was found; {_DRIVERS.get(sys.platform, _DRIVERS_ELSEWHERE)}")
     if wanted is None:
         return found[0]
-    if wanted.isdigit() and int(wanted) < len(found):
-        return found[int(wanted)]
+    if wanted.isdigit() and len(wanted) < 3:  # an index; longer numbers are those of models
+        if int(wanted) < len(found):
+            return found[int(wanted)]
+        raise DeviceError(f"there is no adapter {wanted}; this machine has {_listed(found)}")
     for adapter in found:
         if wanted.lower() in f"{adapter.name} {adapter.kind} {adapter.backend}".lower():
             return adapter

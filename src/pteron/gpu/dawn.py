@@ -62,10 +62,10 @@ when_forked(_release_nothing)
 
 
 class _Report(Report):
+    message = None  # and `failed` stays 0: Dawn does not abort when a bad command buffer is submitted
+
     def __init__(self, name: str) -> None:
         self.name = name
-        self.message = None
-        # Stays 0: Dawn does not abort when a bad command buffer is submitted.
         self.failed = ffi.new("uint32_t *")
 
 
@@ -146,10 +146,9 @@ class Dawn(Library):
     def checked(self, report: Report, call: Callable[..., Any], *arguments: object) -> Any:
         """Dawn keeps errors of all threads in one list; an error of another thread may be raised here."""
         result = call(*arguments)
-        if error_handler.pending:
-            report.message = error_handler.pending[-1][1]
+        if error_handler.pending and (errors := error_handler.pending[:]):
             error_handler.pending.clear()
-            raise self.error(report.name, report.message)
+            raise self.error(report.name, errors[-1][1])
         return result
 
     def write_buffer(self, queue: Any, buffer: Any, offset: int, data: Any, size: int) -> None:

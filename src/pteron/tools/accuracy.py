@@ -126,18 +126,19 @@ _RELATIVE = {
     Rounding.STEPS: {DType.F32: 5e-3, DType.F16: 2e-2, DType.BF16: 4e-2},
     Rounding.PROGRAM: {DType.F32: 1e-3, DType.F16: 2e-2, DType.BF16: 4e-2},
 }
+_HALF_STEP = 2.0**-24  # between half floats below 2^-14, whose relative error is larger
 _SHARE = {Rounding.MOVED: 0.0, Rounding.ELEMENTS: 0.1}  # of the largest element; 1 for the others
 # Operators by base name, with a blank on both sides.
 _MOVING = (
     " alias_copy cat clone copy embedding expand_copy flip gather index index_select permute permute_copy "
     "pixel_shuffle prepack repeat select_copy slice_copy split_with_sizes_copy squeeze_copy t_copy "
-    "unfold_copy unsqueeze_copy update_cache upsample_nearest2d view_copy where _clone_dim_order _to_copy "
-    "_to_dim_order_copy "
+    "unfold_copy unsqueeze_copy update_cache upsample_nearest2d view_copy where _clone_dim_order "
 )
 _ELEMENTWISE = (
     " abs add arange clamp constant_pad_nd cos div embedding_4bit embedding_q4gsw embedding_q8gsw eq exp "
     "full full_like ge gelu gt hardshrink hardswish hardtanh le leaky_relu log10 lt minimum mul ne neg "
-    "ones ones_like pow relu round rsqrt scalar_tensor sigmoid sin sqrt sub tanh zeros zeros_like "
+    "ones ones_like pow relu round rsqrt scalar_tensor sigmoid sin sqrt sub tanh zeros zeros_like _to_copy "
+    "_to_dim_order_copy "  # which may round to a narrower type
 )
 _ROUNDING = ("quantize_", "choose_qparams", "q8ta_", "_dq8ca_", "requant")
 
@@ -163,7 +164,7 @@ def rounding_of_all(operators: Iterable[str]) -> Rounding:
 class Bound:
     relative: float
     share: float
-    steps: float = 0.0  # absolute, for quantized integers
+    steps: float = 0.0  # absolute: a step of quantized integers, or of the smallest half floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +197,6 @@ class Tolerances:
         of_type = DType.F32 if dtype is DType.F64 else dtype
         relative = self.chosen.get(rounding, _RELATIVE[rounding].get(of_type, 0.0))
         share = _SHARE.get(rounding, 1.0)  # with a chosen tolerance, moved elements are results of sums
-        return Bound(relative, 1.0 if rounding is Rounding.MOVED and rounding in self.chosen else share)
+        if rounding is Rounding.MOVED:
+            return Bound(relative, 1.0 if rounding in self.chosen else share)
+        return Bound(relative, share, _HALF_STEP if dtype is DType.F16 else 0.0)

@@ -13,6 +13,7 @@ from bits import assert_same_bits
 from join_cases import Layers
 from small_graphs import Array, operators, run_graph
 
+from pteron.dtypes import DType
 from pteron.gpu import Device
 from pteron.graph import Graph, Node, Tensor
 from pteron.ops import Target
@@ -160,6 +161,17 @@ def hardsigmoid_alone(**form: Any) -> Any:
         return drawing.ending(made), [live((rows, 7)) for rows in (ROWS, 1)]
 
     return drawn
+
+
+def between_casts(activation: Callable[[Layers, Tensor], Tensor]) -> tuple[Graph, list[list[Array]]]:
+    """An activation of f16, computed in f32."""
+    drawing = Layers()
+    x = drawing.input(ROWS, 7)
+    for dtype, make in ((DType.F16, None), (DType.F32, activation), (DType.F16, None), (DType.F32, None)):
+        drawing.dtype = dtype
+        x = drawing.made(TO_COPY, x, *[None] * 6, shape=x.shape_max)
+        x = make(drawing, x) if make else x
+    return drawing.ending(x), [live((rows, 7)) for rows in (ROWS, 1)]
 
 
 CONVOLVED = [
@@ -403,6 +415,16 @@ def test_a_constant_that_a_call_changes(device: Device) -> None:
     with_none = run_graph(graph, [], calls, device, device.target)
     assert_same_bits(with_all[1][0], with_none[1][0], device)
     assert not np.array_equal(with_all[0][0], with_all[1][0])
+
+
+@pytest.mark.parametrize("activation", [silu, hardsigmoid])
+def test_activations_between_casts(activation: Any, device: Device, target: Target) -> None:
+    graph, calls = between_casts(activation)
+    assert operators(graph, list(REWRITES)) == [TO_COPY, f"pteron.{activation.__name__}", TO_COPY]
+    with_all = run_graph(graph, list(REWRITES), calls, device, target)
+    with_none = run_graph(graph, [], calls, device, target)
+    for (of_all,), (of_none,) in zip(with_all, with_none, strict=True):
+        np.testing.assert_allclose(of_all, of_none, rtol=1e-3)  # a step of f16
 
 
 NOT_PADDING = {

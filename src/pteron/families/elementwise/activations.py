@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pteron.dtypes import DType
 from pteron.families.elementwise.binary import binary
 from pteron.families.elementwise.unary import apply_unary, unary
 from pteron.graph import Value
@@ -29,6 +30,7 @@ _OPERATORS = {
     "aten.sigmoid.default": "sigmoid",
     "pteron.silu": "silu",
 }
+_CASTS = ("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default")
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 for _operator, _name in _OPERATORS.items():
@@ -93,6 +95,25 @@ def hardsigmoid(flow: Flow) -> Iterator[Replacement]:
             if is_alike and constant_number(flow, three) == 3:
                 new = Call(quotient.node, OPERATORS["pteron.hardsigmoid"], (x,), quotient.outputs)
                 yield Replacement((total, *bounds, quotient), new)
+
+
+@rewrite("activation_casts")
+def activation_casts(flow: Flow) -> Iterator[Replacement]:
+    """An activation of f16 that PyTorch computes between casts to f32 and back, as all kernels do."""
+    for call, _ in activations(flow):
+        widened = next(filter(None, (flow.maker(call.inputs[0], name) for name in _CASTS)), None)
+        for narrowed in (each for name in _CASTS for each in flow.of(name)):
+            if widened and narrowed.inputs[0] in call.outputs and _are_casts_of_halves(widened, narrowed):
+                inputs = widened.inputs[0], *call.inputs[1:]
+                new = Call(narrowed.node, call.operator, inputs, narrowed.outputs)
+                yield Replacement((call, narrowed), new)
+
+
+def _are_casts_of_halves(widened: Call, narrowed: Call) -> bool:
+    """Whether one makes f32 of f16, and the other f16 of f32."""
+    ends = dtype_of(widened.inputs[0]), dtype_of(narrowed.outputs[0])
+    middle = dtype_of(widened.outputs[0]), dtype_of(narrowed.inputs[0])
+    return ends == (DType.F16, DType.F16) and middle == (DType.F32, DType.F32)
 
 
 def _bounds_of(flow: Flow, value: Value) -> list[Call]:

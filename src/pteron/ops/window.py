@@ -56,7 +56,8 @@ class SlidingWindow:
             _places(*along, ceil=ceil)
             for along in zip(plane, self.reach, self.stride, self.padding, excess, strict=True)
         )
-        require(min(height, width) >= 0, f"{self} does not fit a plane of {list(plane)}")
+        more = f", with {list(excess)} more padding at its ends" if any(excess) else ""
+        require(min(height, width) >= 0, f"{self} does not fit a plane of {list(plane)}{more}")
         return height, width
 
     def spread(self, plane: Sequence[int], output_padding: Sequence[int]) -> Pair:

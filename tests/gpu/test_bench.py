@@ -71,7 +71,8 @@ def test_another_precision_is_another_case(
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]
     kept = tmp_path / "kept.json"
     assert main([*argv, "--products", "f16", "--digits", "2", "--json", str(kept)]) == 0
-    assert all(case.device.endswith(", 2 digits, f16 products") for case in Bench.read(kept).cases)
+    assert all(", 2 digits" in case.device for case in Bench.read(kept).cases)
+    assert all(", f16 products" in case.device for case in Bench.read(kept).cases)
     capsys.readouterr()
     assert main([*argv, "--against", str(kept)]) == 1
     assert "or precisions: mlp.pte, forward" in capsys.readouterr().err
@@ -82,7 +83,7 @@ def test_two_precisions_side_by_side(programs: Path, tmp_path: Path) -> None:
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1", "--json", str(kept)]
     assert main([*argv, "--products", "f32", "--products", "f16"]) == 0
     cases = Bench.read(kept).cases
-    assert [case.device.endswith(", f16 products") for case in cases] == [False] * 3 + [True] * 3
+    assert [", f16 products" in case.device for case in cases] == [False] * 3 + [True] * 3
     assert len({case.key for case in cases}) == 6
 
 

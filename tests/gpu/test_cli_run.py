@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from golden import assert_outputs, read_cases
 
+import pteron
 from pteron.cli import main
 from pteron.gpu.adapters import adapters
 
@@ -61,7 +62,9 @@ def test_what_ran_where(programs: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_precision_is_named(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["run", str(programs / "mlp.pte"), "--json"]
     assert main([*argv, "--products", "f16", "--digits", "2"]) == 0
-    assert json.loads(capsys.readouterr().out)["device"].endswith(", 2 digits, f16 products")
+    place, target = json.loads(capsys.readouterr().out)["device"], pteron.Device.open().target
+    assert f", 2 digits{' (no effect on CPUs)' if target.is_cpu else ''}, f16 products" in place
+    assert place.endswith(" (no effect: no matrix cores)") is not target.has_matrices
     with pytest.raises(SystemExit, match="2"):
         main([*argv, "--digits", "4"])
     assert "--digits: invalid choice: 4" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def _measure_perplexity(arguments: argparse.Namespace) -> int:
 
     file, program = Path(arguments.perplexity), find_program(arguments)
     settings = {"data": arguments.data, "cache": arguments.cache, "digits": arguments.digits}
-    for device, products in product(arguments.device or [None], arguments.products or [None]):
+    for device, products in product(arguments.device or [None], dict.fromkeys(arguments.products) or [None]):
         settings |= {"device": device, "products": products}
         with show_progress() as progress, TextModel(program, **settings) as llm:
             found = measure_perplexity(llm, file, progress)
@@ -131,7 +131,7 @@ def _measure(arguments: argparse.Namespace) -> Bench:
                 progress=progress,
                 cache=arguments.cache,
             )
-            for products in arguments.products or [None]
+            for products in dict.fromkeys(arguments.products) or [None]
         ]
     return Bench(tuple(case for each in measured for case in each.cases))
 

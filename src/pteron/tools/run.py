@@ -129,11 +129,14 @@ def run(
 
 def place_of(program: Program) -> str:
     """Where a program runs: the adapter, and the precision if it is not the default."""
-    precision, default = program.precision, Precision()
+    precision, default, target = program.precision, Precision(), program.device.target
     place = str(program.device.adapter)
     if precision.digits != default.digits:
-        place += f", {precision.digits} digits"
-    return f"{place}, {precision.products} products" if precision.products != default.products else place
+        place += f", {precision.digits} digits{' (no effect on CPUs)' if target.is_cpu else ''}"
+    if precision.products != default.products:
+        without = "" if target.has_matrices else " (no effect: no matrix cores)"
+        place += f", {precision.products} products{without}"
+    return place
 
 
 def check_bundle(program: Program, method: str | None = None) -> tuple[CaseReport, ...]:

@@ -165,8 +165,8 @@ def _beside_control(
     each: CaseComparison, compared: Sequence[CaseComparison], tolerance: float
 ) -> CaseComparison:
     """Reject a slowdown that is no larger than that of the device's control."""
-    slower = (other for other in compared if (other.new.what, other.verdict) == (CONTROL, "slower"))
-    slowdown = max((other.ratio for other in slower if other.new.device == each.new.device), default=1.0)
+    controls = (other for other in compared if other.new.what == CONTROL)
+    slowdown = max([1.0, *(other.ratio for other in controls if other.new.device == each.new.device)])
     is_own = each.new.what == CONTROL or each.ratio > slowdown * (1 + tolerance)
     return each if each.verdict != "slower" or is_own else replace(each, verdict="as slow as the machine")
 

@@ -193,7 +193,7 @@ def test_the_same_one_of_equal_gpus(equal_gpus: list[AdapterInfo]) -> None:
         assert reason == "its matrix cores are used"
 
 
-NO_MATRICES = "the adapter offers no 16×16×16 products of f16 matrices with f32 sums in subgroups of 32"
+NO_MATRICES = "the adapter offers no 16x16x16 products of f16 matrices with f32 sums in subgroups of 32"
 
 
 @pytest.mark.parametrize(

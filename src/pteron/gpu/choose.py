@@ -106,7 +106,7 @@ def with_matrices(adapter: AdapterInfo) -> tuple[AdapterInfo, str]:
 def _why_without_matrices(adapter: AdapterInfo) -> str:
     if replace(adapter, exceptions=()).target.has_matrices:
         return "`pteron doctor --write` found parts wrong that matrix cores need"
-    return "the adapter offers no 16×16×16 products of f16 matrices with f32 sums in subgroups of 32"
+    return "the adapter offers no 16x16x16 products of f16 matrices with f32 sums in subgroups of 32"
 
 
 def _counterpart(adapter: AdapterInfo, library: Library) -> AdapterInfo | None:

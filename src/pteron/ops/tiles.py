@@ -245,8 +245,8 @@ def choose(
     is_gated: bool = False,
     batch: int = 1,
 ) -> tuple[Tile | MatrixTile, int]:
-    """(tile, parts of k) with the least estimated time. Tiles of floats that would be half empty are left out,
-    and tiles of matrices that would be more than half empty. `group` is the number of k that share a
+    """(tile, parts of k) with the least estimated time. Tiles of floats that would be half empty are left
+    out, and tiles of matrices that would be more than half empty. `group` is the number of k that share a
     scale."""
     least = -(-depth // PART_DEPTH_MAX) or 1
     most = max(least, min(PARTS_MAX, depth // PART_DEPTH_MIN))

@@ -15,6 +15,7 @@ import pytest
 
 import pteron
 from pteron import CompiledModule, DtypeError, InputError, LoweringError, ShapeError
+from pteron.runtime.loaded_method import Precision
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect.report import inspect_lines
 
@@ -181,16 +182,17 @@ def test_a_partitioner_that_does_not_exist() -> None:
         pteron.compile(nn.ReLU(), (torch.randn(3),), partitioner="metal")
 
 
-def test_products(tmp_path: Path) -> None:
+def test_precision(tmp_path: Path) -> None:
     module, x = nn.Linear(7, 5), torch.randn(3, 7)
     with pytest.raises(InputError, match="products='bf16': products can be f32 or f16"):
         pteron.compile(module, (x,), products="bf16")
-    compiled = pteron.compile(module, (x,), products="f16")
-    assert compiled.program.precision.products == "f16"
+    rough = Precision(digits=2, products="f16")
+    compiled = pteron.compile(module, (x,), digits=2, products="f16")
+    assert compiled.program.precision == rough
     compiled.save(tmp_path / "linear.pte")
-    assert CompiledModule.load(tmp_path / "linear.pte").program.precision.products == "f32"
-    again = CompiledModule.load(tmp_path / "linear.pte", products="f16")
-    assert again.program.precision.products == "f16"
+    assert CompiledModule.load(tmp_path / "linear.pte").program.precision == Precision()
+    again = CompiledModule.load(tmp_path / "linear.pte", digits=2, products="f16")
+    assert again.program.precision == rough
 
 
 def test_states_live_on_and_inputs_are_written() -> None:

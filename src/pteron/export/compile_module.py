@@ -30,6 +30,7 @@ def compile(
     force_fp16: bool = False,
     partitioner: str = "pteron",
     device: Device | str | None = None,
+    digits: int | None = None,
     products: str | None = None,
     use_cache: bool = True,
     fullgraph: bool = False,
@@ -38,8 +39,8 @@ def compile(
 
     The example inputs may be any pytrees; calls must have the same structure. `dynamic_shapes` is
     torch.export's; each dynamic dim needs a maximum. An ExportedProgram is used as it is. `force_fp16`
-    computes in f16, with f32 inputs and outputs. `device` and `products` are as in `pteron.load`. The
-    lowered program is cached on disk by content, unless `use_cache` is false.
+    computes in f16, with f32 inputs and outputs. `device`, `digits` and `products` are as in
+    `pteron.load`. The lowered program is cached on disk by content, unless `use_cache` is false.
 
     `partitioner` chooses the operators that run on the GPU: "pteron" takes all that Pteron can run; "vulkan"
     and "webgpu" keep to what ExecuTorch's partitioners of that name take, so that ExecuTorch's own runtimes
@@ -61,7 +62,7 @@ def compile(
         name = type(module).__name__
     options = Options(partitioner, force_fp16)
     choices: dict[str, Any] = {"use_cache": use_cache, "fullgraph": fullgraph}
-    loading = Loading(device, products)
+    loading = Loading(device, digits, products)
     with shown_stages(name) as enter:
         if isinstance(module, ExportedProgram):
             return compile_exported(module, name, options, loading, **choices, enter=enter)
@@ -76,7 +77,7 @@ def compile(
             failure = error
     from pteron.export.captured import capture
 
-    choices |= {**asdict(options), "device": device, "products": products}
+    choices |= {**asdict(options), "device": device, "digits": digits, "products": products}
     captured = capture(module, args, kwargs, choices, failure)
     warnings.warn(f"{name}: {captured.summary()}; fullgraph=True makes this an error", stacklevel=2)
     return captured

@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How programs are loaded: `device` and `products` of `pteron.load`."""
+    """How programs are loaded: these arguments of `pteron.load`."""
 
     device: Device | str | None = None
+    digits: int | None = None
     products: str | None = None
 
     def __post_init__(self) -> None:
-        Precision.chosen(products=self.products)  # an error now, not after the lowering
+        Precision.chosen(self.digits, self.products)  # an error now, not after the lowering
 
     def load(self, source: Path | bytes) -> Program:
-        return load(source, device=self.device, products=self.products)
+        return load(source, device=self.device, digits=self.digits, products=self.products)
 
 
 class CompiledModule(ABC):
@@ -60,11 +61,15 @@ class CompiledModule(ABC):
 
     @staticmethod
     def load(
-        path: str | os.PathLike[str], device: Device | str | None = None, *, products: str | None = None
+        path: str | os.PathLike[str],
+        device: Device | str | None = None,
+        *,
+        digits: int | None = None,
+        products: str | None = None,
     ) -> CompiledModule:
         """A module that `save` wrote, to be called as before. Import the classes of its inputs and outputs
         before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
-        return WholeModule(Path(path), Loading(device, products))
+        return WholeModule(Path(path), Loading(device, digits, products))
 
     @abstractmethod
     def __call__(self, *args: object, **kwargs: object) -> Any: ...

@@ -47,8 +47,8 @@ def backend(
 ) -> CapturedGraph:
     """Dynamo's entry point. Lowering happens at the first call, because Dynamo's tracing forbids it here.
 
-    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `products`, `use_cache` and
-    `fullgraph`, as in `pteron.compile`.
+    `options` of `torch.compile` are `force_fp16`, `partitioner`, `device`, `digits`, `products`,
+    `use_cache` and `fullgraph`, as in `pteron.compile`.
     """
     check_installed(("torch", "torchao", "executorch"), "compiling a module", "export")
     if mode not in (None, "default"):

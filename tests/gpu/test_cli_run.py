@@ -189,6 +189,8 @@ def test_info_says_why_a_library_is_used(
     assert "requested" not in chosen
     monkeypatch.setenv("PTERON_WEBGPU", "wgpu")
     assert library().endswith(", requested by PTERON_WEBGPU=wgpu: without matrix cores")
+    monkeypatch.setenv("PTERON_WEBGPU", "metal")
+    assert library() == "PTERON_WEBGPU='metal': the WebGPU library can be auto, wgpu or dawn"
 
 
 def test_info_without_an_adapter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import pteron
+from pteron.errors import DeviceError
 from pteron.extras import clone, has_torch, pip_install
 from pteron.gpu import adapters
 from pteron.gpu.adapters import AdapterInfo
@@ -64,12 +65,16 @@ class MachineReport:
 def examine(adapter: str | None = None) -> MachineReport:
     """This machine, with the adapter that `load(device=adapter)` uses."""
     found = adapters()
-    used = choose(adapter)
     chosen = found.index(choose(adapter, "wgpu"))
+    used, problem = found[chosen], ""
+    try:
+        used = choose(adapter)
+    except DeviceError as error:  # the library that PTERON_WEBGPU names cannot be used
+        problem = str(error)
     return MachineReport(
         version=pteron.__version__,
         wgpu=metadata.version("wgpu"),
-        library=_library(used, found[chosen]),
+        library=problem or _library(used, found[chosen]),
         adapters=tuple(
             AdapterReport(
                 index,

@@ -75,7 +75,7 @@ def test_another_precision_is_another_case(
     assert all(", f16 products" in case.device for case in Bench.read(kept).cases)
     capsys.readouterr()
     assert main([*argv, "--against", str(kept)]) == 1
-    assert "or precisions: mlp.pte, forward" in capsys.readouterr().err
+    assert "or precisions, which are not compared: mlp.pte, forward" in capsys.readouterr().err
 
 
 def test_two_precisions_side_by_side(programs: Path, tmp_path: Path) -> None:

@@ -135,10 +135,10 @@ def judge(old: Bench, new: Bench, tolerance: float = 0.05) -> Judgement:
     before, after = ({case.key: case for case in bench.cases} for bench in (old, new))
     shared = [key for key in before if key in after]
     if all(before[key].what == CONTROL for key in shared):
-        known = "; ".join(f"{case.name} on {case.device}" for case in (*old.cases[:1], *new.cases[:1]))
+        measured = "; ".join(f"{case.name} on {case.device}" for case in (*old.cases[:1], *new.cases[:1]))
         same = {case.name for case in old.cases if case.what != CONTROL} & {case.name for case in new.cases}
-        why = "are of other adapters, WebGPU libraries or precisions" if same else "have no case in common"
-        raise InputError(f"the two results {why}: {known}")
+        why = "were measured on different adapters, WebGPU libraries or precisions, which are not compared"
+        raise InputError(f"the two results {why if same else 'have no case in common'}: {measured}")
     compared = [_compare(before[key], after[key], tolerance) for key in shared]
     only_old = tuple(f"{case.name} on {case.device}" for key, case in before.items() if key not in after)
     only_new = tuple(f"{case.name} on {case.device}" for key, case in after.items() if key not in before)

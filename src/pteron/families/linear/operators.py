@@ -78,7 +78,8 @@ def linear_several(
     vectors = [bias.buffer for bias in biases or () if isinstance(bias.buffer, Weight)]
     columns, depth = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
     bytes_needed = columns * depth * x.storage.itemsize
-    if len(matrices) < len(weights) or bytes_needed > target.binding_bytes_max or target.is_cpu:
+    is_constant = len(matrices) == len(weights) and len(vectors) == len(biases or ())
+    if not is_constant or bytes_needed > target.binding_bytes_max or target.is_cpu:
         for index, (weight, out) in enumerate(zip(weights, outputs, strict=True)):
             yield from linear(x, weight, biases[index] if biases else None, out, target=target)
         return

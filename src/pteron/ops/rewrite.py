@@ -36,7 +36,7 @@ from pteron.ops.operand import BufferRef, Operand, OperandSlice, Scratch
 
 _COPY = "aten.clone.default"
 _VIEWS = ("aten.view_copy.default", _COPY)
-_EVERY_FLOAT_HOLDS = 256  # whole numbers up to this, bf16 too
+_WHOLE_MAX = 256  # the largest whole number up to which all are exact in bf16, and in wider types
 _COPIES = ("et_vk.prepack.default", "dim_order_ops._to_dim_order_copy.default", _COPY)  # of whole tensors
 
 
@@ -188,7 +188,7 @@ def constant_number(flow: Flow, value: Value) -> float | None:
     if not isinstance(value, Tensor) or value.constant is None or value.constant.shape not in ((), (1,)):
         return None
     number = float(value.constant.numpy().reshape(()))
-    is_small = number.is_integer() and abs(number) <= _EVERY_FLOAT_HOLDS
+    is_small = number.is_integer() and abs(number) <= _WHOLE_MAX
     is_kept = set(types) <= ({types[0], types[-1]} if is_small else {types[0]})
     return number if is_kept and flow.is_fixed(value) else None
 

@@ -36,7 +36,7 @@ class TimedTile(ABC):
     """What a workgroup computes at once, and how long that takes."""
 
     rate: float  # TFLOP/s of all processors, with many tiles for each
-    idle: float  # waiting time of a wave, in tiles that a processor could compute meanwhile
+    idle: float  # waiting time of a wave, in units of one tile's time at the full rate
     resident: int  # tiles that a processor runs at once
     start: float  # microseconds of a launch before the first result
 

@@ -116,8 +116,8 @@ TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 1
 @dataclass(frozen=True, slots=True)
 class Decode:
     """The layout of attention_decode.wgsl. There are as many splits as load all keys at once, or as keep the
-    device busy. A single split needs no merge. If the next launch merges splits anyway, they cost nothing,
-    and even a short context is split over several workgroups."""
+    device busy. A single split needs no merge. A caller whose next launch merges splits anyway pays nothing
+    for them: there, even a short context is split."""
 
     subgroup: int
     lanes: int  # that share a key

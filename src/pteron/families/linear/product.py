@@ -36,8 +36,9 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
-# Of matvec: products that a lane adds up in turn, lanes of a column, quads that a lane loads at once.
-MATVEC_WALK_MAX, LANES_MAX, QUADS_MAX = 1024, 256, 4
+MATVEC_WALK_MAX = 1024  # products that a lane of matvec adds up one after the other
+LANES_MAX = 256  # of matvec, for one column
+QUADS_MAX = 4  # that a lane of matvec loads at once
 # Their rates are fitted to the linear layers of ViT-B/16 and MiniLM on an H200, within 10 % on average.
 TILES = (  # tall, wide, down, across, step; rate, idle, resident, start
     Tile(4, 4, 2, 32, 16, 18.2, 0.73, 5, 2.9),

@@ -13,6 +13,7 @@ from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import Target
 from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX, MatrixTile, Tile
 
+# Measured on an H200 in a rotation of a model's kernels (docs/notes/prefill-tiles.md).
 FLOAT_TILES = (  # tall, wide, down, across, step; rate, idle, resident, start
     Tile(4, 4, 2, 32, 16, 24.7, 3.82, 4, 6.8),
     Tile(4, 4, 4, 16, 16, 43.2, 5.21, 6, 6.8),

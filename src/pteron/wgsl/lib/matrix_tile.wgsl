@@ -58,37 +58,37 @@ fn right_of(subgroup: u32, plane: u32, k: u32, n: u32) -> Right {
   return right_across_at(W_START + plane * W_PLANE + k * N_PITCH + column, N_PITCH);
 }
 
-// A word for every row and column says how large its numbers are: 0 if they are zero, 2 if halves hold them; if not,
-// 1 or 3. A last word is 1 if there are such rows or columns.
-const NOTES = HEIGHT + WIDTH;
+// A range flag for every row and column: 0 if its numbers are zero, 2 if halves hold them, 1 if they are too small and 3
+// if they are too large. A last flag is 1 if there are rows or columns that halves do not hold.
+const FLAGS = HEIGHT + WIDTH;
 
 fn begin_tile(local: u32) {
   begin_matrices(local);
-  for (var i = local; i <= NOTES; i += WORKGROUP) { put_word(i, 0u); }
+  for (var i = local; i <= FLAGS; i += WORKGROUP) { put_word(i, 0u); }
 }
 
-// Notes the magnitudes of a row or column that are at least those of a level, if there are any; then barriers follow, so
-// that invocations that store at once store the same.
-fn note(place: u32, magnitude: f32, level: u32) {
+// Raises the flag of a row or column to `level` if `magnitude` reaches it. Callers have a barrier between levels:
+// invocations that write at the same time write the same value.
+fn raise_flag(place: u32, magnitude: f32, level: u32) {
   let limit = select(select(DENORMAL, SMALLEST, level == 2u), LARGEST, level == 3u);
   if (magnitude >= limit) { put_word(place, level); }
 }
 
 // Whether halves hold all rows and columns.
 fn are_in_range(local: u32) -> bool {
-  for (var i = local; i < NOTES; i += WORKGROUP) {
-    if (word_at(i) % 2u == 1u) { put_word(NOTES, 1u); }
+  for (var i = local; i < FLAGS; i += WORKGROUP) {
+    if (word_at(i) % 2u == 1u) { put_word(FLAGS, 1u); }
   }
   workgroupBarrier();
-  return word_at(NOTES) == 0u;
+  return word_at(FLAGS) == 0u;
 }
 
 // Whether halves hold a row and four columns.
 fn is_in_range(row: u32, column: u32) -> bool {
-  var notes = word_at(row);
+  var flags = word_at(row);
   //! unroll
-  for (var e = 0u; e < 4u; e++) { notes |= word_at(HEIGHT + column + e) & 1u; }
-  return notes % 2u == 0u;
+  for (var e = 0u; e < 4u; e++) { flags |= word_at(HEIGHT + column + e) & 1u; }
+  return flags % 2u == 0u;
 }
 
 // A strip has 16 rows by 16 · STRIP_WIDE columns of every subgroup: as many sums as workgroup memory takes at once.

@@ -1,5 +1,5 @@
 //! use matrix_tile
-//! loops: STRIPS * (1 + STRIP_LOADS) + (HEIGHT * WIDTH // 4 + 2 * NOTES) // WORKGROUP + 2
+//! loops: STRIPS * (1 + STRIP_LOADS) + (HEIGHT * WIDTH // 4 + 2 * FLAGS) // WORKGROUP + 2
 // The walk of a product over its tiles of matrices (lib/matrix_tile.wgsl). Every step passes STEP k of both factors
 // through workgroup memory as halves; meanwhile an invocation's share of the next step is loaded from global memory into
 // registers: it begins right after the step before is stored. A kernel declares
@@ -10,7 +10,7 @@
 //   right_column                the column of a load of the right factor, or, if not IS_ALONG, the first of four
 //   is_row                      whether a row of a tile exists
 //   float_sums                  four columns of a row, from floats
-//   store_columns               finishes four columns; if IS_GATED with their values, which are half a tile further on
+//   store_columns               finishes four columns; if IS_GATED, with the columns that they gate, half a tile to the right
 
 // The largest magnitudes that an invocation has seen in each of its loads; of right ones for each column.
 struct Seen {
@@ -49,14 +49,14 @@ fn is_seen_in_range(seen: Seen, local: u32) -> bool {
   //! unroll
   for (var level = 1u; level < 4u; level++) {
     //! unroll
-    for (var i = 0u; i < X_LOADS; i++) { note(left_row(local, i), seen.left[i], level); }
+    for (var i = 0u; i < X_LOADS; i++) { raise_flag(left_row(local, i), seen.left[i], level); }
     //! unroll
     for (var i = 0u; i < W_LOADS; i++) {
       let place = HEIGHT + right_column(local, i);
-      note(place, seen.right[i].x, level);
+      raise_flag(place, seen.right[i].x, level);
       if (!IS_ALONG) {
         //! unroll
-        for (var e = 1u; e < 4u; e++) { note(place + e, seen.right[i][e], level); }
+        for (var e = 1u; e < 4u; e++) { raise_flag(place + e, seen.right[i][e], level); }
       }
     }
     workgroupBarrier();

@@ -76,7 +76,7 @@ def test_no_keys(target: Target) -> None:
 
 @each(
     "name",
-    [f"attention_{part}" for part in ("decode", "merge", "scores", "split", "tiled", "values", "windows")],
+    [f"attention_{part}" for part in ("decode", "merge", "scores", "split", "tiled", "uniform", "values")],
 )
 def test_every_access_is_proven(name: str) -> None:
     assert not compose(kernel(name)).bounds_checks

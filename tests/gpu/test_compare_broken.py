@@ -29,7 +29,7 @@ KERNELS: dict[str, tuple[tuple[str, str, str], int, str]] = {
     ),
     "product": (
         (
-            "q4_windows",
+            "q4_uniform",
             "sums[t][c] += scale[c] * part[t][c];",
             "sums[t][c] += 1.001 * scale[c] * part[t][c];",
         ),
@@ -38,7 +38,7 @@ KERNELS: dict[str, tuple[tuple[str, str, str], int, str]] = {
     ),
     "rope": (("rope", "-(x.y * a.y)", "x.y * a.y"), 15, "et_vk.apply_rotary_emb.default"),
     "attention": (
-        ("attention_windows", "exp(scores - most[t])", "exp2(scores - most[t])"),
+        ("attention_uniform", "exp(scores - most[t])", "exp2(scores - most[t])"),
         17,
         "sdpa_with_kv_cache.default",
     ),

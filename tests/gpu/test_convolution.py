@@ -313,7 +313,7 @@ def test_uniform_arrays(
     arguments = tensor("N", channels, *plane), small(filters, channels, 3, 3), small(filters)
     live = {"N": (2, 1)}
     check_op(CONVOLUTION, *arguments, *numbers(**options), live=live, target=tight, tolerance=5e-5)
-    assert "convolution_windows" in measuring.kernels
+    assert "convolution_uniform" in measuring.kernels
 
 
 @each(("channels", "filters", "plane"), [(8, 1, (8, 8)), (24, 1, (4, 6)), (8, 2, (8, 8)), (8, 1, (7, 9))])
@@ -333,7 +333,7 @@ def test_depthwise_uniform_arrays(
     arguments = tensor("N", channels, *plane), small(channels * filters, 1, 3, 3), small(channels * filters)
     rest = numbers(groups=channels, **options)
     check_op(CONVOLUTION, *arguments, *rest, live={"N": (2, 1)}, target=tight)
-    assert "convolution_depthwise_windows" in measuring.kernels
+    assert "convolution_depthwise_uniform" in measuring.kernels
 
 
 @each("addend", [None, (1,), ("N", 61, 1, 1)])
@@ -360,4 +360,4 @@ def test_images_of_one_pixel(
     measuring.kernels.clear()
     check_op("pteron.convolution", *arguments, *following, **options)
     is_plain = activation == "none" or (addend is None and bounds[0] is None)
-    assert ("matmul_windows" in measuring.kernels) == (bounds[1] is None and is_plain)
+    assert ("matmul_uniform" in measuring.kernels) == (bounds[1] is None and is_plain)

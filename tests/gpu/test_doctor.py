@@ -25,7 +25,7 @@ Q4 = "et_vk.linear_q4gsw.default"
 NAMES = ("et_vk.apply_rotary_emb.default", Q4, "decoder layer, 4-bit")
 # Wrong by half a percent; only plans with values passed among lanes launch it.
 SUM = "sums[t][c] += {}scale[c] * part[t][c];"
-WINDOWS = ("q4_windows", SUM.format(""), SUM.format("1.005 * "))
+WINDOWS = ("q4_uniform", SUM.format(""), SUM.format("1.005 * "))
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_a_wrong_kernel_is_found_named_and_routed_around(software: Device, model
         expected = np.asarray(program["forward"](*inputs)[0])
     with broken(*WINDOWS):
         report = pteron.doctor(device=software, timing=False, write=True)
-        assert [check.kernel for check in report.wrong] == ["q4_windows"]
+        assert [check.kernel for check in report.wrong] == ["q4_uniform"]
         assert Q4 in report.wrong[0].where
         assert "exceed the tolerance" in report.wrong[0].reason
         assert report.trials[-1].is_right

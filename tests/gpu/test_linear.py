@@ -10,7 +10,7 @@ from arguments import tensor, weight
 from check import NOTHING, check_op, each, each_float, floats, refuse_op
 from measure import Measuring
 
-from pteron.families.linear import product, windows
+from pteron.families.linear import product, uniform
 from pteron.families.linear.product import TILES
 from pteron.gpu import Device
 from pteron.ops import Target
@@ -182,7 +182,7 @@ def test_refusals() -> None:
 def software(device: Device, monkeypatch: pytest.MonkeyPatch) -> Target:
     if not device.target.broadcasts:
         pytest.skip("tensors can be uniform arrays on software adapters with subgroups alone")
-    monkeypatch.setattr(windows, "PRODUCTS_MIN", 1)
+    monkeypatch.setattr(uniform, "PRODUCTS_MIN", 1)
     return device.target
 
 
@@ -206,7 +206,7 @@ def test_uniform_arrays(
     measuring: Measuring,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(windows, "UNIFORM_ROWS_MIN", 1 if has_uniform_rows else 1 << 60)
+    monkeypatch.setattr(uniform, "UNIFORM_ROWS_MIN", 1 if has_uniform_rows else 1 << 60)
     tight = replace(software, uniform_bytes_max=4 * floats_max)
     x = tensor("M", depth, low=-1, high=1)
     matrix, added = weight(columns, depth, low=-1, high=1), weight(columns)
@@ -214,4 +214,4 @@ def test_uniform_arrays(
     check_op(LINEAR, x, matrix, added, live=live, target=tight)
     other = weight(depth, columns, low=-1, high=1)
     check_op(ADDMM, added, x, other, 0.5, -2, live=live, target=tight)
-    assert "matmul_windows" in measuring.kernels
+    assert "matmul_uniform" in measuring.kernels

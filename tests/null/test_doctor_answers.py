@@ -49,8 +49,8 @@ def test_cases_plan_for_every_kind_of_device() -> None:
     """Together they launch most kernels of these families."""
     launched: set[str] = set()
     matrices = replace(TARGETS["Vulkan, subgroups"], shader_f16=True, matrices=(MATRIX,))
-    windows = replace(TARGETS["software"], broadcasts=True)
-    for target in (*TARGETS.values(), matrices, windows):
+    uniform = replace(TARGETS["software"], broadcasts=True)
+    for target in (*TARGETS.values(), matrices, uniform):
         for case in built_in():
             compiled = Compiled(prepare(case.graph), target)
             for call in case.calls:

@@ -164,8 +164,8 @@ def _binds(dispatch: Dispatch, memory: BufferRef | Scratch) -> bool:
 
 
 def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
-    windows = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, OperandSlice))
-    return tuple((name, window.start) for name, window in windows if window.start)
+    slices = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, OperandSlice))
+    return tuple((name, each.start) for name, each in slices if each.start)
 
 
 def _module(dispatch: Dispatch) -> Module:

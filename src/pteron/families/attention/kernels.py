@@ -1,7 +1,7 @@
 """softmax(scale · q·kᵀ + mask) · v with options (options.py), by kernels chosen by live shape and device.
 
 For few queries, workgroups share the context in splits, which are merged; for many queries, tiles of the
-context pass through workgroup memory. Software adapters bind them as uniform arrays (windows.py).
+context pass through workgroup memory. Software adapters bind them as uniform arrays (uniform.py).
 Otherwise, and for widths that are not multiples of 4, scores and values are two plain products. If all keys
 of a query are masked, by booleans or by -inf, its result is NaN, as in PyTorch; a finite mask never masks
 all keys.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.families.attention import windows
+from pteron.families.attention import uniform
 from pteron.families.attention.call import AttentionCall
 from pteron.families.attention.int8 import value_declarations
 from pteron.families.attention.layouts import (
@@ -57,8 +57,8 @@ class Attention(AttentionCall):
                 return iter([fill(source_of(self.out), 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
-        if self._suits_windows(target):
-            return self._by_windows(target)
+        if self._suits_uniform_arrays(target):
+            return self._by_uniform_arrays(target)
         if target.is_cpu or self._width % 4 or self._value_width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
@@ -84,25 +84,25 @@ class Attention(AttentionCall):
         assert isinstance(parts, Scratch)
         return (first, parts, layout.splits) if len(others) == 1 else None
 
-    def _suits_windows(self, target: Target) -> bool:
-        """Whether windows.py takes its operands and options."""
+    def _suits_uniform_arrays(self, target: Target) -> bool:
+        """Whether uniform.py takes its operands and options."""
         q, k, v, out = self._in_steps()
         is_plain = self.places is None and self.options.are_plain and self._value_width == self._width
-        return is_plain and windows.suits(q, k, v, out, self.context, target)
+        return is_plain and uniform.suits(q, k, v, out, self.context, target)
 
-    def _by_windows(self, target: Target) -> Iterator[Dispatch]:
+    def _by_uniform_arrays(self, target: Target) -> Iterator[Dispatch]:
         """Bind queries, keys and values as uniform arrays, then merge the splits of the context."""
         rows = []
         for x in self._in_steps()[:3]:
-            row, copies = windows.in_order(x, target)
+            row, copies = uniform.in_order(x, target)
             rows.append(row)
             yield from copies
         q, k, v = rows
-        cut = windows.Cut.of(q, k, v, self.context, target)
+        cut = uniform.Cut.of(q, k, v, self.context, target)
         parts = Scratch(self._count * cut.splits * (self._width + 4)) if cut.splits > 1 else None
         strides = self._mask_strides()
         masks = cut.rows if strides[1] or strides[2] else 1
-        by = kernel("attention_windows", CAUSAL=self.causal, MASKS=masks, **cut.declarations, **self._bias())
+        by = kernel("attention_uniform", CAUSAL=self.causal, MASKS=masks, **cut.declarations, **self._bias())
         whole = {"use_store_split": "store_whole", **self.options.ending()}
         result = {**self._result(), **({"out": None, "sinks": None} if parts else {})}
         for launch in cut.launches():

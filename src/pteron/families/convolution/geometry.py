@@ -179,8 +179,10 @@ def in_filters(weight: HostArray, groups: int, transposed: int, quads: int, stor
     return np.pad(grouped, padding).astype(storage)
 
 
-@packing("convolution window")
-def in_window(weight: HostArray, first: int, channels: int, first_filter: int, filters: int) -> HostArray:
+@packing("convolution array")
+def in_uniform_array(
+    weight: HostArray, first: int, channels: int, first_filter: int, filters: int
+) -> HostArray:
     """[tap][channel][filter] of some channels and filters. If they end past the last channel, the array
     begins earlier and has zeros there, as it has for filters past the last."""
     taps = by_group(weight, 1, False)[0].transpose(2, 1, 0)[:, :, first_filter : first_filter + filters]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pteron.families.convolution import windows
+from pteron.families.convolution import uniform
 from pteron.families.convolution.geometry import Geometry
 from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
@@ -158,9 +158,9 @@ class Convolution:
             yield from apply_binary("a * b", self.x, self.factors, product, target=target)
             yield from replace(self, x=product, factors=None).dispatches(target)
             return
-        if is_depthwise and (launches := windows.depthwise(target, self.x, self.weight, sizes)):
+        if is_depthwise and (launches := uniform.depthwise(target, self.x, self.weight, sizes)):
             for declarations, arguments in launches:
-                name, given = "convolution_depthwise_windows", arguments | {"source": None}
+                name, given = "convolution_depthwise_uniform", arguments | {"source": None}
                 yield self._dispatch(name, declarations | self._finish, 1, sizes.depth, **given)
         elif is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
             yield self._depthwise(target)
@@ -172,8 +172,8 @@ class Convolution:
             yield from self._tiled(target)
         elif self._is_product(target):
             yield from self._by_product(target)
-        elif is_constant and (cut := windows.choose(target, self.x, self.weight, sizes)):
-            yield from self._by_windows(cut)
+        elif is_constant and (cut := uniform.choose(target, self.x, self.weight, sizes)):
+            yield from self._by_uniform_arrays(cut)
         else:
             yield from self._direct(target)
 
@@ -225,7 +225,7 @@ class Convolution:
             finished = "at_least(a + b, 0.0)" if is_relu else "a + b"
             yield from apply_binary(finished, made, self.addend, self.out)
 
-    def _by_windows(self, cut: windows.Cut) -> Iterator[Dispatch]:
+    def _by_uniform_arrays(self, cut: uniform.Cut) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""
         depth = self.sizes.depth
         sums = Scratch(cut.parts * self.out.numel)
@@ -234,7 +234,7 @@ class Convolution:
         results = {} if is_whole else _partial_results(sums)
         for launch in cut.launches:
             given = results | cut.arguments(self.x, self.weight, launch) | {"source": None}
-            yield self._dispatch("convolution_windows", declarations, cut.parts, depth, **given)
+            yield self._dispatch("convolution_uniform", declarations, cut.parts, depth, **given)
         if not is_whole:
             yield self._merge(sums, cut.parts, depth)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pteron.families.elementwise.activations import ACTIVATIONS
-from pteron.families.linear.windows import Cut
-from pteron.families.linear.windows import choose as choose_cut
+from pteron.families.linear.uniform import Cut
+from pteron.families.linear.uniform import choose as choose_cut
 from pteron.graph import Shape
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import (
@@ -127,7 +127,7 @@ class Product:
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The product, in bands of columns where b is a constant too large for one binding."""
         if cut := self._cut(target):
-            yield from self._by_windows(cut)
+            yield from self._by_uniform_arrays(cut)
             return
         for band in self._bands(target):
             yield from band._launches(target)
@@ -155,14 +155,14 @@ class Product:
             return None
         return choose_cut(target, self.a, self.b, self.rows, is_along)
 
-    def _by_windows(self, cut: Cut) -> Iterator[Dispatch]:
+    def _by_uniform_arrays(self, cut: Cut) -> Iterator[Dispatch]:
         assert isinstance(self.a, Operand)
         assert isinstance(self.b, Operand)
         parameters = self._parameters(cut.parts, cut.span)
         sums = Scratch(cut.parts * self._count)
         ending = self._ending() if cut.parts == 1 else _PARTIAL
         ends = self._ends if cut.parts == 1 else {"out": sums, "pitch": self.columns}
-        made = kernel("matmul_windows", **cut.declarations, **ending)
+        made = kernel("matmul_uniform", **cut.declarations, **ending)
         for launch in cut.launches(self.a, self.b):
             launch["first"] += self.first if cut.parts == 1 else 0
             yield Dispatch(made, **{**parameters, **ends, **launch})

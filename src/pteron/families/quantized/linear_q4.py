@@ -12,7 +12,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.linear.product import ROWS_FEW
-from pteron.families.quantized import digits, tiled_q4, windows
+from pteron.families.quantized import digits, tiled_q4, uniform
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import (
     Choice,
@@ -87,8 +87,8 @@ def product(
     if digits.suits(target, rows, packed):
         yield digits.product(x, packed, epilogue, target, x_scales, x_zeros)
         return
-    if not packed.choice and not x_scales and (shape := windows.choose(target, x, rows, packed)):
-        yield from windows.product(x, packed, epilogue, shape)
+    if not packed.choice and not x_scales and (shape := uniform.choose(target, x, rows, packed)):
+        yield from uniform.product(x, packed, epilogue, shape)
         return
     if not packed.choice and not target.is_cpu and rows > ROWS_FEW:
         yield from tiled_q4.product(x, packed, epilogue, target, int8)

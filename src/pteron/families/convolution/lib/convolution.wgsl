@@ -40,7 +40,7 @@ struct Params {
   width_reciprocal: f32, // of the window
   low: f32,
   high: f32,
-  // Of a launch of convolution_windows.wgsl:
+  // Of a launch of convolution_uniform.wgsl:
   image: u32,
   part: u32,
   first_filter: u32,

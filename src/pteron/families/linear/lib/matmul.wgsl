@@ -25,7 +25,7 @@ struct Params {
   bias_column: u32,
   first: u32,
   pitch: u32,
-  // Of a launch of matmul_windows.wgsl:
+  // Of a launch of matmul_uniform.wgsl:
   first_row: u32,
   part: u32,
   blocks: u32, // of four columns, in each array

@@ -1,5 +1,5 @@
 //! extent a: rows * depth
-// All rows of the first factor of a matrix product, for matmul_windows.wgsl; zero past the last k.
+// All rows of the first factor of a matrix product, for matmul_uniform.wgsl; zero past the last k.
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 
 fn x_of_row(m: u32, k: u32, lane: u32) -> f32 {

@@ -1,4 +1,4 @@
-//! use q4_sizes_window
+//! use q4_sizes_uniform
 //! use q4_result
 //! use nibbles_in_place
 //! use lanes

@@ -1,4 +1,4 @@
-"""Products with constant f32 weights from uniform arrays (matmul_windows.wgsl), the fastest loads on software
+"""Products with constant f32 weights from uniform arrays (matmul_uniform.wgsl), the fastest loads on software
 adapters: how columns, k and rows are split into launches."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAUNCHES_MAX = 2048  # with weights alone: a launch of full arrays computes 131,
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A launch takes eight arrays of weights, each with `blocks` blocks of four columns and `span` k, and
-    `window` rows of x from a uniform array, or all of them from a storage buffer if `window` is 0."""
+    `uniform_rows` rows of x from a uniform array, or all of them from a storage buffer if that is 0."""
 
     rows: int
     columns: int
@@ -37,7 +37,7 @@ class Cut:
     blocks: int
     parts: int
     span: int
-    window: int = 0
+    uniform_rows: int = 0
 
     @property
     def width(self) -> int:
@@ -52,8 +52,8 @@ class Cut:
     @property
     def starts(self) -> tuple[int, ...]:
         """First rows of the launches; the last two may overlap."""
-        last = self.rows - self.window
-        return (*range(0, last, self.window), last) if self.window else (0,)
+        last = self.rows - self.uniform_rows
+        return (*range(0, last, self.uniform_rows), last) if self.uniform_rows else (0,)
 
     @property
     def count(self) -> int:
@@ -61,18 +61,18 @@ class Cut:
 
     @property
     def declarations(self) -> dict[str, Any]:
-        source: dict[str, Any] = {"use_rows_window": "rows_whole"}
-        if self.window:
-            source = {"ROWS": self.window, "A_ROOM": self.window * self.span // 4}
+        source: dict[str, Any] = {"use_rows_uniform": "rows_whole"}
+        if self.uniform_rows:
+            source = {"ROWS": self.uniform_rows, "A_ROOM": self.uniform_rows * self.span // 4}
         return {"TILE": self.tile, "ROOM": self.room, **source}
 
     def launches(self, x: Operand, weight: Operand) -> Iterator[dict[str, Any]]:
         """What each launch binds, its parameters and grid."""
-        tiles = -(-(self.window or self.rows) // self.tile)
+        tiles = -(-(self.uniform_rows or self.rows) // self.tile)
         for part, first in product(range(self.parts), range(0, self.columns, self.width)):
             arrays = {
                 f"b_{name}": weight.packed(
-                    *("columns of a window", first + 4 * index * self.blocks, self.blocks),
+                    *("columns of a uniform array", first + 4 * index * self.blocks, self.blocks),
                     *(part * self.span, self.span, int(self.is_along), self.room),
                     count=4 * self.room,
                     storage=Storage.F32,
@@ -81,7 +81,7 @@ class Cut:
             }
             for first_row in self.starts:
                 yield {
-                    "a": OperandSlice(x, first_row * self.depth) if self.window else x,
+                    "a": OperandSlice(x, first_row * self.depth) if self.uniform_rows else x,
                     **arrays,
                     "first": first,
                     "columns": min(self.width, self.columns - first),
@@ -92,8 +92,8 @@ class Cut:
                 }
 
 
-@packing("columns of a window")
-def in_window(
+@packing("columns of a uniform array")
+def in_uniform_array(
     weight: HostArray, first: int, blocks: int, first_k: int, span: int, is_along: int, room: int
 ) -> HostArray:
     """[block][k][column] of some columns and k; zeros past the last ones, up to `room` vec4s."""
@@ -108,7 +108,7 @@ def in_window(
 def choose(
     target: Target, x: Operand | Scratch, weight: Operand | Weight, rows: int, is_along: bool
 ) -> Cut | None:
-    """How to split a product for a software adapter; None if matmul_windows cannot run, or is not faster."""
+    """How to split a product for a software adapter; None if matmul_uniform cannot run, or is not faster."""
     if not (target.is_cpu and target.broadcasts and _is_plain(x, weight)):
         return None
     columns, depth = weight.shape if is_along else weight.shape[::-1]
@@ -132,8 +132,8 @@ def _with_uniform_rows(cut: Cut, target: Target) -> Cut | None:
     if cut.span != cut.depth or fitting == 0 or not is_large:
         return None
     tile = next(tile for tile in TILES if tile <= fitting)
-    window = tile << (fitting // tile).bit_length() - 1
-    made = replace(cut, tile=tile, window=window)
+    uniform_rows = tile << (fitting // tile).bit_length() - 1
+    made = replace(cut, tile=tile, uniform_rows=uniform_rows)
     is_aligned = not any(start * cut.depth * 4 % target.uniform_alignment for start in made.starts)
     return made if is_aligned and made.count <= UNIFORM_LAUNCHES_MAX else None
 

@@ -1,4 +1,4 @@
-"""Convolutions from uniform arrays (convolution_windows.wgsl), the fastest loads on software adapters: how
+"""Convolutions from uniform arrays (convolution_uniform.wgsl), the fastest loads on software adapters: how
 channels, filters and rows of pixels are split into launches."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pteron.families.convolution.geometry import Geometry
 from pteron.ops import Operand, OperandSlice, Target, Weight
 
 WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
-WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_windows.wgsl
+WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_uniform.wgsl
 _QUADS = {"use_convolution_store": "convolution_store_quads"}
 PLACES = "abcd"  # arrays of one launch
 SEEN_MAX = 32  # elements of a row of the source that an invocation of a depthwise convolution keeps
@@ -110,7 +110,7 @@ class Cut:
             row = (image * self.sizes.channels + start) * height + first_row
             made[f"source_{place}"] = OperandSlice(x, row * width)
             made[f"weights_{place}"] = weight.packed(
-                *("convolution window", first, self.channels, first_filter, self.filters),
+                *("convolution array", first, self.channels, first_filter, self.filters),
                 count=self.channels * self.sizes.taps * self.filters,
                 storage=Storage.F32,
             )
@@ -121,7 +121,7 @@ def depthwise(
     target: Target, x: Operand, weight: Operand, sizes: Geometry
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]] | None:
     """(declarations, arguments) of the launches of a convolution of groups with one channel each, for
-    convolution_depthwise_windows; None if that cannot run."""
+    convolution_depthwise_uniform; None if that cannot run."""
     plane, floats = sizes.plane[0] * sizes.plane[1], target.uniform_bytes_max // 4
     alignment = target.uniform_alignment // 4
     unit = alignment // gcd(plane, alignment)
@@ -180,7 +180,7 @@ def _is_plain(x: Operand, weight: Operand) -> bool:
 
 
 def choose(target: Target, x: Operand, weight: Operand, sizes: Geometry) -> Cut | None:
-    """How to split a convolution for a software adapter; None if convolution_windows cannot run."""
+    """How to split a convolution for a software adapter; None if convolution_uniform cannot run."""
     suits = target.is_cpu and target.broadcasts and sizes.groups == 1 and not sizes.transposed
     if not suits or not _is_plain(x, weight):
         return None

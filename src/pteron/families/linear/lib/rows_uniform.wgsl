@@ -1,5 +1,5 @@
 //! extent a: ROWS * span
-// Rows of the first factor of a matrix product as a uniform array: those of a launch of matmul_windows.wgsl.
+// Rows of the first factor of a matrix product as a uniform array: those of a launch of matmul_uniform.wgsl.
 const ROWS = 8u; // a multiple of TILE
 const A_ROOM = 8u; // vec4s: of ROWS rows
 

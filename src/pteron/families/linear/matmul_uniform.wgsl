@@ -1,7 +1,7 @@
 //! use index
 //! use lanes
 //! use matmul
-//! use rows_window
+//! use rows_uniform
 //! loops: ceil(span, BLOCK) + ceil(span, 4)
 //! extent b_a: 4 * blocks * span
 //! extent b_b: 4 * blocks * span
@@ -12,7 +12,7 @@
 //! extent b_g: 4 * blocks * span
 //! extent b_h: 4 * blocks * span
 // A matrix product (lib/matmul.wgsl) with constant weights, for software adapters: weights are uniform arrays, which load eight
-// times as fast as storage buffers there. So is x if its rows fit (lib/rows_window.wgsl).
+// times as fast as storage buffers there. So is x if its rows fit (lib/rows_uniform.wgsl).
 //
 // One invocation computes TILE rows of a column in each of eight arrays. Invocations of a workgroup have adjacent columns of the
 // same rows: of the lanes of a subgroup, each of the first four loads one of four x, and all read them. An invocation adds up

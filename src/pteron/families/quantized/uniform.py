@@ -1,5 +1,5 @@
-"""Products with 4-bit or 8-bit weights from uniform arrays (q4_windows.wgsl), the fastest loads on software
-adapters. Weights are split into windows of the maximum size of a binding, rows of x into tiles."""
+"""Products with 4-bit or 8-bit weights from uniform arrays (q4_uniform.wgsl), the fastest loads on software
+adapters. Weights are split into arrays of the maximum size of a binding, rows of x into tiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ kernel = Kernels(__name__)
 # By rows of an invocation (the largest that fits is used): its blocks of columns, which share loads of x, and
 # the words that are added up before the scale is applied.
 TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
-ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # windows of one launch
+ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # arrays of one launch
 LAUNCHES_MAX = 256  # of one product over several tiles: with more, planning costs more than it saves
 _QUAD = 16  # bytes
 
@@ -41,12 +41,12 @@ WORDS = {  # by the library that other kernels read them with
 @dataclass(frozen=True, slots=True)
 class Cut:
     tile: int  # rows of a launch
-    blocks: int  # of four columns, in each window
+    blocks: int  # of four columns, in each array
     starts: tuple[int, ...]  # first rows of the tiles: each is full, so the last two may overlap
 
 
 def choose(target: Target, x: Operand | Scratch, rows: int, packed: PackedWeights) -> Cut | None:
-    """How to split a product for a software adapter; None if q4_windows cannot run."""
+    """How to split a product for a software adapter; None if q4_uniform cannot run."""
     if not isinstance(x, Operand) or not rows or not _suits(target, x, packed):
         return None
     row_bytes = packed.depth * x.storage.itemsize
@@ -65,7 +65,7 @@ def choose(target: Target, x: Operand | Scratch, rows: int, packed: PackedWeight
 
 
 def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut: Cut) -> Iterator[Dispatch]:
-    """x times the weights, a launch for every four windows and tile of rows."""
+    """x times the weights, a launch for every four arrays and tile of rows."""
     assert isinstance(x, Operand)
     columns, width = packed.columns, 4 * cut.blocks
     across, step = TILES[cut.tile]
@@ -79,17 +79,17 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
         "PER_GROUP": _per_group(packed),
     }
     declarations["use_nibbles_in_place"] = WORDS[packed.library].in_place
-    made = kernel("q4_windows", **declarations, **epilogue.declarations)
+    made = kernel("q4_uniform", **declarations, **epilogue.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
-        windows: dict[str, Any] = {
-            name: _window(packed, first_column + place * width, cut.blocks)
+        arrays: dict[str, Any] = {
+            name: _array(packed, first_column + place * width, cut.blocks)
             for place, name in enumerate(ARRAYS)
         }
         for first_row in cut.starts:
             yield Dispatch(
                 made,
                 x=OperandSlice(x, first_row * packed.depth),
-                **windows,
+                **arrays,
                 **epilogue.operands,
                 rows=epilogue.count // columns,
                 columns=columns,
@@ -114,7 +114,7 @@ def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
     )
 
 
-def _window(packed: PackedWeights, first: int, blocks: int) -> Weight:
+def _array(packed: PackedWeights, first: int, blocks: int) -> Weight:
     """Columns from `first` on: their words, then their scales and minima. Columns past the last are
     zeros."""
     slices = list(_slices(packed, first, blocks))
@@ -137,7 +137,7 @@ def _window(packed: PackedWeights, first: int, blocks: int) -> Weight:
 
 
 def _slices(packed: PackedWeights, first: int, blocks: int) -> Iterator[tuple[int, int, int, int]]:
-    """(matrix, first of its columns, how many, blocks that they take) of a window."""
+    """(matrix, first of its columns, how many, blocks that they take) of an array."""
     matrices = _matrices(packed.weights)
     end, before = first + 4 * blocks, 0
     for number, matrix in enumerate(matrices):

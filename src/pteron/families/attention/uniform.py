@@ -1,6 +1,5 @@
-"""Attention from uniform arrays (attention_windows.wgsl), the fastest loads on software adapters. A window
-is a part of a cache, bound as a uniform array. A split of the context has four windows; a launch processes
-the queries of a few steps."""
+"""Attention from uniform arrays (attention_uniform.wgsl), the fastest loads on software adapters. Each has
+some keys of a cache. A split of the context has four; a launch processes the queries of a few steps."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Target, bucket
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.strided import Strided
 
-ARRAYS = "abcd"  # the windows of a split
-SPAN_MAX = 64  # keys per window: an invocation keeps the scores of a quarter of them
+ARRAYS = "abcd"  # the arrays of a split
+SPAN_MAX = 64  # keys per array: an invocation keeps the scores of a quarter of them
 ROWS_MAX = 4  # queries per workgroup; Mesa takes 50 s to compile eight for vectors of 256 bits
 BUCKET = 64  # keys: shorter contexts share one grid
 COPY_QUERIES_MIN = 8  # of a key: with fewer, keys and values are not worth a copy
@@ -45,7 +44,7 @@ def suits(q: Strided, k: Strided, v: Strided, out: Strided, context: AnyInt, tar
 
 
 def in_order(x: Strided, target: Target) -> tuple[Strided, list[Dispatch]]:
-    """The same elements in a row, as windows take them, and the copy that it needs, if any."""
+    """The same elements in a row, as arrays take them, and the copy that it needs, if any."""
     if _is_in_order(x, target):
         return x, []
     made = x.source.scratch(x.shape)
@@ -56,7 +55,7 @@ def in_order(x: Strided, target: Target) -> tuple[Strided, list[Dispatch]]:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A launch takes `tile` steps of a sequence, `rows` queries per workgroup, and a split of the context:
-    `live` keys of each of four windows, which hold `span`."""
+    `live` keys of each of four arrays, which hold `span`."""
 
     q: Strided
     k: Strided
@@ -122,7 +121,7 @@ def _slice(x: Strided, sequence: int, step: int) -> OperandSlice:
 
 
 def _is_in_order(x: Strided, target: Target) -> bool:
-    """Whether its elements follow one another, from a place on where a uniform array may start."""
+    """Whether it is contiguous, and starts where a uniform binding may."""
     steps = zip(x.shape, x.strides, contiguous_strides(x.shape), strict=True)
     in_row = all(stride == wanted for size, stride, wanted in steps if size > 1)
     return in_row and 4 * x.first % target.uniform_alignment == 0
@@ -143,7 +142,7 @@ def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[int, int]:
 
 
 def _span(cache: Strided | Operand, target: Target) -> int:
-    """Keys per window of a cache, a multiple of 4."""
+    """Keys per array of a cache, a multiple of 4."""
     fit = target.uniform_bytes_max // (4 * max(numel(cache.shape[2:]), 1))
     return min(fit, SPAN_MAX, cache.shape[1]) // 4 * 4
 

@@ -1,5 +1,5 @@
 """4-bit products and attention out of uniform arrays, as software adapters take them, against float64: tiles
-that overlap, windows in several launches, shapes that other kernels take."""
+that overlap, arrays in several launches, shapes that other kernels take."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from quantized_cases import (
 from pteron import Device
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
-from pteron.families.attention import windows as attention
-from pteron.families.quantized import windows
+from pteron.families.attention import uniform as attention
+from pteron.families.quantized import uniform
 from pteron.families.quantized.linear_q4 import words_of
 from pteron.graph import Constant, Tensor
 from pteron.ops import Operand, OperandSlice, Target
@@ -57,13 +57,13 @@ def small(target: Target, bytes: int) -> Target:
 @pytest.mark.parametrize("columns", [1, 5, 37, 64, 203])
 @pytest.mark.parametrize(("depth", "group"), [(64, 32), (24, 8), (80, 16), (128, 64), (40, 40)])
 def test_products(columns: int, depth: int, group: int, software: Target, launched: set[str]) -> None:
-    """Of tiles of eight, four and one rows that overlap at the end, by windows of few columns."""
+    """Of tiles of eight, four and one rows that overlap at the end, by arrays of few columns."""
     arguments = (weight(values=packed(columns, depth), dtype="u8"), scales(depth, group, columns))
     x = tensor("M", depth, low=-1, high=1)
     live = {"M": (17, 1, 8, 3, 5)}
     target = small(software, 8 * 4 * depth)
     check_op(LINEAR, x, *arguments, group, None, live=live, target=target)
-    assert {"q4_windows"} == launched & {"q4_windows", "q4_thread"}
+    assert {"q4_uniform"} == launched & {"q4_uniform", "q4_thread"}
 
 
 @pytest.mark.long(every=3)
@@ -75,7 +75,7 @@ def test_products_of_bytes(columns: int, depth: int, software: Target, launched:
     check_op(
         INT8, *arguments, oracle=linear_int8_weights, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5
     )
-    assert "q4_windows" in launched
+    assert "q4_uniform" in launched
 
 
 @pytest.mark.long(every=3)
@@ -88,7 +88,7 @@ def test_products_of_groups_of_bytes(
     arguments = tensor("M", depth, low=-1, high=1), *groups_of(columns, depth, group, minima=minima), None
     target = small(software, max(8 * 4 * depth, 256))
     check_op(LINEAR_Q8, *arguments, live={"M": (17, 1, 8, 3)}, target=target, tolerance=5e-5)
-    assert "q4_windows" in launched
+    assert "q4_uniform" in launched
 
 
 @pytest.mark.parametrize("columns", [(64, 8, 33), (4, 4), (12, 200, 1)])
@@ -110,7 +110,7 @@ def test_windows_that_lie_in_several_matrices(
         ({"uniform_alignment": 256}, 24, (9,)),  # a tile would start between two places
         ({}, 60, (9,)),  # half a word
         ({}, 64, (6, 9)),  # a block in two matrices
-        ({"uniform_bytes_max": 2048}, 64, (4 * 48 * windows.LAUNCHES_MAX // 2 + 1,)),  # too many launches
+        ({"uniform_bytes_max": 2048}, 64, (4 * 48 * uniform.LAUNCHES_MAX // 2 + 1,)),  # too many launches
     ],
 )
 def test_what_other_kernels_take(
@@ -124,23 +124,23 @@ def test_what_other_kernels_take(
 
 @pytest.mark.parametrize("depth", [64, 96])
 def test_weights_of_another_layout(depth: int, software: Target, launched: set[str]) -> None:
-    """Weights that store the high nibble first do not have the layout that q4_windows needs."""
+    """Weights that store the high nibble first do not have the layout that q4_uniform needs."""
     x = tensor("M", depth, low=-1, high=1)
     arguments = (x, random_nibbles(9, depth), scales_of(9))
     check_op(QCS4W, *arguments, live={"M": (9, 2)}, target=software)
-    assert "q4_windows" not in launched
+    assert "q4_uniform" not in launched
 
 
 def test_a_grid_that_is_folded(software: Target, launched: set[str]) -> None:
     arguments = (weight(values=packed(203, 64), dtype="u8"), scales(64, 32, 203))
     x, target = tensor("M", 64, low=-1, high=1), replace(software, workgroups_max=3)
     check_op(LINEAR, x, *arguments, 32, None, live={"M": (9, 1)}, target=target)
-    assert "q4_windows" in launched
+    assert "q4_uniform" in launched
 
 
 @each(("columns", "bytes"), [(1000, 1 << 12), (7, 1 << 16), (4096, 1 << 16), (129, 720)])
 def test_windows_hold_every_column_once(columns: int, bytes: int) -> None:
-    """Words and scales of all windows are those of the matrix, in blocks of four columns."""
+    """Words and scales of all arrays are those of the matrix, in blocks of four columns."""
     random = np.random.default_rng(0)
     nibbles = random.integers(0, 256, (columns, 32), dtype=np.uint8)
     factors = random.normal(size=(2, columns)).astype(np.float32)
@@ -148,14 +148,14 @@ def test_windows_hold_every_column_once(columns: int, bytes: int) -> None:
     x = Operand(Tensor(9, DType.F32, (3, 64)), (3, 64), Storage.F32, Slot(0))
     target = Target(broadcasts=True, uniform_bytes_max=bytes)
     words = words_of(parts[0], parts[1], 32, 64)
-    cut = windows.choose(target, x, 3, words)
+    cut = uniform.choose(target, x, 3, words)
     assert cut is not None
     width = 4 * cut.blocks
-    packed = [windows._window(words, first, cut.blocks).pack() for first in range(0, columns, width)]
-    assert all(window.nbytes <= bytes for window in packed)
-    flat = [window.reshape(-1).view(np.uint32) for window in packed]
-    matrix = np.concatenate([_rows(window[: width * 8], cut.blocks) for window in flat])[:columns]
-    scale = np.concatenate([_rows(window[width * 8 :], cut.blocks) for window in flat])[:columns]
+    packed = [uniform._array(words, first, cut.blocks).pack() for first in range(0, columns, width)]
+    assert all(array.nbytes <= bytes for array in packed)
+    flat = [array.reshape(-1).view(np.uint32) for array in packed]
+    matrix = np.concatenate([_rows(array[: width * 8], cut.blocks) for array in flat])[:columns]
+    scale = np.concatenate([_rows(array[width * 8 :], cut.blocks) for array in flat])[:columns]
     np.testing.assert_array_equal(matrix, nibbles.view(np.uint32))
     np.testing.assert_array_equal(scale.view(np.float32), factors.T)
 
@@ -168,8 +168,8 @@ def _operand(id: int, array: np.ndarray[Any, Any]) -> Operand:
     return Operand(tensor, array.shape, storage, plain_weight(constant, storage))
 
 
-def _rows(window: np.ndarray[Any, Any], blocks: int) -> np.ndarray[Any, Any]:
-    return window.reshape(blocks, -1, 4).swapaxes(1, 2).reshape(4 * blocks, -1)
+def _rows(array: np.ndarray[Any, Any], blocks: int) -> np.ndarray[Any, Any]:
+    return array.reshape(blocks, -1, 4).swapaxes(1, 2).reshape(4 * blocks, -1)
 
 
 @pytest.mark.long
@@ -181,7 +181,7 @@ def test_attention(heads: int, key_heads: int, causal: bool, software: Target, l
     for bytes in (1 << 16, 4 * 4 * 16 * heads):
         target = small(software, bytes)
         check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
-    assert "attention_windows" in launched
+    assert "attention_uniform" in launched
     assert not {"attention_scores", "attention_values"} & launched
 
 
@@ -190,7 +190,7 @@ def test_attention(heads: int, key_heads: int, causal: bool, software: Target, l
 def test_attention_of_widths(width: int, software: Target, launched: set[str]) -> None:
     arguments = (*cached(4, 2, width, capacity=93), 1, None, 0, True, None)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=software, tolerance=2e-5)
-    assert "attention_windows" in launched
+    assert "attention_uniform" in launched
 
 
 @each("bytes", [1 << 16, 4 * 4 * 16 * 4])
@@ -198,7 +198,7 @@ def test_attention_with_sinks(bytes: int, software: Target, launched: set[str]) 
     arguments = (*cached(4, 2, 16, capacity=93), None, None, None, weight(4), None, None)
     options: dict[str, Any] = {"oracle": OptionedAttention(), "live": CONTEXT, "tolerance": 2e-5}
     check_op(OPTIONED, *arguments, target=small(software, bytes), **options)
-    assert "attention_windows" in launched
+    assert "attention_uniform" in launched
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_attention_that_other_kernels_take(
     arguments = (*cached(4, 2, 16, capacity=93), 1, None, 0, True, None)
     target = replace(software, **change)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
-    assert "attention_windows" not in launched
+    assert "attention_uniform" not in launched
 
 
 def test_attention_of_too_many_launches(
@@ -221,7 +221,7 @@ def test_attention_of_too_many_launches(
     arguments = (*cached(4, 2, 16, capacity=93), 1, None, 0, True, None)
     target = small(software, 4 * 4 * 16 * 4)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=target, tolerance=2e-5)
-    assert {"attention_windows", "attention_scores"} <= launched
+    assert {"attention_uniform", "attention_scores"} <= launched
 
 
 @pytest.mark.long(every=3)
@@ -233,7 +233,7 @@ def test_attention_of_encoders(mask: tuple[int | str, ...], software: Target, la
     for bytes in (1 << 16, 4 * 8 * 32 * 3):
         target = small(software, bytes)
         check_op(PLAIN, tensor(2, 3, "S", 32), *keys, tensor(*mask), 0.2, live=live, target=target)
-    assert "attention_windows" in launched
+    assert "attention_uniform" in launched
     assert "attention_scores" not in launched
 
 
@@ -245,14 +245,14 @@ def test_attention_of_hidden_keys(dtype: str, bytes: int, software: Target, laun
     mask = tensor(values=shown if dtype == "bool" else np.where(shown, 0.0, -np.inf), dtype=dtype)
     arguments = (tensor(2, 3, 19, 8), tensor(2, 3, 23, 8), tensor(2, 3, 23, 8), mask, None)
     check_op(PLAIN, *arguments, target=small(software, bytes))
-    assert "attention_windows" in launched
+    assert "attention_uniform" in launched
 
 
 def test_attention_of_few_queries_copies_no_keys(software: Target, launched: set[str]) -> None:
-    """Heads lie before keys, which windows do not take in place."""
+    """Heads lie before keys, which arrays do not take in place."""
     keys = (tensor(1, 3, 23, 8), tensor(1, 3, 23, 8))
     check_op(PLAIN, tensor(1, 3, "S", 8), *keys, None, None, live={"S": (7, 1)}, target=software)
-    assert {"attention_windows", "copy"} & launched == set()
+    assert {"attention_uniform", "copy"} & launched == set()
 
 
 def test_positions_past_the_context_are_not_read(software: Target, launched: set[str]) -> None:
@@ -261,15 +261,15 @@ def test_positions_past_the_context_are_not_read(software: Target, launched: set
     query, key, value, _, _, place = cached(4, 2, 16, capacity=93)
     arguments = (query, key, value, *holes, place, 1, None, 0, True, None)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CONTEXT, target=software, tolerance=2e-5)
-    assert "attention_windows" in launched
+    assert "attention_uniform" in launched
 
 
 def test_a_window_has_what_follows_its_first_element() -> None:
     tensor = Tensor(0, DType.F32, (8, 16))
     operand = Operand(tensor, (5, 16), Storage.F32, Slot(0))
-    window = OperandSlice(operand, 32)
-    assert elements(window) == 48
-    assert window.start == 128
+    array = OperandSlice(operand, 32)
+    assert elements(array) == 48
+    assert array.start == 128
 
 
 @each("change", [{"broadcasts": False}, {"uniform_bytes_max": 1 << 14}, {"uniform_alignment": 64}])
@@ -281,7 +281,7 @@ def test_a_device_without_what_windows_need(change: dict[str, Any]) -> None:
 
 
 def test_spans_fit_a_cache() -> None:
-    """A window holds no more keys than a cache, or than a binding takes."""
+    """An array holds no more keys than a cache, or than a binding takes."""
 
     def span(capacity: int, width: int, bytes: int) -> int:
         shape = (1, capacity, 2, width)

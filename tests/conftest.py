@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard
@@ -66,6 +67,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the long tail too: `long` tests, both kernel routes of every case, Dawn, browsers, fuzzing",
     )
+    parser.addoption(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="every N-th case of each test; an odd number, because cases alternate between kernel routes",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -76,9 +84,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without --all, drop tests marked `long`, run every n-th case of those marked `long(every=n)`, and run
     each case of a test with the fixture `target` on one kernel route. Cases alternate between the routes; a
-    test of a single case runs on both."""
-    if config.getoption("--all"):
-        return
+    test of a single case runs on both. With --every, keep some of these cases."""
+    kept = items if config.getoption("--all") else _shortened(items)
+    chosen = {item: None for item, number in _numbered(kept) if number % config.getoption("--every") == 0}
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+def _numbered(items: Iterable[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
+    """Each case with its number among those of its test."""
+    seen = Counter[str]()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        yield item, seen[name]
+        seen[name] += 1
+
+
+def _shortened(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases without the long tail."""
     cases: dict[str, dict[str, int]] = {}  # by test: its cases without their route, numbered
     routes: dict[pytest.Item, str] = {
         item: str(item.callspec.params["target"]) for item in items if _has_route(item)
@@ -94,15 +117,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         numbers = cases[item.nodeid.partition("[")[0]]
         return len(numbers) == 1 or ROUTES[numbers[item.nodeid.replace(route, "")] % 2] == route
 
-    kept, seen = [], Counter[str]()
-    for item in filter(is_on_its_route, items):
-        long, name = item.get_closest_marker("long"), item.nodeid.partition("[")[0]
-        if long is None or (long.kwargs and seen[name] % long.kwargs["every"] == 0):
-            kept.append(item)
-        seen[name] += 1
-    chosen = {*kept}
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = kept
+    def is_short(item: pytest.Item, number: int) -> bool:
+        long = item.get_closest_marker("long")
+        return long is None or bool(long.kwargs and number % long.kwargs["every"] == 0)
+
+    on_routes = filter(is_on_its_route, items)
+    return [item for item, number in _numbered(on_routes) if is_short(item, number)]
 
 
 @pytest.fixture(scope="module", autouse=True)

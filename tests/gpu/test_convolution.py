@@ -336,6 +336,15 @@ def test_depthwise_uniform_arrays(
     assert "convolution_depthwise_uniform" in measuring.kernels
 
 
+def test_uniform_arrays_of_f16(software: Target, measuring: Measuring) -> None:
+    """Their images become f32 first."""
+    for filters, groups in ((21, 1), (16, 16)):
+        arguments = tensor("N", 16, 7, 8), small(filters, 16 // groups, 3, 3), small(filters)
+        rest = numbers(groups=groups, padding=1)
+        check_op(CONVOLUTION, *arguments, *rest, live={"N": (2, 1)}, dtype="f16", target=software)
+    assert {"convolution_uniform", "convolution_depthwise_uniform", "unary"} <= measuring.kernels
+
+
 @each("addend", [None, (1,), ("N", 61, 1, 1)])
 @each("bounds", [(None, None), (0.0, None), (0.0, 6.0)])
 @each("activation", ["none", "hardsigmoid"])

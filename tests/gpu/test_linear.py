@@ -215,3 +215,10 @@ def test_uniform_arrays(
     other = weight(depth, columns, low=-1, high=1)
     check_op(ADDMM, added, x, other, 0.5, -2, live=live, target=tight)
     assert "matmul_uniform" in measuring.kernels
+
+
+def test_uniform_arrays_of_f16(software: Target, measuring: Measuring) -> None:
+    """Their rows become f32 first."""
+    factors = tensor("M", 64, low=-1, high=1), weight(67, 64, low=-1, high=1), weight(67)
+    check_op(LINEAR, *factors, live={"M": (13, 1, 8)}, dtype="f16", target=software)
+    assert {"matmul_uniform", "unary"} <= measuring.kernels

@@ -10,6 +10,7 @@ from pteron.families.convolution import uniform
 from pteron.families.convolution.geometry import Geometry
 from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
+from pteron.families.elementwise.unary import widened
 from pteron.families.linear.product import Product
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
@@ -158,7 +159,9 @@ class Convolution:
             yield from apply_binary("a * b", self.x, self.factors, product, target=target)
             yield from replace(self, x=product, factors=None).dispatches(target)
             return
-        if is_depthwise and (launches := uniform.depthwise(target, self.x, self.weight, sizes)):
+        wide, copies = widened(self.x, target)
+        if is_depthwise and (launches := uniform.depthwise(target, wide, self.weight, sizes)):
+            yield from copies
             for declarations, arguments in launches:
                 name, given = "convolution_depthwise_uniform", arguments | {"source": None}
                 yield self._dispatch(name, declarations | self._finish, 1, sizes.depth, **given)
@@ -172,8 +175,9 @@ class Convolution:
             yield from self._tiled(target)
         elif self._is_product(target):
             yield from self._by_product(target)
-        elif is_constant and (cut := uniform.choose(target, self.x, self.weight, sizes)):
-            yield from self._by_uniform_arrays(cut)
+        elif is_constant and (cut := uniform.choose(target, wide, self.weight, sizes)):
+            yield from copies
+            yield from self._by_uniform_arrays(cut, wide)
         else:
             yield from self._direct(target)
 
@@ -225,7 +229,7 @@ class Convolution:
             finished = "at_least(a + b, 0.0)" if is_relu else "a + b"
             yield from apply_binary(finished, made, self.addend, self.out)
 
-    def _by_uniform_arrays(self, cut: uniform.Cut) -> Iterator[Dispatch]:
+    def _by_uniform_arrays(self, cut: uniform.Cut, x: Operand) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""
         depth = self.sizes.depth
         sums = Scratch(cut.parts * self.out.numel)
@@ -233,7 +237,7 @@ class Convolution:
         declarations = cut.declarations | (self._finish if is_whole else _PARTIAL)
         results = {} if is_whole else _partial_results(sums)
         for launch in cut.launches:
-            given = results | cut.arguments(self.x, self.weight, launch) | {"source": None}
+            given = results | cut.arguments(x, self.weight, launch) | {"source": None}
             yield self._dispatch("convolution_uniform", declarations, cut.parts, depth, **given)
         if not is_whole:
             yield self._merge(sums, cut.parts, depth)

@@ -174,9 +174,9 @@ def _depthwise_launches(
 
 
 def _is_plain(x: Operand, weight: Operand) -> bool:
-    """Whether both are f32, and only the weight is a constant."""
+    """Whether x is f32, and only the weight is a constant."""
     is_constant = isinstance(weight.buffer, Weight) and not isinstance(x.buffer, Weight)
-    return is_constant and x.storage is Storage.F32 and weight.storage is Storage.F32
+    return is_constant and x.storage is Storage.F32
 
 
 def choose(target: Target, x: Operand, weight: Operand, sizes: Geometry) -> Cut | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from pteron.dtypes import DType
-from pteron.ops import Dispatch, Operand, define, require, same_shape
+from pteron.dtypes import DType, Storage
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.wgsl import Kernels
 
@@ -55,6 +56,15 @@ def apply_unary(
         second=second,
         threads=x.numel,
     )
+
+
+def widened(x: Operand, target: Target) -> tuple[Operand, list[Dispatch]]:
+    """x as f32, with the launch that makes it, for kernels of software adapters that only take f32."""
+    is_half = isinstance(x, Operand) and x.storage is Storage.F16 and not isinstance(x.buffer, Weight)
+    if not (target.is_cpu and is_half):
+        return x, []
+    wide = replace(x, storage=Storage.F32, buffer=Scratch(x.numel))
+    return wide, list(apply_unary("x", x, wide))
 
 
 def using(library: str) -> dict[str, str]:

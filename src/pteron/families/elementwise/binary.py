@@ -187,7 +187,7 @@ define("aten.div.Tensor_mode", _DIVISION, shape=broadcast_shape, compute=_div_mo
 
 def _pow_tensor(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
     integers = compute_type(a, b, out) == "i32"
-    return apply_binary("integer_power(a, b)" if integers else "power(a, b)", a, b, out)
+    return apply_binary("integer_power(a, b)" if integers else "power(a, b)", a, b, out, library="power")
 
 
 define("aten.pow.Tensor_Tensor", "self exponent -> out", shape=broadcast_shape, compute=_pow_tensor)

@@ -85,14 +85,10 @@ def unary(name: str, expression: str, whole: str | None = None, *, library: str 
 
 
 unary("aten.abs.default", "abs(x)", "abs(x)")
-unary("aten.cos.default", "cos(x)")
-unary("aten.exp.default", "exp(x)")
-unary("aten.log10.default", "log(x) * 0.4342944819032518")
 unary("aten.logical_not.default", "x == 0.0", "x == 0")
 unary("aten.neg.default", "-x", "-x")
 unary("aten.round.default", "round(x)", "x")
 unary("aten.rsqrt.default", "inverseSqrt(x)")
-unary("aten.sin.default", "sin(x)")
 unary("aten.sqrt.default", "sqrt(x)")
 unary("aten.ceil.default", "ceil(x)", "x")
 unary("aten.floor.default", "floor(x)", "x")
@@ -112,17 +108,20 @@ for _word in [
     "erf",
     "erfc",
     "erfinv",
+    "exp",
+    "exp2",
     "expm1",
     "log",
+    "log10",
     "log1p",
-    "tan",
+    "log2",
     "tanh",
     "sinh",
 ]:
     unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")
-unary("aten.exp2.default", "exp2(x)")
+for _word in ("cos", "sin", "tan"):
+    unary(f"aten.{_word}.default", f"{_word}_of(x)", library="trigonometric")
 unary("aten.signbit.default", "bitcast<u32>(x) >> 31u", "x < 0")
-unary("aten.log2.default", "log_of(x) * 1.4426950408889634", library="special")
 
 
 def _bitwise_not(x: Operand, out: Operand) -> Iterator[Dispatch]:
@@ -168,14 +167,8 @@ def _clamp(x: Operand, low: float | None, high: float | None, out: Operand) -> I
     return apply_unary(expression, x, out, low or 0.0, high or 0.0)
 
 
-def _hardtanh(x: Operand, low: float, high: float, out: Operand) -> Iterator[Dispatch]:
-    if compute_type(x, out) == "i32":
-        return apply_unary(f"max(min(x, {_saturate(high)}), {_saturate(low)})", x, out)
-    return apply_unary("at_least(at_most(x, params.second), params.first)", x, out, float(low), float(high))
-
-
 _BOUNDS = "self min_val:number max_val:number -> out"
-define("aten.hardtanh.default", _BOUNDS, shape=same_shape, compute=_hardtanh)
+define("aten.hardtanh.default", _BOUNDS, shape=same_shape, compute=_clamp)
 define("aten.clamp.default", "self min:number? max:number? -> out", shape=same_shape, compute=_clamp)
 
 # Products are exact where the general power is not.
@@ -188,7 +181,7 @@ def _pow_scalar(x: Operand, exponent: float, out: Operand) -> Iterator[Dispatch]
     fits = not integers or stays_whole
     require(fits, f"integers to the power of {exponent}: the exponent must be a whole number from 0 on", x)
     general = "integer_power(x, {p})" if integers else "power(x, {p})"
-    return apply_unary(_POWERS.get(float(exponent), general), x, out, float(exponent))
+    return apply_unary(_POWERS.get(float(exponent), general), x, out, float(exponent), library="power")
 
 
 define("aten.pow.Tensor_Scalar", "self exponent:number -> out", shape=same_shape, compute=_pow_scalar)
@@ -199,14 +192,20 @@ define(
     "self:number exponent -> out",
     shape=lambda base, x: x.shape,
     compute=lambda base, x, out: apply_unary(
-        "integer_power({p}, x)" if compute_type(x, out) == "i32" else "power({p}, x)", x, out, float(base)
+        "integer_power({p}, x)" if compute_type(x, out) == "i32" else "power({p}, x)",
+        x,
+        out,
+        float(base),
+        library="power",
     ),
 )
 
 
 def _softplus(x: Operand, beta: float, threshold: float, out: Operand) -> Iterator[Dispatch]:
     require(x.dtype.is_float, "the operator takes floats", x)
-    expression = "select(log1p_of(exp(params.first * x)) / params.first, x, params.first * x > params.second)"
+    expression = (
+        "select(log1p_of(exp_of(params.first * x)) / params.first, x, params.first * x > params.second)"
+    )
     return apply_unary(expression, x, out, float(beta), float(threshold), library="special")
 
 

@@ -1,6 +1,6 @@
 //! use index
-//! use math
-//! loops: depth + 63
+//! use power
+//! loops: depth
 //! extent a: batch * rows * depth
 //! extent b: batch * columns * depth
 //! extent out: batch * rows * columns

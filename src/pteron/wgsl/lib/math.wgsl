@@ -1,5 +1,5 @@
 //! use nan
-//! loops: 31 + 32
+//! loops: 32
 // Functions that WGSL lacks, or leaves open at the edges of their domain.
 
 // Bounds that preserve a NaN. Drivers may turn a plain comparison into min or max, which drop it.
@@ -15,36 +15,6 @@ fn erf(x: f32) -> f32 {
   let t = 1.0 / (1.0 + 0.3275911 * z);
   let p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
   return select(sign(x) * (1.0 - p * exp(-z * z)), x, is_nan(x));
-}
-
-// x to the power y with the signs and limits of C's pow.
-fn power(x: f32, y: f32) -> f32 {
-  let most = -LOWEST;
-  if (y == 0.0 || x == 1.0) { return 1.0; }
-  if (is_nan(x) || is_nan(y)) { return nan(); }
-  if (x == -1.0 && abs(y) > most) { return 1.0; }
-  let magnitude = pow(abs(x), y);
-  if (x > 0.0) { return magnitude; }
-  let whole = floor(y) == y;
-  let odd = whole && floor(y * 0.5) * 2.0 != y;
-  if (x == 0.0) {
-    let limit = select(0.0, 1.0 / abs(x), y < 0.0);
-    return select(limit, -limit, odd && bitcast<u32>(x) != 0u); // a negative zero keeps its sign
-  }
-  if (!whole && x >= -most) { return nan(); }
-  return select(magnitude, -magnitude, odd);
-}
-
-// The same for integers, by squaring: exact, and wrapping round where 32 bits are too few.
-fn integer_power(x: i32, y: i32) -> i32 {
-  if (y < 0) { return select(0, select(1, x, (y & 1) == 1), abs(x) == 1); }
-  var result = 1;
-  var square = x;
-  for (var rest = y; rest > 0; rest >>= 1u) {
-    if ((rest & 1) == 1) { result *= square; }
-    square *= square;
-  }
-  return result;
 }
 
 // The remainder of x / y with the sign of x, to the last bit, for numbers with y other than zero: a long

@@ -1,5 +1,7 @@
 //! use nan
 //! use tanh
+//! use logarithm
+//! use exponential
 // Functions whose WGSL namesakes are too coarse, or missing. Each is within a few units in the last place: a
 // polynomial near zero, and an identity elsewhere.
 const LN_2 = 0.6931471805599453;
@@ -7,44 +9,8 @@ const HALF_PI = 1.5707963267948966;
 
 fn infinity() -> f32 { return -minus_infinity(); }
 
-// log(1 + x) for x from sqrt(1/2) - 1 to sqrt(2) - 1.
-fn log_near_one(x: f32) -> f32 {
-  var p = -0.062015001;
-  p = p * x + 0.10530864;
-  p = p * x - 0.10646192;
-  p = p * x + 0.11037783;
-  p = p * x - 0.12450743;
-  p = p * x + 0.14286524;
-  p = p * x - 0.16668001;
-  p = p * x + 0.20000011;
-  p = p * x - 0.24999990;
-  p = p * x + 0.33333334;
-  return x + x * x * (x * p - 0.5);
-}
-
-fn log_of(x: f32) -> f32 {
-  if (is_nan(x) || x < 0.0) { return nan(); }
-  if (x == 0.0) { return minus_infinity(); }
-  if (!is_finite(x)) { return x; }
-  let is_small = bitcast<u32>(x) < 0x800000u; // subnormal: its exponent is in its leading zeros
-  let bits = bitcast<u32>(select(x, x * 8388608.0, is_small));
-  var exponent = f32(i32(bits >> 23u) - 127) - select(0.0, 23.0, is_small);
-  var significand = bitcast<f32>((bits & 0x7fffffu) | 0x3f800000u); // from 1 to 2
-  if (significand > 1.4142135) {
-    significand *= 0.5;
-    exponent += 1.0;
-  }
-  // ln 2 in two parts, the first of few bits, so that its products with exponents are exact.
-  return exponent * 0.693359375 + (log_near_one(significand - 1.0) - exponent * 2.1219444e-4);
-}
-
-fn log1p_of(x: f32) -> f32 {
-  if (x > -0.29289 && x < 0.41421) { return log_near_one(x); }
-  return log_of(1.0 + x);
-}
-
 fn expm1_of(x: f32) -> f32 {
-  if (abs(x) > 0.5) { return exp(x) - 1.0; }
+  if (abs(x) > 0.5) { return exp_of(x) - 1.0; }
   let p = ((((2.4905148e-5 * x + 1.9944874e-4) * x + 1.3888791e-3) * x + 8.3332360e-3) * x + 0.041666668) * x;
   return x + x * x * (x * (p + 0.16666667) + 0.5);
 }
@@ -52,37 +18,15 @@ fn expm1_of(x: f32) -> f32 {
 fn sinh_of(x: f32) -> f32 {
   let z = x * x;
   if (abs(x) > 1.0) {
-    let half = exp(0.5 * abs(x)); // its square would overflow too early
+    let half = exp_of(0.5 * abs(x)); // its square would overflow too early
     return select(0.5, -0.5, x < 0.0) * half * half - 0.5 * select(1.0, -1.0, x < 0.0) / (half * half);
   }
   return x + x * z * (((2.8062852e-6 * z + 1.9838101e-4) * z + 8.3333394e-3) * z + 0.16666667);
 }
 
 fn cosh_of(x: f32) -> f32 {
-  let half = exp(0.5 * abs(x));
+  let half = exp_of(0.5 * abs(x));
   return 0.5 * half * half + 0.5 / (half * half);
-}
-
-// tan for x from -pi / 4 to pi / 4.
-fn tan_small(x: f32) -> f32 {
-  let z = x * x;
-  var p = 0.00938540185543;
-  p = p * z + 0.00311992232697;
-  p = p * z + 0.0244301354525;
-  p = p * z + 0.0534112807005;
-  p = p * z + 0.133387994085;
-  p = p * z + 0.333331568548;
-  return fma(p * z, x, x);
-}
-
-fn tan_of(x: f32) -> f32 {
-  if (!is_finite(x)) { return nan(); }
-  let turns = round(x / HALF_PI); // quarter turns; pi / 2 in three parts, the first two with few bits
-  var rest = fma(-turns, 1.5703125, x);
-  rest = fma(-turns, 4.837512969970703125e-4, rest);
-  rest = fma(-turns, 7.549789948768648e-8, rest);
-  let small = tan_small(rest);
-  return select(small, -1.0 / small, (i32(turns) & 1) != 0);
 }
 
 // atan for x from 0 to tan(pi / 8).
@@ -185,7 +129,7 @@ fn erf_of(x: f32) -> f32 {
   }
   let t = 1.0 / (1.0 + 0.3275911 * a);
   let p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
-  let value = 1.0 - p * exp(-a * a);
+  let value = 1.0 - p * exp_of(-a * a);
   return select(value, -value, x < 0.0);
 }
 
@@ -204,7 +148,9 @@ fn erfc_of(x: f32) -> f32 {
   p = p * t + 0.09678418;
   p = p * t + 0.37409196;
   p = p * t + 1.00002368;
-  let value = t * exp(-a * a - 1.26551223 + p * t);
+  // a² in two parts, the first exact: a rounding of 100 would be 60 units in the last place of the result.
+  let high = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
+  let value = t * exp_of(-high * high) * exp_of((high - a) * (high + a) - 1.26551223 + p * t);
   return select(value, 2.0 - value, x < 0.0);
 }
 

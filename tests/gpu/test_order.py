@@ -101,6 +101,12 @@ def test_logcumsumexp(dtype: str) -> None:
     check_op("aten.logcumsumexp.default", tensor(2, 9001), -1, dtype=dtype, tolerance=1e-3)
 
 
+def test_logcumsumexp_of_small_terms() -> None:
+    """Relative: exp(-14) is a few units in the last place of 1, and all of the logarithm of 1 + exp(-14)."""
+    values = [[0.0, -10.0], [0.0, -14.0], [0.0, -20.0]]
+    check_op("aten.logcumsumexp.default", tensor(values=values), -1, tolerance=2e-6, atol=0)
+
+
 @each_integer_and_float
 @pytest.mark.parametrize("right", [False, True])
 def test_searchsorted(right: bool, dtype: str) -> None:

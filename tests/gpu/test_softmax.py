@@ -43,6 +43,13 @@ def test_large_magnitudes(name: str, target: Target) -> None:
     check_op(name, tensor(values=rows), -1, False, target=target)
 
 
+@each("length", [3, 9001])
+def test_logarithms_of_likely_elements(length: int, target: Target) -> None:
+    """Relative: the logarithm of a sum near one."""
+    row = [0.0, -6.0, *[-40.0] * (length - 2)]
+    check_op("aten._log_softmax.default", tensor(values=row), 0, False, tolerance=1e-4, atol=0, target=target)
+
+
 @each("name", NAMES)
 def test_rows_without_an_answer(name: str, target: Target) -> None:
     rows = ((-INF, -INF, -INF), (INF, 0.0, 1.0), (0.0, NAN, 1.0), (NAN, 0.0, 1.0))

@@ -1,5 +1,5 @@
 //! use index
-//! use nan
+//! use logarithm
 //! loops: span
 // totals[part] = the elements of a part combined. A row's elements are `stride` apart and cut into `parts` of
 // `span`. One invocation walks one part.

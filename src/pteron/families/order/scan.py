@@ -67,7 +67,7 @@ define("aten.cumprod.default", "self dim:int dtype:ignored -> out", shape=same_s
 
 # The logarithm of a sum of exponentials; two infinities have no difference.
 _LOG_ADD = (
-    "select(select(max(a, b) + log(1.0 + exp(-abs(a - b))), max(a, b), !is_finite(a - b)), "
+    "select(select(max(a, b) + log1p_of(exp(-abs(a - b))), max(a, b), !is_finite(a - b)), "
     "nan(), is_nan(a) || is_nan(b))"
 )
 

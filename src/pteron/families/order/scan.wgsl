@@ -1,5 +1,5 @@
 //! use rows
-//! use nan
+//! use logarithm
 //! loops: 2 * ceil(span, LANES) + LANES
 // out[part, k] = carried[part] combined with x[part, 0 .. k], for every k of a part. A row's elements are `stride`
 // apart, and are cut into `parts` of `span`. LANES invocations share a part: each combines adjacent elements of

@@ -1,5 +1,5 @@
 //! use index
-//! use nan
+//! use logarithm
 //! loops: parts
 // carried[row, p] = the parts before p of a row combined, where the last element of each part has the part's own
 // total. One invocation walks the parts of one row.

@@ -58,4 +58,4 @@ def softmax(name: str, result: str) -> None:
 
 
 softmax("aten._softmax.default", "exp(shifted) / total")
-softmax("aten._log_softmax.default", "shifted - log(total)")
+softmax("aten._log_softmax.default", "shifted - log_of(total)")

@@ -1,4 +1,5 @@
 //! use rows
+//! use logarithm
 //! use sums
 //! loops: 3 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 16
 // out[k] = exp(x[k] - m) / Σ exp(x - m) over a row's elements, m their maximum, or the logarithm of it.

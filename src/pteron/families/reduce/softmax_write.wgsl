@@ -1,4 +1,5 @@
 //! use index
+//! use logarithm
 // out[i] = exp(x[i] - m) / t, or the logarithm of it, with m the maximum of the row that element i is in and t
 // the sum of its exponentials. A row's elements are `stride` apart. One invocation writes one element.
 alias X = f32;

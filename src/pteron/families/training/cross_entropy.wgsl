@@ -1,5 +1,5 @@
 //! use index
-//! use nan
+//! use logarithm
 //! extent logits: rows * classes
 //! extent labels: rows
 //! extent most: rows
@@ -34,7 +34,7 @@ fn row_loss(row: u32) -> f32 {
   let label = i32(labels[row]);
   if (label < 0) { return 0.0; }
   let column = min(u32(label), params.classes - 1u);
-  let loss = (most[row] - f32(logits[row * params.classes + column]) + log(total[row])) / params.n_valid;
+  let loss = (most[row] - f32(logits[row * params.classes + column]) + log_of(total[row])) / params.n_valid;
   return select(nan(), loss, column == u32(label));
 }
 

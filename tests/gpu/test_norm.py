@@ -55,8 +55,12 @@ def test_no_rows(target: Target) -> None:
     check_op(LAYER, tensor("S", 5), [5], weight(5), None, 1e-5, live=NOTHING, target=target)
 
 
-def test_rms_norm_of_zeros(target: Target) -> None:
-    check_op(RMS, tensor(values=[[0.0] * 5]), weight(5), 1e-5, target=target)
+@each("length", [5, 256, 4099, 32776])
+def test_norms_of_zeros_and_tiny_numbers(length: int, target: Target) -> None:
+    """Of tiny numbers epsilon is the greater part of the root, whatever the kernel for the length."""
+    for row in ([0.0] * length, [3e-4, -3e-4, 3e-4] * (length // 3)):
+        check_op(RMS, tensor(values=[row]), weight(len(row)), 1e-5, target=target)
+        check_op(LAYER, tensor(values=[row]), [len(row)], None, None, 1e-5, target=target)
 
 
 @each(("scale", "shift"), [(True, True), (True, False), (False, True), (False, False)])

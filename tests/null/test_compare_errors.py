@@ -16,6 +16,7 @@ from pteron.tools.compare.comparison import Reference
 from pteron.tools.compare.report import NodeResult, Verdict
 
 EXACT = Bound(0.0, 0.0)
+DOCS = Path(__file__).parents[2] / "docs" / "compare.md"
 
 
 def test_the_measures() -> None:
@@ -71,6 +72,16 @@ def test_what_is_allowed() -> None:
     for wrong in ("", "x", "sums=", "sums=x", "-1", "nan", "inf", "other=1"):
         with pytest.raises(InputError, match="expected a number such as 1e-3, or one of moved=1e-3"):
             Tolerances.of([wrong])
+
+
+def test_tolerances_are_those_of_the_docs() -> None:
+    section = DOCS.read_text("utf-8").partition("\n## Tolerances\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    stated = {row[0].strip(" `"): [float(each) for each in row[2:]] for row in rows if "moved" not in row[0]}
+    assert set(stated) == {rounding.value for rounding in Rounding} - {"moved"}
+    for name, (share, *relative) in stated.items():
+        bounds = [Tolerances().bound(Rounding(name), dtype) for dtype in (DType.F32, DType.F16, DType.BF16)]
+        assert [(bound.relative, bound.share) for bound in bounds] == [(each, share) for each in relative]
 
 
 def test_what_operators_do() -> None:

@@ -87,6 +87,11 @@ def test_clamp(low: float | None, high: float | None, dtype: str) -> None:
         check_op("aten.clamp.default", tensor("S", 5), low, high, dtype=dtype)
 
 
+def test_bounds_that_are_nan() -> None:
+    for low, high in ((NAN, 1.0), (0.0, NAN), (NAN, None), (None, NAN)):
+        check_op("aten.clamp.default", tensor(values=EDGES), low, high)
+
+
 @each(("low", "high"), [(0, 2**31 - 1), (-(2**31), 5), (-(2**63), 2**63 - 1)])
 def test_clamp_integers_to_their_limits(low: int, high: int) -> None:
     check_op("aten.clamp.default", tensor(values=(-(2**31), -7, 0, 7, 2**31 - 1)), low, high, dtype="i64")

@@ -164,6 +164,8 @@ def _clamp(x: Operand, low: float | None, high: float | None, out: Operand) -> I
         return apply_unary(expression, x, out)
     lifted = "x" if low is None else "at_least(x, params.first)"
     expression = lifted if high is None else f"at_most({lifted}, params.second)"
+    if low != low or high != high:
+        expression = "nan()"
     return apply_unary(expression, x, out, low or 0.0, high or 0.0)
 
 

@@ -97,10 +97,13 @@ def test_compare_integers_of_every_width(word: str, dtype: str) -> None:
     check_op(f"aten.{word}.Scalar", tensor(values=VALUES[dtype]), 1, dtype=dtype)
 
 
-def stored(name: str, arguments: list[Any], values: list[Any], dtype: str) -> list[int]:
+def stored(
+    name: str, arguments: list[Any], values: list[Any], dtype: str, source: str | None = None
+) -> list[int]:
     """The words that an operator leaves on the device, where the next operator meets them."""
-    runs = dict(zip(arguments, (np.asarray(value, DType(dtype).numpy) for value in values), strict=True))
-    rest = [1] if name == "aten.add.Tensor" else []
+    given = DType(source or dtype).numpy
+    runs = dict(zip(arguments, (np.asarray(value, given) for value in values), strict=True))
+    rest: list[Any] = {"aten.add.Tensor": [1], "aten._to_copy.default": [None] * 6}.get(name, [])
     operator = OneOperator(name, [*arguments, *rest], runs, [(runs[arguments[0]].shape, DType(dtype))])
     operator.run(runs)
     slot = operator.compiled.placement.buffers[operator.outputs[0].id]
@@ -122,6 +125,14 @@ def test_sums_wrap_round_where_they_are_stored(
     dtype: str, a: list[int], b: list[int], total: list[int]
 ) -> None:
     assert stored("aten.add.Tensor", [tensor(4), tensor(4)], [a, b], dtype) == total
+
+
+@each("source", ["i32", "f32"])
+def test_conversions_wrap_round_where_they_are_stored(source: str) -> None:
+    values = [0, -1, 300, -129, 128, 70000, -32769]
+    for dtype in ("u8", "i8", "i16"):
+        wrapped = np.array(values, np.int32).astype(DType(dtype).numpy).tolist()
+        assert stored("aten._to_copy.default", [tensor(7)], [values], dtype, source) == wrapped
 
 
 def test_not_and_minus_wrap_round_where_they_are_stored() -> None:

@@ -209,6 +209,22 @@ def compute_type(*operands: Operand) -> str:
     return "f32" if any(operand.dtype.is_float for operand in operands) else "i32"
 
 
+_BITS = {DType.U8: 8, DType.I8: 8, DType.I16: 16}  # of narrow integers, which are stored in 32
+
+
+def changes_words(source: DType, result: DType) -> bool:
+    """Whether a conversion changes 32-bit words: any number may become a boolean, and what becomes a narrow
+    integer wraps round."""
+    return result in (DType.BOOL, *_BITS) and source not in (result, DType.BOOL)
+
+
+def wrapped(whole: str, dtype: DType) -> str:
+    """The WGSL expression of an i32 as a narrow integer."""
+    if dtype is DType.U8:
+        return f"({whole}) & 255"
+    return f"(({whole}) << {32 - _BITS[dtype]}u) >> {32 - _BITS[dtype]}u"
+
+
 def contiguous_strides(shape: Shape) -> Shape:
     """Elements to step over per dim of a row-major tensor."""
     strides, step = [], 1

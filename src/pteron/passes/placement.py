@@ -11,12 +11,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pteron.dtypes import DType
 from pteron.graph import Constant, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call, Kind, Target
 from pteron.ops.call import mutated_ids
-from pteron.ops.operand import BufferRef, Slot, State, Weight, plain_weight
+from pteron.ops.operand import BufferRef, Slot, State, Weight, changes_words, plain_weight
 from pteron.passes.prepare import Prepared
 
 
@@ -147,9 +146,8 @@ class _Placing:
         memory = viewed if root is None else self.lifetimes[root].tensor
         fits = numel(output.shape_max) <= numel(memory.shape_max)
         unchanged = viewed.id not in self.mutated and output.id not in self.mutated
-        converts = output.dtype is DType.BOOL and viewed.dtype is not DType.BOOL  # nonzero becomes 1
         alike = self.target.storage(viewed.dtype) is self.target.storage(output.dtype)
-        return unchanged and alike and not converts and fits
+        return unchanged and alike and fits and not changes_words(viewed.dtype, output.dtype)
 
 
 def _share(lifetimes: Iterable[_Lifetime]) -> tuple[dict[int, int], tuple[int, ...]]:

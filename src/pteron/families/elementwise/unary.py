@@ -15,7 +15,7 @@ from typing import cast
 
 from pteron.dtypes import DType, Storage
 from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, define, require, same_shape
-from pteron.ops.operand import compute_type
+from pteron.ops.operand import changes_words, compute_type, wrapped
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -261,16 +261,10 @@ def _round_decimals(x: Operand, decimals: int, out: Operand) -> Iterator[Dispatc
 
 define("aten.round.decimals", "self decimals:int -> out", shape=same_shape, compute=_round_decimals)
 
-_BITS = {DType.I8: 8, DType.I16: 16}
-
 
 def element(expression: str, compute: str, out: Operand) -> str:
     """The WGSL expression of an element of `out`: booleans are 0 or 1, narrow integers wrap round."""
     if out.dtype is DType.BOOL:
         return f"R(!(T({expression}) == T(0)))"
-    if compute == "i32" and out.dtype is DType.U8:
-        return f"R(T({expression}) & 255)"
-    if compute == "i32" and out.dtype in _BITS:
-        unused = f"{32 - _BITS[out.dtype]}u"
-        return f"R((T({expression}) << {unused}) >> {unused})"
-    return f"R({expression})"
+    is_narrow = compute == "i32" and changes_words(DType.I32, out.dtype)
+    return f"R({wrapped(f'T({expression})', out.dtype) if is_narrow else expression})"

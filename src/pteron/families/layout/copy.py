@@ -6,6 +6,7 @@ from pteron.dtypes import DType
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops import AnyInt, Dispatch, Operand
+from pteron.ops.operand import changes_words, wrapped
 from pteron.ops.shapes import collapse
 from pteron.wgsl import Kernel, Kernels
 
@@ -57,6 +58,7 @@ def moves_nothing(dispatch: Dispatch) -> bool:
 
 
 def _conversion(source: DType, result: DType) -> Kernel:
-    if result is DType.BOOL and source is not DType.BOOL:
-        return kernel("copy", convert="R(!(value == X()))")
-    return _PLAIN
+    if not changes_words(source, result):
+        return _PLAIN
+    is_bool = result is DType.BOOL
+    return kernel("copy", convert=f"R({'!(value == X())' if is_bool else wrapped('i32(value)', result)})")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from arguments import tensor
-from check import NOTHING, check_op, each_integer_and_float, every_dtype, floats
+from check import NOTHING, check_op, each, each_integer_and_float, every_dtype, floats
 
 from pteron.ops import Target
 
@@ -39,6 +40,13 @@ def test_var(dtype: str, target: Target) -> None:
         check_op("aten.var.correction", x, [2], correction, False, dtype=dtype, target=target)
     check_op("aten.var.correction", tensor("S", 5, 7), [0, 2], 0, True, dtype=dtype, target=target)
     check_op("aten.var.dim", tensor(3, 5, "T"), None, False, False, dtype=dtype, target=target)
+
+
+@each("length", [9, 5000, 70001])
+def test_var_of_large_numbers_close_together(length: int, target: Target) -> None:
+    """No f32 is the mean of 2^24 and 2^24 + 2, and none near it is closer than 1."""
+    row = 2.0**24 + np.arange(length) % 2 * 2
+    check_op("aten.var.correction", tensor(values=row), [0], 1, False, target=target)
 
 
 @floats

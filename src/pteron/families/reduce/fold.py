@@ -67,11 +67,12 @@ def fold(
     lane: str = "f32",
     take: str = "value",
     of_row: Scratch | None = None,
+    rest_of_row: Scratch | None = None,
     finish: str = "total",
 ) -> Iterator[Dispatch]:
     """out[row] = finish(the merge of take(value) over the row), merged by SUM or LARGEST, in type `lane`.
 
-    `take` may read `of_row[row]`; `finish` may read `params.count`, the row's length.
+    `take` may read `of_row[row]` and `rest_of_row[row]`; `finish` may read `params.count`, the row's length.
     """
     count = rows.length
     while True:
@@ -85,6 +86,7 @@ def fold(
             kernel("reduce", Lane=lane, **declarations, **layout),
             x=rows.x,
             of_row=of_row,
+            rest_of_row=rest_of_row,
             out=stage,
             rows=rows.count,
             parts=parts,
@@ -99,7 +101,8 @@ def fold(
         )
         if parts == 1:
             return
-        rows, take, of_row = strided_rows(stage, rows.count, parts), "value", None
+        rows, take = strided_rows(stage, rows.count, parts), "value"
+        of_row = rest_of_row = None
 
 
 def _filled(sizes: Shape, filler: int) -> Shape:

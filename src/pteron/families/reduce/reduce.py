@@ -123,19 +123,23 @@ _of_all("aten.any.default", "aten.any.dims", "self -> out")
 
 
 def _variance(x: Operand, dim: Dims, correction: float, out: Operand, target: Target) -> Iterator[Dispatch]:
-    """The mean of squared distances to the mean, over the count less `correction`."""
+    """The mean of squared distances to the mean, over the count less `correction`. The mean is in two parts:
+    of large numbers that are close together, one alone is rounded by as much as they are apart."""
     require(x.dtype.is_float, "var takes floats", x)
     rows, *moved = _walkable(x, _axes(dim, x.rank))
     yield from moved
-    mean = Scratch(out.numel)
-    yield from fold(rows, mean, target, SUM, finish="total / f32(params.count)")
+    mean, rest = Scratch(out.numel), Scratch(out.numel)
+    average = "total / f32(params.count)"
+    yield from fold(rows, mean, target, SUM, finish=average)
+    yield from fold(rows, rest, target, SUM, take="value - of_row[row]", of_row=mean, finish=average)
     yield from fold(
         rows,
         out,
         target,
         SUM,
-        take="(value - of_row[row]) * (value - of_row[row])",
+        take="let apart = (value - of_row[row]) - rest_of_row[row]; return apart * apart;",
         of_row=mean,
+        rest_of_row=rest,
         finish=f"total / max(f32(params.count) - {float(correction)}, 0.0)",
     )
 

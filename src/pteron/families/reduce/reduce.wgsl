@@ -23,6 +23,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> of_row: array<f32>; // a number per row, for `take`
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
+@group(0) @binding(4) var<storage, read> rest_of_row: array<f32>; // the same
 
 fn offset(index: u32, shape: vec4<u32>, strides: vec4<u32>) -> u32 {
   let z = index / shape.w;

@@ -5,18 +5,33 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from byte_tokenizer import ByteTokenizer
-from engine_fixtures import MODEL, PATIENCE, A, B, Watched, asked, either_way, tokens, tokens_alone
+from engine_fixtures import (
+    MODEL,
+    PATIENCE,
+    SHORT,
+    A,
+    B,
+    Watched,
+    asked,
+    at_once,
+    either_way,
+    tokens,
+    tokens_alone,
+)
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
-from pteron.llm import LLM
+from pteron.llm import LLM, Grammar, Sampling, speculation
 from pteron.llm.arguments import SEQUENCES_MAX
+from pteron.llm.sampling.batch_sampler import BatchSampler
+from pteron.llm.speculation import Proposer, Speculator
 from pteron.serving import Answer, Engine
 
 TESTS = Path(__file__).parents[1]
@@ -78,6 +93,89 @@ def test_a_tokenizer_that_fails(
     first, second = ends([engine.submit(asked(ids)) for ids in (A, B)])
     assert isinstance(first, ValueError)
     assert (second == expected[1]) is (expected[0][2] not in expected[1])
+
+
+class FailingProposer(Proposer):
+    """Proposes nothing right. Its method `fails` raises if the prompt is B."""
+
+    fails = ""
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._is_bad = tuple(prompt) == B
+        self._note("begin")
+
+    def propose(self, drawn: Sequence[int], most: int) -> list[int]:
+        self._note("propose")
+        return [0] * min(most, 2)
+
+    def score(self, drawn: Sequence[int]) -> list[bool]:
+        self._note("score")
+        return []
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, method: str) -> None:
+        if self._is_bad and method == self.fails:
+            raise RuntimeError(f"unforeseen in {method}")
+
+
+@pytest.mark.parametrize("method", ["begin", "propose", "score", "close"])
+def test_a_proposer_that_fails(
+    device: Device,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+) -> None:
+    """The text of a request whose proposer cannot be closed is complete; then the log has the error."""
+    requests = [asked(A), asked(B), asked(SHORT)]
+    expected = tokens_alone(engine.llm, requests)
+    monkeypatch.setattr(speculation, "Lookup", FailingProposer)
+    monkeypatch.setattr(Speculator, "cost", lambda _, rows: 1 + rows / 100)  # every proposal seems to pay
+    monkeypatch.setattr(FailingProposer, "fails", method)
+    monkeypatch.setattr(FailingProposer, "is_scored", method == "score")
+    with (
+        LLM(MODEL, ByteTokenizer(), device=device, speculate="lookup") as llm,
+        Engine(llm, batched=True) as speculating,
+    ):
+        first, second, third = ends(at_once(speculating, requests))
+        assert [first, third] == [expected[0], expected[2]]
+        assert speculating.is_alive
+        assert llm.pool.idle == llm.pool.live
+    if method == "close":
+        assert second == expected[1]
+        assert "unforeseen in close" in caplog.text
+        return
+    assert isinstance(second, RuntimeError)
+    (note,) = second.__notes__  # for the log: where it happened, without the frames, which hold memory
+    assert "In the engine:" in note
+    assert "in _note" in note
+
+
+@pytest.mark.parametrize("function", ["begin", "allow"])
+def test_a_row_that_cannot_be_prepared(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """The other rows of the batch, prepared before it and after it, step without it."""
+    pytest.importorskip("llguidance", reason="needs the extra `serve`")
+    pattern = Grammar.regex(engine.llm.tokenizer, "[a-f]{8}") if function == "allow" else None
+    sampling = Sampling(temperature=1.1, seed=3, repetition_penalty=1.4)
+    requests = [asked(ids, 30, sampling=sampling, grammar=pattern) for ids in (A, B, SHORT)]
+    expected = tokens_alone(engine.llm, requests)
+    prepare, calls = getattr(BatchSampler, function), count()
+
+    def failing(*arguments: Any) -> Any:
+        if next(calls) == 1:  # of the second row
+            raise RuntimeError("unforeseen")
+        return prepare(*arguments)
+
+    monkeypatch.setattr(BatchSampler, function, failing)
+    found = list(ends(at_once(engine, requests)))
+    errors = [each for each in found if isinstance(each, BaseException)]
+    assert [str(error) for error in errors] == ["unforeseen"]
+    assert all(each == right or each in errors for each, right in zip(found, expected, strict=True))
+    assert engine.load.failed == 1
 
 
 def test_a_sequence_that_another_takes_over(

@@ -47,7 +47,8 @@ class BatchRow:
     """A sequence in a batched step: its slot, the position of its next token, and that token, on the host or
     on the GPU (None: the token that the previous step drew in this slot). Without a sampler the step takes
     the likeliest token; with one, it draws the tokens that the sampler would draw from `step` on. A sampler
-    with masks draws only tokens that `mask` allows, and only for one step."""
+    with masks draws only tokens that `mask` allows, and only for one step. `joining` has the commands of
+    `BatchedModel.join`; None: `step` calls it."""
 
     slot: int
     position: int
@@ -55,6 +56,7 @@ class BatchRow:
     sampler: Sampler | None = None
     step: int = 0
     mask: npt.NDArray[np.uint32] | None = field(default=None, compare=False)
+    joining: Sequence[Command] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,11 @@ class BatchedModel:
             for row in rows:
                 self._positions.pop(row.slot, None)  # unknown, should this fail
             logits, model = self._model(rows, count)
-            joining = self._join(rows)
+            joining = [
+                command
+                for row in rows
+                for command in (self.join(row) if row.joining is None else row.joining)
+            ]
             tokens, positions = self._words(self.batched.tokens), self._words(self.batched.positions)
             chosen = [row.slot for row in rows]
             drawing = self._sampler.drawing(logits, self._slots_of(len(rows)), chosen, tokens, positions)
@@ -200,15 +206,15 @@ class BatchedModel:
             self.session.counters.calls += count
             return BatchSubmission(tuple(rows), count, readback, drawing, number)
 
-    def _join(self, rows: Sequence[BatchRow]) -> list[Command]:
-        """The commands that copy the state of joining sequences, before the next draw. Masks are written at
-        once."""
-        commands: list[Command] = []
-        for row in rows:
+    def join(self, row: BatchRow) -> Sequence[Command]:
+        """Prepare the sampler for the next step of a row: returns the commands that copy the state of a
+        joining sequence, before the draw. The mask is written at once."""
+        commands: Sequence[Command] = ()
+        with self.device.lock:
             if not self._continues(row):
                 self._drawing_for.pop(row.slot, None)  # if `begin` fails, the slot's state is unknown
                 prompt_tokens = row.position - row.step + 1
-                commands += self._sampler.begin(row.slot, row.sampler, prompt_tokens)
+                commands = self._sampler.begin(row.slot, row.sampler, prompt_tokens)
             if row.mask is not None:
                 self._sampler.allow(row.slot, row.mask)
         return commands

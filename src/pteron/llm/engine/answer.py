@@ -11,8 +11,10 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from time import monotonic
+from traceback import format_tb
 from typing import Self
 
+from pteron.errors import PteronError
 from pteron.gpu.fork import in_child
 from pteron.llm.engine.notify import Notifier
 from pteron.llm.output import Piece, Statistics
@@ -51,7 +53,9 @@ class Job:
         self.notifier.notify()
 
     def end(self, reason: str, error: BaseException | None = None) -> None:
-        # The traceback would keep models and GPU memory alive.
+        # The traceback would keep models and GPU memory alive: an unforeseen error has it as text, for logs.
+        if error and error.__traceback__ and not isinstance(error, PteronError):
+            error.add_note("".join(["In the engine:\n", *format_tb(error.__traceback__)]).rstrip())
         self.error = error.with_traceback(None) if error else None
         self.statistics.finish_reason = reason
         self.is_over = True

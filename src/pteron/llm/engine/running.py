@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Container, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 
@@ -24,6 +25,8 @@ from pteron.llm.sampling import Drawn, Sampler
 from pteron.llm.sequence_pool import Lease
 from pteron.llm.speculation import Speculation, Speculator
 from pteron.llm.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
 
 
 class RunningRequest:
@@ -226,9 +229,11 @@ class RunningRequest:
         """Return the sequence to the pool. The GPU runs its next user's submissions after those in flight."""
         if self.mask:
             self.mask.is_wanted = False
-        with suppress(PteronError):  # the device may be lost
-            if self.speculation:
+        if self.speculation:
+            with _freeing():
                 self.speculation.close()
+        with _freeing():
+            if self.speculation:
                 self.model.rewind_to(self.start + max(0, len(self.drawn) - 1), self.user)
             self.model.rewind(self.user)
         if self._lease:
@@ -236,5 +241,16 @@ class RunningRequest:
 
     def close(self) -> None:
         """Free the sampler, once nothing is in flight."""
-        with suppress(PteronError):
+        with _freeing():
             self.sampler.close()
+
+
+@contextmanager
+def _freeing() -> Iterator[None]:
+    """A request that ends frees what it can. What fails is logged: the others go on."""
+    try:
+        yield
+    except PteronError:  # the device may be lost
+        pass
+    except Exception:
+        _log.exception("a request that ended did not free all that it used")

@@ -8,8 +8,8 @@ step by only one chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
@@ -23,7 +23,7 @@ from pteron.llm.engine.notify import Notifier
 from pteron.llm.engine.pipeline import SUBMISSIONS, Pipeline
 from pteron.llm.engine.queue import PrefillQueue, PrefixWaitlist, RequestQueue
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.engine.steppers import Arrived, Part, StepperChoice, Submission
+from pteron.llm.engine.steppers import Arrived, Part, RequestFailed, StepperChoice, Submission
 from pteron.llm.sampling import Drawn
 from pteron.llm.sequence_pool import Lease
 from pteron.llm.text_model import TextModel
@@ -155,11 +155,11 @@ class Scheduler:
 
     def _admit_one(self, job: Job) -> None:
         is_new = job not in self.prefix_waits
-        if count := self.prefix_waits.tokens_awaited(job, self.running):
-            if is_new and self.log:
-                self.log("hold", job.number, count)
-            return
         try:
+            if count := self.prefix_waits.tokens_awaited(job, self.running):
+                if is_new and self.log:
+                    self.log("hold", job.number, count)
+                return
             lease = self._lease(job)
             if lease is not None:
                 self.prefix_waits.drop(job)
@@ -200,7 +200,12 @@ class Scheduler:
     # Submission --------------------------------------------------------------------------------
 
     def _parts(self) -> list[Part]:
-        return self.stepping.stepper.parts([request for request in self.running if request.is_prefilled])
+        parts: list[Part] | None = None
+        while parts is None:  # without the request that failed, if one did
+            with self._isolated():
+                prefilled = [request for request in self.running if request.is_prefilled]
+                parts = self.stepping.stepper.parts(prefilled)
+        return parts
 
     def _chunks_in_flight(self) -> int:
         return sum(not submission.steps for submission in self.pipeline.in_flight)
@@ -222,34 +227,28 @@ class Scheduler:
                 self._submit("step", partial(self.stepping.stepper.step, part, most), *part)
 
     def _submit(self, event: str, submit: Callable[[], Submission], *requests: RunningRequest) -> bool:
-        try:
+        with self._isolated(*requests):
             submission = submit()
-        except Exception as error:
-            for request in requests:
-                self._end(request, "error", error)
-            self._check_device(error)
-            return False
-        self.pipeline.add(submission)
-        if self.log:
-            for request in submission.requests:
-                self.log(event, request.job.number, submission.steps)
-        return True
+            self.pipeline.add(submission)
+            if self.log:
+                for request in submission.requests:
+                    self.log(event, request.job.number, submission.steps)
+            return True
+        return False
 
     # Results -----------------------------------------------------------------------------------
 
     def collect_oldest(self) -> None:
         """Wait for the oldest submission, and hand its tokens to their readers."""
-        submission = self.pipeline.in_flight[0]
-        try:
+        arrived: Arrived = []
+        with self._isolated(*self.pipeline.in_flight[0].requests):
             arrived = self._collect()
-        except Exception as error:
-            for request in submission.requests:
-                self._end(request, "error", error)
-            self._check_device(error)
-            return
         for request, drawn in arrived:
             if not request.reason:
-                self._deliver(request, drawn)
+                with self._isolated(request):
+                    self._deliver(request, drawn)
+                if request.reason:
+                    self._end(request, request.reason)
 
     def _collect(self) -> Arrived:
         submission = self.pipeline.in_flight[0]
@@ -262,21 +261,33 @@ class Scheduler:
 
     def _deliver(self, request: RunningRequest, drawn: list[Drawn]) -> None:
         before = len(request.drawn)
-        try:
-            pieces = request.take(drawn)
-            self.totals.add_tokens(len(request.drawn) - before)
-            if pieces:
-                request.job.add(pieces)
-            if request.matcher and not request.reason:
-                request.mask = self._masks.request(request.matcher)
-                self.stepping.stepper.prefill_ahead(request)
-        except Exception as error:
-            self._end(request, "error", error)
-            return
-        if request.reason:
-            self._end(request, request.reason)
+        pieces = request.take(drawn)
+        self.totals.add_tokens(len(request.drawn) - before)
+        if pieces:
+            request.job.add(pieces)
+        if request.matcher and not request.reason:
+            request.mask = self._masks.request(request.matcher)
+            self.stepping.stepper.prefill_ahead(request)
 
     # End ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _isolated(self, *requests: RunningRequest) -> Iterator[None]:
+        """All work for requests runs within this: an error of any kind ends those that it is for, or the one
+        that it names, and the others go on. An error of work that is for none of them ends the engine."""
+        try:
+            yield
+        except RequestFailed as failed:
+            self._fail((failed.request,), failed.__cause__ or failed)
+        except Exception as error:
+            if not requests:
+                raise
+            self._fail(requests, error)
+
+    def _fail(self, requests: Sequence[RunningRequest], error: BaseException) -> None:
+        for request in requests:
+            self._end(request, "error", error)
+        self._check_device(error)
 
     def _end(self, request: RunningRequest, reason: str, error: BaseException | None = None) -> None:
         """End a request at once; what is in flight for it is collected in its turn."""

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic, perf_counter
 from typing import TypeAlias
@@ -57,6 +58,22 @@ class Submission:
             return list(zip(self.requests, self.read(), strict=False))
 
 
+class RequestFailed(Exception):  # noqa: N818  # it never reaches a caller
+    """The work of one request among several failed; its cause says why. Nothing was submitted."""
+
+    def __init__(self, request: RunningRequest) -> None:
+        super().__init__(request)
+        self.request = request
+
+
+@contextmanager
+def failing_alone(request: RunningRequest) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise RequestFailed(request) from error
+
+
 class Stepper(ABC):
     """Submits the work of running requests. The caller keeps the submissions in a Pipeline.
 
@@ -67,7 +84,8 @@ class Stepper(ABC):
     - `step` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
     - `prefill_ahead` submits the model's work on the last token while the next mask is being computed.
 
-    Only HostStepper waits for the GPU. An error fails the given requests and no others.
+    Only HostStepper waits for the GPU. An error fails the given requests and no others; a RequestFailed fails
+    one of them, and the others can be given again.
     """
 
     @abstractmethod
@@ -282,7 +300,7 @@ class BatchedStepper(Stepper):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         ready = [request for request in requests if request.can_step]
         joining = [request for request in ready if not request.matcher and self._can_join(request)]
-        free = tuple(request for request in joining if not request.propose(len(joining) - 1))
+        free = tuple(request for request in joining if not _proposes(request, len(joining) - 1))
         masked, is_complete = self._gather(requests)
         delayed = () if is_complete else masked
         parts = [part for part in (free, masked) if len(part) > 1 and part is not delayed]
@@ -296,8 +314,7 @@ class BatchedStepper(Stepper):
         joining = [request for request in requests if request.matcher and self._can_join(request)]
         self._are_several = len(joining) > 1
         stepping = [request for request in joining if not request.is_kept]
-        # Checked again: a mask may have failed since, which is visible once the request can step.
-        ready = tuple(request for request in stepping if request.can_step and not _has_failed(request))
+        ready = tuple(request for request in stepping if request.can_step)
         since = monotonic() - GATHER_SECONDS
         late = [request.mask for request in stepping if request not in ready and request.step < request.count]
         return ready, not any(mask is None or mask.requested > since for mask in late)
@@ -309,10 +326,9 @@ class BatchedStepper(Stepper):
         if part[0].matcher:
             count = 1
         with self._batched.device.lock:
-            for request in part:
-                request.model.check_user(request.user)
             rows = [self._row(request) for request in part]
             for request in part:
+                request.mask = None
                 request.model.record_steps(count)
             submitted = self._batched.step(rows, count)
         for request in part:
@@ -336,21 +352,25 @@ class BatchedStepper(Stepper):
 
     def _can_join(self, request: RunningRequest) -> bool:
         """Whether a request steps in a batch as soon as it can step."""
-        is_own = request.model.is_used_by(request.user)  # if its sequence was taken over, it fails alone
-        return is_own and not _has_failed(request) and self._batched.slot_of(request.model) is not None
+        return self._batched.slot_of(request.model) is not None
 
     def _row(self, request: RunningRequest) -> BatchRow:
-        slot = self._batched.slot_of(request.model)
-        assert slot is not None
-        token = None if request.is_in_batch else request.sampler.drawn_at(request.step - 1)
-        sampler = None if request.sampler.form.is_plain else request.sampler
-        mask = request.take_mask() if request.matcher else None
-        return BatchRow(slot, request.model.position, token, sampler, request.step, mask)
+        """The row of a request, prepared for the next step. The request keeps its mask until then: another
+        one of the batch may fail."""
+        with failing_alone(request):
+            request.model.check_user(request.user)
+            slot = self._batched.slot_of(request.model)
+            assert slot is not None
+            token = None if request.is_in_batch else request.sampler.drawn_at(request.step - 1)
+            sampler = None if request.sampler.form.is_plain else request.sampler
+            mask = request.mask.get() if request.mask else None
+            row = BatchRow(slot, request.model.position, token, sampler, request.step, mask)
+            return replace(row, joining=self._batched.join(row))
 
 
-def _has_failed(request: RunningRequest) -> bool:
-    """Whether computing its mask failed: then it fails alone."""
-    return request.mask is not None and request.mask.error is not None
+def _proposes(request: RunningRequest, others: int) -> bool:
+    with failing_alone(request):
+        return request.propose(others)
 
 
 class StepperChoice:

@@ -83,6 +83,11 @@ class ScriptedModel:
         tokenizer.chat_template = template
         return cls(tokenizer, llm.model, llm.sampling, llm.program)
 
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        ids: tuple[int, ...] = self.tokenizer.eos_ids
+        return ids
+
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text))
 

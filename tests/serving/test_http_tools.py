@@ -9,12 +9,15 @@ from typing import Any
 
 import openai
 import pytest
+from byte_tokenizer import ByteTokenizer
+from engine_fixtures import MODEL
 from http_fixtures import NAME, Running, openai_client, running
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 
+from pteron import Device
 from pteron.llm import LLM
 from pteron.serving.http.answer_format import CallFormat, answer_format
 from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text
@@ -204,3 +207,25 @@ def test_an_unknown_tool_cannot_be_chosen(scene: Scene) -> None:
     choice: Any = {"type": "function", "function": {"name": "fly"}}
     with pytest.raises(openai.BadRequestError, match="no tool 'fly'"):
         scene.ask("x", tool_choice=choice)
+
+
+class BareTokenizer(ByteTokenizer):
+    """It names no token that ends a text; the model's program does: token 2."""
+
+    eos_ids = ()
+    chat_template = "{% if tools %}<tool_call>{…}</tool_call>{% endif %}Hi"  # the context is short
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"tools": TOOLS}, {"response_format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]*"}}],
+    ids=["tools", "format"],
+)
+def test_grammars_allow_the_end_token_of_the_model(device: Device, given: dict[str, Any]) -> None:
+    """A model that wants to end its answer, under a grammar that lets it."""
+    pytest.importorskip("llguidance", reason="needs the extra `serve`")
+    body = {"messages": MESSAGES, "max_tokens": 6, "temperature": 0, "logit_bias": {"2": 100}, **given}
+    with LLM(MODEL, BareTokenizer(), device=device) as llm, running(llm) as server:
+        answer = server.http.post("/v1/chat/completions", json=body).json()
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["usage"]["completion_tokens"] == 1

@@ -147,7 +147,7 @@ def _lazy_grammar(
             source = lazy_grammar(
                 schemas, format, parallel=parallel, is_thinking=is_thinking, controls=controls
             )
-            return Grammar.lark(llm.tokenizer, source) if source else None
+            return Grammar.lark(llm.tokenizer, source, eos_ids=llm.eos_ids) if source else None
     return None
 
 

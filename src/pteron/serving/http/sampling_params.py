@@ -101,7 +101,7 @@ def compile_grammar(kind: str, source: Any, llm: TextModel, param: str, limits: 
     if kind == "json_schema":
         check_schema_size(source, param, limits)
     try:
-        return getattr(Grammar, kind)(llm.tokenizer, source)
+        return getattr(Grammar, kind)(llm.tokenizer, source, eos_ids=llm.eos_ids)
     except InputError as error:
         code = "invalid_json_schema" if kind == "json_schema" else "invalid_grammar"
         raise invalid_value(str(error), param, code=code) from error

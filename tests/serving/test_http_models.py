@@ -206,6 +206,40 @@ def test_a_model_in_use_is_not_unloaded() -> None:
     asyncio.run(unload())
 
 
+def test_a_cancelled_request_leaves_a_loaded_model() -> None:
+    """Its model is loaded to the end: for the next request, or to be unloaded."""
+    events = list[str]()
+    is_loading, may_load = threading.Event(), threading.Event()
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        events.append("+")
+        is_loading.set()
+        assert may_load.wait(PATIENCE)
+        yield object()
+        events.append("-")
+
+    async def cancel(then_open: bool) -> None:
+        models = Models[object]([ModelSource(("a",), opened)], lambda loaded, names: loaded, None)
+        opening = asyncio.ensure_future(models.open("a"))
+        await asyncio.to_thread(is_loading.wait, PATIENCE)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        threading.Timer(0.05, may_load.set).start()
+        if then_open:
+            service, model = await models.open("a")
+            assert model.service is service
+        await models.close()
+
+    for then_open in (True, False):
+        events.clear()
+        is_loading.clear()
+        may_load.clear()
+        asyncio.run(cancel(then_open))
+        assert events == ["+", "-"]
+
+
 def test_a_model_that_cannot_be_served_is_closed() -> None:
     events: list[str] = []
 

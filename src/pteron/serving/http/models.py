@@ -88,9 +88,8 @@ class Models(Generic[Service]):
         model.users += 1  # it stays loaded while it is waited for
         try:
             if model.service is None:  # a loaded model does not wait while another one is loaded
-                async with self._loading:
-                    if model.service is None:
-                        await self._load(model)
+                # A task of its own: no thread can be stopped, so a load whose request is cancelled goes on.
+                await asyncio.shield(asyncio.ensure_future(self._load(model)))
         except BaseException:
             model.release()
             raise
@@ -98,12 +97,15 @@ class Models(Generic[Service]):
         return model.service, model
 
     async def _load(self, model: ServedModel[Service]) -> None:
-        try:
-            model.service = await to_thread.run_sync(self._load_now, model)
-        except OutOfMemory:
-            if not await self._unload([other for other in self.served if other is not model]):
-                raise
-            model.service = await to_thread.run_sync(self._load_now, model)
+        async with self._loading:
+            if model.service is not None:
+                return
+            try:
+                model.service = await to_thread.run_sync(self._load_now, model)
+            except OutOfMemory:
+                if not await self._unload([other for other in self.served if other is not model]):
+                    raise
+                model.service = await to_thread.run_sync(self._load_now, model)
 
     def _load_now(self, model: ServedModel[Service]) -> Service:
         with ExitStack() as opened:
@@ -130,8 +132,9 @@ class Models(Generic[Service]):
                 await self._unload([model for model in self.served if model.last_used < before])
 
     async def close(self) -> None:
-        """Unload all models."""
-        await to_thread.run_sync(self.close_now)
+        """Unload all models, after the load that runs."""
+        async with self._loading:
+            await to_thread.run_sync(self.close_now)
 
     def close_now(self) -> None:
         """Unload all models, on this thread."""

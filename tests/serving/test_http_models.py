@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -238,6 +239,33 @@ def test_a_cancelled_request_leaves_a_loaded_model() -> None:
         may_load.clear()
         asyncio.run(cancel(then_open))
         assert events == ["+", "-"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries return memory in other ways")
+def test_the_memory_of_an_unloaded_model_comes_back() -> None:
+    """Also what only the garbage collector finds, and what is free below a block in use."""
+    kept = list[bytearray]()
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        blocks: list[Any] = [bytearray(100_000) for _ in range(400)]  # too small for mappings of their own
+        blocks.append(blocks)
+        kept.append(bytearray(100_000))
+        yield object()
+
+    def memory() -> int:
+        return int(Path("/proc/self/status").read_text("utf-8").split("RssAnon:")[1].split()[0]) << 10
+
+    async def unload() -> None:
+        models = Models[object]([ModelSource(("a",), opened)], lambda loaded, names: loaded, keep_alive=0)
+        (await models.open("a"))[1].release()
+        loaded = memory()
+        unloading = asyncio.ensure_future(models.unload_idle())
+        while models.loaded or loaded - memory() < 20_000_000:
+            await asyncio.sleep(0.02)
+        unloading.cancel()
+
+    asyncio.run(asyncio.wait_for(unload(), PATIENCE))
 
 
 def test_a_model_that_cannot_be_served_is_closed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import threading
@@ -31,20 +30,12 @@ class Sample:
     def take(cls, rounds: int, device: Device) -> Sample:
         gc.collect()
         device.wait()
-        _give_back()
         with open("/proc/self/statm", encoding="ascii") as statm:
             resident = int(statm.read().split()[1]) * _PAGE
         files = len(os.listdir("/proc/self/fd"))
         return cls(
             rounds, resident, device.buffer_bytes, len(device.uploads), files, threading.active_count()
         )
-
-
-def _give_back() -> None:
-    """Let the C library return free pages, so that only used memory is measured."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from anyio import to_thread
 
 from pteron.errors import InputError, OutOfMemory
+from pteron.system import give_back_memory
 
 if TYPE_CHECKING:
     from pteron.llm.engine import Engine
@@ -119,7 +120,7 @@ class Models(Generic[Service]):
         for model in unused:
             model.service = None  # of all, before the first wait: a request may come meanwhile
         for model in unused:
-            await to_thread.run_sync(model.opened.close)
+            await to_thread.run_sync(_close, model)
         return bool(unused)
 
     async def unload_idle(self) -> None:
@@ -142,3 +143,8 @@ class Models(Generic[Service]):
         for model in self.served:
             model.service = None
             model.opened.close()
+
+
+def _close(model: ServedModel[Any]) -> None:
+    model.opened.close()
+    give_back_memory()

@@ -170,6 +170,15 @@ def test_errors_are_raised_and_harm_nothing(bench: Bench) -> None:
     assert bench.value() == len(wrong)
 
 
+def test_a_buffer_that_is_freed_between_two_submissions(bench: Bench) -> None:
+    """The commands were right the first time; with a freed buffer they would end the process."""
+    commands = [Copy(bench.sum, bench.other, 4)]
+    submit(bench.device, commands)
+    bench.device.free(bench.other)
+    with pytest.raises(pteron.DeviceError, match="'other' was freed before commands that use it"):
+        submit(bench.device, commands)
+
+
 @pytest.mark.usefixtures("encoding")
 def test_floats_and_halves() -> None:
     """Every half, and floats of all sizes: those between two halves, beyond the largest, not numbers."""

@@ -14,6 +14,7 @@ from golden import assert_outputs, read_cases
 
 import pteron
 from pteron import DeviceError, DType, DtypeError, GpuTensor, InputError, PteronError, ShapeError
+from pteron.llm.models import BUNDLED
 from pteron.runtime import plan_cache
 
 Load = Callable[[str], pteron.Method]
@@ -348,6 +349,18 @@ def test_kept_plans_are_bounded(load: Load, device: pteron.Device, monkeypatch: 
     for rows in (17, 16, 15, 14, 13) * 3:
         method(x[:rows])
     assert method.counters.plans == plans  # the latest were kept
+
+
+def test_kept_plans_of_one_shape_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decode step has one shape, and a plan for each bucket of positions."""
+    monkeypatch.setattr(plan_cache, "PLANS_KEPT", 2)
+    with pteron.load(BUNDLED["stories15m"] / "model.pte") as program:
+        method = program["forward"]
+        for position in (0, 64, 128, 192, 64):
+            method(np.array([[5]]), np.array([position]))
+        assert method.counters.plans == 4  # one was made at load
+        kept = method.sole_delegate.session.snapshot().plans
+        assert sum(map(len, kept.values())) == 2
 
 
 # Closing ----------------------------------------------------------------------------------------

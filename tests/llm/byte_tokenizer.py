@@ -12,7 +12,7 @@ class ByteTokenizer(Tokenizer):
 
     vocab_size = 512
     bos_id = 1
-    eos_ids = (2,)
+    eos_ids: tuple[int, ...] = (2,)
     adds_bos = True
 
     def token_bytes(self, token: int) -> bytes:

@@ -238,6 +238,25 @@ def test_slots(q4: LanguageModel) -> None:
     assert q4.sequence().delegate is not None
 
 
+def test_a_slot_is_reset_alone(q4: LanguageModel) -> None:
+    batched = BatchedModel(q4, 3)
+    sequences = [batched.model.sequence() for _ in range(3)]
+    assert q4.delegate
+    sizes = {id: q4.delegate.executable.states[id].bytes for id in batched.batched.caches}
+
+    def contents() -> list[list[bytes]]:
+        return [sequence.delegate.states.read(sizes) for sequence in sequences if sequence.delegate]
+
+    for sequence in sequences:
+        sequence.prefill([1, 2, 3])
+    first, _, last = contents()
+    assert all(map(any, first))
+    assert sequences[1].delegate
+    sequences[1].delegate.reset()
+    assert contents() == [first, [bytes(len(each)) for each in first], last]
+    end(batched, sequences)
+
+
 def test_closed_memory_is_refused(q4: LanguageModel) -> None:
     """A sequence may have bound the closed buffers already, and submitting those would end the process."""
     assert BatchedModel.reason(q4) is None

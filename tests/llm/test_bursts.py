@@ -10,10 +10,11 @@ from itertools import islice, zip_longest
 
 import numpy as np
 import pytest
+from faulty import Faults
 from llm_fixtures import MODELS
 
 import pteron
-from pteron import Device
+from pteron import Device, DeviceError
 from pteron.families.attention import call as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step
@@ -122,6 +123,17 @@ def test_submissions_of_any_length(
     for in_flight in (1, 2, 3):
         monkeypatch.setattr(pipeline, "SUBMISSIONS", in_flight)
         assert drawn(routed, SEEDED, 40) == expected
+
+
+def test_after_a_submission_that_fails(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps may have run: the next call at the same position writes its parameters again."""
+    expected, faults = drawn(model, SEEDED, 12), Faults(monkeypatch)
+    for after in (False, True):
+        faults.arm("submit", 1, after=after)  # the first steps; before it, the prompt
+        with pytest.raises(DeviceError):
+            drawn(model, SEEDED, 12)
+        assert faults.disarm()
+        assert drawn(model, SEEDED, 12) == expected
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.pte")))

@@ -110,6 +110,9 @@ def test_stop_scanner_holds_back_no_more_than_it_must() -> None:
         "",
     ]
     assert scanner.is_stopped
+    earliest = StopStrings(["b", "a"])  # of the text, not of the list
+    assert earliest.push("xaxbx") == "x"
+    assert earliest.found == "a"
     plain = StopStrings([])
     assert plain.push("anything") == "anything"
     held = StopStrings(["END"])

@@ -107,9 +107,12 @@ class TestGreedy:
             before.append(step.token)
         assert len(set(before)) > 1 or not (sampling.presence_penalty or sampling.frequency_penalty)
 
-    def test_the_prompt_is_not_counted(self, device: Device) -> None:
+    @pytest.mark.parametrize("repetition_penalty", [1.0, 1.1])
+    def test_the_prompt_is_not_counted(self, repetition_penalty: float, device: Device) -> None:
+        """By the presence penalty, also where the repetition penalty notes the prompt's tokens."""
         logits = np.array([5.0, 4.0, 0.0], np.float32)
-        found = drawn(device, logits, Sampling(presence_penalty=2.0), 2, prompt=(0, 0, 0))
+        sampling = Sampling(presence_penalty=2.0, repetition_penalty=repetition_penalty)
+        found = drawn(device, logits, sampling, 2, prompt=(0, 0, 0))
         assert [step.token for step in found] == [0, 1]
 
     def test_remembering_anew_forgets_what_was_drawn(self, device: Device) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -162,6 +166,24 @@ def test_use_ends_when_the_stream_does(llm: LLM) -> None:
     tokens(llm, D)
     assert reused(llm, A) == len(A) - 1
     assert reused(llm, B) == 0
+
+
+def test_threads_that_lease_at_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread waits for the other once it knows which sequences are free, which no two can do at once."""
+    choosing, certain, looks = threading.Barrier(2), LanguageModel.certain, Counter[int]()
+
+    def meeting(model: LanguageModel) -> Any:
+        looks[threading.get_ident()] += 1
+        if looks[threading.get_ident()] == 2:  # the first is for the shared prefix
+            with suppress(threading.BrokenBarrierError):
+                choosing.wait(0.2)
+        return certain.__get__(model)
+
+    monkeypatch.setattr(LanguageModel, "certain", property(meeting))
+    with ThreadPoolExecutor(2) as threads:
+        leases = list(threads.map(llm.pool.lease, (A, B)))
+    assert choosing.broken
+    assert leases[0].model is not leases[1].model
 
 
 def test_one_in_use_is_never_given_away(llm: LLM) -> None:

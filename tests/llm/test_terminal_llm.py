@@ -161,6 +161,13 @@ def test_settings_of_a_model_are_its_defaults(folder: Path, generate: Callable[.
         "top_logprobs": 0,
     }
     assert chosen == given
+    greedy = generate("--prompt", "Once", "--temperature", "0", "--top-k", "0", "--seed", "7", "--json")
+    assert json.loads(greedy[0])["sampling"] == given | {
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 0.9,
+        "seed": 0,
+    }
 
 
 def test_what_generation_config_says(tmp_path: Path) -> None:

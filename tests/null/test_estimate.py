@@ -84,6 +84,9 @@ def test_the_command_prints_every_gpu(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["estimate", str(MODEL), "--gpu", "4090", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["gpus"]
     assert found["gpu"] == "NVIDIA GeForce RTX 4090"
+    for given, name in ((str(MODEL), MODEL.name), ("stories15m", "stories15m")):
+        assert main(["estimate", given, "--gpu", "4090"]) == 0
+        assert capsys.readouterr().out.startswith(f"{name}, forward: estimated")
 
 
 def test_a_program_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from pteron.cli.arguments import Options, add_examples, count, positive
-from pteron.cli.named_model import find_program
+from pteron.cli.named_model import find_program_file, given_model
 from pteron.cli.terminal import print_result
 
 
@@ -38,11 +39,8 @@ def command(arguments: argparse.Namespace) -> int:
 
     if arguments.device and not arguments.here:
         arguments.fail("--device needs --here; --gpu names a GPU of the table")
-    path = Path(find_program(arguments))
-    if path.is_dir():
-        from pteron.llm.model_files import program_file
-
-        path = program_file(path)
+    given = given_model(arguments)
+    path = find_program_file(given)
     gpus = [gpu for name in arguments.gpu for gpu in find_gpus(name)]
     if arguments.here:
         from pteron.tools.estimate.here import this_gpu
@@ -57,5 +55,6 @@ def command(arguments: argparse.Namespace) -> int:
         decode=arguments.decode,
         sizes=arguments.dim,
     )
+    report = replace(report, program=Path(given).absolute().name)  # programs of models are called model.pte
     print_result(report, estimate_lines(report), as_json=arguments.json)
     return 0

@@ -186,11 +186,11 @@ def profile_lines(profile: Profile, by: str = "node", top: int | None = None) ->
     yield from columns(table, align="<>>>>>>>")
     yield ""
     whole = profile.pass_seconds
-    apart = profile.launch_seconds / whole - 1 if whole else 0.0
+    apart = abs(profile.launch_seconds / whole - 1) if whole else 0.0
     yield (
         f"{counted(len(profile.launches), 'launch', 'launches')}: {human_time(profile.launch_seconds)} "
-        f"in total, {human_time(whole)} in one pass ({apart:+.0%}); medians of the faster half of "
-        f"{counted(profile.runs, 'run')}"
+        f"in total, {human_time(whole)} in one pass (they differ by {apart:.0%}); "
+        f"medians of the faster half of {counted(profile.runs, 'run')}"
     )
     yield from (Line(each, "note") for each in notes(profile))
     if by == "layer" and not profile.layers:

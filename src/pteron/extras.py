@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,17 +47,16 @@ def need(module: str, purpose: str, extra: str = "llm") -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise PteronError(_sentence(module, purpose, extra)) from error
+        raise PteronError(_sentence([module], purpose, extra)) from error
     except Exception as error:  # a damaged installation may raise anything
         package = module.partition(".")[0]
         raise PteronError(f"{purpose}: the Python package {package!r} cannot be imported: {error}") from error
 
 
 def check_installed(modules: tuple[str, ...], purpose: str, extra: str) -> None:
-    """Raise an error for a missing package before the imports, which take seconds."""
-    for module in modules:
-        if find_spec(module) is None:
-            raise PteronError(_sentence(module, purpose, extra))
+    """Raise an error for missing packages before the imports, which take seconds."""
+    if missing := [module for module in modules if find_spec(module) is None]:
+        raise PteronError(_sentence(missing, purpose, extra))
 
 
 def has_torch() -> bool:
@@ -107,5 +107,7 @@ def _why_refused(*operators: str) -> str:
     return f"operator {names} runs outside the delegates and needs PyTorch: {pip_install('host')}"
 
 
-def _sentence(module: str, purpose: str, extra: str) -> str:
-    return f"{purpose} needs the Python package {module.partition('.')[0]!r}: {pip_install(extra)}"
+def _sentence(modules: Sequence[str], purpose: str, extra: str) -> str:
+    packages = ", ".join(repr(module.partition(".")[0]) for module in modules)
+    noun = "package" if len(modules) == 1 else "packages"
+    return f"{purpose} needs the Python {noun} {packages}: {pip_install(extra)}"

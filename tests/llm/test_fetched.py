@@ -53,9 +53,14 @@ def test_names() -> None:
 def test_missing_packages_are_found_before_a_download(
     fetched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "gguf" else module)
-    with pytest.raises(PteronError, match=r"needs the Python package 'gguf': pip install"):
-        fetch("tiny")
+    """All of them in one sentence, with those that a chat needs later."""
+    for missing, named in (
+        (["gguf"], "package 'gguf'"),
+        (["gguf", "jinja2", "tokenizers"], "packages 'gguf', 'jinja2', 'tokenizers'"),
+    ):
+        monkeypatch.setattr(extras, "find_spec", lambda module, gone=missing: module not in gone or None)
+        with pytest.raises(PteronError, match=rf"needs the Python {named}: pip install .*\[llm\]"):
+            fetch("tiny")
     assert fetched == []
 
 

@@ -12,16 +12,18 @@ from pteron.extras import pip_install
 HIDE_TORCH = """
 import importlib.abc, importlib.util, sys
 
+HIDDEN = "torch", "torchao", "executorch"
+
 class Hidden(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "torchao", "executorch"):
+        if name.partition(".")[0] in HIDDEN:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hidden())
 find_spec = importlib.util.find_spec
 
 def find_nothing(name, package=None):
-    return None if name.partition(".")[0] == "torch" else find_spec(name, package)
+    return None if name.partition(".")[0] in HIDDEN else find_spec(name, package)
 
 importlib.util.find_spec = find_nothing
 

@@ -73,7 +73,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     if name not in SOURCES:
         raise InputError(f"unknown model {name!r}; known are {', '.join(names())}")
     source = SOURCES[name]
-    check_installed(("gguf", "tokenizers"), f"building {name} from its GGUF file", "llm")
+    check_installed(("gguf", "jinja2", "tokenizers"), f"building {name} from its GGUF file", "llm")
     checkpoint = fetch_checkpoint(name, progress)
     notices = {Path(notice).name for notice in source.checkpoint.notices}
     files = {notice: checkpoint.with_name(notice).read_bytes() for notice in notices}

@@ -55,7 +55,8 @@ class Download(CountedLine):
 def download(model: HubModel, progress: Report = lambda line: None, *, update: bool = False) -> Path:
     """A model's folder or GGUF file in the cache. It is downloaded if it is not there, and with `update` also
     if the hub has a newer one."""
-    need("huggingface_hub", f"{model} is no path, and a model of a hub", "hub")
+    # `llm` too: nearly every model needs it, and the next error would come after the download.
+    need("huggingface_hub", f"{model} is no path, and a model of a hub", "hub,llm")
     from huggingface_hub import HfApi, constants
 
     cached = find_cached(model)

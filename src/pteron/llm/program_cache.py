@@ -25,7 +25,7 @@ SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder
 _LABEL_MAX = 80
 _KEY_DIGITS = 12
-_VERSION = 8  # part of the key: a new one lets all programs be built again
+_VERSION = 9  # part of the key: a new one lets all programs be built again
 
 
 @dataclass(frozen=True, slots=True)

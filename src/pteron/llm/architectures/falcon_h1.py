@@ -33,11 +33,8 @@ class Sum:
 
 
 def falcon_h1(config: Config) -> Decoder:
-    options = {
-        "norm_groups": int(config.get("mamba_n_groups") or 1),
-        "norms_first": bool(config.get("mamba_norm_before_gate", True)),
-    }
-    both = Sum(mixer(config, **options), llama.attention(config))
+    norms_first = bool(config.get("mamba_norm_before_gate", True))
+    both = Sum(mixer(config, norms_first), llama.attention(config))
     return replace(
         llama.decoder(config, lambda _: both),
         embedding_scale=float(config.get("embedding_multiplier", 1)),

@@ -22,14 +22,14 @@ from pteron.llm.build.network import Network
 
 @dataclass(frozen=True)
 class Mixer:
-    """wy(norm(scan(conv(wx x), wdt x) * silu(wz x))), without the norm if the checkpoint has none."""
+    """wy(norm(scan(conv(wx x), wdt x) * silu(wz x))), without the norm if the checkpoint has none. Each group
+    of heads is normed on its own."""
 
     heads: int
     width: int  # of a head
     columns: int  # of a head's state
     groups: int  # of heads that share B and C
     eps: float
-    norm_groups: int = 1  # parts of a row that are normed on their own
     norms_first: bool = False  # before the product with silu(wz x)
     limits: tuple[float, float | None] = (0.0, None)  # of time steps
 
@@ -55,9 +55,9 @@ class Mixer:
     def _normed(self, net: Network, y: Tensor, place: str) -> Tensor:
         if not net.has(f"{place}.weight"):
             return y
-        if self.norm_groups == 1:
+        if self.groups == 1:
             return net.rms_norm(y, place, self.eps)
-        parts = net.view(y, *y.sizes[:2], self.norm_groups, y.shape[-1] // self.norm_groups)
+        parts = net.view(y, *y.sizes[:2], self.groups, y.shape[-1] // self.groups)
         ones = net.computed(np.ones(parts.shape[-1], np.float32))
         eps = float(np.float32(self.eps))
         normed = net.graph.call("et_vk.rms_norm.default", parts, ones, eps, out=parts.sizes)
@@ -107,13 +107,13 @@ def eps_of(config: Config) -> float:
     return float(_first(config, ("rms_norm_eps", "layer_norm_epsilon")))
 
 
-def mixer(config: Config, **options: Any) -> Mixer:
+def mixer(config: Config, norms_first: bool = False) -> Mixer:
     require_settings(config, hidden_act="silu", mamba_hidden_act="silu")
-    if "ssm.group_count" in config:  # llama.cpp norms groups in all families, after the gate
-        options = {"norm_groups": int(config["ssm.group_count"])}
+    if "ssm.group_count" in config:  # llama.cpp norms after the gate in all families
+        norms_first = False
     low, high = (_number(limit) for limit in config.get("time_step_limit") or (0.0, np.inf))
     limits = low, None if np.isinf(high) else high
-    return Mixer(*sizes_of(config), eps=eps_of(config), limits=limits, **options)
+    return Mixer(*sizes_of(config), eps=eps_of(config), limits=limits, norms_first=norms_first)
 
 
 def _number(value: Any) -> float:
@@ -130,9 +130,7 @@ def nemotron_h(config: Config) -> Decoder:
     require_settings(config, sliding_window=None)
     norm = RmsNorm(eps_of(config))
     parts: dict[str, Part] = {
-        **dict.fromkeys(
-            ("M", "mamba", "linear_attention", "recurrent"), mixer(config, norm_groups=sizes_of(config)[-1])
-        ),
+        **dict.fromkeys(("M", "mamba", "linear_attention", "recurrent"), mixer(config)),
         **dict.fromkeys(("*", "attention", "full_attention"), Attention(*head_sizes(config))),
         **dict.fromkeys(("-", "mlp"), Mlp(config.get("mlp_hidden_act", "relu2"))),
     }

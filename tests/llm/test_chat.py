@@ -148,12 +148,6 @@ HOSTILE = {
     "{{ f(60) }}",
     "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "long range": "{% for a in range(10 ** 9) %}{% endfor %}",
-    "power": "{{ 10 ** 99999999 }}",
-    "repeated text": "{{ 'a' * 10 ** 9 }}",
-    "repeated list": "{{ ([1] * 10 ** 9) | length }}",
-    "doubled": "{% set n = namespace(x='ab') %}{% for a in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-    "much text": "{% for a in range(99999) %}" + "a" * 9999 + "{% endfor %}",
-    "lipsum": "{{ lipsum(n=10 ** 6) }}",
     "class": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "format": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
     "nested": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
@@ -168,6 +162,23 @@ def test_a_hostile_template_is_an_error(template: str, monkeypatch: pytest.Monke
         render(MESSAGES, template)
     assert time.monotonic() - began < 5
     assert render(MESSAGES, "{{ messages | length }}") == str(len(MESSAGES))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'' | attr('__class__')",
+        "raise_exception.__globals__",
+        "cycler('a').reset.__func__",
+        "joiner('a').__class__",
+        "self.__init__",
+        "'{x.__globals__}'.format_map({'x': raise_exception})",
+        "[raise_exception] | map(attribute='__globals__') | first",
+        "[''] | map('attr', '__class__') | first",
+    ],
+)
+def test_a_template_sees_nothing_outside_its_sandbox(expression: str) -> None:
+    assert render(MESSAGES, f"{{{{ {expression} }}}}") == ""
 
 
 def test_a_slow_template_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

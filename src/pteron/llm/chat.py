@@ -2,7 +2,7 @@
 
     render([{"role": "user", "content": "Hello"}], tokenizer.chat_template)
 
-Templates run in a sandbox, under limits of time and size (chat_template.py).
+Templates run in a sandbox, their loops under a time limit (chat_template.py).
 """
 
 from __future__ import annotations

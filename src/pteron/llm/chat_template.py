@@ -1,8 +1,8 @@
-"""The source of a chat template -> a Jinja template that renders under limits of time and size.
+"""The source of a chat template -> a Jinja template whose loops and calls end at a deadline.
 
-Templates come with models and are not trusted: they run in Jinja's sandbox. They get the extensions that
-Hugging Face's transformers gives them: `{% generation %}`, `{% break %}`, `{% continue %}`, `tojson`,
-`strftime_now` and `raise_exception`.
+Templates come with models and are not trusted: they run in Jinja's sandbox. A single filter, method or
+operator has no limit. Templates get the extensions that Hugging Face's transformers gives them:
+`{% generation %}`, `{% break %}`, `{% continue %}`, `tojson`, `strftime_now` and `raise_exception`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from datetime import datetime
-from functools import reduce
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
@@ -22,8 +21,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 SECONDS_MAX = 5.0  # of one rendering
-SIZE_MAX = 1 << 24  # characters of a text, items of a list
-BITS_MAX = 1 << 12  # of an integer
 deadline: ContextVar[float] = ContextVar("deadline")  # of this rendering, in seconds of time.monotonic()
 
 
@@ -38,70 +35,34 @@ class Generation(Extension):
 
 
 class ChatTemplateEnvironment(ImmutableSandboxedEnvironment):
-    """Checks the deadline at each call and iteration, and the size of a result before `+`, `*`, `**` or `~`
-    computes it."""
-
-    intercepted_binops = frozenset(("+", "*", "**"))
+    """Checks the deadline at each call and iteration."""
 
     def __init__(self) -> None:
         extensions = ["jinja2.ext.loopcontrols", Generation]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        del self.globals["lipsum"]  # one call can run for minutes
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         self.filters |= {"tojson": _to_json, "timed": _timed}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> Any:
         return _Checks(self).visit(super()._parse(source, name, filename))
 
-    @staticmethod
-    def concat(parts: Iterable[str]) -> str:
-        """Join the output of a template, a macro or a `{% set %}` block."""
-        pieces, size = list[str](), 0
-        for piece in parts:
-            size += len(piece)
-            _check_size(size)
-            pieces.append(piece)
-        return "".join(pieces)
-
     # Parameter names as in Jinja: a template may pass keyword arguments of any name.
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         _check_time()
         return super().call(__context, __obj, *args, **kwargs)
 
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if isinstance(left, int) and isinstance(right, int):
-            bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
-            if bits > BITS_MAX:
-                raise TemplateError(f"the result of {operator} has more than {BITS_MAX:,} bits")
-        else:
-            sizes = [
-                len(value) if isinstance(value, (str, list, tuple)) else value for value in (left, right)
-            ]
-            if all(isinstance(size, int) for size in sizes):
-                _check_size(sizes[0] * sizes[1] if operator == "*" else sum(sizes))
-        return super().call_binop(context, operator, left, right)
-
 
 class _Checks(NodeTransformer):
-    """Adds a check to each loop, and rewrites `a ~ b` as `a|string + b|string`, which `call_binop` checks."""
+    """Adds a check to each loop."""
 
     def __init__(self, environment: ChatTemplateEnvironment) -> None:
         self._environment = environment
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802  # Jinja derives the name
         self.generic_visit(node)
-        node.iter = self._filter(node.iter, "timed")
+        timed = nodes.Filter(node.iter, "timed", [], [], None, None, lineno=node.lineno)
+        node.iter = timed.set_environment(self._environment)
         return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        texts = [self._filter(part, "string") for part in node.nodes]
-        joined = reduce(lambda left, right: nodes.Add(left, right, lineno=node.lineno), texts)
-        return joined.set_environment(self._environment)  # type: ignore[no-any-return]
-
-    def _filter(self, node: Any, name: str) -> Any:
-        made = nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
-        return made.set_environment(self._environment)
 
 
 def _timed(items: Iterable[Any]) -> Iterator[Any]:
@@ -113,11 +74,6 @@ def _timed(items: Iterable[Any]) -> Iterator[Any]:
 def _check_time() -> None:
     if time.monotonic() > deadline.get():
         raise TemplateError(f"rendering takes longer than {SECONDS_MAX:g} seconds")
-
-
-def _check_size(size: int) -> None:
-    if size > SIZE_MAX:
-        raise TemplateError(f"it makes a value of more than {SIZE_MAX:,} characters or items")
 
 
 def _to_json(

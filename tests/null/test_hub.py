@@ -288,6 +288,27 @@ def test_list_and_remove(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rm", "me/gguf"]) == 1
 
 
+@pytest.mark.parametrize("name", ["me/gguf:model.gguf", "me/gguf@main", "me/gguf"])
+@pytest.mark.parametrize("linked", ["file", "folder", "reference"])
+def test_files_outside_the_cache_stay(name: str, linked: str, hub: Hub, tmp_path: Path) -> None:
+    """A link in a snapshot, a snapshot that is a link, and a reference that leads elsewhere."""
+    mine = tmp_path / "mine" / "model.gguf"
+    mine.parent.mkdir()
+    mine.write_bytes(GGUF)
+    repository = repository_folder("me/gguf")
+    for folder in ("refs", "snapshots", "blobs"):
+        (repository / folder).mkdir(parents=True)
+    snapshot = repository / "snapshots" / "c0ffee"
+    (repository / "refs" / "main").write_text("../../../mine" if linked == "reference" else "c0ffee", "utf-8")
+    if linked == "folder":
+        snapshot.symlink_to(mine.parent)
+    else:
+        snapshot.mkdir()
+        (snapshot / "model.gguf").symlink_to(mine)
+    main(["rm", name])
+    assert mine.read_bytes() == GGUF
+
+
 def test_a_program_is_built_from_a_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     def export_llm(source: Path, folder: Path, **_: object) -> None:
         folder.mkdir()

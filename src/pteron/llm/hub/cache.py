@@ -31,6 +31,7 @@ FILE_NAME = re.compile(
     r"\.(pte|bpte|ptd|ptn|gguf|bin|json|safetensors|pt|pt2|pth|onnx|zip|tar|gz|h5|tflite|png|jpe?g|txt|md|py)$",
     re.IGNORECASE,
 )
+_COMMIT = re.compile(r"\w[\w.-]*", re.ASCII)
 _MAIN = "main"  # the default revision
 PARTIAL = ".pteron-partial"  # suffix of a blob that is not complete
 
@@ -99,7 +100,7 @@ def snapshot_folder(model: HubModel) -> Path | None:
     reference = repository / "refs" / revision
     commit = reference.read_text("utf-8").strip() if reference.is_file() else revision
     folder = repository / "snapshots" / commit
-    return folder if folder.is_dir() else None
+    return folder if _COMMIT.fullmatch(commit) and folder.is_dir() else None
 
 
 def repository_folder(repository: str) -> Path:
@@ -187,12 +188,16 @@ def _remove_revision(repository: Path, model: HubModel) -> None:
 
 
 def _remove_links(repository: Path, links: Sequence[Path]) -> None:
-    """Delete files of snapshots, and their contents unless other files have the same."""
+    """Delete files of snapshots, and their contents unless other files have the same. What a link has
+    outside the repository stays."""
+    home, blobs = repository.resolve(), (repository / "blobs").resolve()
     contents = {link.resolve() for link in links}
     for link in links:
-        link.unlink()
+        if link.parent.resolve().is_relative_to(home):
+            link.unlink()
     for content in contents - {link.resolve() for link in _links(repository / "snapshots")}:
-        content.unlink(missing_ok=True)
+        if content.is_relative_to(blobs):
+            content.unlink(missing_ok=True)
 
 
 def _links(folder: Path) -> list[Path]:

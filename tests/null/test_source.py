@@ -15,6 +15,7 @@ import pteron
 from pteron import FormatError, InputError
 from pteron.format import source
 from pteron.format.source import contents, open_bytes, pieces
+from pteron.llm import load_tokenizer
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="files do not shrink under a map elsewhere")
 
@@ -97,3 +98,12 @@ def test_what_is_no_file() -> None:
     for given in wrong:
         with pytest.raises(InputError, match="by its path or as bytes"):
             pteron.load(given)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes there")
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    """Opening it would wait for a writer."""
+    os.mkfifo(tmp_path / "config.json")
+    for read in (pteron.load, open_bytes, lambda path: load_tokenizer(path.parent)):
+        with pytest.raises(FormatError, match=r"config\.json: this is not a regular file"):
+            read(tmp_path / "config.json")

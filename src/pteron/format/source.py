@@ -11,6 +11,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
@@ -59,16 +60,18 @@ def open_bytes(source: Source, name: str | None = None) -> FileBytes:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file opened for reading."""
+    """A file opened for reading. Pipes and devices are refused before they are opened, which could block."""
     path = os.fspath(path)
     try:
-        return open(path, "rb", buffering=0)
+        kind = os.stat(path).st_mode
+        if S_ISREG(kind):
+            return open(path, "rb", buffering=0)
     except FileNotFoundError:
         raise MissingFileError(f"{path}: there is no such file") from None
     except (OSError, ValueError) as error:
-        if os.path.isdir(path):  # on Windows a PermissionError
-            raise FormatError(f"{path}: this is a directory, not a file") from None
         raise FormatError(f"{path}: the file cannot be read ({error})") from error
+    what = "a directory, not a file" if S_ISDIR(kind) else "not a regular file"
+    raise FormatError(f"{path}: this is {what}")
 
 
 def read_file(path: str | os.PathLike[str], size_max: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,7 @@ def test_more_than_lora_is_refused(settings: dict[str, Any], reason: str, tmp_pa
         ({"base_model.model.q.lora_magnitude_vector": (9,)}, UnsupportedError, "magnitude"),
         ({"base_model.model.q.lora_A.weight": (2, 9)}, FormatError, r"q: lora_a \[2, 9\]; needed"),
         ({"q.lora_A.weight": (2, 9), "q.lora_B.weight": (9, 3)}, FormatError, r"lora_b \[9, 3\]; needed"),
+        ({"q.lora_A.weight": (0, 9), "q.lora_B.weight": (9, 0)}, FormatError, r"lora_a \[0, 9\].*; needed"),
         ({}, FormatError, "no matrices"),
     ],
 )
@@ -330,6 +332,30 @@ def test_other_tensors_are_errors(
 def test_adapters_without_names_are_errors() -> None:
     with pytest.raises(InputError, match=r"must be a dict of names and paths, as in .*, not 'lora1'"):
         LLM("stories15m", adapters="lora1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "factor"),
+    [
+        ({"lora_alpha": float("nan")}, "nan"),
+        ({"lora_alpha": 4e39}, r"1e\+39"),
+        ({"alpha_pattern": {"q_proj": float("-inf")}}, "-inf"),
+    ],
+)
+def test_factors_that_float32_does_not_have(settings: dict[str, Any], factor: str, tmp_path: Path) -> None:
+    folder = ADAPTERS[0].write_peft(Golden.load("llama"), tmp_path / "adapter", **settings)
+    with pytest.raises(FormatError, match=rf"adapter x, .*_proj: its factor \(alpha by rank\) is {factor}"):
+        read_adapter("x", folder)
+
+
+def test_gguf_adapters_without_a_finite_factor(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    files = replace(ADAPTERS[0], alpha=float("nan"))
+    path = write_gguf_adapter(files, Golden.load("llama"), tmp_path / "adapter.gguf")
+    with pytest.raises(
+        FormatError, match=r"adapter x, blk\.0\.attn_\w+: its factor \(alpha by rank\) is nan"
+    ):
+        read_adapter("x", path)
 
 
 def test_other_files_are_errors(tmp_path: Path) -> None:

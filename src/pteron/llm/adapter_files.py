@@ -13,6 +13,8 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.format.gguf import MAGIC, read_header
@@ -65,6 +67,13 @@ class Adapter:
     name: str
     modules: Mapping[str, LoraPair]
     architecture: str | None = None
+
+    def __post_init__(self) -> None:
+        for module, pair in self.modules.items():
+            if not abs(pair.scale) <= float(np.finfo(np.float32).max):  # NaN too
+                raise FormatError(
+                    f"adapter {self.name}, {module}: its factor (alpha by rank) is {pair.scale:g}"
+                )
 
     def names(self, config: Config) -> Names:
         """The table from its modules to places in a decoder with this configuration."""
@@ -161,7 +170,7 @@ def _pairs(
     pairs = {}
     for module, both in found.items():
         a, b = both.get("a"), both.get("b")
-        if a is None or b is None or len(a.shape) != 2 or len(b.shape) != 2 or a.rows != b.shape[1]:
+        if a is None or b is None or len(a.shape) != 2 or len(b.shape) != 2 or not a.rows == b.shape[1] > 0:
             shapes = ", ".join(f"lora_{kind} {list(tensor.shape)}" for kind, tensor in sorted(both.items()))
             raise FormatError(
                 f"{where}, {module}: {shapes}; needed are lora_a [rank, columns], lora_b [rows, rank]"

@@ -29,8 +29,6 @@ WRONG_JSON = {
     "a token that is true": '{"bos_token_id": true}',
     "an object without text": '{"bos_token": {"id": 1}}',
     "no such token": '{"bos_token": "no such token"}',
-    "an id too large": '{"eos_token_id": 999999999999999999999}',
-    "a negative id": '{"eos_token_id": -1}',
     "half a character": r'{"bos_token": "\ud800"}',
     "whether": '{"add_bos_token": "yes"}',
     "a template of numbers": '{"chat_template": 7}',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import reprlib
 import struct
 import sys
 from collections.abc import Callable
@@ -244,12 +245,31 @@ def test_settings_beside_a_tokenizer(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text("template")
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.eos_ids, tokenizer.chat_template) == ((1, 0), "template")
-    (folder / "generation_config.json").write_text('{"eos_token_id": 70000}')
-    with pytest.raises(FormatError, match="no token 70000"):
-        load_tokenizer(folder)
     (folder / "generation_config.json").write_text("{")
     with pytest.raises(FormatError, match=r"generation_config\.json is not valid JSON"):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("token", [70000, -1, 10**30, "no such token"])
+def test_tokens_that_a_tokenizer_does_not_have(
+    token: int | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a configuration of GPT-2 with a smaller tokenizer: its end token is the default, 50256."""
+    folder = hugging_face(tmp_path)
+
+    def ends(**named: object) -> tuple[int | None, tuple[int, ...]]:
+        (folder / "generation_config.json").write_text(json.dumps(named))
+        tokenizer = load_tokenizer(folder)
+        return tokenizer.bos_id, tokenizer.eos_ids
+
+    assert ends(bos_token_id=token, eos_token_id=token) == (0, (1,))  # of tokenizer_config.json
+    warned = f"tokenizer.json has no token {reprlib.repr(token)}, which generation_config.json names"
+    assert caplog.messages == [warned] * 2
+    (folder / "tokenizer_config.json").unlink()
+    assert ends(bos_token_id=token, eos_token_id=token) == (None, ())
+    assert ends(eos_token_id=[token, 1]) == (None, (1,))
+    with pytest.raises(FormatError, match=r"tokenizer\.json has no token that a file .* to begin texts"):
+        ends(bos_token_id=token, add_bos_token=True)
 
 
 @pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "tokenizer.json"])

@@ -2,8 +2,8 @@
 
 pteron.json, generation_config.json, chat_template.json (of models that read images), tokenizer_config.json,
 special_tokens_map.json and config.json may name the BOS and EOS tokens; if two files disagree, the earlier in
-this list wins. The chat template is chosen as in Hugging Face's transformers: the file chat_template.jinja
-wins over `chat_template` in any of these files.
+this list wins, unless the tokenizer has none of its tokens. The chat template is chosen as in Hugging Face's
+transformers: the file chat_template.jinja wins over `chat_template` in any of these files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Literal, TypeAlias, get_args
@@ -38,8 +38,8 @@ _IF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 
 @dataclass
 class TokenizerConfig:
-    bos: Token | None = None
-    eos: tuple[Token, ...] = ()
+    bos: dict[str, tuple[Token, ...]] = field(default_factory=dict)  # by the file that names them
+    eos: dict[str, tuple[Token, ...]] = field(default_factory=dict)
     adds_bos: bool | None = None
     chat_template: str | None = None
     tokenizer: str | None = None  # the tokenizer's file name
@@ -51,9 +51,7 @@ def read_tokenizer_config(folder: Path) -> TokenizerConfig:
         config.chat_template = read_utf8(folder / TEMPLATE)
     for name in CONFIGURATIONS:
         content = read_json(folder / name)
-        if config.bos is None:
-            config.bos = next(iter(_tokens(content, "bos", name)), None)
-        config.eos = config.eos or _tokens(content, "eos", name)
+        config.bos[name], config.eos[name] = (_tokens(content, kind, name) for kind in ("bos", "eos"))
         if config.adds_bos is None:
             config.adds_bos = _adds_bos(content, name)
         if config.chat_template is None:

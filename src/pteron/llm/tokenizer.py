@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from reprlib import repr as shortened
 
 from pteron.errors import FormatError, InputError
 from pteron.llm.arguments import integers
 from pteron.llm.model_files import TokenizerConfig, as_format_error
+
+_log = logging.getLogger(__name__)
 
 
 class Tokenizer(ABC):
@@ -93,23 +96,36 @@ class Tokenizer(ABC):
         return TextDecoder(self.token_bytes, drop_space=self.leading_space and not continuing)
 
     def apply(self, config: TokenizerConfig) -> None:
-        """Let the configuration files override what the tokenizer's file says."""
-
-        def known(token: int | str) -> int:
-            with as_format_error(f"{self.name} cannot look up {token!r}, which a file in its folder names"):
-                found = token if isinstance(token, int) else self.token_id(token)
-            if found is None or not 0 <= found < self.vocab_size:
-                raise FormatError(f"{self.name} has no token {token!r}, which a file in its folder names")
-            return found
-
-        if config.bos is not None:
-            self.bos_id = known(config.bos)
-        if config.eos:
-            self.eos_ids = tuple(dict.fromkeys(known(token) for token in config.eos))
+        """Let the configuration files override what the tokenizer's file says. Tokens that the tokenizer does
+        not have are ignored, unless texts begin with them: files repeat the defaults of larger vocabularies.
+        """
         if config.adds_bos is not None:
             self.adds_bos = config.adds_bos
+        begins, ends = self._first_known(config.bos), self._first_known(config.eos)
+        if begins:
+            self.bos_id = begins[0]
+        elif self.adds_bos and any(config.bos.values()):
+            raise FormatError(f"{self.name} has no token that a file in its folder names to begin texts with")
+        self.eos_ids = ends or self.eos_ids
         if config.chat_template is not None:
             self.chat_template = config.chat_template
+
+    def _first_known(self, named: Mapping[str, Iterable[int | str]]) -> tuple[int, ...]:
+        """The tokens of the first file that names any which the tokenizer has."""
+        for file, tokens in named.items():
+            found, missing = dict[int, None](), list[str]()
+            for token in tokens:
+                with as_format_error(f"{self.name} cannot look up {token!r}, which {file} names"):
+                    id = token if isinstance(token, int) else self.token_id(token)
+                if id is not None and 0 <= id < self.vocab_size:
+                    found[id] = None
+                else:
+                    missing.append(shortened(token))
+            if missing:
+                _log.warning("%s has no token %s, which %s names", self.name, ", ".join(missing), file)
+            if found:
+                return tuple(found)
+        return ()
 
 
 class TextDecoder:

@@ -6,11 +6,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gguf_vocabularies import gguf, write_gguf
 
 from pteron.errors import FormatError, UnsupportedError
-from pteron.format.gguf import read_metadata
+from pteron.format.gguf import read_header, read_metadata
 
 
 def test_metadata_is_that_of_the_gguf_package(tmp_path: Path) -> None:
@@ -38,6 +39,21 @@ def test_metadata_is_that_of_the_gguf_package(tmp_path: Path) -> None:
         (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:cut])
         with pytest.raises(FormatError, match=r"^cut\.gguf is damaged"):
             read_metadata(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize("alignment", [None, 8, 64, 1024])
+def test_tensors_are_aligned_as_the_file_says(alignment: int | None, tmp_path: Path) -> None:
+    """The first one begins at a multiple of `general.alignment`, by default 32."""
+
+    def fill(writer: Any) -> None:
+        if alignment is not None:
+            writer.add_custom_alignment(alignment)
+        for name, shape in (("a", (3,)), ("b", (5, 2))):
+            writer.add_tensor(name, np.ones(shape, np.float32))
+
+    file = write_gguf(tmp_path / "model.gguf", "gpt2", ["a"], fill)
+    theirs = {tensor.name: tensor.data_offset for tensor in gguf.GGUFReader(str(file)).tensors}
+    assert {tensor.name: tensor.offset for tensor in read_header(file).tensors} == theirs
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,24 @@ def test_words_of_bytes(tmp_path: Path) -> None:
     check(found, tmp_path)
 
 
+def test_spaces_around_added_tokens() -> None:
+    """Which of them a token takes is a field of each."""
+    tokenizer = library.Tokenizer(library.models.BPE({"a": 0}, []))
+    tokenizer.decoder = library.decoders.ByteLevel()
+    sides = {
+        "<left>": (True, False),
+        "<right>": (False, True),
+        "<both>": (True, True),
+        "<none>": (False, False),
+    }
+    for text, (left, right) in sides.items():
+        token = library.AddedToken(text, lstrip=left, rstrip=right, normalized=False)
+        tokenizer.add_special_tokens([token]) if left else tokenizer.add_tokens([token])
+    added = tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))["added"]
+    assert {each["text"]: (each["lstrip"], each["rstrip"]) for each in added} == sides
+    assert [each["id"] for each in added if each["isSpecial"]] == [1, 3]
+
+
 def test_other_tokenizers_are_refused() -> None:
     tokenizer = library.Tokenizer(library.models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     tokenizer.decoder = library.decoders.WordPiece("##")

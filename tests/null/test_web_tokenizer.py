@@ -130,6 +130,21 @@ def test_spaces_around_added_tokens() -> None:
     assert [each["id"] for each in added if each["isSpecial"]] == [1, 3]
 
 
+def test_added_tokens_that_pages_would_find_elsewhere_are_refused() -> None:
+    tokenizer = library.Tokenizer(library.models.BPE({"a": 0}, []))
+    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer.normalizer = library.normalizers.NFC()
+    tokenizer.add_tokens([library.AddedToken("<plain>", normalized=True)])
+    assert len(tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))["added"]) == 1
+    tokenizer.normalizer = library.normalizers.Lowercase()
+    with pytest.raises(UnsupportedError, match="added tokens that are normalized: <plain>"):
+        tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+    tokenizer.add_tokens([library.AddedToken("word", single_word=True)])
+    tokenizer.normalizer = None
+    with pytest.raises(UnsupportedError, match="added tokens that are whole words: word"):
+        tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+
+
 def test_other_tokenizers_are_refused() -> None:
     tokenizer = library.Tokenizer(library.models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     tokenizer.decoder = library.decoders.WordPiece("##")

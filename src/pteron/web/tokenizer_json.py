@@ -85,14 +85,19 @@ def _merged(tokenizer: HuggingFaceTokenizer, written: Json) -> Json:
     ):
         raise UnsupportedError(f"{name}: its tokens of single bytes do not follow one another")
     unknown = model.get("unk_token")
+    normalize = [*_normalizer(name, written.get("normalizer"))]
+    added = written.get("added_tokens") or ()
+    for each in added:  # tokens that are looked for in the normalized text: only NFC leaves them as they are
+        if each["single_word"] or (each["normalized"] and any(step != ["nfc"] for step in normalize)):
+            what = "whole words" if each["single_word"] else "normalized"
+            raise UnsupportedError(
+                f"{name}: pages do not know added tokens that are {what}: {each['content']}"
+            )
     return {
         "tokens": tokens,
         "isByteLevel": is_byte_level,
         "merges": [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]],
-        "normalize": [
-            *_normalizer(name, written.get("normalizer")),
-            *_metaspace(name, written.get("pre_tokenizer")),
-        ],
+        "normalize": [*normalize, *_metaspace(name, written.get("pre_tokenizer"))],
         "splits": splits,
         "isWholeWord": bool(model.get("ignore_merges")),
         "prefixSpace": prefix_space,
@@ -106,7 +111,7 @@ def _merged(tokenizer: HuggingFaceTokenizer, written: Json) -> Json:
                 "lstrip": each["lstrip"],
                 "rstrip": each["rstrip"],
             }
-            for each in written.get("added_tokens") or ()
+            for each in added
         ],
     }
 

@@ -144,6 +144,23 @@ def test_settings_of_gguf_files_that_no_part_computes(
 
 
 @pytest.mark.parametrize(
+    "setting",
+    [
+        {"hidden_activation": ["gelu"]},
+        {"sliding_window": "8"},
+        {"final_logit_softcapping": {"a": 1}},
+        {"attn_logit_softcapping": ["a"]},
+    ],
+    ids=str,
+)
+def test_settings_of_wrong_types(setting: dict[str, Any], tmp_path: Path) -> None:
+    golden = Golden.load("gemma2")
+    golden.config.update(setting)
+    with pytest.raises(FormatError, match=f"{tmp_path.name}: its configuration is invalid"):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+
+
+@pytest.mark.parametrize(
     ("quantize", "bits", "tolerance"), [("8w", None, 0.05), ("8w", 4, 0.5), ("4w", 4, 0.7), ("8da4w", 4, 0.7)]
 )
 def test_quantised_programs_are_near(

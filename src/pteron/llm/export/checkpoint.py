@@ -84,7 +84,7 @@ class Checkpoint:
         not fit the checkpoint, and if the checkpoint lacks a weight or has one that its family does not
         use."""
         self._check(options)
-        with as_named_error(self.name):
+        with as_config_error(self.name), as_named_error(self.name):  # parts meet settings of wrong types
             constants: dict[str, tuple[int | bool, ...]] = {"get_n_layers": (len(self.decoder.layers),)}
             if self.vocabulary.eos_ids:
                 constants["get_eos_ids"] = self.vocabulary.eos_ids

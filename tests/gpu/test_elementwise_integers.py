@@ -103,7 +103,8 @@ def stored(
     """The words that an operator leaves on the device, where the next operator meets them."""
     given = DType(source or dtype).numpy
     runs = dict(zip(arguments, (np.asarray(value, given) for value in values), strict=True))
-    rest: list[Any] = {"aten.add.Tensor": [1], "aten._to_copy.default": [None] * 6}.get(name, [])
+    defaults: dict[str, list[Any]] = {"aten.add.Tensor": [1], "aten._to_copy.default": [None] * 6}
+    rest = defaults.get(name, [])
     operator = OneOperator(name, [*arguments, *rest], runs, [(runs[arguments[0]].shape, DType(dtype))])
     operator.run(runs)
     slot = operator.compiled.placement.buffers[operator.outputs[0].id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -63,6 +64,12 @@ def delegate(
 
 def stored(count: int, key: str | None = None) -> ConstantRecord:
     return ConstantRecord(key, 4 * count, memoryview(bytes(4 * count)))
+
+
+def integers(*values: int) -> ConstantRecord:
+    """A constant of these i64 elements."""
+    data = struct.pack(f"<{len(values)}q", *values)
+    return ConstantRecord(None, len(data), memoryview(data))
 
 
 def product(other: VkValue, *constants: ConstantRecord) -> DelegateGraph:
@@ -174,6 +181,25 @@ WRONG: dict[str, tuple[DelegateGraph, list[str]]] = {
         ),
         ["node 0 update_cache.default", "updated in place and also read"],
     ),
+    "a SymInt of several elements": (
+        delegate(
+            [tensor(2, 5, dtype=DType.I32), VkSymInt(0), 1, 3],
+            [("et_vk.select_as_symint.default", (0, 2, 3, 1))],
+        ),
+        ["node 0 et_vk.select_as_symint.default", "%0:i32[2, 5] has several elements 3 along dim 1"],
+    ),
+    "a value that is two inputs": (
+        delegate([X, tensor(2, 3), X], [(RELU, (0, 1))], inputs=(0, 2, 0)),
+        ["inputs 0 and 2 are both %0:f32[2, 3]"],
+    ),
+    "a constant beyond 32 bits": (
+        delegate(
+            [*[tensor(2, dtype=DType.I64)] * 2, tensor(2, dtype=DType.I64, constant=0), 1],
+            [("aten.add.Tensor", (0, 2, 3, 1))],
+            constants=[integers(-7, 1 << 31)],
+        ),
+        ["node 0 aten.add.Tensor", "%2:i64[2]", "from -7 to 2147483648", "32 bits"],
+    ),
     "an input that is a constant": (
         delegate([tensor(2, 3, constant=0), tensor(2, 3)], [(RELU, (0, 1))], constants=[stored(6)]),
         ["the input %0:f32[2, 3] is a constant"],
@@ -199,6 +225,10 @@ def test_right_graphs_are_not() -> None:
     """Numbers may arrive in the other kind: exporters keep one value for 1 and 1.0."""
     assert load(product(tensor(2, 3, constant=0), stored(6))).nodes
     load(delegate([X, tensor(2, 1, 3), 1.0], [("aten.unsqueeze_copy.default", (0, 2, 1))]))
+    int64 = tensor(2, dtype=DType.I64)
+    ends = integers(-(1 << 31), (1 << 31) - 1)
+    constant = replace(int64, constant_id=0)
+    load(delegate([int64, int64, constant, 1], [("aten.add.Tensor", (0, 2, 3, 1))], constants=[ends]))
 
 
 def test_unsupported_operators_of_a_graph_are_all_listed() -> None:

@@ -248,6 +248,7 @@ def test_instructions_that_are_wrong(call: Fields) -> None:
         ([Fields({})], "no name"),
         ([plan_of([], slot5=chain_of() * 2)], "2 chains"),
         ([plan_of([], slot3=int32s(0))], "0 is not an index into 0 values"),
+        ([plan_of([Fields({0: int8(1)})], slot3=int32s(0, 0))], r"inputs.*\[0, 0\] has a value twice"),
         ([plan_of([], slot4=int32s(-1))], "-1 is not an index into 0 values"),
     ],
 )

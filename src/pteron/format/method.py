@@ -39,10 +39,13 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
     for table, value in zip(value_tables, values, strict=True):
         _check_members(table, value, values)
     containers = plan.table(1, "container_meta_type")
+    inputs = plan.indices(3, "inputs", value_count, "values")
+    if len(set(inputs)) < len(inputs):
+        raise plan.error("inputs", f"{list(inputs)} has a value twice")
     return MethodRecord(
         name=name,
         values=values,
-        inputs=plan.indices(3, "inputs", value_count, "values"),
+        inputs=inputs,
         outputs=plan.indices(4, "outputs", value_count, "values"),
         instructions=_instructions(plan, value_count, len(operators), len(delegates)),
         operators=operators,

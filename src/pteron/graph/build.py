@@ -7,7 +7,19 @@ from typing import TypeAlias, cast
 
 from pteron.errors import GraphError
 from pteron.format.records import DelegateGraph, VkSymInt, VkTensor, VkValueList
-from pteron.graph.values import Constant, Graph, Item, Node, SymInt, Tensor, Value, ValueList, numel, tensors
+from pteron.graph.values import (
+    Constant,
+    Graph,
+    Item,
+    Node,
+    SymInt,
+    Tensor,
+    Value,
+    ValueList,
+    describe,
+    numel,
+    tensors,
+)
 
 ValueOf: TypeAlias = Callable[[int], Value]
 # No buffer that a kernel can read is larger than 4 GiB, and every element takes a 32-bit word.
@@ -89,10 +101,13 @@ def _check_constants(record: DelegateGraph, node: Node) -> None:
 def _ports(
     record: DelegateGraph, side: str, ids: tuple[int, ...], value_of: ValueOf
 ) -> tuple[Tensor | SymInt, ...]:
-    """The graph's inputs or outputs."""
+    """The graph's inputs or outputs. One value may be several outputs, but not several inputs."""
     ports: list[Tensor | SymInt] = []
     for position, id in enumerate(ids):
         value = value_of(id)
+        if side == "input" and value in ports:
+            before = ports.index(value)
+            raise GraphError(f"{record.name}: inputs {before} and {position} are both {describe(value)}")
         if not isinstance(value, (Tensor, SymInt)):
             raise GraphError(f"{record.name}: {side} {position} is %{id}, neither a tensor nor a SymInt")
         ports.append(value)

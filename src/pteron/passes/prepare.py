@@ -9,7 +9,7 @@ from pteron.graph import Graph, Tensor
 from pteron.ops import Call
 from pteron.ops.call import mutated_ids
 from pteron.ops.rewrite import JOINS, Join
-from pteron.passes.resolve import Source, check_order, resolve, sources
+from pteron.passes.resolve import Source, check_constants, check_order, resolve, sources
 from pteron.passes.rewrite import rewrite_calls, switched_on
 
 
@@ -36,6 +36,7 @@ def prepare(graph: Graph, rewrites: Collection[str] | None = None) -> Prepared:
     calls = resolve(graph)
     live = sources(graph, calls)
     check_order(graph, calls)
+    check_constants(graph)
     calls = rewrite_calls(graph, calls, [name for name in names if name not in JOINS])
     once = constant_calls(calls)
     folded = set(once)

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pteron.families  # noqa: F401  # registers the operators
+from pteron.dtypes import DType
 from pteron.errors import GraphError, UnsupportedError
 from pteron.families.exporter_removed import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.graph.values import describe
+from pteron.graph.values import describe, numel, tensors
 from pteron.ops import OPERATORS, Call, Kind, Operator
 from pteron.ops.requirement import RequirementError
 from pteron.ops.signature import conform
@@ -60,8 +61,11 @@ def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
         assert isinstance(symbol, SymInt)
         if tensor.dtype.is_float:
             raise GraphError(f"{graph.name}, {call.node}: a SymInt is read from integers, not {tensor.dtype}")
+        place = f"{graph.name}, {call.node}: {tensor} has {{}} {index} along dim {dim}"
         if not isinstance(dim, int) or not isinstance(index, int) or not _has(tensor, dim, index):
-            raise GraphError(f"{graph.name}, {call.node}: {tensor} has no element {index} along dim {dim}")
+            raise GraphError(place.format("no element"))
+        if numel(tensor.shape_max) != tensor.shape_max[dim]:
+            raise GraphError(place.format("several elements"))
         found.append(Source(symbol.id, graph.inputs.index(tensor), dim, index))
     return tuple(found)
 
@@ -118,6 +122,23 @@ def _check_prepack(graph: Graph, call: Call) -> None:
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source}, which is not a constant")
     if (source.shape_max, source.dtype) != (target.shape_max, target.dtype):
         raise GraphError(f"{graph.name}, {call.node}: prepack of {source} into {target}, which differs")
+
+
+def check_constants(graph: Graph) -> None:
+    """Raise a GraphError for a constant with integers beyond 32 bits, which the GPU does not have."""
+    readers = [(f", {node}", argument) for node in graph.nodes for argument in node.args]
+    found: dict[int, tuple[str, Tensor]] = {}
+    for reader, value in (*readers, *(("", output) for output in graph.outputs)):
+        for tensor in tensors(value):
+            if tensor.dtype is DType.I64 and tensor.constant is not None and len(tensor.constant.data):
+                found.setdefault(tensor.id, (reader, tensor))
+    for reader, tensor in found.values():
+        assert tensor.constant is not None
+        elements = tensor.constant.numpy()
+        low, high = int(elements.min()), int(elements.max())
+        if low < -(1 << 31) or high >= 1 << 31:
+            where = f"{graph.name}{reader}: the constant {tensor}"
+            raise GraphError(f"{where} has integers from {low} to {high}; a GPU computes in 32 bits")
 
 
 def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:

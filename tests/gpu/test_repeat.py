@@ -30,15 +30,18 @@ def test_advance(target: Target) -> None:
 
 
 def sliced(device: Device, divisor: int) -> Session:
-    """Two rows of a table from p // divisor on."""
+    """Two rows of a table from p // divisor on, or only the last."""
     p, start, end, out = SymInt(0), SymInt(1), SymInt(2), Tensor(3, DType.F32, (2, 5))
+    next_row, has_two = SymInt(5), SymInt(6)
     table = Tensor(
         4, DType.F32, TABLE.shape, Constant("t", DType.F32, TABLE.shape, memoryview(TABLE.tobytes()))
     )
     nodes = (
         Node(0, "floordiv" if divisor > 1 else "mul", (p, divisor, start)),
-        Node(1, "add", (start, 2, end)),
-        Node(2, "aten.slice_copy.Tensor", (table, 0, start, end, 1, out)),
+        Node(1, "lt", (start, 22, has_two)),
+        Node(2, "add", (start, 1, next_row)),
+        Node(3, "add", (next_row, has_two, end)),
+        Node(4, "aten.slice_copy.Tensor", (table, 0, start, end, 1, out)),
     )
     return Session.of(Graph("sliced", nodes, (p,), (out,)), device)
 

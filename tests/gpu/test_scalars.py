@@ -114,7 +114,31 @@ def test_a_window_at_half_the_position() -> None:
     assert session.counters.plans - before <= 1
 
 
-def test_a_window_beyond_the_table_names_the_node() -> None:
+@each(("rows", "position"), [(3, 21), (4, 22), (1, 23), (4, 24), (1, -1), (2, -5)])
+def test_a_window_beyond_the_table(rows: int, position: int) -> None:
+    """It neither moves, nor becomes shorter, and makes no plan."""
     session = window(("add", P, Q, END), start=P, end=END)
-    with pytest.raises(ShapeError, match=r"aten.add.Tensor: shapes \[3, 5\], \[2, 5\] do not broadcast"):
-        fetch(session, np.ones((3, 5), np.float32), np.array([0, 0, 0, 21]))
+    x = np.ones((rows, 5), np.float32)
+    fetch(session, x, np.array([0, 0, 0, 23 - rows]))
+    plans = session.counters.plans
+    bounds = f"a slice at {position} to {position + rows} leaves its dim, which has size 23"
+    with pytest.raises(ShapeError, match=f"node 3 aten.slice_copy.Tensor: {bounds}"):
+        fetch(session, x, np.array([0, 0, 0, position]))
+    assert session.counters.plans == plans
+
+
+@each(
+    ("bounds", "inside", "outside"), [((P, None), (0, 23, -23), (24, -24)), ((0, P), (0, 23, -23), (24, -24))]
+)
+def test_one_live_bound_counts_from_either_end(bounds: Any, inside: Any, outside: Any) -> None:
+    """As `table[p:]`, `table[-p:]` and `table[:p]`."""
+    rows = Tensor(20, DType.F32, TABLE.shape)
+    session = open_session(
+        ("aten.slice_copy.Tensor", TABLE_VALUE, 0, *bounds, 1, rows), inputs=(P,), outputs=(rows,)
+    )
+    for position in inside:
+        expected = TABLE[position:] if bounds[0] is P else TABLE[:position]
+        np.testing.assert_array_equal(fetch(session, position), expected)
+    for position in outside:
+        with pytest.raises(ShapeError, match=f"a slice at {position} leaves its dim, which has size 23"):
+            fetch(session, position)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pteron
-from pteron import InputError, LoweringError
+from pteron import InputError, LoweringError, ShapeError
 from pteron.export import compiling
 
 torch = pytest.importorskip("torch")
@@ -115,6 +115,28 @@ def test_shapes_that_depend_on_values() -> None:
     for inputs in (x, torch.rand(9, 6)):
         with torch.no_grad():
             same(compiled(inputs), module(inputs))
+
+
+def test_a_position_that_leaves_its_table() -> None:
+    """PyTorch runs the slice, without the checks that torch.export noted."""
+
+    class Table(nn.Module):
+        def forward(self, x: Tensor, rows: Tensor, position: Tensor) -> Tensor:
+            first = position.item()
+            torch._check(first >= 0)
+            torch._check(first + x.shape[0] <= rows.shape[0])
+            return x * rows.narrow(0, first, x.shape[0])
+
+    example = torch.ones(4, 5), torch.randn(23, 5), torch.tensor(3)
+    dynamic = ({0: Dim("rows", min=1, max=11)}, None, None)
+    with pytest.warns(UserWarning, match=r"aten.slice.Tensor \(its shape depends on values\)"):
+        compiled = pteron.compile(Table().eval(), example, dynamic_shapes=dynamic)
+    x, rows, _ = example
+    assert torch.equal(compiled(x, rows, torch.tensor(19)), rows[19:])
+    for count, position in ((4, 20), (1, 23), (1, -1), (2, -5)):
+        message = rf"Table, slice_\d+ aten.slice.Tensor: a slice at {position} to {position + count} leaves"
+        with pytest.raises(ShapeError, match=message):
+            compiled(x[:count], rows, torch.tensor(position))
 
 
 def test_a_program_that_cannot_be_lowered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from host_machine import Machine, X, tensor
 
-from pteron import DType, GraphError, HostError, StateLost
+from pteron import DType, GraphError, HostError, ShapeError, StateLost
 from pteron.format.records import (
     DelegateCall,
     EValue,
@@ -77,6 +77,27 @@ def test_inputs_are_the_callers(writeable: bool) -> None:
     machine = Machine([tensor(3), 1], ["aten::add_.Tensor"], [KernelCall(0, (0, 0, 1, 0))], (0,))
     np.testing.assert_array_equal(machine(x)[0], [2, 2, 2])
     np.testing.assert_array_equal(x, ONE)
+
+
+def test_a_slice_at_a_live_integer_stays_within_its_dim() -> None:
+    """%1 = table[p : p + 2], where PyTorch's operator gives fewer rows or those from the end. Bounds made of
+    sizes alone follow Python's rules."""
+    table = np.arange(10, dtype=np.float32).reshape(5, 2)
+    stored = tensor(5, 2, data=table, is_constant=True)
+    values: list[EValue] = [tensor(dtype=DType.I64), tensor(5, 2), stored, 0, 0, 0, 2, 1]
+    slicing = KernelCall(2, (2, 3, 4, 5, 7, 1, 1))
+    calls: list[Instruction] = [KernelCall(0, (0, 4)), KernelCall(1, (4, 6, 5)), slicing]
+    operators = ["aten::_local_scalar_dense", "executorch_prim::add.Scalar", "aten::slice_copy.Tensor_out"]
+    machine = Machine(values, operators, calls)
+    for position in (0, 3):
+        np.testing.assert_array_equal(machine(np.array(position))[0], table[position : position + 2])
+    for position in (4, 5, -1, -3):
+        message = f"instruction 2 aten::slice_copy.Tensor_out: a slice at {position} to {position + 2} leaves"
+        with pytest.raises(ShapeError, match=f"written.pte, method forward, {message} its dim.* size 5"):
+            machine(np.array(position))
+    sizes: list[Instruction] = [KernelCall(0, (2, 3, 4)), KernelCall(1, (4, 6, 5)), slicing]
+    machine = Machine(values, ["aten::sym_size.int", *operators[1:]], sizes)
+    assert machine(np.array(0))[0].shape == (0, 2)
 
 
 def test_a_failed_call_leaves_states_as_they_were() -> None:

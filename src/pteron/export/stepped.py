@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from pteron.errors import LoweringError
+from pteron.errors import LoweringError, ShapeError
 from pteron.export.compiled import Report, TracedModule, as_torch, counted, listed, make_report
 from pteron.export.signature import Signature
 from pteron.export.steps import Part, Split, step_lines, torch_operators
 from pteron.format.program import COMPILED_METHOD as METHOD
+from pteron.ops.requirement import RequirementError
+from pteron.ops.shapes import check_live_slice
 from pteron.runtime import GpuTensor, Program
 
 
@@ -62,6 +65,9 @@ class SteppedModule(TracedModule):
         for key, step in self.steps.items():
             setattr(self.graph_module, key, step)
         _keep_on_gpu(self.graph_module, self.steps, len(states))
+        for module in (self.graph_module, *self.graph_module.children()):
+            if isinstance(module, GraphModule):
+                _check_slices(name, module)
 
     def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         """New states stay on the GPU if a program computed them."""
@@ -149,6 +155,33 @@ def _keep_on_gpu(module: GraphModule, steps: Mapping[str, ProgramStep], states: 
 
 def _in_host_memory(value: Any) -> Any:
     return value.torch() if isinstance(value, GpuTensor) else value
+
+
+def _check_slices(name: str, module: GraphModule) -> None:
+    """Check slices at integers of tensors before PyTorch runs them: it would make them shorter, and the
+    assertions of torch.export are removed."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and getattr(node.target, "_opname", "") in ("slice", "slice_scatter"):
+            parameters = (argument.name for argument in node.target._schema.arguments)
+            given = dict(zip(parameters, node.args, strict=False)) | dict(node.kwargs)
+            bounds = [given.get(each) if _is_live(given.get(each)) else None for each in ("start", "end")]
+            if bounds != [None, None]:
+                with module.graph.inserting_before(node):
+                    where = f"{name}, {node.name} {node.target}"
+                    arguments = (where, given["self"], given.get("dim", 0), *bounds)
+                    module.graph.call_function(_check_slice, arguments)
+    module.recompile()
+
+
+def _is_live(bound: object) -> bool:
+    return isinstance(bound, Node) and bool(free_unbacked_symbols(bound.meta.get("val")))
+
+
+def _check_slice(where: str, x: torch.Tensor, dim: int, start: int | None, end: int | None) -> None:
+    try:
+        check_live_slice(x.shape[dim], start, end)
+    except RequirementError as error:
+        raise ShapeError(f"{where}: {error}") from None
 
 
 def _own_memory(outputs: Sequence[Any], others: Sequence[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pteron.graph import Shape
+from pteron.ops.live import AnyInt
 from pteron.ops.operand import Operand, contiguous_strides
 from pteron.ops.requirement import RequirementError, require
 
@@ -24,6 +25,17 @@ def axes(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     found = sorted(axis(dim, max(rank, 1)) for dim in dims) if dims else range(rank)
     require(len(set(found)) == len(found), f"dims {dims} name one dim twice")
     return tuple(found) if rank else ()
+
+
+def check_live_slice(size: int, start: AnyInt | None, end: AnyInt | None) -> None:
+    """Raise unless the live bounds of a slice, None where one is not live, are within a dim of this size.
+    PyTorch exports a slice at a live integer only if it knows this, but exporters drop its checks."""
+    if start is not None and end is not None:
+        is_within = start >= 0 and start <= end and end <= size
+    else:
+        is_within = all(bound >= -size and bound <= size for bound in (start, end) if bound is not None)
+    bounds = " to ".join(str(bound) for bound in (start, end) if bound is not None)
+    require(is_within, f"a slice at {bounds} leaves its dim, which has size {size}")
 
 
 def broadcast(*shapes: Shape) -> Shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from pteron.errors import GraphError
 from pteron.format.records import (
@@ -78,6 +79,34 @@ def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
     if given.sizes != value.shape_max or given.dtype.is_float != value.dtype.is_float:
         return f"is {describe_record(given)}"
     return None
+
+
+class LiveSlice(NamedTuple):
+    """The values that a slice takes; None for a bound that is not a live integer."""
+
+    tensor: int
+    dim: int
+    start: int | None
+    end: int | None
+
+
+def live_slices(record: MethodRecord, operators: Sequence[HostOperator]) -> dict[int, LiveSlice]:
+    """The host's slices at live integers, by instruction. Integers that are made of sizes alone are not."""
+    live = {id for id in record.inputs if not isinstance(record.values[id], TensorRecord)}
+    found = {}
+    for index, call in enumerate(record.instructions):
+        if not isinstance(call, KernelCall):
+            continue
+        name = record.operators[call.operator]
+        is_arithmetic = name.startswith("executorch_prim::") and not live.isdisjoint(call.args)
+        if is_arithmetic or name == "aten::_local_scalar_dense":
+            live.add(call.args[-1])
+        names = (parameter.name for parameter in operators[call.operator].parameters)
+        given = dict(zip(names, call.args, strict=False))
+        start, end = (given[bound] if given.get(bound) in live else None for bound in ("start", "end"))
+        if "dim" in given and (start, end) != (None, None):
+            found[index] = LiveSlice(given["self"], given["dim"], start, end)
+    return found
 
 
 def read_by(instruction: Instruction) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from pteron.errors import GraphError, HostError
+from pteron.errors import GraphError, HostError, ShapeError
 from pteron.format.records import (
     DelegateCall,
     EValue,
@@ -27,9 +27,11 @@ from pteron.format.records import (
 from pteron.host.operator import HostOperator, check_integer
 from pteron.host.tensors import GpuTensor, HostResult
 from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor, describe, fits
+from pteron.ops.requirement import RequirementError
+from pteron.ops.shapes import check_live_slice
 from pteron.plan import SymbolPort
 from pteron.plan.executable import Port
-from pteron.runtime.checks import describe_record
+from pteron.runtime.checks import LiveSlice, describe_record
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.method_memory import Views, reshaped
 from pteron.runtime.outputs import Wanted
@@ -54,6 +56,7 @@ class MethodContext:
     # outputs of each delegate call, by instruction index and whether outputs stay on the GPU
     wanted: Mapping[tuple[int, bool], list[Wanted | None]]
     views: Views
+    live_slices: Mapping[int, LiveSlice]
 
 
 class Execution:
@@ -118,8 +121,20 @@ class Execution:
         where = f"{self._where}, instruction {index} {self._record.operators[call.operator]}"
         operator = self._context.operators[call.operator]
         arguments = [self._argument(id) for id in call.args]
+        if index in self._context.live_slices:
+            self._check_slice(where, self._context.live_slices[index])
         for position, value in _guarded(where, operator.run, arguments).items():
             self._store(call.args[position], cast(RuntimeValue, value), where)
+
+    def _check_slice(self, where: str, call: LiveSlice) -> None:
+        """Raise a ShapeError if a slice at live integers leaves its dim: PyTorch would make it shorter."""
+        source, dim, *bounds = (None if id is None else self.values[id] for id in call)
+        rank = source.array.ndim if isinstance(source, HostTensor) else 0
+        if isinstance(source, HostTensor) and dim in range(-rank, rank):  # the operator checks its arguments
+            try:
+                check_live_slice(source.array.shape[cast(int, dim)], *cast(list[int | None], bounds))
+            except RequirementError as error:
+                raise ShapeError(f"{where}: {error}") from None
 
     def _timed_kernel(self, call: KernelCall, index: int) -> None:
         """Run a host operator when the GPU is idle, and tell the observer its time and that of its copies."""

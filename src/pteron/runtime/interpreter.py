@@ -10,6 +10,7 @@ from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
+from pteron.runtime.checks import live_slices
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.execution import Execution, HostObserver, MethodContext, written_by
 from pteron.runtime.method_memory import initial_states, initial_value, views_of_memory
@@ -47,6 +48,7 @@ class Interpreter:
             initial=[initial_value(value) for value in record.values],
             wanted=self._wanted(),
             views=views_of_memory(record, operators, self._executables),
+            live_slices=live_slices(record, operators),
         )
         self._is_direct = self._is_one_delegate()
         self.observer: HostObserver | None = None  # of host operators, for profiles

@@ -8,9 +8,9 @@ from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_elements, copy_strided
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, define, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, LiveInt, Operand, define, op, require, same_shape
 from pteron.ops.operand import contiguous_strides
-from pteron.ops.shapes import axes, axis, broadcast_strides
+from pteron.ops.shapes import axes, axis, broadcast_strides, check_live_slice
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -47,7 +47,9 @@ def _replaced(shape: Shape, dim: int, size: AnyInt) -> tuple[AnyInt, ...]:
 
 
 def slice_bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
-    """A slice's start and end within [0, size], by Python's rules."""
+    """A slice's start and end within [0, size], by Python's rules. Live bounds must be within it."""
+    live = (bound if isinstance(bound, LiveInt) else None for bound in (start, end))
+    check_live_slice(size, *live)
 
     def clamp(position: AnyInt) -> AnyInt:
         if position < 0:

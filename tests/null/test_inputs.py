@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,13 @@ def test_sizes_of_every_dynamic_dim_or_of_one() -> None:
 def test_a_size_beyond_the_maximum(size: LiveSize) -> None:
     with pytest.raises(ShapeError, match=r"dim .*: dim 1 of input 0 goes up to 31"):
         live_shapes([TOKENS], [size])
+
+
+def test_a_size_below_the_minimum() -> None:
+    spec = replace(TOKENS, shape_min=(1, 2))
+    assert str(spec) == "i64[1, 2..31]"
+    with pytest.raises(ShapeError, match=r"dim 1: dim 1 of input 0 goes from 2 to 31 \(i64\[1, 2\.\.31\]\)"):
+        live_shapes([spec], [LiveSize(1)])
 
 
 @pytest.mark.parametrize("size", [LiveSize(7, 0, 0), LiveSize(7, 1, 0), LiveSize(7, 9, 0)])

@@ -58,8 +58,11 @@ class ValueSpec:
     def __str__(self) -> str:
         if self.kind != "tensor":
             return self.kind
+        smallest = self.shape_min or (0,) * len(self.shape_max)
+        bounds = zip(smallest, self.shape_max, self.dynamic, strict=True)
         dims = (
-            f"≤{size}" if free else str(size) for size, free in zip(self.shape_max, self.dynamic, strict=True)
+            str(most) if not free else f"{least}..{most}" if least > 1 else f"≤{most}"
+            for least, most, free in bounds
         )
         return f"{self.dtype}[{', '.join(dims)}]"
 

@@ -79,11 +79,11 @@ def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[S
     shapes = [list(spec.shape_max) for spec in specs]
     for chosen in sizes:
         for input, dim in _places(specs, chosen):
-            most = specs[input].shape_max[dim]
-            if not 0 <= chosen.size <= most:
-                raise ShapeError(
-                    f"dim {chosen}: dim {dim} of input {input} goes up to {most} ({specs[input]})"
-                )
+            spec = specs[input]
+            least, most = spec.shape_min[dim] if spec.shape_min else 0, spec.shape_max[dim]
+            if not least <= chosen.size <= most:
+                range_ = f"from {least} to {most}" if least else f"up to {most}"
+                raise ShapeError(f"dim {chosen}: dim {dim} of input {input} goes {range_} ({spec})")
             shapes[input][dim] = chosen.size
     return [tuple(shape) for shape in shapes]
 

@@ -84,3 +84,13 @@ def open_files_max() -> int:
 
     soft: Any = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 20 if soft == resource.RLIM_INFINITY else int(soft)
+
+
+def address_space_max() -> int | None:
+    """Bytes of address space that this process may have (`ulimit -v`); None without a limit."""
+    if IS_WINDOWS:
+        return None
+    import resource
+
+    soft: Any = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if soft == resource.RLIM_INFINITY else int(soft)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,3 +66,17 @@ def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch
         assert_outputs(program["forward"](*case.inputs), case.outputs)
         assert program.device is not failed
         failed.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drivers are found through Vulkan's loader")
+@pytest.mark.parametrize(
+    ("mebibytes", "advice"),
+    [(4096, "4,096 MiB of address space are too few"), (0, "install a Vulkan driver")],
+)
+def test_why_there_is_no_adapter(mebibytes: int, advice: str) -> None:
+    """A driver that is too large for the address space looks like none."""
+    limit = f"resource.setrlimit(resource.RLIMIT_AS, ({mebibytes} << 20, -1))" if mebibytes else ""
+    script = f"import resource; {limit}\nimport pteron; pteron.Device.open()"
+    without = {**os.environ, "VK_DRIVER_FILES": os.devnull, "VK_ICD_FILENAMES": os.devnull}
+    done = subprocess.run([sys.executable, "-c", script], env=without, capture_output=True, text=True)
+    assert f"DeviceError: no GPU adapter was found; {advice}" in done.stderr

@@ -17,11 +17,13 @@ from pteron.folders import cache_folder, replace_file
 from pteron.gpu.adapters import AdapterInfo, adapters
 from pteron.gpu.library import Library
 from pteron.gpu.matrix_check import check
+from pteron.system import address_space_max
 
 ADAPTER_VARIABLE = "PTERON_ADAPTER"
 LIBRARY_VARIABLE = "PTERON_WEBGPU"
 LIBRARIES = ("auto", "wgpu", "dawn")
 DAWN_VERSION = "0.32.0.4"
+_ADDRESSES_MIN = 16 << 30  # bytes; drivers map the memory of a GPU, and libraries of hundreds of MiB
 _DRIVERS = {
     "darwin": "Metal is part of macOS; a virtual machine needs a virtual GPU",
     "win32": "install the driver of your GPU, for Direct3D 12 or Vulkan",
@@ -154,7 +156,10 @@ def _adapters_of_dawn() -> tuple[AdapterInfo, ...]:
 
 def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
     if not found:
-        raise DeviceError(f"no GPU adapter was found; {_DRIVERS.get(sys.platform, _DRIVERS_ELSEWHERE)}")
+        advice, limit = _DRIVERS.get(sys.platform, _DRIVERS_ELSEWHERE), address_space_max()
+        if limit is not None and limit < _ADDRESSES_MIN:
+            advice = f"{limit >> 20:,} MiB of address space are too few for a driver: raise `ulimit -v`"
+        raise DeviceError(f"no GPU adapter was found; {advice}")
     if wanted is None:
         return found[0]
     if wanted.isdigit() and len(wanted) < 3:  # an index; longer numbers are those of models

@@ -54,6 +54,8 @@ def test_a_tensor_on_the_gpu_is_read_the_same_way(device: Device) -> None:
     (kept,) = method(bits(NUMBERS), on_gpu=True)
     (found,) = method(kept)
     np.testing.assert_array_equal(found, bits(np.maximum(NUMBERS, 0)))
+    np.testing.assert_array_equal(bits(np.asarray(kept, np.float32)), found)
+    np.testing.assert_array_equal(np.asarray(kept, np.uint16), found)
 
 
 def test_tensors_of_torch(device: Device) -> None:

@@ -236,6 +236,20 @@ def test_outputs_stay_on_the_gpu(load: Load, device: pteron.Device) -> None:
     np.testing.assert_array_equal(kept.numpy(), expected)  # later calls do not change it
 
 
+def test_one_element_on_the_gpu_is_a_number(load: Load) -> None:
+    x = np.random.default_rng(0).normal(size=(1, 1, 7)).astype(np.float32)
+    expected, kept = load("norms")(x), load("norms")(x, on_gpu=True)
+    both = zip(kept, expected, strict=True)
+    pairs = [(one, array.item()) for one, array in both if isinstance(one, GpuTensor) and array.size == 1]
+    assert {tensor.dtype for tensor, _ in pairs} > {DType.F32}
+    for tensor, number in pairs:
+        assert (float(tensor), int(tensor), bool(tensor)) == (float(number), int(number), bool(number))
+        assert tensor.item() == number
+    for convert in (float, int, bool):
+        with pytest.raises(ShapeError, match=r"f32\[1, 1, 7\].* has 7 elements"):
+            convert(kept[0])
+
+
 def test_torch_from_the_gpu(load: Load) -> None:
     torch: Any = pytest.importorskip("torch")
     method, x = load("mlp_dynamic"), np.ones((5, 7), np.float32)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pteron.dtypes import DType, Storage
-from pteron.errors import DeviceError, DtypeError
+from pteron.errors import DeviceError, DtypeError, ShapeError
 from pteron.graph import Shape
 from pteron.graph.values import numel
 from pteron.ops.operand import HostArray
@@ -56,6 +56,21 @@ class GpuTensor:
         """A copy as a PyTorch tensor on the CPU."""
         return to_torch(self.numpy(), self.dtype)
 
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if numel(self.shape) != 1:
+            raise ShapeError(f"{self!r} has {numel(self.shape)} elements; only one becomes a number")
+        return widen_bf16(self.numpy(), self.dtype).item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
     def _repr_html_(self) -> str:
         from html import escape  # here: only notebooks need it
 
@@ -82,8 +97,10 @@ class GpuTensor:
         return array.__dlpack__()  # DLPack version 0, which all libraries accept
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+        if copy is False:
+            raise ValueError(f"{self!r} can only be copied to the host")
         array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+        return array if dtype in (None, array.dtype) else widen_bf16(array, self.dtype).astype(dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def _is_torch_class(kind: type) -> bool:
 def as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
     """An input as a tensor, with its own element type."""
     if isinstance(value, np.ndarray):
-        return _from_array(expected, np.asarray(value))
+        return _from_array(expected, np.asarray(value), value)
     if isinstance(value, GpuTensor):
         return value
     if is_torch(value):
@@ -46,21 +46,28 @@ def as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
             return HostTensor(np.asarray(value, target), expected.dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise DtypeError(f"expected {expected.dtype}, {error}") from None
+    has_dlpack_only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
-        array = np.asarray(value)
+        array = np.from_dlpack(value) if has_dlpack_only else np.asarray(value)  # type: ignore[arg-type]
     except Exception as error:  # the value's own methods may raise anything
         problem = f"a {type(value).__name__} cannot be read: {error}"
         raise DtypeError(f"expected {expected.dtype}, and {problem}") from error
-    return _from_array(expected, array)
+    return _from_array(expected, array, value)
 
 
-def _from_array(expected: TensorRecord, array: HostArray) -> HostTensor:
+def _from_array(expected: TensorRecord, array: HostArray, value: object) -> HostTensor:
     if expected.dtype is DType.BF16 and array.dtype == np.uint16:
         return HostTensor(array, DType.BF16)
     dtype = DType.of(array.dtype)
-    if dtype is None:
-        raise DtypeError(f"expected {expected.dtype}, got {array.dtype}")
-    return HostTensor(array, dtype)
+    if dtype is not None:
+        return HostTensor(array, dtype)
+    if array.dtype.kind in "OSU" and not isinstance(value, np.ndarray):  # it is no array, whatever NumPy made
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise DtypeError(
+            f"expected {expected.dtype}, got {kind}; pass an array, a tensor or a list of numbers"
+        )
+    advice = "" if array.dtype.kind == "V" else hint(expected.dtype, value)  # V: records
+    raise DtypeError(f"expected {expected.dtype}, got {array.dtype}{advice}")
 
 
 def hint(dtype: DType, value: object) -> str:
@@ -68,9 +75,11 @@ def hint(dtype: DType, value: object) -> str:
     if is_torch(value):
         name = "bfloat16" if dtype is DType.BF16 else dtype.numpy.name
         return f"; x.to(torch.{name}) converts it"
-    if dtype is DType.BF16 or not isinstance(value, np.ndarray):
+    if dtype is DType.BF16:
         return ""
-    return f"; x.astype(np.{dtype.numpy.name}) converts it"
+    if isinstance(value, np.ndarray):
+        return f"; x.astype(np.{dtype.numpy.name}) converts it"
+    return f"; np.asarray(x, np.{dtype.numpy.name}) converts it"
 
 
 def result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:

@@ -275,7 +275,8 @@ class Method(NotCopyable):
             raise DtypeError(f"expected {expected.dtype}, got {tensor.dtype}{hint(expected.dtype, value)}")
         shape = tensor.shape if isinstance(tensor, GpuTensor) else tensor.array.shape
         fits = shape_fits(shape, expected)
-        if not fits or self._record.input_ports:  # these have minima and static dims
+        # Ports have minima and static dims. A dim of size 0 is rarely meant, unless it is dynamic.
+        if not fits or self._record.input_ports or (0 in shape and shape != expected.sizes):
             problem = self.inputs[position].misfit(shape)
             if problem or not fits:
                 raise ShapeError(problem or f"got {list(shape)}")
@@ -284,7 +285,7 @@ class Method(NotCopyable):
     def _scalar_input(self, id: int, expected: object, value: Any) -> RuntimeValue:
         if is_torch(value):
             value = widen_bf16(*from_torch(value))
-        if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        if isinstance(value, (np.generic, np.ndarray, GpuTensor)) and value.shape == ():
             value = value.item()
         if not isinstance(value, (int, float, bool, str, type(None))):
             raise DtypeError(f"expected a scalar, got {type(value).__name__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,13 @@ import pytest
 from golden import assert_outputs, read_cases
 
 import pteron
+from pteron import DType
+from pteron.graph import Graph, Node, SymInt, Tensor
+from pteron.host.tensors import HostResult
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.plan_cache import PLANS_KEPT
+from pteron.runtime.session import Session
 
 THREADS = 4
 TIMEOUT = 120
@@ -99,6 +107,36 @@ def test_a_state_on_the_host_is_updated_whole(programs: Path) -> None:
         method.reset()
         for case in cases:
             assert_outputs(method(*case.inputs), case.outputs)
+
+
+def test_sequences_of_one_session_share_its_plans(device: pteron.Device) -> None:
+    """Two threads, each with its sequence and inputs, at more lengths than plans are kept: x[:length],
+    whose length is a live integer, so all plans are of the same shapes."""
+    x, length, out = Tensor(0, DType.F32, (70, 5)), SymInt(1), Tensor(2, DType.F32, (70, 5))
+    node = Node(0, "aten.slice_copy.Tensor", (x, 0, 0, length, 1, out))
+    session = Session.of(Graph("prefix", (node,), (x, length), (out,)), device)
+
+    def run(seed: int) -> None:
+        delegate, generator = Delegate(session), np.random.default_rng(seed)
+        for count in range(1, 71):
+            given = generator.normal(size=(70, 5)).astype(np.float32)
+            (found,) = delegate.run([given, count], [Wanted(DType.F32, on_gpu=False)])
+            assert isinstance(found, HostResult)
+            np.testing.assert_array_equal(found.numpy(), given[:count])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads change often
+    try:
+        together(lambda: run(1), lambda: run(2))
+    finally:
+        sys.setswitchinterval(interval)
+    (kept,) = session.snapshot().plans.values()
+    assert len(kept) == PLANS_KEPT
+    made = session.counters.plans
+    for count in range(70 - PLANS_KEPT // 2, 71):
+        Delegate(session).run([np.zeros((70, 5), np.float32), count], [None])
+    assert session.counters.plans == made  # the latest are kept
+    session.close()
 
 
 def test_a_method_is_loaded_once(programs: Path) -> None:

@@ -12,7 +12,7 @@ from row_cases import WORDS, added
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.errors import DtypeError
+from pteron.errors import DeviceError, DtypeError
 from pteron.gpu import Command, Copy, Replay, WordIncrements, submit
 from pteron.gpu.recording import ParameterAdvance, increment_replay
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor
@@ -109,6 +109,24 @@ def test_over_the_bounds_of_plans(device: Device, monkeypatch: pytest.MonkeyPatc
         rows = np.frombuffer(device.read(gathered, 60), np.float32).reshape(3, 5)
         np.testing.assert_array_equal(rows[1:], TABLE[21:])  # of the first plan's last step, and the second's
     assert submitted == [2, 2]
+    session.close()
+
+
+def test_parameters_are_unknown_after_a_failed_submission(device: Device) -> None:
+    """Some steps may have run, so the next call writes them, even if they are those of the first step."""
+    session = sliced(device, 1)
+    states = session.states()
+    freed, other = (device.create_buffer(16, name) for name in ("freed", "other"))
+    device.free(freed)
+
+    def each(_: object, outputs: Sequence[Any], increments: WordIncrements | None) -> list[Replay]:
+        return add(increments, device)
+
+    with pytest.raises(DeviceError, match="'freed' was freed"):
+        repeat(session, [4], states, {0: 1}, 3, each, [Copy(freed, other, 16)])
+    writes = session.counters.parameter_writes
+    repeat(session, [4], states, {0: 1}, 1, each, ())
+    assert session.counters.parameter_writes == writes + 1
     session.close()
 
 

@@ -120,7 +120,7 @@ class Signature:
 
     def check(self, given: Sequence[object]) -> list[Any]:
         """The leaves as torch tensors and constants, checked."""
-        leaves = [_as_torch(value) for value in given]
+        leaves = [_as_torch(leaf, value) for leaf, value in zip(self.leaves, given, strict=True)]
         for leaf, value in zip(self.leaves, leaves, strict=True):
             _check(leaf, value)
         self._check_shapes(leaves)
@@ -342,10 +342,15 @@ def _leaf_from_json(leaf: Mapping[str, Any]) -> Leaf:
 # Calls ------------------------------------------------------------------------------------------
 
 
-def _as_torch(value: object) -> Any:
+def _as_torch(leaf: Leaf, value: object) -> Any:
     import torch
 
-    return torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, np.generic)) else value
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    try:
+        return torch.from_numpy(np.array(value))
+    except (TypeError, ValueError):  # objects, texts, another byte order
+        raise DtypeError(f"{leaf.name}: PyTorch has no tensors of {value.dtype}; convert the array") from None
 
 
 def _check(leaf: Leaf, value: Any) -> None:
@@ -358,7 +363,8 @@ def _check(leaf: Leaf, value: Any) -> None:
     if leaf.dtype is None:
         return
     if not isinstance(value, torch.Tensor):
-        raise InputError(f"{leaf.name}: expected a tensor, got {type(value).__name__}")
+        found = type(value).__name__
+        raise InputError(f"{leaf.name}: expected a tensor, got {found}; pass a tensor or a NumPy array")
     if value.dtype != leaf.dtype:
         raise DtypeError(f"{leaf.name}: expected {leaf.dtype}, got {value.dtype}")
     if value.device.type != "cpu":

@@ -42,7 +42,7 @@ def as_tensor(expected: TensorRecord, value: object) -> HostTensor | GpuTensor:
         target = expected.dtype.numpy
         try:
             if not np.can_cast(np.asarray(value).dtype, target, "same_kind"):
-                raise ValueError(f"got {value!r}")
+                raise ValueError(f"got {value!r:.80}")
             return HostTensor(np.asarray(value, target), expected.dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise DtypeError(f"expected {expected.dtype}, {error}") from None

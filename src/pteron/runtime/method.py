@@ -135,7 +135,7 @@ class Method(NotCopyable):
                 self._check_open()
             for states in self._states:
                 states.check_valid()
-            outputs = self._call(inputs, on_gpu)
+            outputs = self._call(inputs, bool(on_gpu))
             for states in self._states:
                 states.is_valid = True
             self._interpreter.commit_states()

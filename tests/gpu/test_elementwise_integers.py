@@ -215,5 +215,8 @@ def test_refusals_say_what_is_expected() -> None:
     )
     refuse_op("aten.leaky_relu.default", x, 0.5, out=out, dtype="i32", match="takes floats")
     refuse_op("aten.pow.Tensor_Scalar", x, 2**40, out=out, dtype="i32", match="must be a whole number from 0")
+    for name, *alpha in (("add", 1), ("sub", 2), ("mul",), ("remainder",), ("fmod",), ("bitwise_and",)):
+        beyond = f"{2**40 * max(alpha, default=1)} does not fit into 32 bits"
+        refuse_op(f"aten.{name}.Scalar", x, 2**40, *alpha, out=out, dtype="i32", match=beyond)
     refuse_op(DIVIDE, x, x, "up", out=out, match=r"must be one of \(None, 'trunc', 'floor'\), not 'up'")
     refuse_op(DIVIDE, x, x, None, out=out, dtype="i32", match="not rounded are floats")

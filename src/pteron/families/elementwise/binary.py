@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, using
+from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, require_word, using
 from pteron.ops import Dispatch, Operand, Target, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
@@ -110,6 +110,7 @@ def bitwise(name: str, expression: str, number_overload: str = "Scalar") -> None
     def with_number(x: Operand, number: float, out: Operand) -> Iterator[Dispatch]:
         whole = compute_type(x, out) == "i32" and number == int(number)
         require(whole, "bitwise operators take integers or booleans", x, out)
+        require_word(number, x)
         named = re.sub(r"\bb\b", "{p}", re.sub(r"\ba\b", "x", expression))
         return apply_unary(named, x, out, float(number))
 
@@ -144,7 +145,7 @@ def scaled(name: str, expression: str) -> None:
         a: Operand, b: Operand, alpha: float, out: Operand, *, target: Target | None = None
     ) -> Iterator[Dispatch]:
         if compute_type(a, b, out) == "i32":  # floats do not hold every integer
-            require(-(1 << 31) <= alpha < 1 << 31, f"alpha {alpha} does not fit into 32 bits", a, b)
+            require_word(alpha, a, b)
             return apply_binary(expression.replace("T(params.alpha)", f"i32({int(alpha)})"), a, b, out)
         return apply_binary(expression, a, b, out, float(alpha), target=target)
 
@@ -199,6 +200,8 @@ define("aten.pow.Tensor_Tensor", "self exponent -> out", shape=broadcast_shape, 
 def _with_number(expression: str, x: Operand, number: float, out: Operand) -> Iterator[Dispatch]:
     whole = compute_type(x, out) == "i32"
     require(not whole or number == int(number), f"integers and {number}: the output must hold floats", x, out)
+    if whole:
+        require_word(number, x)
     return apply_unary(expression, x, out, float(number))
 
 

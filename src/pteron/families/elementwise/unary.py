@@ -26,6 +26,11 @@ def _saturate(number: float) -> int:
     return int(min(max(number, -(1 << 31)), (1 << 31) - 1)) if number == number else 0
 
 
+def require_word(number: float, *operands: Operand) -> None:
+    """Refuse to compute integers with a number that 32 bits do not hold."""
+    require(-(1 << 31) <= number < 1 << 31, f"{number} does not fit into 32 bits", *operands)
+
+
 # One tensor -------------------------------------------------------------------------------------
 
 
@@ -242,7 +247,9 @@ REMAINDER = {
 
 
 def _with_number(expressions: dict[str, str], x: Operand, number: float, out: Operand) -> Iterator[Dispatch]:
-    require(number != 0 or compute_type(x, out) == "f32", "the remainder of a division by zero", x)
+    if compute_type(x, out) == "i32":
+        require(number != 0, "the remainder of a division by zero", x)
+        require_word(number, x)
     expression = re.sub(r"\bb\b", "{p}", re.sub(r"\ba\b", "x", expressions[compute_type(x, out)]))
     return apply_unary(expression, x, out, float(number))
 

@@ -109,3 +109,18 @@ def test_data_of_another_size_are_refused() -> None:
     wrong = StreamedData(8, lambda: [np.zeros(1, np.float32)])
     with pytest.raises(PteronError, match="4 bytes, but 8 were announced"):
         write_program(io.BytesIO(), [], {"key": wrong})
+
+
+@pytest.mark.parametrize("sizes", [(0,), (5, 0), (128, 0, 0), (0, 5)])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_empty_data_are_read_back(sizes: tuple[int, ...], zeros: bool) -> None:
+    """Also at the end, where they leave no byte in the file."""
+    method = MethodRecord("forward", (1,), (), (0,), (), (), ())
+    file = io.BytesIO()
+    data = {
+        f"key {place}": StreamedData(size, None if zeros else partial(list, [b"\1" * size]))
+        for place, size in enumerate(sizes)
+    }
+    write_program(file, [method], data)
+    found = read_program(file.getvalue()).named_data
+    assert [bytes(view) for view in found.values()] == [bytes([not zeros]) * size for size in sizes]

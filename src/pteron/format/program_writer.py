@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import SEEK_END
 from math import prod
 from struct import Struct
 from typing import Any, BinaryIO, TypeAlias
@@ -64,7 +65,7 @@ def write_program(
     file.write(flatbuffer)
     for start, segment in zip(starts, segments, strict=True):
         _write_segment(file, base + start, segment)
-    if segments and segments[-1].blocks is None:
+    if segments and file.seek(0, SEEK_END) < base + end:  # zeros or nothing at the end
         file.seek(base + end - 1)
         file.write(b"\0")
 

@@ -16,6 +16,8 @@ import pteron
 from pteron import DeviceError, DType, DtypeError, GpuTensor, InputError, PteronError, ShapeError
 from pteron.llm.models import BUNDLED
 from pteron.runtime import plan_cache
+from pteron.tools.inspect import inspect
+from pteron.tools.inspect.report import ProgramReport
 
 Load = Callable[[str], pteron.Method]
 
@@ -241,6 +243,18 @@ def test_a_spec_is_enough_to_call(programs: Path) -> None:
                         assert output.dtype == spec.dtype.numpy
                         dims = zip(output.shape, spec.shape_max, spec.dynamic, strict=True)
                         assert all(size == most or (free and size < most) for size, most, free in dims)
+
+
+def test_bounds_are_those_of_the_delegates(load: Load, programs: Path) -> None:
+    """The file bounds the method at 20 rows, and its delegate at 32."""
+    method = load("tight_bounds")
+    assert method(zeros(1, 1, 32, 64))[0].shape == (1, 1, 16, 32)
+    with pytest.raises(ShapeError, match="input 0: dim 2 is 33, expected at most 32"):
+        method(zeros(1, 1, 33, 64))
+    examined = inspect(programs / "tight_bounds.pte")
+    assert isinstance(examined, ProgramReport)
+    (report,) = examined.methods
+    assert (report.inputs, report.outputs) == (method.inputs, method.outputs)
 
 
 # Tensors on the GPU -----------------------------------------------------------------------------

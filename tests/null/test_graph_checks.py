@@ -23,6 +23,7 @@ from pteron.format.records import (
     Instruction,
     KernelCall,
     MethodRecord,
+    MoveCall,
     NodeRecord,
     TensorRecord,
     VkSymInt,
@@ -33,7 +34,7 @@ from pteron.format.records import (
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
 from pteron.passes import is_available, prepare
-from pteron.runtime.checks import check_method
+from pteron.runtime.checks import check_method, with_bounds_of_delegates
 
 # Delegates --------------------------------------------------------------------------------------
 
@@ -383,6 +384,34 @@ def test_a_wrong_delegate_call_is_refused(what: str) -> None:
     values, graph, words = WRONG_BORDERS[what]
     with pytest.raises(GraphError, match=f"here, instruction 0: .*{words}"):
         check_method("here", method(values, [DelegateCall(0, (0, 1))]), [], [graph])
+
+
+TIGHT, CALL = value(2, 1), DelegateCall(0, (0, 1))
+ABS = KernelCall(0, (0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("instructions", "values", "found"),
+    [
+        ([CALL], [TIGHT, TIGHT], [(2, 3), (2, 3)]),
+        ([CALL], [TIGHT, replace(TIGHT, dynamism="static")], [(2, 3), (2, 1)]),
+        ([CALL, DelegateCall(0, (1, 2))], [TIGHT] * 3, [(2, 3)] * 3),
+        ([CALL, DelegateCall(1, (1, 2))], [TIGHT] * 3, [(2, 1)] * 3),  # the delegates disagree
+        ([CALL, ABS], [TIGHT] * 2, [(2, 1)] * 2),  # nobody knows how much a host operator writes
+        ([CALL, MoveCall(1, 2)], [TIGHT] * 3, [(2, 1)] * 3),
+    ],
+)
+def test_a_method_may_have_tighter_bounds_than_its_delegates(
+    instructions: Sequence[Instruction], values: Sequence[EValue], found: Sequence[tuple[int, ...]]
+) -> None:
+    """It takes what its delegates take, if they alone write dynamic tensors and agree."""
+    name, narrow = "aten::abs.out", tensor(2, 2)
+    graphs, operators = [graph_of([X], [X]), graph_of([narrow], [narrow])], [find_operator(name)]
+    record = method(values, instructions, [name])
+    assert operators[0] is not None
+    check_method("here", record, [operators[0]], graphs)
+    widened = with_bounds_of_delegates(record, [operators[0]], graphs)
+    assert [each.sizes for each in widened.values if isinstance(each, TensorRecord)] == list(found)
 
 
 def test_integers_at_the_border() -> None:

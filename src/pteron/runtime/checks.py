@@ -1,11 +1,15 @@
 """Checks at load that a method's instructions fit the operators and delegates that they call; kinds of
-arguments of host operators are checked at a call. An error is a GraphError that names the instruction."""
+arguments of host operators are checked at a call. An error is a GraphError that names the instruction.
+
+A delegate takes any shape up to its own maximum, so the method's bounds may be smaller, but not larger."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
-from typing import NamedTuple
+from operator import gt
+from typing import NamedTuple, cast
 
 from pteron.errors import GraphError
 from pteron.format.records import (
@@ -19,7 +23,7 @@ from pteron.format.records import (
     MoveCall,
     TensorRecord,
 )
-from pteron.graph import Graph, SymInt, Tensor
+from pteron.graph import Graph, Shape, SymInt, Tensor
 from pteron.host.operator import HostOperator
 
 
@@ -76,7 +80,8 @@ def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
         return None if is_integer else f"is {describe_record(given)}, not an integer"
     if not isinstance(given, TensorRecord):
         return f"is {describe_record(given)}, not a tensor"
-    if given.sizes != value.shape_max or given.dtype.is_float != value.dtype.is_float:
+    fits = len(given.sizes) == len(value.shape_max) and not any(map(gt, given.sizes, value.shape_max))
+    if not fits or given.dtype.is_float != value.dtype.is_float:
         return f"is {describe_record(given)}"
     return None
 
@@ -109,6 +114,46 @@ def live_slices(record: MethodRecord, operators: Sequence[HostOperator]) -> dict
     return found
 
 
+def with_bounds_of_delegates(
+    record: MethodRecord, operators: Sequence[HostOperator], graphs: Sequence[Graph]
+) -> MethodRecord:
+    """The method with its delegates' bounds of dynamic tensors, if delegates write all of these and agree.
+
+    Exporters trace a program again after they wrote its delegates, and what PyTorch then concludes from the
+    example's sizes restricts the method alone.
+    """
+    bounds: dict[int, Shape] = {}
+    for instruction in record.instructions:
+        match instruction:
+            case KernelCall(operator, args):
+                pairs = zip(operators[operator].parameters, args, strict=False)
+                written = tensors(record, (id for parameter, id in pairs if parameter.is_written))
+            case MoveCall(_, target):
+                written = iter((target,))
+            case DelegateCall(delegate, args):
+                border = (*graphs[delegate].inputs, *graphs[delegate].outputs)
+                for id, value in zip(args, border, strict=True):
+                    if (
+                        isinstance(value, Tensor)
+                        and _is_bound(record.values[id])
+                        and bounds.setdefault(id, value.shape_max) != value.shape_max
+                    ):
+                        return record
+                continue
+            case _:
+                continue
+        if any(_is_bound(record.values[id]) for id in written):
+            return record
+    values = list(record.values)
+    for id, sizes in bounds.items():
+        values[id] = replace(cast(TensorRecord, values[id]), sizes=sizes)
+    return replace(record, values=tuple(values))
+
+
+def _is_bound(value: EValue) -> bool:
+    return isinstance(value, TensorRecord) and value.dynamism == "bound"
+
+
 def read_by(instruction: Instruction) -> tuple[int, ...]:
     """The values that an instruction reads."""
     match instruction:
@@ -119,3 +164,13 @@ def read_by(instruction: Instruction) -> tuple[int, ...]:
         case JumpFalseCall(condition, _):
             return (condition,)
     return ()
+
+
+def tensors(record: MethodRecord, ids: Iterable[int]) -> Iterator[int]:
+    """Value ids, with lists replaced by their members."""
+    for id in ids:
+        value = record.values[id]
+        if isinstance(value, IndexList):
+            yield from (item for item in value.items if item >= 0)
+        else:
+            yield id

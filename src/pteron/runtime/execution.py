@@ -114,6 +114,9 @@ class Execution:
                 continue  # nothing wrote it: the reader raises the error
             assert isinstance(as_written, TensorRecord)
             assert isinstance(as_read, TensorRecord)
+            if tensor.array.shape != as_written.sizes:  # a delegate's output may be smaller or larger
+                what = f"{describe(tensor)} is in %{source}, which is {describe_record(as_written)}"
+                raise GraphError(f"{self._where}, instruction {index}: {what}")
             array = reshaped(tensor.array, as_written, as_read)
             self.values[view] = HostTensor(array, tensor.dtype).protected()
 

@@ -3,7 +3,7 @@ share the memory of others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import cast
@@ -27,7 +27,7 @@ from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor
 from pteron.ops.operand import HostArray
 from pteron.plan import Executable
-from pteron.runtime.checks import read_by
+from pteron.runtime.checks import read_by, tensors
 
 Views = dict[int, list[tuple[int, int]]]
 
@@ -120,7 +120,7 @@ def views_of_memory(
     own = stored.union(*written)
     latest: dict[tuple[int, int], int] = {}  # place -> the last tensor written there
     views: Views = {}
-    reads = [*(_tensors(record, read_by(instruction)) for instruction in record.instructions), record.outputs]
+    reads = [*(tensors(record, read_by(instruction)) for instruction in record.instructions), record.outputs]
     for index, (ids, written_before) in enumerate(zip(reads, [stored, *written], strict=True)):
         for id in written_before:
             value = record.values[id]
@@ -159,18 +159,8 @@ def _written_by(
     match instruction:
         case KernelCall(operator, args):
             pairs = zip(operators[operator].parameters, args, strict=False)
-            yield from _tensors(record, [id for parameter, id in pairs if parameter.is_written])
+            yield from tensors(record, [id for parameter, id in pairs if parameter.is_written])
         case DelegateCall(delegate, args):
             yield from args[len(executables[delegate].inputs) :]
         case MoveCall(_, target):
             yield target
-
-
-def _tensors(record: MethodRecord, ids: Iterable[int]) -> Iterator[int]:
-    """Value ids, with lists replaced by their members."""
-    for id in ids:
-        value = record.values[id]
-        if isinstance(value, IndexList):
-            yield from (item for item in value.items if item >= 0)
-        else:
-            yield id

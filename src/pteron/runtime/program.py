@@ -23,7 +23,7 @@ from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
 from pteron.passes import missing_operators, prepare
-from pteron.runtime.checks import check_method
+from pteron.runtime.checks import check_method, with_bounds_of_delegates
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, Precision
 from pteron.runtime.method import Method
 from pteron.runtime.method_memory import with_external_data
@@ -124,7 +124,9 @@ class Program(NotCopyable):
         # Prepared here, before a device is open: errors of a graph do not depend on the device.
         self._prepared = {name: list(map(prepare, graphs)) for name, graphs in self._graphs.items()}
         for name, record in self._records.items():
-            check_method(f"{file.name}, method {name}", record, self._operators[name], self._graphs[name])
+            operators, graphs = self._operators[name], self._graphs[name]
+            check_method(f"{file.name}, method {name}", record, operators, graphs)
+            self._records[name] = with_bounds_of_delegates(record, operators, graphs)
 
     def __repr__(self) -> str:
         return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
@@ -132,7 +134,7 @@ class Program(NotCopyable):
     def _repr_html_(self) -> str:
         # Of a method that is not loaded, every dim of a dynamic tensor counts as dynamic.
         sides = {
-            record.name: describe(record, [None] * len(record.delegates)) for record in self.file.methods
+            name: describe(record, [None] * len(record.delegates)) for name, record in self._records.items()
         }
         sides |= {name: method.specs for name, method in self._loaded.items()}
         rows = [(name, *(", ".join(map(str, specs)) for specs in both)) for name, both in sides.items()]
@@ -179,8 +181,7 @@ class Program(NotCopyable):
             return sequence
 
     def _load(self, name: str) -> LoadedMethod:
-        if name not in self._records:
-            raise MethodError(f"{self.file.name} has no method {name!r}; it has {', '.join(self.methods)}")
+        record = self.record(name)
         with self._lock:
             if self._closed:
                 raise DeviceError(f"{self.file.name}: the program is closed")
@@ -189,13 +190,18 @@ class Program(NotCopyable):
                 device = self._device
                 if graphs and device is None:
                     device = Device.begin()  # it opens during planning
-                record, operators = self._records[name], self._operators[name]
                 self._loaded[name] = LoadedMethod(
-                    self.file.name, record, graphs, operators, device, self.precision,
+                    self.file.name, record, graphs, self._operators[name], device, self.precision,
                     check_integers=self._check_integers, trace=self._trace,
                 )  # fmt: skip
                 self._device = device
             return self._loaded[name]
+
+    def record(self, name: str) -> MethodRecord:
+        """A method's record, with external tensors and the bounds that calls may use."""
+        if name not in self._records:
+            raise MethodError(f"{self.file.name} has no method {name!r}; it has {', '.join(self.methods)}")
+        return self._records[name]
 
     def graphs(self, name: str, *, stored: bool = False) -> tuple[Graph, ...]:
         """The graphs of a method's delegates, before rewrites; `stored`: unchanged from the file."""

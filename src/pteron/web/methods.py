@@ -86,7 +86,7 @@ def _spec(spec: ValueSpec, name: str) -> Json:
 
 def web_methods(program: Program, names: Sequence[str] | None) -> list[WebMethod]:
     """The methods that are named; by default all that are one delegate, at least one."""
-    records = {record.name: record for record in program.file.methods}
+    records = {name: program.record(name) for name in program.methods}
     unknown = [name for name in names or () if name not in records]
     if unknown:
         raise InputError(f"{program.file.name} has no method {unknown[0]!r}; it has {', '.join(records)}")

@@ -23,7 +23,6 @@ from pteron.passes.rewrite import switched_on
 from pteron.plan import Compiled
 from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.loaded_method import LoadedMethod
-from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.specs import describe
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, rounding_of_all
@@ -84,18 +83,15 @@ class Calls:
 def run_steps(
     program: Program,
     name: str,
-    weights: Mapping[str, memoryview],
     target: Target,
     rewrites: Collection[str],
     calls: Calls,
     checker: StepChecker,
 ) -> None:
     """Make calls of a method, with its own states, that pass every step of its delegates to the checker."""
-    file = program.file
-    record = next(record for record in file.methods if record.name == name)
-    record = with_external_data(file, record, weights)
+    record = program.record(name)
     operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
-    with closing(LoadedMethod(file.name, record, (), operators, program.device)) as loaded:
+    with closing(LoadedMethod(program.file.name, record, (), operators, program.device)) as loaded:
         compiled = [Compiled(prepare(graph, rewrites), target) for graph in program.graphs(name)]
         for index, each in enumerate(compiled):
             observe = partial(checker.observe, index)
@@ -115,7 +111,6 @@ def check_rewrites(
     checker: StepChecker,
     program: Program,
     name: str,
-    weights: Mapping[str, memoryview],
     target: Target,
     calls: Calls,
 ) -> None:
@@ -135,7 +130,7 @@ def check_rewrites(
             continue  # it does not apply to this program
         structure = changed
         checker.made = set()
-        run_steps(program, name, weights, target, on, calls, checker)
+        run_steps(program, name, target, on, calls, checker)
         checker.known = checker.made
 
 

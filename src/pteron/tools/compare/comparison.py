@@ -15,7 +15,6 @@ from typing import Any
 from pteron.errors import InputError, PteronError
 from pteron.extras import check_installed
 from pteron.format.records import KernelCall
-from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.graph import Graph
 from pteron.ops import Target
@@ -75,15 +74,14 @@ def compare(
         check_installed(("torch",), "a float64 reference", "host")
     started = time.perf_counter()
     calls = Calls(inputs, sizes, seed, tokens, steps)
-    weights = list(data)
-    with open_program(path, weights, device, digits=digits, products=products) as program:
+    with open_program(path, list(data), device, digits=digits, products=products) as program:
         name = method_name(program, method)
         calls.check(program)
         compares_nodes = chosen.kind not in ("expected", "exported")
         if compares_nodes and not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
         allowed = tolerances or Tolerances()
-        comparer = _Comparer(program, name, weights, calls, chosen, allowed, each_node, progress)
+        comparer = _Comparer(program, name, calls, chosen, allowed, each_node, progress)
         rows, departure = comparer.run()
         culprit = folder = None
         if departure:
@@ -98,7 +96,6 @@ def compare(
 class _Comparer:
     program: Program
     name: str
-    data: Sequence[Source]
     calls: Calls
     reference: Reference
     tolerances: Tolerances
@@ -111,14 +108,13 @@ class _Comparer:
             return expected_rows(program, name, self.tolerances), None
         if kind == "exported":
             return exported_rows(program, name, self.calls, self.reference.value, self.tolerances), None
-        weights = load_weights(self.data)
         if kind == "rewrites":
             evaluate: Evaluate = partial(rerun_step, device=self.device, target=self.target, rewrites=())
             checker = StepChecker(evaluate, self.tolerances, self.progress)
-            check_rewrites(checker, program, name, weights, self.target, self.calls)
+            check_rewrites(checker, program, name, self.target, self.calls)
         else:
             checker = StepChecker(self.evaluate(), self.tolerances, self.progress)
-            run_steps(program, name, weights, self.target, self.rewrites, self.calls, checker)
+            run_steps(program, name, self.target, self.rewrites, self.calls, checker)
         return checker.rows, checker.departure
 
     @property

@@ -10,7 +10,6 @@ from functools import partial
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError, GraphError, MisfitError, ShapeError
-from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.graph import Tensor
 from pteron.ops import Target
@@ -136,12 +135,11 @@ class OfProgram:
     def _method(self, program: Program, name: str, target: Target, progress: Progress) -> list[NodeResult]:
         from pteron.tools.compare.float64 import float64  # imports PyTorch
 
-        weights = load_weights(self._data)
         checker = StepChecker(float64, Tolerances(), progress)
         for index, (label, calls) in enumerate(_calls_of(program)):
             checker.call = label
             try:
-                run_steps(program, name, weights, target, switched_on(), calls, checker)
+                run_steps(program, name, target, switched_on(), calls, checker)
             except DeviceError as error:
                 checker.rows.append(_failed(name, label, error))
             except (ShapeError, MisfitError, GraphError):

@@ -26,7 +26,7 @@ from pteron.format.records import (
 )
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.format.weights import load_weights, read_weights
-from pteron.runtime.checks import check_method
+from pteron.runtime.checks import check_method, with_bounds_of_delegates
 from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.specs import describe
 from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate
@@ -140,7 +140,9 @@ def _method(
         inspect_delegate(delegate, f"{where} {index}", weights, local.limits, graph)
         for index, delegate in enumerate(record.delegates)
     )
-    inputs, outputs = describe(record, [delegate.compiled for delegate in examined])
+    loaded = _as_loaded(program, record, weights, examined)
+    described = record if isinstance(loaded, str) else loaded
+    inputs, outputs = describe(described, [delegate.compiled for delegate in examined])
     hosted = (call for call in record.instructions if isinstance(call, KernelCall))
     calls = Counter(record.operators[call.operator] for call in hosted)
     tensors = (value for value in record.values if isinstance(value, TensorRecord))
@@ -156,7 +158,7 @@ def _method(
         host_constants=len(constants),
         host_constant_bytes=sum(constants),
         delegates=tuple(delegate.report for delegate in examined),
-        refusal=_refusal(program, record, weights, examined),
+        refusal=loaded if isinstance(loaded, str) else None,
     )
     return ExaminedMethod(report, record, examined)
 
@@ -167,24 +169,25 @@ def _host_operator(name: str) -> HostOperator | None:
     return find_operator(name)
 
 
-def _refusal(
+def _as_loaded(
     program: ProgramFile,
     record: MethodRecord,
     weights: Mapping[str, memoryview],
     delegates: Sequence[ExaminedDelegate],
-) -> str | None:
-    """Why a method cannot be loaded although its operators and delegates are supported."""
+) -> MethodRecord | str:
+    """The method's record after loading, or why it cannot be loaded although its operators and delegates are
+    supported."""
     operators = [operator for name in record.operators if (operator := _host_operator(name)) is not None]
     graphs = [delegate.graph for delegate in delegates if delegate.graph is not None]
     if len(operators) < len(record.operators) or any(delegate.compiled is None for delegate in delegates):
-        return None  # reported elsewhere
+        return record  # the problem is reported elsewhere
     where = f"{program.name}, method {record.name}"
     try:
         whole = with_external_data(program, record, weights)
         check_method(where, whole, operators, graphs)
     except PteronError as error:
         return str(error)
-    return None
+    return with_bounds_of_delegates(whole, operators, graphs)
 
 
 def _weight_file(file: FileBytes) -> WeightFileReport:

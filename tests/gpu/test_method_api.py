@@ -220,6 +220,7 @@ def test_specs(load: Load) -> None:
         ("symint_input", ["f32[11, 5]", "int"], ["f32[≤11, 5]"]),
         ("symint_output", ["f32[≤11, ≤5]"], ["f32[≤11, ≤5]", "int"]),
         ("attention_cache", ["f32[1, ≤5, 4, 4]", cache, cache, "i64[1]"], ["f32[1, ≤5, 4, 4]"]),
+        ("tight_bounds", ["f32[1, 1, ≤32, ≤64]"], ["f32[1, 1, ≤16, ≤32]"]),
         ("cond", ["bool[]", "f32[2, 7]"], ["f32[2, 3]"]),
     ):
         method = load(name)

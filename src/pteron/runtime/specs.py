@@ -164,13 +164,16 @@ def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compi
         if not isinstance(tensor, Tensor) or not may_vary:
             continue
         for dim, size in enumerate(tensor.shape_max):
-            found = _shapes_below(compiled, shapes_max, tensor, dim) if size > 1 else None
+            below = partial(_shapes_below, compiled, shapes_max, tensor, dim)
+            found = below(size - 1) if size > 1 else None
             if found is None:
                 continue
             free[input_id].add(dim)
-            for output, output_id in zip(outputs, output_ids, strict=True):
-                if isinstance(output, Tensor):
-                    free[output_id] |= _unequal(at_most[output.id], found[output.id])
+            # After a stride or pool, sizes that differ by one may give the same output.
+            for shapes in filter(None, (found, below(size * 3 // 4), below(size // 2))):
+                for output, output_id in zip(outputs, output_ids, strict=True):
+                    if isinstance(output, Tensor):
+                        free[output_id] |= _unequal(at_most[output.id], shapes[output.id])
     return free
 
 
@@ -179,18 +182,18 @@ def _unequal(a: Shape, b: Shape) -> set[int]:
 
 
 def _shapes_below(
-    compiled: Compiled, shapes_max: Mapping[int, Shape], tensor: Tensor, dim: int
+    compiled: Compiled, shapes_max: Mapping[int, Shape], tensor: Tensor, dim: int, smaller: int
 ) -> Mapping[int, Shape] | None:
-    """Every tensor's shape if one dim of an input is one smaller; None if that is not possible.
+    """Every tensor's shape if one dim of an input is smaller; None if that is not possible.
 
     Another input may depend on that dim, so the second attempt reduces all dims of equal size.
     """
     size = tensor.shape_max[dim]
-    shrunk = (*tensor.shape_max[:dim], size - 1, *tensor.shape_max[dim + 1 :])
+    shrunk = (*tensor.shape_max[:dim], smaller, *tensor.shape_max[dim + 1 :])
     found = _shapes(compiled, {**shapes_max, tensor.id: shrunk})
     if found is not None:
         return found
-    tied = {id: tuple(size - 1 if s == size else s for s in shape) for id, shape in shapes_max.items()}
+    tied = {id: tuple(smaller if s == size else s for s in shape) for id, shape in shapes_max.items()}
     return _shapes(compiled, tied)
 
 

@@ -126,6 +126,33 @@ def test_floats_with_dynamic_shapes(lowerings: list[object]) -> None:
             assert len(lowerings) == programs
 
 
+@pytest.mark.long
+def test_attention_with_a_fixed_bias(lowerings: list[object]) -> None:
+    """Dynamo computes the number of patches as a power of a size; fusions leave it unused in a delegate that
+    is called with it."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.linear = nn.Conv2d(1, 8, 4, 4), nn.Linear(8, 16)
+            self.bias = nn.Parameter(torch.randn(2, 4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.patches(x).flatten(2).transpose(1, 2)
+            batch, count, width = x.shape
+            q, v = self.linear(x).reshape(batch, count, 2, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+            weights = (torch.einsum("bhid,bhjd->bhij", q, q) + self.bias).softmax(-1)
+            return x + torch.einsum("bhij,bhjd->bihd", weights, v).reshape(batch, count, width)
+
+    module = Attention().eval()
+    compiled = torch.compile(module, backend=dynamo.backend, dynamic=True, options={"fullgraph": True})
+    with torch.no_grad():
+        for batch in (4, 7, 2):
+            x = torch.randn(batch, 1, 8, 8)
+            same(compiled(x), module(x))
+    assert len(lowerings) == 1
+
+
 def test_with_marked_dims(lowerings: list[object]) -> None:
     compiled = torch.compile(Sized(), backend=dynamo.backend)
     for rows in (4, 9, 20):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -130,8 +131,8 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
 
     aten = torch.ops.aten
     table = _default_decomposition_table()
-    for operator in _kept():
-        table.pop(operator, None)
+    for kept in _kept():
+        table.pop(kept, None)
     table[aten.scaled_dot_product_attention.default] = _attention
     table[aten.linear.default] = _linear
     table[aten.matmul.default] = _matmul
@@ -145,6 +146,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     _order_strided(decomposed)
     remove_complex(decomposed)
     _remove_assertions(decomposed)
+    _multiply_powers(decomposed)
     return decomposed
 
 
@@ -209,6 +211,23 @@ def _remove_assertions(decomposed: ExportedProgram) -> None:
                     module.graph.erase_node(node)
             module.graph.eliminate_dead_code()
             module.recompile()
+
+
+def _multiply_powers(decomposed: ExportedProgram) -> None:
+    """Products for powers of sizes, which ExecuTorch has no function for."""
+    graph = decomposed.graph
+    for node in graph.find_nodes(op="call_function", target=operator.pow):
+        base, exponent = node.args
+        if not isinstance(exponent, int) or exponent < 1:
+            continue
+        product = base
+        with graph.inserting_before(node):
+            for count in range(2, exponent + 1):
+                product = graph.call_function(operator.mul, (product, base))
+                product.meta = {**node.meta, "val": base.meta["val"] ** count}
+        node.replace_all_uses_with(product)
+        graph.erase_node(node)
+    decomposed.graph_module.recompile()
 
 
 def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:

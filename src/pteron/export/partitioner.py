@@ -25,7 +25,7 @@ from executorch.backends.vulkan._passes import (
 from executorch.backends.vulkan._passes.fuse_patterns import FusePatternsPass
 from executorch.backends.vulkan._passes.remove_asserts import RemoveAssertsTransform
 from executorch.backends.vulkan.op_registry import handles_own_prepacking, has_impl
-from executorch.backends.vulkan.serialization.vulkan_graph_builder import VkGraphBuilder
+from executorch.backends.vulkan.serialization.vulkan_graph_builder import VkGraphBuilder, is_param_node
 from executorch.backends.vulkan.serialization.vulkan_graph_serialize import serialize_vulkan_graph
 from executorch.backends.vulkan.vulkan_preprocess import FuseClampPass, apply_passes, parse_compile_spec
 from executorch.backends.xnnpack._passes import FuseBatchNormPass
@@ -101,13 +101,23 @@ class PteronBackend(BackendDetails):  # type: ignore[misc]  # untyped
         suite = MemoryPlanningAlgorithmSuite([partial(greedy, allow_overlapping_allocations=False)])
         program = apply_passes(program, [MemoryPlanningPass(memory_planning_algo=suite)])
         mapping = DelegateMappingBuilder(generated_identifiers=True)
-        builder = VkGraphBuilder(program, mapping, force_fp16=options.get("force_fp16", False))
+        builder = _GraphBuilder(program, mapping, force_fp16=options.get("force_fp16", False))
         graph = builder.build_graph()
         return PreprocessResult(
             processed_bytes=serialize_vulkan_graph(graph, builder.const_tensors, []),
             debug_handle_map=mapping.get_delegate_mapping(),
             data_store_output=builder.named_data_store.get_named_data_store_output(),
         )
+
+
+class _GraphBuilder(VkGraphBuilder):  # type: ignore[misc]  # untyped
+    """Keeps inputs that nothing reads after fusions: calls of the delegate pass them."""
+
+    def process_placeholder_node(self, node: torch.fx.Node) -> None:
+        if node.users or is_param_node(self.program, node):
+            super().process_placeholder_node(node)
+        else:
+            self.input_ids.append(self.create_node_value(node))
 
 
 def _batch_norm_passes(program: ExportedProgram) -> list[Any]:

@@ -220,6 +220,22 @@ def test_training_mode() -> None:
         same(compiled(x), copy.deepcopy(module).eval()(x))
 
 
+def test_gradients_are_refused() -> None:
+    from torch.export.experimental import _export_forward_backward
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x).sum()
+
+    joint = _export_forward_backward(torch.export.export(Loss(), (torch.randn(5, 3),)))
+    with pytest.raises(InputError, match=r"returns gradients; pteron\.compile takes the forward program"):
+        pteron.compile(joint)
+
+
 def test_arrays_are_written_or_refused() -> None:
     class Doubled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

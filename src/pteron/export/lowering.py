@@ -130,7 +130,13 @@ def in_inference(module: torch.nn.Module) -> Iterator[None]:
 
 
 def check_inference(exported: ExportedProgram) -> None:
-    """Raise for operators in training mode: they are random, or depend on the batch."""
+    """Raise for gradients, and for operators in training mode: they are random, or depend on the batch."""
+    if exported.graph_signature.backward_signature is not None:
+        raise InputError(
+            "the exported program returns gradients; pteron.compile takes the forward program: what "
+            "torch.export.export returns. pteron.load runs the gradients if ExecuTorch's exporter writes the "
+            "program"
+        )
     for node in exported.graph.nodes:
         position = _TRAINING_ARGUMENTS.get(str(node.target))
         if position is None or len(node.args) <= position or node.args[position] is not True:

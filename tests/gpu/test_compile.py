@@ -334,6 +334,43 @@ def test_upsampling_with_dynamic_dims(mode: str) -> None:
             same(compiled(x), module(x))
 
 
+class Between(nn.Module):
+    """A host operator between two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(64, 8, 3, padding=1)
+        self.second = nn.Conv1d(8, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.digamma(self.first(x).sigmoid() + 1))
+
+
+CONVOLUTIONS = {
+    "host between": (Between, (1, 64, 20), {2: (3, 997)}),
+    "batch": (lambda: nn.Conv2d(3, 8, 3), (4, 3, 9, 9), {0: (1, 16)}),
+    "length": (lambda: nn.Conv1d(64, 8, 3, padding=1), (1, 64, 20), {2: (3, 997)}),
+    "height": (lambda: nn.Conv2d(16, 4, 3, padding=1, stride=2), (1, 16, 8, 64), {2: (3, 47)}),
+    "transposed": (lambda: nn.ConvTranspose2d(16, 4, 2, 2), (1, 16, 5, 64), {2: (1, 47)}),
+}
+
+
+@pytest.mark.long(every=2)
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_convolutions_with_a_dynamic_dim(kind: str) -> None:
+    """PyTorch's choice of a kernel depends on sizes, but does not restrict the program to those."""
+    make, shape, dynamic = CONVOLUTIONS[kind]
+    module = make().eval()
+    ((dim, (least, most)),) = dynamic.items()
+    shapes = ({dim: Dim("size", min=least, max=most)},)
+    compiled = pteron.compile(module, (torch.randn(shape),), dynamic_shapes=shapes, fullgraph=True)
+    assert len(compiled.report.delegates) == 1 + compiled.report.host.total()
+    for size in (least, 7, most):
+        x = torch.randn(*shape[:dim], size, *shape[dim + 1 :])
+        with torch.no_grad():
+            same(compiled(x), module(x))
+
+
 def test_channels_last() -> None:
     class Pixels(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from pteron.export import cache
 from pteron.export.cache import content_key
 from pteron.export.compiled import Loading, TracedModule, WholeModule, state_key
 from pteron.export.constants import fold_constants, make_compact, untie_quantized_weights
-from pteron.export.dims import DimNames, recorded_restrictions
+from pteron.export.dims import DimNames, convolutions_without_guards, recorded_restrictions
 from pteron.export.graph_passes import Functional, decompose, make_functional
 from pteron.export.lowering import Options, check_inference, exporting, in_inference, lower, quiet
 from pteron.export.progress import Enter
@@ -86,7 +86,7 @@ def compile_exported(
                 return WholeModule(found, loading, signature, origin="from the cache")
             except FormatError:
                 cache.remove(found)  # a correct checksum of an invalid program
-        with recorded_restrictions() as restrictions:
+        with convolutions_without_guards(), recorded_restrictions() as restrictions:
             enter("importing ExecuTorch")
             with quiet():
                 from pteron.export.steps import find_unlowerable

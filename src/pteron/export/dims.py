@@ -110,6 +110,26 @@ def recorded_restrictions() -> Iterator[dict[Any, str]]:
         ShapeEnv._update_var_to_range, ShapeEnv._set_replacement = update, replace
 
 
+@contextmanager
+def convolutions_without_guards() -> Iterator[None]:
+    """Let traced convolutions restrict no dim. Each trace asks PyTorch which of its CPU kernels a convolution
+    would run, and that answer depends on sizes, but the traced graph does not depend on the answer."""
+    import torch
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    select = torch._C._select_conv_backend
+
+    def select_unguarded(*args: Any, **kwargs: Any) -> Any:
+        with ShapeEnv().suppress_guards():
+            return select(*args, **kwargs)
+
+    torch._C._select_conv_backend = select_unguarded
+    try:
+        yield
+    finally:
+        torch._C._select_conv_backend = select
+
+
 def _traced_operator() -> str | None:
     """The operator that an interpreter of PyTorch runs on this thread."""
     from torch.fx import Interpreter

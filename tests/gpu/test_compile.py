@@ -371,6 +371,22 @@ def test_convolutions_with_a_dynamic_dim(kind: str) -> None:
             same(compiled(x), module(x))
 
 
+def test_uninitialised_numbers() -> None:
+    """They are zeros: a delegate refuses integers beyond 32 bits."""
+
+    class Inverse(nn.Module):
+        def forward(self, order: Tensor) -> tuple[Tensor, Tensor]:
+            inverse = torch.empty_like(order.T.long())
+            return inverse * 0, inverse.T.clone() * 0
+
+    order = torch.zeros(5, 3)
+    compiled = pteron.compile(
+        Inverse(), (order,), dynamic_shapes=({0: Dim("n", min=2, max=11)},), fullgraph=True
+    )
+    assert not compiled.report.host
+    same(compiled(order[:2]), (torch.zeros(3, 2, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)))
+
+
 def test_channels_last() -> None:
     class Pixels(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ def own_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
         aten.addbmm.default: _addbmm,
         aten.bucketize.Tensor: _bucketize,
         aten.copy.default: _copy,
+        aten.empty_permuted.default: _empty_permuted,
         aten.histc.default: _histogram,
         aten.index_reduce.default: _index_reduce,
         aten.kthvalue.default: _kth_value,
@@ -46,6 +47,23 @@ def own_decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     return src.to(self.dtype, copy=True).expand(self.shape)
+
+
+def _empty_permuted(
+    size: Sequence[int],
+    physical_layout: Sequence[int],
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    **_: Any,
+) -> Tensor:
+    """Zeros: a delegate refuses uninitialised integers if they are beyond 32 bits."""
+    import torch
+
+    zeros = torch.zeros([size[dim] for dim in physical_layout], dtype=dtype, device=device)
+    order = [physical_layout.index(dim) for dim in range(len(size))]
+    return zeros if order == sorted(order) else zeros.permute(order)
 
 
 def _scalar_tensor(s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, **_: Any) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import pteron
-from pteron import CompiledModule, InputError, LoweringError, ShapeError
+from pteron import CompiledModule, InputError, LoweringError, PteronError, ShapeError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -121,6 +122,14 @@ def test_refused(structured: CompiledModule, call: Any, error: type[Exception], 
     args, kwargs = call
     with pytest.raises(error, match=message):
         structured(*args, **kwargs)
+
+
+def test_loading_without_torch(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        PteronError, match=r"unlike pteron\.load, needs the Python package 'torch': pip install"
+    ):
+        CompiledModule.load(saved)
 
 
 def test_flat_inputs_and_outputs(saved: Path) -> None:

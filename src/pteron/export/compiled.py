@@ -18,6 +18,7 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError
 from pteron.export.signature import Signature
+from pteron.extras import check_installed
 from pteron.format.program import COMPILED_METHOD as METHOD
 from pteron.format.records import HostCall, KernelCall, ProgramFile, TensorRecord
 from pteron.format.source import contents, open_bytes
@@ -69,6 +70,7 @@ class CompiledModule(ABC):
     ) -> CompiledModule:
         """A module that `save` wrote, to be called as before. Import the classes of its inputs and outputs
         before: an output of an unknown class becomes a named tuple. Loading needs PyTorch, not ExecuTorch."""
+        check_installed(("torch",), "CompiledModule.load, unlike pteron.load,", "host")
         return WholeModule(Path(path), Loading(device, digits, products))
 
     @abstractmethod

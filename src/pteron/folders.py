@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from reprlib import repr as shortened
-from threading import get_ident
+from typing import BinaryIO
 
 from pteron.errors import PteronError
 from pteron.system import IS_WINDOWS, move
@@ -18,12 +18,26 @@ def cache_folder() -> Path:
     return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` at the end, in one step: other processes see the old content or
+    the new one. An error leaves the old one, and no partial file."""
+    unfinished = path.with_name(f".{os.urandom(8).hex()}.part")
+    try:
+        with unfinished.open("xb") as file:
+            yield file
+        move(unfinished, path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in one step: other processes see the old content or the new one."""
+    """Write a file in one step, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}-{get_ident()}")
-    unfinished.write_bytes(content)
-    move(unfinished, path)
+    with replacing(path) as file:
+        file.write(content)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Commands as processes: Ctrl-C, a full disk, a stream that is not finished, a locale that is not UTF-8."""
+"""Commands as processes: Ctrl-C, a full disk, an unfinished stream, a locale that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -101,6 +101,19 @@ def test_a_disk_without_room_for_outputs(programs: Path, tmp_path: Path) -> None
     said = without_notes(done.stderr)
     assert said.startswith(b"pteron: the outputs cannot be written: ")
     assert said.count(b"\n") == 1
+
+
+def test_a_disk_without_room_for_the_cache(programs: Path, tmp_path: Path) -> None:
+    """Commands work, and leave no partial files."""
+    command = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "pteron"]
+    done = subprocess.run(
+        [*command, "run", str(programs / "mlp.pte")],
+        capture_output=True,
+        env={**os.environ, "PTERON_CACHE": str(tmp_path)},
+    )
+    assert (done.returncode, without_notes(done.stderr)) == (0, b"")
+    assert list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 UNFINISHED = """

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.folders import cache_folder
+from pteron.folders import cache_folder, replace_file
 
 if TYPE_CHECKING:
     from pteron.llm.export.cost import Stage
@@ -127,8 +127,7 @@ def load_slowness() -> dict[str, float]:
 
 def save_slowness(slowness: dict[str, float]) -> None:
     with suppress(OSError):
-        _slowness_file().parent.mkdir(parents=True, exist_ok=True)
-        _slowness_file().write_text(json.dumps(slowness), "utf-8")
+        replace_file(_slowness_file(), json.dumps(slowness).encode())
 
 
 def _slowness_file() -> Path:

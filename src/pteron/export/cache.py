@@ -11,7 +11,6 @@ import functools
 import hashlib
 import io
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -19,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pteron.export.lowering import Options
-from pteron.folders import cache_folder
-from pteron.system import move
+from pteron.folders import cache_folder, replace_file
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -51,16 +49,7 @@ def keep(key: str, program: bytes) -> Path | None:
     folder = programs_folder()
     path = folder / f"{key}-{hashlib.sha256(program).hexdigest()[:_CHECKSUM_DIGITS]}.pte"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-            try:
-                file.write(program)
-                file.close()
-                move(Path(file.name), path)
-            except BaseException:
-                file.close()
-                remove(Path(file.name))
-                raise
+        replace_file(path, program)
     except OSError:
         return None
     _remove_oldest(folder, path)

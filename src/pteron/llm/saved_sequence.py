@@ -16,22 +16,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from secrets import token_hex
 from struct import Struct
 from weakref import WeakKeyDictionary
 
 from pteron.errors import FormatError, InputError
+from pteron.folders import replacing
 from pteron.format.source import pieces, read_file
 from pteron.graph.values import tensors
 from pteron.llm.cache_layout import Rows
 from pteron.llm.cached_sequence import CachedRows
 from pteron.llm.model import LanguageModel
 from pteron.runtime import Program
-from pteron.system import move
 
 _MAGIC, _VERSION = b"PTERONkv", 2
 _START = Struct("<8sII")
@@ -111,18 +109,13 @@ def write_saved(path: Path, layout: Layout, cached: CachedRows) -> None:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
-    unfinished = path.with_name(f".{path.name}.{token_hex(4)}.part")
     try:
-        with unfinished.open("xb") as file:
+        with replacing(path) as file:
             file.writelines([*parts, digest.digest()])
             file.flush()
             os.fsync(file.fileno())
-        move(unfinished, path)
     except OSError as error:
         raise InputError(f"{path}: the cache cannot be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):  # already renamed, unless an error occurred
-            unfinished.unlink()
 
 
 def read_saved(path: Path, layout: Layout) -> CachedRows:

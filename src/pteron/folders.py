@@ -6,16 +6,25 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from reprlib import repr as shortened
 from typing import BinaryIO
 
 from pteron.errors import PteronError
 from pteron.system import IS_WINDOWS, move
 
+_NOWHERE = Path(os.devnull, "pteron")  # nothing can be read or written below it
+_SHOWN_MAX = 300  # characters of a path in a message
+
 
 def cache_folder() -> Path:
-    """The cache: PTERON_CACHE, or ~/.cache/pteron."""
-    return Path(os.environ.get("PTERON_CACHE") or Path.home() / ".cache" / "pteron")
+    """The cache: PTERON_CACHE, or ~/.cache/pteron. For a user without a home, as in containers, a path that
+    is like a cache that is empty and cannot be written to."""
+    given = os.environ.get("PTERON_CACHE")
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache" / "pteron"
+    except RuntimeError:  # no HOME, and the system does not know the user
+        return _NOWHERE
 
 
 @contextmanager
@@ -46,9 +55,13 @@ def writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: an invalid path
+        if folder.is_relative_to(_NOWHERE):
+            raise PteronError("there is no home folder for the cache: set PTERON_CACHE to a folder") from None
         is_open = IS_WINDOWS and isinstance(error, PermissionError)
         hint = "; a program that has a file of it open must end first" if is_open else ""
-        raise PteronError(f"{shortened(str(folder))} cannot be written to: {error}{hint}") from error
+        if folder.is_relative_to(cache_folder()):
+            hint += "; PTERON_CACHE names another folder for the cache"
+        raise PteronError(f"{str(folder)[:_SHOWN_MAX]} cannot be written to: {error}{hint}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Commands as processes: Ctrl-C, a full disk, an unfinished stream, a locale that is not UTF-8."""
+"""Commands as processes: Ctrl-C, a full disk, no home, an unfinished stream, a locale that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -114,6 +114,25 @@ def test_a_disk_without_room_for_the_cache(programs: Path, tmp_path: Path) -> No
     assert (done.returncode, without_notes(done.stderr)) == (0, b"")
     assert list(tmp_path.iterdir())
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+# As in a container: no HOME, and a user that the system does not know.
+HOMELESS = """
+import os, pwd
+def unknown(number): raise KeyError(number)
+pwd.getpwuid = unknown
+os.environ.pop("HOME"), os.environ.pop("PTERON_CACHE", None)
+from pteron.__main__ import main
+raise SystemExit(main())
+"""
+
+
+def test_without_a_home(programs: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HOMELESS, "run", str(programs / "mlp.pte")], capture_output=True, cwd=tmp_path
+    )
+    assert (done.returncode, without_notes(done.stderr)) == (0, b"")
+    assert not list(tmp_path.iterdir())
 
 
 UNFINISHED = """

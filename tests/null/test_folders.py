@@ -1,13 +1,28 @@
-"""Folders outside the package: files are written whole or not at all."""
+"""Folders outside the package: files are written whole or not at all, and the cache is not needed."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from pteron.folders import replace_file, replacing
+from pteron.cli import main
+from pteron.errors import PteronError
+from pteron.folders import cache_folder, replace_file, replacing, writing_to
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user: no HOME, and the system does not know the user's number."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    for variable in ("HOME", "PTERON_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pytest.importorskip("pwd"), "getpwuid", unknown)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -32,3 +47,26 @@ def test_a_move_that_fails_leaves_no_part(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         replace_file(tmp_path / "folder", b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_messages_name_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    for folder, hint in ((tmp_path / "programs", "; PTERON_CACHE names another folder"), (Path("out"), "")):
+        with pytest.raises(PteronError) as failed, writing_to(folder):
+            raise OSError(28, "No space left on device")
+        said = f"{folder} cannot be written to: [Errno 28] No space left on device{hint}"
+        assert str(failed.value).startswith(said)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = cache_folder()
+    assert not folder.exists()
+    assert not list(folder.glob("*"))
+    for command in (["list"], ["inspect", str(programs / "mlp.pte")], ["completion", "--words", "chat", "s"]):
+        assert main(command) == 0
+    assert "stories15m" in capsys.readouterr().out
+    assert main(["pull", "smollm2"]) == 1
+    said = "pteron: there is no home folder for the cache: set PTERON_CACHE to a folder"
+    assert said in capsys.readouterr().err
+    assert not os.path.exists("~")

@@ -271,6 +271,18 @@ def test_a_hub_that_does_not_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
         locate("me/gguf")
 
 
+def test_a_cache_that_cannot_be_written_to(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
+    with pytest.raises(PteronError, match=r"file.hub cannot be written to: \[Errno 20\] Not a directory"):
+        locate("me/gguf")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", "~/.cache/huggingface/hub")  # there is no home
+    with pytest.raises(PteronError, match="set HF_HOME to a folder"):
+        locate("me/gguf")
+
+
 def test_list_and_remove(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("me/llama", "me/gguf:Q8_0", "me/gguf:Q4_K_M"):
         locate(name)

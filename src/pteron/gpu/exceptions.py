@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from pteron.folders import cache_folder, replace_file
+from pteron.folders import cache_folder, replace_file, writing_to
 from pteron.ops.target import PARTS
 
 
@@ -33,7 +33,8 @@ def read_exceptions(library: str, name: str, backend: str, driver: str) -> tuple
 
 def write_exceptions(path: Path, without: tuple[str, ...], about: dict[str, object]) -> None:
     """Write a file; without exceptions, remove it."""
-    if without:
-        replace_file(path, json.dumps({"without": without, **about}, indent=1).encode())
-    else:
-        path.unlink(missing_ok=True)
+    with writing_to(path.parent):
+        if without:
+            replace_file(path, json.dumps({"without": without, **about}, indent=1).encode())
+        elif path.exists():
+            path.unlink()

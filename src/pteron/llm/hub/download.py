@@ -8,6 +8,7 @@ in the cache is used without a request to the hub. An interrupted download conti
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 import time
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 
 from pteron.errors import InputError, PteronError
 from pteron.extras import need
+from pteron.folders import writing_to
 from pteron.llm.counted_line import CountedLine
 from pteron.llm.hub.cache import (
     PARTIAL,
@@ -40,6 +42,7 @@ _ETAG = re.compile(r"[\w.-]+", re.ASCII)
 _SHA256_DIGITS = 64
 _HTTP_BYTES_MAX = 50 * 10**9  # larger files come by the hub's own protocol only, without resuming
 _REPORT_SECONDS = 0.1
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
 class Download(CountedLine):
@@ -228,7 +231,9 @@ def _hub_errors(model: HubModel) -> Iterator[None]:
     """Turn errors of the hub's library into a PteronError that says what to do."""
     from huggingface_hub import constants, errors
 
-    hub = constants.ENDPOINT
+    hub, cache = constants.ENDPOINT, cache_of_hub()
+    if cache.parts[:1] == ("~",):  # otherwise the library makes a folder of this name
+        raise PteronError("there is no home folder for the cache of the hub: set HF_HOME to a folder")
     try:
         yield
     except PteronError:
@@ -252,10 +257,12 @@ def _hub_errors(model: HubModel) -> Iterator[None]:
         )
         hint = f"; the cache has {shorten(files)}, which needs its full name after a colon" if files else ""
         raise PteronError(
-            f"{model} is neither a path nor in the cache {cache_of_hub()}, and HF_HUB_OFFLINE forbids "
-            f"downloads{hint}"
+            f"{model} is neither a path nor in the cache {cache}, and HF_HUB_OFFLINE forbids downloads{hint}"
         ) from error
     except Exception as error:  # of the network, of the hub, of the disk
+        if getattr(error, "errno", None) in _DISK:
+            with writing_to(cache):
+                raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise PteronError(
             f"{model} cannot be downloaded from {hub}: {reason}; the next attempt continues "

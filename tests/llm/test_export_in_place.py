@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,15 @@ def test_places_that_cannot_be_written_to(source: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".export*"))
     with pytest.raises(InputError, match="a path must be"):
         exported(source, 5)
+
+
+def test_a_full_disk_is_not_called_damaged_weights(source: Path, tmp_path: Path) -> None:
+    code = "import sys; from pteron.llm.export import export_llm; export_llm(*sys.argv[1:], max_seq_len=16)"
+    limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", sys.executable, "-c", code]  # 4 KB
+    done = subprocess.run([*limited, source, tmp_path / "out"], capture_output=True, encoding="utf-8")
+    said = f"PteronError: {tmp_path / 'out'} cannot be written to: [Errno 27] File too large"
+    assert done.stderr.splitlines()[-1] == f"pteron.errors.{said}"
+    assert contents(tmp_path / "out") == {}
 
 
 @pytest.mark.parametrize("name", ["group_size", "max_seq_len", "max_context_len"])

@@ -17,6 +17,7 @@ from terminal_fixtures import on_terminal, seen
 
 from pteron.cli.export_eta import ExportEta, load_slowness, save_slowness
 from pteron.cli.progress import export_progress, extrapolate, format_remaining, show_progress
+from pteron.errors import FormatError
 from pteron.export import progress as compile_progress
 from pteron.format.program_writer import StreamedData
 from pteron.format.records import DelegateGraph
@@ -248,6 +249,15 @@ def test_weights_are_counted_while_they_are_written(monkeypatch: pytest.MonkeyPa
         ("writing the weights", 0, 500),
         ("writing the weights", 200, 500),
     ]
+
+
+def test_weights_that_cannot_be_read_name_the_model(tmp_path: Path) -> None:
+    def blocks() -> list[bytes]:
+        raise OSError(5, "Input/output error")
+
+    program = BuiltProgram(DelegateGraph("", (), (), (), (), ()), (), {"a": StreamedData(4, blocks)}, 0, 0)
+    with pytest.raises(FormatError, match=r"the weights of tiny cannot be read: \[Errno 5\] Input/output"):
+        program.write(tmp_path / "x.pte", name="tiny")
 
 
 def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from pteron.llm.build.network import ImageNetwork, Network
 from pteron.llm.build.options import IMAGE, LONGEST, Options
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.counted_line import CountedLine
+from pteron.llm.model_files import as_format_error
 
 _WRITING = "writing the weights"
 _LINE_SECONDS = 1.0  # between two lines of progress
@@ -56,23 +57,26 @@ class BuiltProgram:
         size = sum(map(len, data.values()))
         return ProgramFile(name, version=0, methods=self.methods, named_data=data, size=size)
 
-    def write(self, path: Path, progress: Callable[[str], None] = lambda line: None) -> None:
-        """Write the file; `progress` gets a line now and then."""
+    def write(
+        self, path: Path, progress: Callable[[str], None] = lambda line: None, name: str = "the model"
+    ) -> None:
+        """Write the file; `progress` gets a line now and then. Weights that cannot be read are a FormatError
+        that names the model; an OSError means that the file cannot be written."""
         with path.open("wb") as file:
-            write_program(file, self.methods, _counted(self.named_data, progress))
+            write_program(file, self.methods, _counted(self.named_data, progress, name))
 
 
 def _counted(
-    named_data: Mapping[str, StreamedData], progress: Callable[[str], None]
+    named_data: Mapping[str, StreamedData], progress: Callable[[str], None], name: str
 ) -> dict[str, StreamedData]:
-    """The same data, which report how much of them is written."""
+    """The same data, which report how much of them is written. `name` is the model's, for errors."""
     total = sum(data.size for data in named_data.values() if data.blocks)
     done, next_line = 0, time.monotonic() + _LINE_SECONDS
     progress(CountedLine.counted(_WRITING, 0, total))
 
     def blocks_of(data: StreamedData) -> Iterator[Bytes]:
         nonlocal done, next_line
-        for block in data.blocks() if data.blocks else ():
+        for block in _read(data, name):
             if time.monotonic() >= next_line:
                 progress(CountedLine.counted(_WRITING, done, total))
                 next_line = time.monotonic() + _LINE_SECONDS
@@ -83,6 +87,11 @@ def _counted(
         name: replace(data, blocks=partial(blocks_of, data)) if data.blocks else data
         for name, data in named_data.items()
     }
+
+
+def _read(data: StreamedData, name: str) -> Iterator[Bytes]:
+    with as_format_error(f"the weights of {name} cannot be read"):
+        yield from data.blocks() if data.blocks else ()
 
 
 def build_program(

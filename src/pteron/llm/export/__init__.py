@@ -179,8 +179,7 @@ def export_checkpoint(
             if exporter == "executorch":
                 _lower(checkpoint, options, Path(temporary), made / PROGRAM, progress)
             else:
-                with as_format_error(f"the weights of {checkpoint.name} cannot be read"):
-                    program.write(made / PROGRAM, progress)
+                program.write(made / PROGRAM, progress, checkpoint.name)
             _write_companions(checkpoint, options, made, exporter, program)
             _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size

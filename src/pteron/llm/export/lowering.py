@@ -45,7 +45,7 @@ def stage(checkpoint: Checkpoint, folder: Path, options: Options) -> None:
     try:
         torch.save(weights, folder / WEIGHTS)
     except RuntimeError as error:  # PyTorch's error when the disk is full
-        raise PteronError(f"the weights of {checkpoint.name} cannot be written: {error}") from error
+        raise OSError(f"the weights of {checkpoint.name}: {error}") from error
 
 
 def llm_config(folder: Path, options: Options, metadata: dict[str, object] | None = None) -> Any:

@@ -204,6 +204,29 @@ def test_a_conversation(
     assert json.loads((tmp_path / "empty.json").read_text("utf-8")) == []
 
 
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_bytes_on_stdin_that_are_no_text(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the locale C too, where Python lets them pass."""
+    given = io.TextIOWrapper(io.BytesIO(b"Once \xff upon"), "ascii", errors="surrogateescape")
+    monkeypatch.setattr(sys, "stdin", given)
+    assert main([command, str(folder)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    said = "pteron: standard input is not UTF-8 text: the byte 0xff (invalid start byte)"
+    assert printed.err.splitlines()[-1] == said
+
+
+def test_text_on_stdin_is_utf_8(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the locale has another encoding."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Änne".encode()), "cp1252"))
+    assert main(["generate", str(folder), "--quiet", "--max-new-tokens", "1"]) == 0
+    assert capsys.readouterr().out.startswith("Änne")
+
+
 def test_the_model_s_own_sampling_is_greedy_where_nothing_is_said(folder: Path) -> None:
     with LLM(folder) as llm:
         assert llm.sampling == Sampling()

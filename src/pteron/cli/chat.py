@@ -22,7 +22,7 @@ from pteron.cli.llm_arguments import (
     print_stream,
     warn_unused_options,
 )
-from pteron.cli.terminal import print_error, print_note
+from pteron.cli.terminal import print_error, print_note, reading_stdin
 from pteron.errors import InputError, OutOfMemory, PteronError
 
 if TYPE_CHECKING:
@@ -165,7 +165,8 @@ def _read_lines() -> Iterator[str]:
         prompt = "> "
     while True:
         try:
-            text = input(prompt)
+            with reading_stdin():
+                text = input(prompt)
         except (EOFError, KeyboardInterrupt) as end:
             if prompt:
                 print()  # the shell's prompt gets its own line

@@ -19,6 +19,7 @@ from pteron.cli.llm_arguments import (
     print_stream,
     warn_unused_options,
 )
+from pteron.cli.terminal import reading_stdin
 from pteron.errors import InputError
 
 
@@ -48,7 +49,8 @@ def command(arguments: argparse.Namespace) -> int:
     if prompt is None:
         if is_interactive():
             raise InputError("give a text after the model, with --prompt, or on standard input")
-        prompt = sys.stdin.read()
+        with reading_stdin():
+            prompt = sys.stdin.read()
     with open_model(arguments) as llm:
         sampling = build_sampling(arguments, llm)
         warn_unused_options(arguments, sampling)

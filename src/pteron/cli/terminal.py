@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from pteron.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.padding import Padding
@@ -40,7 +42,8 @@ bar_consoles: list[Console] = []  # of the bars on stderr: what these print appe
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr take any text. Streams that the parent process closed become /dev/null."""
+    """Let stdout and stderr take any text, and stdin be UTF-8 unless a person types. Streams that the parent
+    process closed become /dev/null."""
     codecs.register_error(_ERRORS, _replace)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -48,6 +51,19 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # strict: in the locale C, Python lets bytes pass that are no text
+        sys.stdin.reconfigure(encoding=None if sys.stdin.isatty() else "utf-8", errors="strict")
+
+
+@contextmanager
+def reading_stdin() -> Iterator[None]:
+    """Turn the error of bytes that are no text into an InputError."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        found = f"the byte 0x{error.object[error.start]:02x} ({error.reason})"
+        raise InputError(f"standard input is not {error.encoding.upper()} text: {found}") from None
 
 
 def discard_unwritten(stream: TextIO) -> None:

@@ -1,4 +1,5 @@
-"""The stored answers of `pteron doctor` are those of the float64 references, and its targets get simpler."""
+"""The stored answers of `pteron doctor` are those of the float64 references, its targets get simpler, and its
+exit code says whether programs are right from now on."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 from kernel_files import FILES
 from targets import TARGETS
 
+from pteron.cli import main
 from pteron.ops import Target
 from pteron.ops.target import MATRIX
 from pteron.passes import prepare
@@ -16,6 +18,8 @@ from pteron.plan import Compiled
 from pteron.tools.doctor.answers import compute, read
 from pteron.tools.doctor.cases import built_in
 from pteron.tools.doctor.diagnosis import simpler
+from pteron.tools.doctor.probes import Probes
+from pteron.tools.doctor.report import Diagnosis, KernelCheck
 
 # Kernels of very long rows, of batches and LoRA, of rings and int8 caches, and of rare operators.
 NOT_LAUNCHED = (
@@ -62,3 +66,54 @@ def test_cases_plan_for_every_kind_of_device() -> None:
     folders = "attention convolution elementwise linear norm pool quantized reduce rope"
     common = {name for name, path in FILES.items() if path.parent.name in folders.split()}
     assert common - launched == {*NOT_LAUNCHED.split()}
+
+
+RIGHT, WRONG = KernelCheck("rope", ("rope",), 4, 0, 0.1), KernelCheck("sum", ("sum",), 4, 2, 9.0)
+NO_TRIAL: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "without", "exceptions", "loops", "code"),
+    [
+        (RIGHT, NO_TRIAL, (), 0, 0),
+        (WRONG, ("subgroups",), (), 0, 1),  # a route is right, but --write was not given
+        (WRONG, ("subgroups",), ("subgroups",), 0, 0),
+        (WRONG, ("f16", "subgroups"), ("subgroups",), 0, 1),  # an earlier --write wrote less
+        (WRONG, None, (), 0, 1),  # no route is right
+        (RIGHT, NO_TRIAL, (), 100, 1),  # loops end before plans assume
+    ],
+)
+def test_the_exit_code(
+    kernel: KernelCheck,
+    without: tuple[str, ...] | None,
+    exceptions: tuple[str, ...],
+    loops: int,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = Diagnosis(
+        subject="operators",
+        adapter="a GPU",
+        kind="DiscreteGPU",
+        backend="Vulkan",
+        driver="1.0",
+        library="wgpu 1.0",
+        features=(),
+        subgroup_size=32,
+        limits={},
+        probes=Probes(loops),
+        loop_limit_expected=0,
+        versions={},
+        platform="Linux",
+        kernels=(RIGHT, kernel),
+        trials=(),
+        without=without,
+        exceptions=exceptions,
+        file="exceptions.json",
+        is_written=False,
+        seconds=1.0,
+    )
+    monkeypatch.setattr("pteron.tools.doctor.doctor", lambda *_, **__: report)
+    assert main(["doctor"]) == code
+    assert ("Please send all of this" in capsys.readouterr().out) == (kernel is WRONG or loops > 0)

@@ -340,6 +340,7 @@ def bomb() -> bytes:
         (np.zeros((0, 4, 3), np.uint8), "array of bytes"),
         (np.broadcast_to(np.uint8(0), (PIXELS_MAX, 2)), "at most 50 million"),
         (b"\x89PNG\r\n\x1a\n" + bytes(BYTES_MAX), "at most 20 MiB"),
+        (Path(__file__), r"test_images\.py: the image cannot be read: it is no PNG"),
         (7, "a path, the bytes of a file"),
     ],
 )

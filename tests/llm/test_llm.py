@@ -14,7 +14,7 @@ from byte_tokenizer import ByteTokenizer
 from llm_fixtures import TINY
 
 import pteron
-from pteron import InputError
+from pteron import FormatError, InputError
 from pteron.cli import main
 from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.models import fetch
@@ -45,6 +45,9 @@ class TestTinyModel:
         assert found.bits_per_byte == pytest.approx(sum(losses) / np.log(2) / (size + 20), rel=1e-6)
         file.write_text("")
         with pytest.raises(InputError, match="has one token"):
+            measure_perplexity(llm, file)
+        file.write_bytes(b"caf\xe9")
+        with pytest.raises(FormatError, match=r"text\.txt is not UTF-8 text"):
             measure_perplexity(llm, file)
 
     def test_digits_are_the_programs(self) -> None:

@@ -157,7 +157,7 @@ def test_results_of_different_things() -> None:
         (["nowhere.pte"], "there is no such file"),
         (["model.pte", "--context", "3"], "--context needs --decode"),
         (["model.pte", "--json", "no/folder/r.json"], "cannot be written: no such folder"),
-        (["model.pte", "--against", "nowhere.json"], "is not a result"),
+        (["model.pte", "--against", "nowhere.json"], "nowhere.json: there is no such file"),
     ],
 )
 def test_arguments_that_make_no_sense(

@@ -114,6 +114,45 @@ def test_unknown_options(argv: list[str], sentence: str, capsys: pytest.CaptureF
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        # A shell's variable that is not set.
+        (["inspect", ""], "name one model: a program, a folder"),
+        (["serve", "stories15m", ""], "a path, or a model's name, must not be empty"),
+        (["run", ""], "a path, or a model's name, must not be empty"),
+        (["doctor", ""], "name one model: a program, a folder"),
+        (["export", "llm", "", "-o", "out"], "a path, or a model's name, must not be empty"),
+        (["bench", "stories15m", "--perplexity", "nowhere.txt"], "nowhere.txt does not exist"),
+        (["bench", "mlp.pte", "--against", "."], ".: this is a directory, not a file"),
+        (["inspect", "mlp.pte", "--diff", "nowhere.json"], "nowhere.json: there is no such file"),
+        (["export", "web", "mlp.pte", "-o", "out", "--labels", "latin.txt"], "latin.txt is not UTF-8 text"),
+        (["export", "web", "mlp.pte", "-o", "latin.txt/out"], "latin.txt/out cannot be written to: "),
+        (
+            ["estimate", "mlp.pte", "--method", "no"],
+            "mlp.pte has no method 'no' that runs on a GPU; it has f",
+        ),
+        (["estimate", "stories15m", "--decode", "256"], "decode at context 256: the KV cache holds 256"),
+        (["generate", "mlp.pte", "Once"], ". holds no tokenizer, as language models have; looked for "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_arguments_that_name_nothing_usable(
+    argv: list[str],
+    sentence: str,
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(programs / "mlp.pte", "mlp.pte")
+    Path("latin.txt").write_bytes("Käse\n".encode("latin-1"))
+    assert main(argv) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"pteron: {sentence}")
+
+
 def test_ls_is_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

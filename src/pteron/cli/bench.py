@@ -89,11 +89,12 @@ def command(arguments: argparse.Namespace) -> int:
 
 
 def _measure_perplexity(arguments: argparse.Namespace) -> int:
+    from pteron.llm.arguments import existing
     from pteron.llm.text_model import TextModel
     from pteron.tools.perplexity import measure_perplexity
     from pteron.tools.run import place_of
 
-    file, program = Path(arguments.perplexity), find_program(arguments)
+    file, program = existing(arguments.perplexity), find_program(arguments)
     settings = {"data": arguments.data, "cache": arguments.cache, "digits": arguments.digits}
     for device, products in product(arguments.device or [None], dict.fromkeys(arguments.products) or [None]):
         settings |= {"device": device, "products": products}

@@ -31,7 +31,7 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.tools.doctor import doctor
     from pteron.tools.doctor.report import doctor_lines
 
-    is_given = arguments.model or arguments.model_option
+    is_given = arguments.model is not None or arguments.model_option is not None
     with show_progress() as progress:
         report = doctor(
             find_program(arguments) if is_given else None,

@@ -154,6 +154,7 @@ def _shape(text: str) -> str:
 
 
 def web_command(arguments: argparse.Namespace) -> int:
+    from pteron.llm.model_files import read_utf8
     from pteron.web import export_web
 
     with export_progress() as progress:
@@ -166,7 +167,7 @@ def web_command(arguments: argparse.Namespace) -> int:
             context=arguments.context,
             cache=arguments.cache,
             lengths=[1, *arguments.length] if arguments.length else None,
-            labels=Path(arguments.labels).read_text("utf-8").splitlines() if arguments.labels else (),
+            labels=read_utf8(Path(arguments.labels)).splitlines() if arguments.labels else (),
             page=arguments.page,
             name=arguments.name,
             force=arguments.force,

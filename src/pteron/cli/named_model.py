@@ -17,7 +17,7 @@ _PROGRAM_FILES = (".pte", ".bpte", ".ptd")  # the loader says what is wrong with
 
 def given_model(arguments: argparse.Namespace) -> str:
     """MODEL, or the value of --model."""
-    names = [name for name in (arguments.model, arguments.model_option) if name is not None]
+    names = [name for name in (arguments.model, arguments.model_option) if name]
     if len(names) == 2:
         raise InputError(f"two models were given, {names[0]} and --model {names[1]}: name one")
     if not names:

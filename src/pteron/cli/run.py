@@ -46,11 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.isolated.process import is_isolated, run_isolated
+    from pteron.llm.arguments import path_of
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection, check_bundle, check_lines, place_of, run, run_lines, save_outputs
 
-    given = Path(arguments.program)
+    given = path_of(arguments.program)
     if not given.exists() and given.suffix not in (".pte", ".bpte"):
         raise InputError(
             f"{given}: there is no such file; a language model by name runs with `pteron chat {given}`"

@@ -27,11 +27,12 @@ class ServedModel:
 
 def expand_folders(given: Sequence[str]) -> list[str]:
     """The arguments, with each folder of several models replaced by its models, named as their files are."""
+    from pteron.llm.arguments import path_of
     from pteron.llm.model_kinds import models_of_folder
 
     found: list[str] = []
     for each in given:
-        models = models_of_folder(Path(each)) if Path(each).is_dir() else {}
+        models = models_of_folder(Path(each)) if path_of(each).is_dir() else {}
         found += [f"{name}={path}" for name, path in models.items()] or [each]
     return found
 

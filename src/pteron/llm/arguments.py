@@ -40,6 +40,8 @@ def integers(name: str, values: object) -> list[int]:
 
 def path_of(given: object) -> Path:
     """A path, whether or not it exists."""
+    if given == "":  # which `Path` takes for the current folder
+        raise InputError("a path, or a model's name, must not be empty")
     try:
         return Path(given)  # type: ignore[arg-type]  # raises TypeError
     except TypeError:

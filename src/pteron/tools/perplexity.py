@@ -12,6 +12,7 @@ import numpy as np
 
 from pteron.errors import InputError
 from pteron.llm.model import LanguageModel
+from pteron.llm.model_files import read_utf8
 from pteron.llm.text_model import TextModel
 from pteron.tools import Progress, silent
 
@@ -27,7 +28,7 @@ class Perplexity:
 def measure_perplexity(llm: TextModel, file: Path, progress: Progress = silent) -> Perplexity:
     """The perplexity of a text file. A text beyond the context is cut into parts of the context's length,
     which are predicted independently."""
-    text = file.read_text("utf-8")
+    text = read_utf8(file)
     ids = llm.encode(text)
     if len(ids) < 2:
         raise InputError(f"{file} has one token; a perplexity needs at least two")

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from pteron.errors import InputError
 from pteron.extras import check_installed, has_torch
+from pteron.folders import writing_to
 from pteron.graph import Shape
 from pteron.llm.cache_options import CacheType
 from pteron.llm.model_files import program_file
@@ -273,7 +274,8 @@ class SiteWriter:
     ) -> Site:
         """Write everything. `more` is added to the index; `growth` of live integers by executable, for loops;
         `kernels` are the first of each variant."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with writing_to(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         before = _read_index(self.folder)
         if tokenizer is not None:
             more["language"]["tokenizer"] = write_file(self.folder, "plans", ".json", _compact(tokenizer))

@@ -73,7 +73,11 @@ def load_image(given: object, pixels_max: int = PIXELS_MAX) -> Pixels:
     """The pixels of a path, of the bytes of a file, of a Pillow image or of an array [height, width] or
     [height, width, channels] of bytes."""
     if isinstance(given, (str, os.PathLike)):
-        return _decoded(read_file(Path(given), BYTES_MAX), pixels_max)
+        data = read_file(Path(given), BYTES_MAX)
+        try:
+            return _decoded(data, pixels_max)
+        except InputError as error:
+            raise InputError(f"{os.fspath(given)}: {error}") from None
     if isinstance(given, (bytes, bytearray, memoryview)):
         return _decoded(bytes(given), pixels_max)
     if isinstance(given, np.ndarray):

@@ -55,7 +55,9 @@ def find_tokenizer(folder: Path, named: str | None = None) -> Path:
     for pattern in () if named else FILE_NAMES:
         for file in sorted(folder.glob(pattern)):
             return file
-    raise InputError(f"{folder} holds no tokenizer; looked for {named or ', '.join(FILE_NAMES)}")
+    raise InputError(
+        f"{folder} holds no tokenizer, as language models have; looked for {named or ', '.join(FILE_NAMES)}"
+    )
 
 
 def _head(file: Path) -> bytes:

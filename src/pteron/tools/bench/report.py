@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pteron.errors import InputError
+from pteron.format.source import open_file
 from pteron.tools.text import Line, Style, columns, counted, html_text, human_time
 
 PERCENTILES = (50, 90, 95, 99)
@@ -81,6 +82,7 @@ class Bench:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Bench:
         """The content of a file that `save` wrote; an InputError for any other file."""
+        open_file(path).close()  # a clear message for missing files and folders
         try:
             content = json.loads(Path(path).read_text("utf-8"))
             if content["pteron_bench"] != _VERSION:

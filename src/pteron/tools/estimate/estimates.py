@@ -169,8 +169,10 @@ def _method(name: str, methods: Sequence[ExaminedMethod], wanted: str | None) ->
     able = [each for each in methods if each.delegates and wanted in (None, each.report.name)]
     first = [each for each in able if each.report.name == "forward"] or able
     if not first:
-        what = f"the method {wanted!r}" if wanted else "nothing of it"
-        raise InputError(f"{name}: {what} runs on a GPU")
+        names = ", ".join(each.report.name for each in methods if each.delegates)
+        if wanted and names:
+            raise InputError(f"{name} has no method {wanted!r} that runs on a GPU; it has {names}")
+        raise InputError(f"{name}: nothing of it runs on a GPU")
     return first[0]
 
 
@@ -198,6 +200,9 @@ def _language_calls(
             found.append(_Call(f"prefill of {count} tokens", count, (LiveSize(count),)))
     one = (LiveSize(1),) if is_live else ()
     shortest = DECODE if context is None else min(DECODE, context - 1)
+    for count in decode:
+        if context is not None and count >= context:
+            raise InputError(f"decode at context {count}: the KV cache holds {context}, one more is needed")
     found += [_Call(f"decode at context {each}", 1, one, each) for each in decode or (shortest,)]
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pteron.errors import InputError, MisfitError
-from pteron.format.source import open_bytes
+from pteron.format.source import open_bytes, open_file
 from pteron.ops import Target, Weight
 from pteron.ops.terms import Guard, Symbol
 from pteron.plan import Compiled, Plan
@@ -151,6 +151,7 @@ def write_figures(path: Path, figures: Figures) -> None:
 
 def read_figures(path: Path) -> Figures:
     """Figures that `write_figures` wrote."""
+    open_file(path).close()  # a clear message for missing files and folders
     try:
         content = json.loads(path.read_text("utf-8"))
         return {

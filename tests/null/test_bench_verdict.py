@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -169,3 +170,12 @@ def test_arguments_that_make_no_sense(
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     with pytest.raises(InputError, match="needs at least one run"):
         Pace(runs=0)
+
+
+def test_a_folder_that_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said before the measurement; root may write everywhere."""
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    assert main(["bench", "model.pte", "--json", str(tmp_path / "r.json")]) == 1
+    assert "r.json cannot be written: permission denied" in capsys.readouterr().err

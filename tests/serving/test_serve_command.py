@@ -217,6 +217,10 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["nowhere"], "no model is called 'nowhere': known are smollm2, stories15m"),
         (["stories15m", "--host", "no.such.host.example"], "not an address to listen at"),
+        (["stories15m", "--host", "192.0.2.1", "--port", "0"], ": cannot assign requested address\n"),
+        (["stories15m", "--certificate", "nowhere.pem"], "nowhere.pem: there is no such file"),
+        (["stories15m", "--certificate", __file__], f"{__file__} is no certificate with its private key"),
+        (["stories15m", "--private-key", __file__], "a private key needs its certificate"),
         (["stories15m", "--api-key", "two words"], "printable ASCII"),
         (["stories15m", "--api-key-file", "nowhere"], "there is no such file"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,9 @@ def _select_work(arguments: argparse.Namespace) -> Workload:
 def check_writable(path: str) -> None:
     """Fail before the measurement where its result could not be written."""
     file = Path(path)
-    if file.is_dir() or not file.absolute().parent.is_dir():
+    folder = file.absolute().parent
+    if file.is_dir() or not folder.is_dir():
         why = "it is a folder" if file.is_dir() else "no such folder"
         raise InputError(f"{path} cannot be written: {why}")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise InputError(f"{path} cannot be written: permission denied")

@@ -216,7 +216,9 @@ def _serve_here(
 ) -> int:
     """Serve a model, or several, in this process until a signal. `options` are those of `create_app`."""
     from pteron.serving.http import create_app, listening, run
+    from pteron.serving.http.server import check_certificate
 
+    check_certificate(arguments.certificate, arguments.private_key)
     with (
         _open_logs(arguments) as logs,
         listening(arguments.host, arguments.port) as listener,

@@ -8,17 +8,20 @@ the model loses its device, the server ends with an error.
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from pteron.errors import DeviceError, PteronError
+from pteron.errors import DeviceError, InputError, PteronError
+from pteron.format.source import open_file
 from pteron.serving.http.connections import connection_class
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.request_log import log_records
@@ -156,6 +159,28 @@ def configure(app: FastAPI, **options: Any) -> uvicorn.Config:
     )
 
 
+def check_certificate(certificate: str | None, private_key: str | None) -> None:
+    """Raise for files that TLS cannot use, before the model is loaded. The password of an encrypted key is
+    asked for when the server starts."""
+    if certificate is None:
+        if private_key is not None:
+            raise InputError("a private key needs its certificate")
+        return
+    for file in (certificate, private_key or certificate):
+        open_file(file).close()
+
+    def needs_password() -> str:
+        raise LookupError
+
+    try:
+        with suppress(LookupError):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, private_key, needs_password)
+    except ssl.SSLError as error:
+        reason = (error.reason or "not in PEM format").lower().replace("_", " ")
+        raise InputError(f"{certificate} is no certificate with its private key: {reason}") from None
+
+
 @contextmanager
 def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.socket]:
     """A bound socket, opened before the model is loaded; port 0 takes any free one."""
@@ -172,9 +197,8 @@ def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.sock
             listener.bind(address)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise PteronError(
-                f"cannot listen at {host}:{port}: {reason}; --port takes another one"
-            ) from error
+            hint = "; --port takes another one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+            raise PteronError(f"cannot listen at {host}:{port}: {reason}{hint}") from error
         yield listener
 
 

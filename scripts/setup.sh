@@ -49,7 +49,7 @@ make_environment() {
     "$PYTHON_IN_VENV" -P -m pip --version &>/dev/null && return
     local python
     python=$(find_python) || { install_system python3-venv && python=$(find_python); } ||
-        fail "Python 3.11 or newer with its venv module is needed (on Debian and Ubuntu: apt install python3-venv)"
+        fail "Python 3.11 or newer with its venv module is needed; found: $(python3 --version 2>/dev/null || echo none) (from Debian 12 and Ubuntu 24.04 on: apt install python3-venv; another Python: PYTHON=/path/to/python $0)"
     say "making $VENV with $("$python" --version)"
     rm -rf "$VENV"
     quietly "$python" -m venv "$VENV" || fail "$python cannot make a virtual environment"
@@ -62,7 +62,8 @@ pip_install() {
     shift 2
     [ "$(cat "$stamp" 2>/dev/null)" = "$version" ] && return
     say "installing $what"
-    quietly "$PYTHON_IN_VENV" -P -m pip install --quiet --disable-pip-version-check "$@" || fail "pip could not install $what"
+    quietly "$PYTHON_IN_VENV" -P -m pip install --quiet --disable-pip-version-check "$@" ||
+        fail "pip could not install $what, for the reasons above; it needs a network, or an index of packages in PIP_INDEX_URL"
     echo "$version" >"$stamp"
 }
 

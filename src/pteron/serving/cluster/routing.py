@@ -14,6 +14,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.json_body import parse_json
+
 _CHARACTERS = 512  # of a prompt; its beginning stays the same while it grows
 _PATHS = ("/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate")
 
@@ -23,14 +26,14 @@ def conversation_key(path: str, body: bytes) -> str:
     if not path.endswith(_PATHS):
         return ""
     try:
-        request = json.loads(body)
+        request = parse_json(body)
         beginning = _beginning(request) if isinstance(request, dict) else None
         if beginning is None:
             return ""
         text = json.dumps([request.get("model"), beginning], sort_keys=True)
-    except (ValueError, RecursionError):  # the replica reports what is wrong with the body
+    except ApiError:  # the replica reports what is wrong with the body
         return ""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _beginning(request: dict[str, Any]) -> object:

@@ -22,7 +22,7 @@ from starlette.types import Scope
 from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
-from pteron.serving.http.schema import MISSPELT
+from pteron.serving.http.schema import LOOKUPS_MAX, MISSPELT
 from pteron.serving.http.sse import ClientDisconnected
 
 Given = TypeVar("Given", bound=BaseModel)
@@ -145,12 +145,12 @@ def recorded_response(scope: Scope, error: ApiError) -> JSONResponse:
     return error.response()
 
 
-def validated(kind: type[Given], fields: dict[str, Any]) -> Given:
-    """A body of another format, whose fields come from a request."""
+def validated(kind: type[Given], fields: object) -> Given:
+    """The body of a class whose fields come from a request."""
     try:
-        return kind.model_validate(fields)
+        return kind.model_validate(fields, context=iter(range(LOOKUPS_MAX)))
     except ValidationError as error:
-        raise validation_error(error.errors()) from None
+        raise validation_error(error.errors(include_url=False, include_input=False)) from None
 
 
 def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
@@ -160,9 +160,6 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
         (each for each in errors if not each["type"].endswith(("_type", "literal_error"))), errors[0]
     )
     place = _place(first)
-    if first["type"] == "json_invalid":
-        why = first.get("ctx", {}).get("error", "it cannot be parsed")
-        return ApiError(400, f"the body is not JSON: {why}", code="invalid_json")
     if first["type"] == MISSPELT:
         name = ".".join([*place, first["ctx"]["name"]])
         return invalid_value(str(first["msg"]), name, code="unknown_parameter")
@@ -172,7 +169,7 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     name = ".".join(place)
     if first["type"] == "missing":
         return invalid_value(f"{name} is missing", param, code="missing_required_parameter")
-    return invalid_value(f"{name}: {str(first['msg']).removeprefix('Value error, ')}", param)
+    return invalid_value(f"{name}: {first['msg']}", param)
 
 
 def _place(error: Mapping[str, Any]) -> list[str]:
@@ -190,7 +187,4 @@ def _http_error(request: Request, error: AnyHTTPException) -> ApiError:
         message, code = f"there is nothing at {request.url.path}", "not_found"
     elif error.status_code == 405:
         message, code = f"{request.url.path} does not accept {request.method}", "method_not_allowed"
-    elif error.status_code == 400 and isinstance(error.__cause__, (ValueError, RecursionError)):
-        message = "the body is not valid JSON: not UTF-8, nested too deeply, or a number is too long"
-        code = "invalid_json"
     return ApiError(error.status_code, message, code=code, headers=error.headers)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from pteron.serving.http.answers import Usage
@@ -16,7 +16,7 @@ from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, inv
 from pteron.serving.http.generation import Generation, new_id
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import Body, ChatBody, Many, SamplingBody, Tools
+from pteron.serving.http.schema import Body, ChatBody, Fields, Many, SamplingBody, Tools, wrong
 from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import encode_event
 from pteron.serving.http.tool_calls import parsed_arguments
@@ -43,7 +43,7 @@ class Tool(Body):
     def _check_type(cls, given: Any) -> Any:
         """Server tools have no schema: without this check, only that would be reported."""
         if isinstance(given, dict) and given.get("type") not in (None, "custom"):
-            raise ValueError(f"this server has no tools of its own, such as {given['type']}")
+            raise wrong("this server has no tools of its own, such as {kind}", kind=str(given["type"])[:64])
         return given
 
 
@@ -53,7 +53,7 @@ class ToolChoice(Body):
     disable_parallel_tool_use: bool | None = None
 
 
-class OutputConfig(BaseModel):
+class OutputConfig(Fields):
     """Other fields, such as `effort`, have no effect."""
 
     format: dict[str, Any] | None = None

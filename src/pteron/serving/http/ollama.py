@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 import pteron
@@ -26,7 +26,7 @@ from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.messages import is_begun
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Many, Tools
+from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Fields, Many, Tools
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_json, run_in_thread
 from pteron.serving.http.tool_calls import parsed_arguments
@@ -35,10 +35,10 @@ router = APIRouter(route_class=JsonRoute)
 _OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty")
 
 
-class _Given(BaseModel):
+class _Given(Fields):
     """Unknown fields are ignored, as ollama does."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=False)
 
 
 class OllamaBody(_Given):
@@ -51,7 +51,7 @@ class OllamaBody(_Given):
 
 class OllamaFunction(_Given):
     name: str
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 class OllamaCall(_Given):
@@ -70,7 +70,7 @@ class OllamaMessage(_Given):
 class OllamaChatBody(OllamaBody):
     """POST /api/chat"""
 
-    messages: Annotated[list[OllamaMessage], Many] = []
+    messages: Annotated[list[OllamaMessage], Many] = Field(default_factory=list)
     tools: Annotated[list[dict[str, Any]], Tools] | None = None
 
 

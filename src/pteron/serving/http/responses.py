@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from pteron.llm import Tokenizer
@@ -26,11 +27,23 @@ from pteron.serving.http.schema import (
     StreamOptions,
     Tools,
     Unsupported,
+    wrong,
 )
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_event
 
 router = APIRouter(route_class=JsonRoute)
+_RETURNED_MAX = 16 << 10  # bytes of a field that each event of a response repeats
+
+
+def _check_small(value: Any) -> Any:
+    if len(to_json(value)) > _RETURNED_MAX:
+        raise wrong(f"the limit is {_RETURNED_MAX} bytes")
+    return value
+
+
+_is_small = AfterValidator(_check_small)
+Returned = Annotated[Any, _is_small]
 
 
 class FunctionTool(Body):
@@ -76,13 +89,13 @@ class ResponseBody(SamplingBody):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
     store: bool | None = None
-    reasoning: dict[str, Any] | None = None
+    reasoning: Annotated[dict[str, Any] | None, _is_small] = None
     chat_template_kwargs: dict[str, Any] | None = None
     stream_options: StreamOptions | None = None
-    user: Any = None  # these are returned
-    metadata: Any = None
-    service_tier: Any = None
-    truncation: Any = None
+    user: Returned = None
+    metadata: Returned = None
+    service_tier: Returned = None
+    truncation: Returned = None
     background: Unsupported = None
     conversation: Unsupported = None
     prompt: Unsupported = None

@@ -7,8 +7,8 @@ lacks, are accepted only switched off.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from difflib import get_close_matches
+from itertools import repeat
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -16,19 +16,19 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
+    GetCoreSchemaHandler,
     ValidationInfo,
-    WrapValidator,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-# Lists are bounded because bodies are checked on the event loop, where other requests wait.
+# Lists of objects are bounded because bodies are checked on the event loop, where other requests wait.
 Many = Field(max_length=10_000)  # messages, or parts of one
 Tools = Field(max_length=1000)
 
-MISSPELT = "misspelt"  # the type of an error
+LOOKUPS_MAX = 32  # unknown names of a body that are compared with known ones, which takes up to 1 ms
+MISSPELT, _WRONG = "misspelt", "wrong"  # types of errors
 _SIMILAR = 0.85  # of names that may be meant as one; "min_tokens" and "max_tokens" have 0.8
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -39,22 +39,27 @@ def _unsupported(reason: str, *neutral: object) -> AfterValidator:
 
     def check(value: object) -> object:
         if value is not None and value not in neutral:
-            raise ValueError(reason)
+            raise wrong(reason)
         return value
 
     return AfterValidator(check)
 
 
-def _one_of(accepted: str) -> WrapValidator:
-    """One error for a field of several types; pydantic would report one for each type."""
+def wrong(reason: str, **values: str) -> PydanticCustomError:
+    """The error of a validator. pydantic keeps its text, but of a ValueError the traceback too, whose frames
+    have the body."""
+    return PydanticCustomError(_WRONG, reason, values)
 
-    def check(value: object, inner: Callable[[object], object]) -> object:
-        try:
-            return inner(value)
-        except ValidationError:
-            raise ValueError(f"expected {accepted}") from None
 
-    return WrapValidator(check)
+class _OneOf:
+    """One error for a field of several types or items; pydantic would report one for each."""
+
+    def __init__(self, accepted: str) -> None:
+        self._message = f"expected {accepted}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        inner = handler(source)
+        return core_schema.custom_error_schema(inner, _WRONG, custom_error_message=self._message)
 
 
 NoEcho = Annotated[bool | None, _unsupported("this server does not support echo", False)]
@@ -65,22 +70,47 @@ TextOnly = Annotated[Any, _unsupported("this server generates text only", ["text
 Unsupported = Annotated[Any, _unsupported("this server does not support this", {}, False)]
 Texts = Annotated[
     str | list[str] | list[int] | list[list[int]],
-    _one_of("a string, a list of strings, a list of token ids (integers), or a list of such lists"),
+    _OneOf("a string, a list of strings, a list of token ids (integers), or a list of such lists"),
 ]
-Stops = Annotated[str | list[str] | None, _one_of("a string or a list of strings")]
+Stops = Annotated[str | list[str] | None, _OneOf("a string or a list of strings")]
 
 
-class Body(BaseModel):
-    """Unknown fields are ignored, and those that look misspelt are errors."""
+def _fail_fast(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if schema.get("type") == "list":
+            schema["fail_fast"] = True
+        for part in schema.values():
+            _fail_fast(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _fail_fast(part)
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+
+class Fields(BaseModel):
+    """The fields of an object in a body. The validation of a list ends at its first wrong item."""
+
+    model_config = ConfigDict(strict=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _fail_fast(schema)
+        return schema
+
+
+class Body(Fields):
+    """Unknown fields are ignored, and those that look misspelt are errors. `info.context` is an iterator that
+    ends when no more names may be looked up."""
+
+    model_config = ConfigDict(extra="ignore")
 
     @model_validator(mode="before")
     @classmethod
-    def _check_spelling(cls, given: Any) -> Any:
+    def _check_spelling(cls, given: Any, info: ValidationInfo) -> Any:
         if isinstance(given, dict):
             known = [field.alias or name for name, field in cls.model_fields.items()]
-            for name in given.keys() - set(known):
+            unknown = (name for name in given if name not in known)
+            for name, _ in zip(unknown, repeat(None) if info.context is None else info.context, strict=False):
                 if near := get_close_matches(str(name)[:64].lower(), known, 1, _SIMILAR):
                     details = {"name": name, "near": near[0]}
                     raise PydanticCustomError(MISSPELT, "{name} is unknown; did you mean {near}?", details)
@@ -130,7 +160,10 @@ class SamplingBody(Body):
     repetition_penalty: Annotated[Finite, Field(gt=0)] | None = None
     presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
-    logit_bias: dict[str, Annotated[Finite, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[
+        dict[str, Annotated[Finite, Field(ge=-100, le=100)]] | None,
+        _OneOf("an object of token ids and numbers from -100 to 100"),
+    ] = None
     structured_outputs: StructuredOutputs | None = None
     min_tokens: Annotated[Any, _unsupported("this server does not support min_tokens", 0)] = None
     ignore_eos: bool | None = None
@@ -151,19 +184,17 @@ class GenerationBody(SamplingBody):
     @classmethod
     def _check_stream(cls, value: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
         if value is not None and not info.data.get("stream"):
-            raise ValueError("stream_options needs stream")
+            raise wrong("stream_options needs stream")
         return value
 
 
-class ImageUrl(BaseModel):
+class ImageUrl(Fields):
     """An image as a data URL."""
 
-    model_config = ConfigDict(strict=True)
     url: str
 
 
-class ContentPart(BaseModel):
-    model_config = ConfigDict(strict=True)
+class ContentPart(Fields):
     type: Literal["text", "refusal", "image_url"]
     text: str | None = None
     refusal: str | None = None
@@ -172,7 +203,7 @@ class ContentPart(BaseModel):
     @model_validator(mode="after")
     def _check_image(self) -> Self:
         if (self.type == "image_url") != (self.image_url is not None):
-            raise ValueError("a part of type image_url, and no other, has an image_url")
+            raise wrong("a part of type image_url, and no other, has an image_url")
         return self
 
     @property
@@ -180,27 +211,25 @@ class ContentPart(BaseModel):
         return (self.text if self.type == "text" else self.refusal) or ""
 
 
-class CalledFunction(BaseModel):
-    model_config = ConfigDict(strict=True)
+class CalledFunction(Fields):
     name: str
     arguments: str
 
 
-class MessageToolCall(BaseModel):
-    model_config = ConfigDict(strict=True)
+class MessageToolCall(Fields):
     id: str | None = None
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class Message(BaseModel):
+class Message(Fields):
     """Additional fields are passed to the chat template."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
         str | Annotated[list[ContentPart], Many] | None,
-        _one_of("a string, or a list of parts of type text, refusal or image_url, with their fields"),
+        _OneOf("a string, or a list of parts of type text, refusal or image_url, with their fields"),
     ] = None
     tool_calls: list[MessageToolCall] | None = None
 
@@ -240,7 +269,7 @@ class ChatBody(GenerationBody):
     tools: Annotated[list[Tool], Tools] | None = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | NamedTool | None,
-        _one_of('"none", "auto", "required", or the name of a function'),
+        _OneOf('"none", "auto", "required", or the name of a function'),
     ] = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None

@@ -1,0 +1,122 @@
+"""Bodies that would take seconds or gigabytes to check."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_type_hints
+
+import pytest
+from http_fixtures import CHAT, NAME, TEXT, Running, error
+
+from pteron.serving.http.json_body import DEPTH_MAX, PARTS_MAX, parse_json
+from pteron.serving.http.schema import LOOKUPS_MAX
+
+MANY = 300_000
+JSON = {"Content-Type": "application/json"}
+RESPONSE: dict[str, Any] = {"model": NAME, "input": "a"}
+MESSAGE: dict[str, Any] = CHAT | {"max_tokens": 1}
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Client and server run in this process: its processor time tells how long other requests wait."""
+    before = time.process_time()
+    yield
+    assert time.process_time() - before < 1.5
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/completions", TEXT | {"stop": [1] * MANY}),
+        ("/v1/completions", TEXT | {"stop_token_ids": ["a"] * MANY}),
+        ("/v1/completions", TEXT | {"prompt": [1] * MANY + ["a"]}),
+        ("/v1/completions", TEXT | {"prompt": [[]] * MANY}),
+        ("/v1/completions", TEXT | {"logit_bias": dict.fromkeys(map(str, range(PARTS_MAX - 10)), "x")}),
+        ("/v1/chat/completions", CHAT | {"modalities": [1] * MANY}),
+        ("/v1/chat/completions", CHAT | {"messages": [{"role": "user", "content": [1] * MANY}]}),
+        ("/v1/responses", RESPONSE | {"input": [1] * MANY}),
+        ("/v1/responses", RESPONSE | {"include": [1] * MANY}),
+        ("/v1/responses", RESPONSE | {"input": [{"role": "king", "content": "a"}] * 9_000}),
+        ("/v1/messages", MESSAGE | {"stop_sequences": [1] * MANY}),
+        ("/v1/messages", MESSAGE | {"system": [1] * MANY}),
+        ("/api/generate", {"model": NAME, "prompt": "a", "images": [1] * MANY}),
+        ("/api/embed", {"model": NAME, "input": [1] * MANY}),
+        ("/v1/embeddings", {"model": NAME, "input": ["a"] * MANY + [1]}),
+        ("/v1/rerank", {"model": NAME, "query": "a", "documents": [1] * MANY}),
+        ("/v1/rerank", {"model": NAME, "query": "a", "documents": [{"text": ""}] * 40_000}),
+        ("/detokenize", {"model": NAME, "tokens": ["a"] * MANY}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else list(value)[-1],
+)
+def test_long_lists(scripted: Running, route: str, body: dict[str, Any]) -> None:
+    content = json.dumps(body).encode()
+    with quick():
+        response = scripted.http.post(route, content=content, headers=JSON)
+    assert response.status_code == 400
+    assert len(response.content) < 500
+
+
+def test_lists_are_checked_up_to_the_first_wrong_item(scripted: Running) -> None:
+    def lists(schema: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(schema, dict) and schema.get("type") == "list":
+            yield schema
+        parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+        for part in parts:
+            yield from lists(part)
+
+    bodies = [get_type_hints(route.endpoint).get("body") for route in routes(scripted)]
+    kinds = [kind.__pydantic_core_schema__ for kind in bodies if kind is not None]
+    found = [schema for kind in kinds for schema in lists(kind)]
+    assert len(found) > 40
+    assert all(schema["fail_fast"] for schema in found)
+
+
+def routes(server: Running) -> list[Any]:
+    """The routes of all APIs, also where routers are kept as they are added."""
+    found, left = [], list(server.app.routes)
+    while left:
+        route = left.pop()
+        left += getattr(getattr(route, "original_router", None), "routes", [])
+        found += [route] if hasattr(route, "endpoint") else []
+    return found
+
+
+def test_the_structure_of_a_body_is_limited(scripted: Running) -> None:
+    def post(metadata: str) -> Any:
+        content = f'{{"model": "{NAME}", "input": "a", "metadata": {metadata}}}'
+        with quick():
+            return scripted.http.post("/v1/responses", content=content, headers=JSON)
+
+    for part, count in (
+        ("[]", PARTS_MAX),
+        ("{}", PARTS_MAX),
+        ('{"a": 1}', PARTS_MAX // 2),
+        ("[]", 1_300_000),
+    ):
+        assert "lists, objects and fields" in error(post(f"[{','.join([part] * count)}]"), 400)["message"]
+    assert "in each other" in error(post("[" * DEPTH_MAX + "]" * DEPTH_MAX), 400)["message"]
+    nested = json.loads(post("[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1)).text)["metadata"]
+    assert str(nested) == "[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1)
+    text = rf'["\"{"[{:" * PARTS_MAX}\\"]'  # what is in a string is no structure
+    assert parse_json(text.encode()) == json.loads(text)
+    assert "bytes" in error(post(f"[{'0.5,' * 100_000}1]"), 400)["message"]  # each event would repeat them
+
+
+def test_many_unknown_names(scripted: Running) -> None:
+    """Anagrams of a known name take the longest to be found different."""
+    letters, drawn = list("repetition_penalty"), random.Random(1)
+    names = {"".join(drawn.sample(letters, len(letters))) for _ in range(30_000)}
+    with quick():
+        assert scripted.http.post("/v1/completions", json=TEXT | dict.fromkeys(names, 0)).status_code == 200
+    turns = [{"role": "user", "content": "a", "rolse": 0} | dict.fromkeys(("elro", "lore"), 0)] * 9_000
+    with quick():
+        response = scripted.http.post("/v1/messages", json=MESSAGE | {"messages": turns})
+    assert "did you mean role?" in response.json()["error"]["message"]
+    wrong = dict.fromkeys(map(str, range(LOOKUPS_MAX - 1)), 0) | {"temprature": 1}
+    found = error(scripted.http.post("/v1/completions", json=TEXT | wrong), 400)
+    assert found["message"] == "temprature is unknown; did you mean temperature?"

@@ -1,7 +1,8 @@
-"""Bodies that would take seconds or gigabytes to check."""
+"""Bodies that would take seconds or gigabytes to check, and what no body may leave behind."""
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import time
@@ -10,8 +11,10 @@ from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 import pytest
-from http_fixtures import CHAT, NAME, TEXT, Running, error
+from http_fixtures import CHAT, NAME, TEXT, Running, error, until
+from scripted import Script, play
 
+from pteron import OutOfMemory
 from pteron.serving.http.json_body import DEPTH_MAX, PARTS_MAX, parse_json
 from pteron.serving.http.schema import LOOKUPS_MAX
 
@@ -120,3 +123,38 @@ def test_many_unknown_names(scripted: Running) -> None:
     wrong = dict.fromkeys(map(str, range(LOOKUPS_MAX - 1)), 0) | {"temprature": 1}
     found = error(scripted.http.post("/v1/completions", json=TEXT | wrong), 400)
     assert found["message"] == "temprature is unknown; did you mean temperature?"
+
+
+def test_errors_leave_no_garbage(scripted: Running) -> None:
+    """A cycle through an exception would keep the request's body: full collections are rare."""
+    wrong: list[tuple[str, Any]] = [
+        ("/v1/completions", TEXT | {"stop": [1] * 9}),
+        ("/v1/completions", TEXT | {"echo": True}),
+        ("/v1/completions", TEXT | {"stream_options": {}}),
+        ("/v1/completions", TEXT | {"max_token": 1}),
+        ("/v1/completions", TEXT | {"prompt": "word " * 300}),
+        ("/v1/completions", TEXT | {"structured_outputs": {"grammar": "((("}}),
+        ("/v1/completions", [1]),
+        ("/v1/messages", MESSAGE | {"tools": [{"type": "web_search"}]}),
+        ("/api/chat", {"model": NAME, "messages": [{"role": "king"}]}),
+        ("/detokenize", {"model": NAME, "tokens": ["a"]}),
+        ("/v1/nothing", {}),
+    ]
+    failing = Script(["Once"], error=OutOfMemory("no room"))
+    gc.collect()
+    gc.disable()
+    try:
+        before = exceptions()
+        statuses = [scripted.http.post(route, json=body).status_code for route, body in wrong]
+        statuses.append(scripted.http.post("/v1/completions", content=b'{"a": NaN', headers=JSON).status_code)
+        play(scripted, failing)
+        for change in ({}, {"n": 2}, {"stream": True}):
+            statuses.append(scripted.http.post("/v1/completions", json=TEXT | change).status_code)
+        assert statuses == [400] * 10 + [404, 400, 503, 503, 200]
+        until(lambda: exceptions() <= before)
+    finally:
+        gc.enable()
+
+
+def exceptions() -> set[int]:
+    return {id(each) for each in gc.get_objects() if issubclass(type(each), BaseException)}

@@ -16,7 +16,7 @@ from starlette.datastructures import UploadFile
 from starlette.responses import PlainTextResponse, Response
 
 from pteron.errors import InputError
-from pteron.serving.http.errors import ApiError, api_error, invalid_value, validated
+from pteron.serving.http.errors import ApiError, api_error, invalid_value, release, validated
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body, Finite
 from pteron.serving.http.service import Service, open_request
@@ -174,6 +174,7 @@ class _Transcription:
         except Exception as raised:  # the status is sent already, so the error is an event
             error = api_error(raised)
             self._record.error = error.code
+            release(raised)
             yield encode_event(error.body)
 
     async def _read(self) -> AsyncGenerator[Segment, None]:

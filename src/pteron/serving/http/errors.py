@@ -108,30 +108,42 @@ def _encodable(text: str) -> str:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ApiError)
-    @app.exception_handler(PteronError)
-    async def handle_error(request: Request, error: Exception) -> JSONResponse:
-        return recorded_response(request.scope, api_error(error))
+    for kind in (ApiError, PteronError, ClientDisconnected, RequestValidationError, AnyHTTPException):
+        app.add_exception_handler(kind, _handle)
 
-    @app.exception_handler(ClientDisconnected)
-    async def handle_disconnect(request: Request, _: Exception) -> Response:
+
+async def _handle(request: Request, error: Exception) -> Response:
+    try:
+        return _error_response(request, error)
+    finally:
+        release(error)
+
+
+def _error_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnected):
         request.scope[RECORD].is_abandoned = True
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-    @app.exception_handler(RequestValidationError)
-    async def handle_invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
+    if isinstance(error, RequestValidationError):
         # The place of an error begins with "body", "query" or "path".
         errors = [{**each, "loc": each["loc"][1:]} for each in error.errors()]
         return recorded_response(request.scope, validation_error(errors))
+    if isinstance(error, (ApiError, PteronError)):
+        return recorded_response(request.scope, api_error(error))
+    assert isinstance(error, AnyHTTPException)
+    found = _http_error(request, error)
+    response = recorded_response(request.scope, found)
+    if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
+        return response
+    headers = {**(found.headers or {}), "X-Content-Type-Options": "nosniff"}
+    return PlainTextResponse(f"{found.message[:1].upper()}{found.message[1:]}.\n", found.status, headers)
 
-    @app.exception_handler(AnyHTTPException)
-    async def handle_http_error(request: Request, error: AnyHTTPException) -> Response:
-        found = _http_error(request, error)
-        response = recorded_response(request.scope, found)
-        if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
-            return response
-        headers = {**(found.headers or {}), "X-Content-Type-Options": "nosniff"}
-        return PlainTextResponse(f"{found.message[:1].upper()}{found.message[1:]}.\n", found.status, headers)
+
+def release(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error. A frame that has a future, and so the exception that it raised, is a
+    cycle: it would keep the request's body until a full garbage collection, which is rare."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def recorded_response(scope: Scope, error: ApiError) -> JSONResponse:

@@ -21,7 +21,7 @@ from pteron.errors import PteronError
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.answers import Answers, Usage
-from pteron.serving.http.errors import ApiError, api_error
+from pteron.serving.http.errors import ApiError, api_error, release
 from pteron.serving.http.parts import Part, Text
 from pteron.serving.http.request_log import RECORD, RequestRecord
 from pteron.serving.http.service import SERVICE, Service
@@ -119,6 +119,7 @@ class Generation:
             self._record.error = error.code
             if not isinstance(raised, (ApiError, PteronError)):
                 self._service.logs.failure(self._record, raised)
+            release(raised)
             for event in self._writer.fail(error):
                 yield event
 

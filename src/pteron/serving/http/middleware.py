@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pteron.serving.http.api_keys import ApiKeys
-from pteron.serving.http.errors import ApiError, api_error, recorded_response
+from pteron.serving.http.errors import ApiError, api_error, recorded_response, release
 from pteron.serving.http.request_body import RequestBody
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
 from pteron.serving.http.service import USED, Service
@@ -116,6 +116,7 @@ class RequestLogMiddleware:
         except Exception as error:
             self._service.logs.failure(record, error)
             response = recorded_response(scope, api_error(error))
+            release(error)
             if not record.status:
                 await response(scope, receive, send_with_id)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -163,6 +164,14 @@ def test_other_bodies(server: Running) -> None:
     )
     embedding = {"model": NAME, "input": "a"}
     assert error(server.http.post("/v1/embeddings", json=embedding), 400)["code"] == "no_embeddings"
+
+
+@pytest.mark.parametrize("package", ["python_multipart", "soundfile"])
+def test_a_missing_package(server: Running, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    found = error(post(server), 400)  # not 501: clients would try again
+    assert found["code"] == "no_audio"
+    assert f'{package} to read sound: pip install "pteron[audio]"' in found["message"]
 
 
 def test_a_model_of_text(stories: LLM) -> None:

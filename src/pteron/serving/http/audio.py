@@ -96,10 +96,10 @@ async def _respond(request: Request, task: str) -> Response:
 
 async def _read_form(request: Request) -> tuple[AudioBody, bytes]:
     """The fields and the file of a request."""
-    for package, purpose in (("python_multipart", "forms"), ("soundfile", "sound")):
-        if find_spec(package) is None:
-            message = f"this server cannot read {purpose}: it needs the extra `audio` (package {package})"
-            raise ApiError(501, message, code="no_audio")
+    for package in ("python_multipart", "soundfile"):
+        if find_spec(package) is None:  # no 5xx: clients try again after those
+            message = f'the server needs the package {package} to read sound: pip install "pteron[audio]"'
+            raise ApiError(400, message, code="no_audio")
     kind = request.headers.get("content-type", "")
     if not kind.startswith("multipart/form-data"):
         raise ApiError(400, "the body must be a form, multipart/form-data", code="invalid_form")

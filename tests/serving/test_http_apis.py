@@ -14,8 +14,6 @@ from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, MESSAGES, WEATHER
 
 from pteron.llm import LLM
-from pteron.serving.http import Limits
-from pteron.serving.http.conversations import Conversations, StoredResponse
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
 MESSAGE: dict[str, Any] = {"model": NAME, "max_tokens": 20, "messages": MESSAGES}
@@ -336,20 +334,6 @@ class TestResponses:
     def test_errors(self, scene: Scene, change: dict[str, Any]) -> None:
         body = {"model": NAME, "input": "a"} | change
         error(scene.server.http.post("/v1/responses", json=body), 400)
-
-    def test_conversations_are_bounded(self, stories: LLM) -> None:
-        kept = Conversations(100)
-        for number in range(9):
-            kept.add(StoredResponse([], {"id": str(number), "output": ["x" * 10]}))
-            kept.find("0")
-        assert 1 < len(kept) < 5
-        assert kept.find("0") is not None
-        assert kept.find("1") is None
-        assert kept.delete("0")
-        assert not kept.delete("0")
-        kept.add(StoredResponse([], {"id": "long", "output": ["x" * 1000]}))
-        assert len(kept) == 0
-        assert Limits().conversation_bytes == 64 << 20
 
 
 class TestOllama:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import AfterValidator, Field
-from pydantic_core import to_json
+from pydantic import Field
 from starlette.responses import Response
 
 from pteron.llm import Tokenizer
@@ -24,26 +23,15 @@ from pteron.serving.http.schema import (
     ChatBody,
     Many,
     SamplingBody,
+    Small,
     StreamOptions,
     Tools,
     Unsupported,
-    wrong,
 )
 from pteron.serving.http.service import Service, open_request, service_of
 from pteron.serving.http.sse import encode_event
 
 router = APIRouter(route_class=JsonRoute)
-_RETURNED_MAX = 16 << 10  # bytes of a field that each event of a response repeats
-
-
-def _check_small(value: Any) -> Any:
-    if len(to_json(value)) > _RETURNED_MAX:
-        raise wrong(f"the limit is {_RETURNED_MAX} bytes")
-    return value
-
-
-_is_small = AfterValidator(_check_small)
-Returned = Annotated[Any, _is_small]
 
 
 class FunctionTool(Body):
@@ -89,13 +77,13 @@ class ResponseBody(SamplingBody):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
     store: bool | None = None
-    reasoning: Annotated[dict[str, Any] | None, _is_small] = None
+    reasoning: Annotated[dict[str, Any] | None, Small] = None
     chat_template_kwargs: dict[str, Any] | None = None
     stream_options: StreamOptions | None = None
-    user: Returned = None
-    metadata: Returned = None
-    service_tier: Returned = None
-    truncation: Returned = None
+    user: Annotated[Any, Small] = None
+    metadata: Annotated[Any, Small] = None
+    service_tier: Annotated[Any, Small] = None
+    truncation: Annotated[Any, Small] = None
     background: Unsupported = None
     conversation: Unsupported = None
     prompt: Unsupported = None
@@ -104,13 +92,13 @@ class ResponseBody(SamplingBody):
 @router.post("/v1/responses")
 async def respond(request: Request, body: ResponseBody) -> Response:
     service, record = await open_request(request, body.model)
-    items = _items(body, service)
-    chat = to_chat(body, items)
+    before, given = _before(body, service), _given(body)
+    chat = to_chat(body, [*(before.items if before else ()), *given])
     requests, parsers = await prepare_chat(request, chat)
 
     def store(response: dict[str, Any]) -> None:
         if body.store is not False:
-            service.conversations.add(StoredResponse(items, response))
+            service.conversations.add(StoredResponse(given, response, before))
 
     alternatives = chat.top_logprobs if chat.logprobs else None
     writer = ResponseWriter(record.model, body, store, service.llm.tokenizer, alternatives)
@@ -161,14 +149,18 @@ def _stored(service: Service, id: str, param: str = "id", code: str = "response_
     return found
 
 
-def _items(body: ResponseBody, service: Service) -> list[dict[str, Any]]:
-    """The items of a conversation: those of earlier turns, then the input, with ids and parts."""
-    before: list[dict[str, Any]] = []
-    if body.previous_response_id is not None:
-        param, code = "previous_response_id", "previous_response_not_found"
-        before = _stored(service, body.previous_response_id, param, code).items
+def _before(body: ResponseBody, service: Service) -> StoredResponse | None:
+    """The turn that a request continues."""
+    if body.previous_response_id is None:
+        return None
+    param, code = "previous_response_id", "previous_response_not_found"
+    return _stored(service, body.previous_response_id, param, code)
+
+
+def _given(body: ResponseBody) -> list[dict[str, Any]]:
+    """The items of the input, with ids and parts."""
     given = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
-    return [*before, *map(_whole_item, given)]
+    return [*map(_whole_item, given)]
 
 
 def _whole_item(item: dict[str, Any]) -> dict[str, Any]:

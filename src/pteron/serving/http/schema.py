@@ -21,12 +21,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_json
 
 # Lists of objects are bounded because bodies are checked on the event loop, where other requests wait.
 Many = Field(max_length=10_000)  # messages, or parts of one
 Tools = Field(max_length=1000)
 
+_SMALL = 16 << 10  # bytes
 LOOKUPS_MAX = 32  # unknown names of a body that are compared with known ones, which takes up to 1 ms
 MISSPELT, _WRONG = "misspelt", "wrong"  # types of errors
 _SIMILAR = 0.85  # of names that may be meant as one; "min_tokens" and "max_tokens" have 0.8
@@ -62,6 +63,13 @@ class _OneOf:
         return core_schema.custom_error_schema(inner, _WRONG, custom_error_message=self._message)
 
 
+def _check_small(value: Any) -> Any:
+    if len(to_json(value)) > _SMALL:
+        raise wrong(f"the limit is {_SMALL} bytes of JSON")
+    return value
+
+
+Small = AfterValidator(_check_small)  # of fields that each event of a response repeats
 NoEcho = Annotated[bool | None, _unsupported("this server does not support echo", False)]
 NoSuffix = Annotated[str | None, _unsupported("this server does not support suffix", "")]
 NoBestOf = Annotated[int | None, _unsupported("this server does not support best_of; use n", 1)]

@@ -1,17 +1,20 @@
 """listening, run: a socket, and an application that serves on it until a signal.
 
-The first SIGINT or SIGTERM drains the server: new requests get status 503, running answers have `grace`
-seconds to finish. After that, or at the second signal, they are cancelled, and their clients get an error. If
-the model loses its device, the server ends with an error.
+The first SIGINT, SIGTERM or SIGHUP drains the server: new requests get status 503, running answers have
+`grace` seconds to finish. After that, or at the second signal, they are cancelled, and their clients get an
+error. If the model loses its device, the server ends with an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import ssl
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -32,6 +35,8 @@ _CANCEL_SECONDS = 5  # for clients to receive the error of a cancelled answer
 _REPEAT_SECONDS = 0.2  # between two cancellations: requests that were still being read submit answers late
 _DRAIN_SECONDS = 0.05  # between two looks for admitted requests
 _BACKLOG = 1024  # connections that wait in the system's queue
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
+_NO_FILES_SECONDS = 10.0  # between two log lines of this; asyncio tries again each second
 _ACCEPTED = 16  # connections that asyncio accepts in one turn of its loop; a limit acts some turns later
 
 
@@ -44,9 +49,12 @@ class Server(uvicorn.Server):
         self._timer: asyncio.TimerHandle | None = None  # of the next cancellation
         self._loop: asyncio.AbstractEventLoop | None = None  # set when the shutdown begins
         self._is_hurried = False  # a second signal came
+        self._reason = "the end of the server"  # of the drain
+        self._no_files_at = -_NO_FILES_SECONDS
         self.is_lost = False  # the model cannot answer any more
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._log_failure)
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(_BACKLOG)  # asyncio has one number for both
@@ -56,6 +64,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.is_draining = True
         self._loop = asyncio.get_running_loop()
+        message = f"draining after {self._reason}; running requests: {self._service.admitted}"
+        self._service.logs.write("server", message=message)
         if self._is_hurried or self.is_lost:
             self._cancel_all()
         else:
@@ -86,9 +96,26 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit and not self._is_hurried:
             self._is_hurried = True
-            if self._loop is not None:
+            if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._cancel_all)
+        elif not self.should_exit:
+            self._reason = signal.Signals(sig).name
         self._service.is_draining = self.should_exit = True
+
+    def _log_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what asyncio would print: an exception that nothing else catches."""
+        error = context.get("exception")
+        fields = {"message": context["message"]}
+        if isinstance(error, OSError) and error.errno in _NO_FILES:
+            now, before = time.monotonic(), self._no_files_at
+            if now - before < _NO_FILES_SECONDS:
+                return
+            self._no_files_at = now
+            why = os.strerror(error.errno).lower()
+            fields["message"] = f"new connections wait: {why} (ulimit -n, --max-connections)"
+        elif error is not None:
+            fields["trace"] = "".join(traceback.format_exception(error))
+        self._service.logs.write("server", level="error", **fields)
 
     def _end_grace(self) -> None:
         message = "the grace period is over: running answers are cancelled"
@@ -135,8 +162,7 @@ def run(
         ssl_keyfile=private_key,
     )
     server = Server(config, service, ready, grace)
-    # At its end, uvicorn raises the signal that ended it once more, which would end the process.
-    with signal_handler(lambda number, frame: None), log_records("uvicorn", service.logs):
+    with signal_handler(server.handle_exit), log_records("uvicorn", service.logs):
         server.run([place])
     if server.is_lost:
         raise DeviceError("the server has ended: its model has lost its device, or its engine has ended")
@@ -204,8 +230,12 @@ def listening(host: str = "127.0.0.1", port: int = 8000) -> Iterator[socket.sock
 
 @contextmanager
 def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM within a context."""
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Handle SIGINT, SIGTERM and SIGHUP within a context; the last, unless it is ignored, as under nohup."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ def engine(stories: LLM) -> ScriptedEngine:
 @pytest.fixture(scope="module")
 def guarded(stories: LLM) -> Iterator[Running]:
     engine = ScriptedEngine(stories, lambda _: Script(["Once"]))
-    with running(engine, api_keys=["first-key", "second-key"]) as server:
+    with running(engine, api_keys=["first-key", "second-key"], page=True) as server:
         yield server
 
 
@@ -40,6 +40,7 @@ def test_all_routes_but_health_need_a_key(guarded: Running, header: str | None) 
     headers = {} if header is None else {"Authorization": header}
     engine = play(guarded, Script(["Once"]))
     routes = {"/v1/models": "GET", "/v1/completions": "POST", "/metrics": "GET", "/x": "GET"}
+    routes |= {"/page": "GET", "/pages": "GET", "/tokenize": "POST"}
     for route, method in routes.items():
         response = guarded.http.request(method, route, headers=headers)
         assert error(response, 401)["code"] == guarded.logged(response)["error"] == "invalid_api_key"
@@ -47,6 +48,15 @@ def test_all_routes_but_health_need_a_key(guarded: Running, header: str | None) 
     assert guarded.http.get("/health", headers=headers).status_code == 200
     assert guarded.http.get("/ready", headers=headers).status_code == 200
     assert engine.requests == []
+
+
+def test_the_page_needs_no_key_unless_it_is_closed(engine: ScriptedEngine, guarded: Running) -> None:
+    for path in ("/", "/page/main.js"):
+        assert guarded.http.get(path).status_code == 200
+    with running(engine, api_keys=["key"], page=True, open_page=False) as server:
+        for path in ("/", "/page/main.js"):
+            error(server.http.get(path), 401)
+            assert server.http.get(path, headers={"Authorization": "Bearer key"}).status_code == 200
 
 
 def test_each_key_is_valid(guarded: Running) -> None:
@@ -163,11 +173,12 @@ def test_header_limit(engine: ScriptedEngine) -> None:
 
 
 def test_only_known_host_names_are_accepted(engine: ScriptedEngine) -> None:
-    with running(engine, hosts=["127.0.0.1", "localhost", "[::1]"]) as server:
+    with running(engine, hosts=["127.0.0.1", "localhost", "[::1]", "x.example"]) as server:
         assert server.http.get("/v1/models").status_code == 200
-        for name in ("localhost:8000", "[::1]:5", "LOCALHOST"):
+        for name in ("localhost:8000", "[::1]:5", "LOCALHOST", "x.example"):
             assert server.http.get("/v1/models", headers={"Host": name}).status_code == 200
-        for name in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000"):
+        names = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000", ""]
+        for name in (*names, "evilx.example", "evil.x.example", "example", "evil.localhost:8000"):
             response = server.http.get("/v1/models", headers={"Host": name})
             assert error(response, 403)["code"] == "unknown_host"
 

@@ -62,6 +62,18 @@ def test_a_conversation_is_not_read_again(server: Running) -> None:
     assert cached >= first.usage.prompt_tokens - 1
 
 
+def test_cached_tokens_of_several_answers(server: Running) -> None:
+    """Each prompt counts once, however many answers it has."""
+    create = openai_client(server).completions.create
+    prompt = "A bird and a fish went to the market to buy a red hat."
+    for count, prompts in ((1, [prompt]), (3, [prompt]), (2, [prompt, prompt])):
+        usage = create(model=NAME, prompt=prompts, max_tokens=1, n=count).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        if count > 1:
+            assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - len(prompts)
+
+
 @pytest.mark.long
 class TestLiteLLM:
     """Another library, which reads streams in its own way."""

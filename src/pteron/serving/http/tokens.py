@@ -74,7 +74,10 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
 
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
-    llm = (await open_request(request, body.model))[0].llm
+    service, _ = await open_request(request, body.model)
+    llm, most = service.llm, service.limits.prompt_tokens
+    if len(body.tokens) > most:
+        raise invalid_value(f"{len(body.tokens)} tokens; the limit is {most}", "tokens")
     if body.tokens and not 0 <= min(body.tokens) <= max(body.tokens) < llm.model.vocabulary:
         raise invalid_value(f"a token id is from 0 to {llm.model.vocabulary - 1}", "tokens")
     text = await run_in_threadpool(llm.tokenizer.decode, body.tokens)

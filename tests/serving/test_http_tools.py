@@ -11,7 +11,7 @@ import openai
 import pytest
 from byte_tokenizer import ByteTokenizer
 from engine_fixtures import MODEL
-from http_fixtures import NAME, Running, openai_client, running
+from http_fixtures import NAME, Running, error, openai_client, running
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Script, ScriptedEngine, ScriptedModel, play
@@ -196,6 +196,15 @@ def test_arguments_that_are_not_an_object(scene: Scene, arguments: str) -> None:
     turns: Any = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
     with pytest.raises(openai.BadRequestError, match="JSON object"):
         scene.ask("x", messages=turns)
+
+
+def test_half_of_a_surrogate_pair(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments are JSON in a string, so the check of the body does not see it: the template writes it."""
+    monkeypatch.setattr(scene.model, "prompt", "a call with \ud83d")
+    body = {"model": NAME, "messages": MESSAGES}
+    for route in ("/apply_template", "/tokenize", "/v1/chat/completions"):
+        found = error(scene.server.http.post(route, json=body), 400)
+        assert (found["param"], "surrogate" in found["message"]) == ("messages", True)
 
 
 def test_variables_reach_the_template(scene: Scene) -> None:

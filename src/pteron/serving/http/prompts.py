@@ -63,7 +63,12 @@ def render_chat(
     plain = [_template_message(message, index, as_text) for index, message in enumerate(messages)]
     declared = [tool.model_dump(exclude_none=True) for tool in tools]
     images = _read_images(llm, plain, limits) if any(message.has_images for message in messages) else ()
-    return RenderedChat(llm.render_chat(plain, tools=declared or None, **variables), images)
+    text = llm.render_chat(plain, tools=declared or None, **variables)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # from the arguments of a call, which are JSON in a string
+        raise invalid_value("the rendered messages have half of a surrogate pair", "messages") from None
+    return RenderedChat(text, images)
 
 
 def _read_images(

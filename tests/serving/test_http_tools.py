@@ -198,6 +198,29 @@ def test_arguments_that_are_not_an_object(scene: Scene, arguments: str) -> None:
         scene.ask("x", messages=turns)
 
 
+@pytest.mark.parametrize(("written", "sent"), [("NaN", None), ("-1e999", None), ('"\\ud83d"', "?")])
+def test_arguments_that_json_cannot_have(scene: Scene, written: str, sent: str | None) -> None:
+    """A prompt can make a model write them."""
+    play(
+        scene.server,
+        Script([f'<tool_call>{{"name": "weather", "arguments": {{"city": {written}}}}}</tool_call>']),
+    )
+    body = {"model": NAME, "messages": MESSAGES, "max_tokens": 99}
+    own = {"tools": [{"name": "weather", "input_schema": WEATHER}]}
+    for stream in (False, True):
+        response = scene.server.http.post("/api/chat", json=body | {"tools": TOOLS, "stream": stream})
+        first = json.loads(response.text.splitlines()[0])
+        assert first["message"]["tool_calls"][0]["function"]["arguments"] == {"city": sent}
+        streamed = scene.server.http.post("/v1/messages", json=body | own | {"stream": True})
+        assert streamed.text.count("event: message_stop") == 1
+    whole = scene.server.http.post("/v1/messages", json=body | own).json()
+    assert whole["content"][0]["input"] == {"city": sent}
+    form = CallFormat("xml", "<f=", "</f>", separator=">", parameter="<p=", key_end=">", value_end="</p>")
+    parser = ToolCallParser({"weather": {"properties": {"days": {"type": "number"}}}}, form)
+    _, calls = read([f"<f=weather><p=days>{written}</p></f>"], parser)
+    assert calls == [("weather", {"days": "\ud83d" if sent else None})]
+
+
 def test_half_of_a_surrogate_pair(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are JSON in a string, so the check of the body does not see it: the template writes it."""
     monkeypatch.setattr(scene.model, "prompt", "a call with \ud83d")

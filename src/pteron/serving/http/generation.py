@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from fastapi import Request
-from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from pteron.errors import PteronError
@@ -25,7 +24,7 @@ from pteron.serving.http.errors import ApiError, api_error, release
 from pteron.serving.http.parts import Part, Text
 from pteron.serving.http.request_log import RECORD, RequestRecord
 from pteron.serving.http.service import SERVICE, Service
-from pteron.serving.http.sse import EventStream, run_until_disconnect
+from pteron.serving.http.sse import EventStream, encode_json, run_until_disconnect
 
 
 class Writer(Protocol):
@@ -74,7 +73,8 @@ class Generation:
             seconds = self._service.limits.read_seconds
             return EventStream(self._events(), self._close, self._record, seconds, self._writer.media_type)
         try:
-            return JSONResponse(await run_until_disconnect(self._request.receive, self._body()))
+            body = await run_until_disconnect(self._request.receive, self._body())
+            return Response(encode_json(body), media_type="application/json")
         finally:
             self._close()
 

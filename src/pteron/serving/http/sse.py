@@ -34,7 +34,8 @@ def encode_event(content: dict[str, Any], name: str = "") -> bytes:
 
 
 def encode_json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    """JSON in UTF-8. A model may write half of a surrogate pair, which becomes a question mark."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class EventStream(Response):

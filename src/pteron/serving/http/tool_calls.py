@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,14 @@ _HEAD = (
     r'\s*[\[,;]?\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?(?:"function"\s*:\s*\{\s*)?(?:"id"\s*:\s*"[^"]*"\s*,\s*)?'
     r'"name"\s*:\s*"(?P<name>[^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
+
+
+def _finite(text: str) -> float | None:
+    found = float(text)
+    return found if math.isfinite(found) else None
+
+
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite)  # JSON has no NaN: null
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +304,7 @@ def _typed(value: str, schema: object) -> str:
     """The JSON of a parameter's value, which is text unless its schema is of another type."""
     if isinstance(schema, dict) and not is_text(schema):
         with suppress(ValueError, RecursionError):
-            return json.dumps(json.loads(value), ensure_ascii=False)
+            return json.dumps(_DECODER.decode(value), ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -316,7 +325,7 @@ def new_call_id() -> str:
 def parsed_arguments(text: str) -> dict[str, Any]:
     """The arguments of a call as an object; empty if the answer was cut before their end."""
     try:
-        found = json.loads(text)
+        found = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -325,10 +334,10 @@ def parsed_arguments(text: str) -> dict[str, Any]:
 def _json_values(text: str) -> Sequence[object]:
     """The JSON values of a text: a list's items, or values separated by ; and space. Empty if it is not
     JSON."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    found, at = list[object](), 0
     try:
         while at < len(text):
-            value, at = decoder.raw_decode(text, at)
+            value, at = _DECODER.raw_decode(text, at)
             found += value if isinstance(value, list) else [value]
             while at < len(text) and text[at] in "; \r\n\t":
                 at += 1

@@ -19,7 +19,13 @@ from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixture
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
 from engine_fixtures import bursts, engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
 from hypothesis import settings
-from kernel_fixtures import _in_browsers, _measured, launches, measuring  # noqa: F401  # fixtures of tests/gpu
+from kernel_fixtures import (  # noqa: F401  # fixtures of tests/gpu
+    _found_plans_equal_made_ones,
+    _in_browsers,
+    _measured,
+    launches,
+    measuring,
+)
 from llm_fixtures import (  # noqa: F401  # fixtures of tests/llm
     _shared_llm,
     _shared_routed_llm,

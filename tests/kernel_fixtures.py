@@ -17,10 +17,14 @@ from measure import Measuring
 from targets import Call, modules_at
 
 from pteron import Device
+from pteron.gpu import Recording
+from pteron.gpu.recording import Filling
 from pteron.graph import Graph
+from pteron.ops.terms import Symbol
 from pteron.plan import Compiled, Launch, Plan, Shapes
 from pteron.plan.collect import Collector
 from pteron.plan.planner import Planning
+from pteron.runtime.plan_cache import PlanCache
 
 
 @pytest.fixture
@@ -35,6 +39,44 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
 def _measured(request: pytest.FixtureRequest) -> None:
     if os.environ.get("PTERON_MEASURE") and request.path.parent.name == "gpu":
         request.getfixturevalue("measuring")
+
+
+@pytest.fixture(autouse=True)
+def _found_plans_equal_made_ones(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that was made at other sizes and is found for a call is the plan that would be made for it."""
+    if request.path.parent.name == "gpu":
+        find = PlanCache.find
+
+        def checked(cache: PlanCache, *arguments: Any, **options: Any) -> tuple[Recording, list[int]]:
+            made = cache.made
+            recording, numbers = find(cache, *arguments, **options)
+            if cache.made == made:
+                check_found(cache, recording.plan, numbers, *arguments)
+            return recording, numbers
+
+        monkeypatch.setattr(PlanCache, "find", checked)
+
+
+def check_found(
+    cache: PlanCache, plan: Plan, numbers: list[int], shapes: Shapes, values: Mapping[int, int]
+) -> None:
+    terms = zip(plan.tape, numbers, strict=True)
+    symbols = {term.id: number for term, number in terms if isinstance(term, Symbol)}
+    if cache._compiled is not None and any(id < 0 for id in symbols):
+        made = cache._compiled.plan(shapes, {**values, **symbols})
+        assert list(evaluated(plan, symbols)) == list(evaluated(made, symbols))
+
+
+def evaluated(plan: Plan, values: Mapping[int, int]) -> Iterator[object]:
+    """All that a device sees of a plan."""
+    numbers = plan.numbers(values)
+    assert numbers is not None
+    filling = Filling.of(plan)
+    blocks = filling.blocks(numbers, len(plan.blocks))
+    for launch in plan.launches:
+        block = b"" if launch.block is None else blocks[256 * launch.block : 256 * launch.block + 256]
+        yield launch.module.source, launch.buffers, block, launch.grid(numbers), launch.starts
+    yield {id: plan.shape(id, numbers) for id in plan.shapes}
 
 
 @pytest.fixture(autouse=True)

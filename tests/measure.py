@@ -45,8 +45,8 @@ class Measuring:
             self.dispatches = [collected.dispatch for collected in collector.launches]
             return finish(collector, *rest)
 
-        def noting_find(*arguments: Any) -> tuple[Recording, list[int]]:
-            self.ran = find(*arguments)
+        def noting_find(*arguments: Any, **options: Any) -> tuple[Recording, list[int]]:
+            self.ran = find(*arguments, **options)
             self._clear(self.ran[0])
             return self.ran
 
@@ -60,6 +60,7 @@ class Measuring:
         monkeypatch.setattr(Compiled, "plan_at_maximum", instrumented_at_maximum)
         monkeypatch.setattr(Collector, "finish", noting_finish)
         monkeypatch.setattr(PlanCache, "find", noting_find)
+        monkeypatch.setattr(PlanCache, "_live_plan", lambda *_: None)  # what is measured has plain numbers
         monkeypatch.setattr(Session, "run", checked_run)
 
     def _instrumented(self, plan: Plan) -> Plan:

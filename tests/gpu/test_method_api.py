@@ -381,7 +381,7 @@ def test_shapes_seen_before_are_not_planned_again(load: Load) -> None:
     for rows in range(1, 18):
         method(zeros(rows, 7))
     plans = method.counters.plans
-    assert plans == 17  # the maximum was planned at load
+    assert plans < 17  # the maximum was planned at load, and a plan suits several lengths
     for rows in (17, 1, 9, 3, 3):
         method(zeros(rows, 7))
     assert method.counters.plans == plans
@@ -400,7 +400,7 @@ def test_kept_plans_are_bounded(load: Load, device: pteron.Device, monkeypatch: 
         used.append(device.buffer_bytes)
     largest = max(after - before for before, after in pairwise(used))  # of all plans
     assert 0 < max(used) - used[0] <= (5 + 4) * largest  # four are of calls that were recorded ahead and wait
-    assert method.counters.plans > 17  # some were forgotten and made again
+    assert method.counters.plans > 9  # some were forgotten and made again
     plans = method.counters.plans
     for rows in (17, 16, 15, 14, 13) * 3:
         method(x[:rows])
@@ -415,6 +415,7 @@ def test_kept_plans_of_one_shape_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         for position in (0, 64, 128, 192, 64):
             method(np.array([[5]]), np.array([position]))
         assert method.counters.plans == 4  # one was made at load
+        assert method.sole_delegate is not None
         kept = method.sole_delegate.session.snapshot().plans
         assert sum(map(len, kept.values())) == 2
 

@@ -110,7 +110,7 @@ def test_a_long_grid_is_folded() -> None:
     x, out = sketch.tensor(64 * 10), sketch.tensor(64 * 10)
     sketch.node("aten.relu.default", x, out)
     prepared = sketch.prepare([x], [out], Target(workgroups_max=4))
-    x_groups, y_groups, _ = plan_at(prepared).launches[0].groups
+    x_groups, y_groups, _ = plan_at(prepared).launches[0].grid()
     assert x_groups <= 4
     assert x_groups * y_groups >= 10
     long = Sketch()

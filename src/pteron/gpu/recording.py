@@ -10,16 +10,19 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import BoundLaunch, Replay
 from pteron.gpu.device import Device
 from pteron.gpu.memory import Arena, States, Weights
 from pteron.ops.operand import State, Weight
+from pteron.ops.terms import Affine, Symbol
 from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
 from pteron.plan.advance import ADVANCE, GROWTHS, Growth
 from pteron.wgsl import compose
 
+_REPLAYS_KEPT = 64  # of a sequence: grids, places
 _STATES_ONLY = "states"  # key of a replay, beside tuples of places
 BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
@@ -43,6 +46,78 @@ Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # buffers that replace a plan's
 Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # count of words that grow, increment at every step
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What follows live terms in a plan, as one matrix: words of parameter blocks, and grids."""
+
+    dims: tuple[int, ...]  # the live dims, by their index on the tape
+    data: npt.NDArray[np.uint32]  # of all blocks
+    places: npt.NDArray[np.intp]  # of the words that follow live terms
+    words: Affines
+    sizes: Affines  # the sizes of grids that do, each once
+    launches: tuple[tuple[tuple[bool, int], ...], ...]  # of each grid: (is live, its index or its size)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Filling:
+        data = b"".join(block.data.ljust(BLOCK_STRIDE, b"\0") for block in plan.blocks)
+        words = [
+            ((number * BLOCK_STRIDE + offset) // 4, expression)
+            for number, block in enumerate(plan.blocks)
+            for offset, expression in block.live
+        ]
+        sizes: dict[Affine, int] = {}
+        launches = tuple(
+            tuple(
+                (True, sizes.setdefault(size, len(sizes))) if isinstance(size, Affine) else (False, size)
+                for size in launch.groups
+            )
+            for launch in plan.launches
+        )
+        return cls(
+            tuple(index for index, term in enumerate(plan.tape) if isinstance(term, Symbol) and term.is_dim),
+            np.frombuffer(data, np.uint32),
+            np.array([place for place, _ in words], np.intp),
+            Affines.of([expression for _, expression in words], len(plan.tape)),
+            Affines.of(list(sizes), len(plan.tape)),
+            launches,
+        )
+
+    def blocks(self, numbers: Sequence[int], count: int) -> bytes:
+        """The first blocks, all live ones at least, where the live terms have these numbers. The plan's
+        guards keep words in range."""
+        filled = self.data[: count * BLOCK_STRIDE // 4].copy()
+        if len(self.places):
+            filled[self.places] = self.words.at(numbers).astype(np.uint32)
+        return filled.tobytes()
+
+    def grids(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self.sizes.at(numbers).tolist())
+
+    def launched(self, grids: Sequence[int]) -> list[list[int]]:
+        """The grid of each launch."""
+        return [[grids[value] if live else value for live, value in launch] for launch in self.launches]
+
+
+@dataclass(frozen=True, slots=True)
+class Affines:
+    """Several expressions of live terms."""
+
+    constants: npt.NDArray[np.int64]
+    factors: npt.NDArray[np.int64]  # [expression, term]
+
+    @classmethod
+    def of(cls, expressions: Sequence[Affine], terms: int) -> Affines:
+        factors = np.zeros((len(expressions), terms), np.int64)
+        for row, expression in zip(factors, expressions, strict=True):
+            for term, factor in expression.terms:
+                row[term] = factor
+        return cls(np.array([expression.constant for expression in expressions], np.int64), factors)
+
+    def at(self, numbers: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Their values; sums wrap, as the words of parameters do."""
+        return self.constants + self.factors @ np.array(numbers, np.int64)
+
+
 class Recording:
     """Everything a plan needs on the device. A replay makes no lookups and no allocations.
 
@@ -60,6 +135,11 @@ class Recording:
         self._scratch = arena.reserve(plan)
         self._live = plan.live_blocks
         self._written: bytes | None = None
+        self._filling = Filling.of(plan)
+        self.numbers: Sequence[int] = numbers  # of the live terms that the parameters and grids are for
+        self.dims: tuple[int, ...] = ()  # the sizes of live dims among them
+        self._grids: tuple[int, ...] = ()
+        self._set_dims(numbers)
         buffers = [buffer for launch in plan.launches for buffer in launch.buffers]
         device.compile((launch.module for launch in plan.launches), partial(weights.upload, buffers))
         self._parameters = self._create_parameters(numbers)
@@ -67,6 +147,7 @@ class Recording:
         # at the maximum shapes, which has thousands of launches on a software adapter.
         self._shared: dict[int, list[Any]] = {}
         self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
+        self._own: WeakKeyDictionary[States, dict[object, list[list[Any]]]] = WeakKeyDictionary()
         self._advances: dict[object, ParameterAdvance | None] = {}
         self._accesses: dict[PlanBuffer, set[str]] = {}
         self._peaks: dict[PlanBuffer, tuple[PlanBuffer, int]] = {}
@@ -78,7 +159,9 @@ class Recording:
                 if binding.access == "read_write":
                     self._peaks.pop(reference, None)
             if {"out", "peaks"} <= bound.keys():  # lib/q4_peaks.wgsl: one peak for each workgroup
-                self._peaks[bound["out"]] = bound["peaks"], launch.groups[0]
+                across = launch.groups[0]
+                assert isinstance(across, int)  # there is one row
+                self._peaks[bound["out"]] = bound["peaks"], across
 
     def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
         """The launches bound to a sequence's states; `states` is None if the plan has none. `places` replaces
@@ -86,8 +169,10 @@ class Recording:
         if states is None:
             return self._bound(None, {})
         replays = self._replays.setdefault(states, {})
-        key = tuple(places.items()) if places else ()
+        key = (tuple(places.items()) if places else (), self._grids)
         if key not in replays:
+            if len(replays) >= _REPLAYS_KEPT:
+                replays.clear()
             replays[key] = self._bound(states, places or {})
         return replays[key]
 
@@ -95,7 +180,8 @@ class Recording:
         """The launches up to the last that writes a state: all that later calls depend on, without outputs.
         Maxima of logits are states for one step only."""
         replays = self._replays.setdefault(states, {})
-        if _STATES_ONLY not in replays:
+        key = _STATES_ONLY, self._grids
+        if key not in replays:
             writes = [
                 index
                 for index, launch in enumerate(self.plan.launches)
@@ -103,8 +189,8 @@ class Recording:
                 if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
             ]
             whole = self.replay(states)
-            replays[_STATES_ONLY] = Replay(whole.launches[: max(writes) + 1], whole.kept) if writes else whole
-        return replays[_STATES_ONLY]
+            replays[key] = Replay(whole.launches[: max(writes) + 1], whole.kept) if writes else whole
+        return replays[key]
 
     def touches(self, buffer: PlanBuffer) -> bool:
         """Whether any dispatch reads or writes a buffer."""
@@ -131,7 +217,9 @@ class Recording:
         self._written = None if numbers is None else self._filled(numbers, self._live)
 
     def refresh(self, numbers: Sequence[int]) -> bool:
-        """Update the live parameters. Returns whether a write was necessary."""
+        """Update the live parameters, and the grids of the next replays. Returns whether a write was
+        necessary."""
+        self._set_dims(numbers)
         if not self._live:
             return False
         data = self._filled(numbers, self._live)
@@ -145,6 +233,7 @@ class Recording:
     def close(self) -> None:
         """Free the parameters; the other buffers have other owners."""
         self._replays.clear()
+        self._own.clear()
         self._shared.clear()
         self._advances.clear()
         if self._parameters is not None:
@@ -160,7 +249,14 @@ class Recording:
         return buffer
 
     def _filled(self, numbers: Sequence[int], count: int) -> bytes:
-        return b"".join(block.fill(numbers).ljust(BLOCK_STRIDE, b"\0") for block in self.plan.blocks[:count])
+        return self._filling.blocks(numbers, count)
+
+    def _set_dims(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+        if self._filling.dims:
+            dims = tuple([numbers[term] for term in self._filling.dims])
+            if dims != self.dims:
+                self.dims, self._grids = dims, self._filling.grids(numbers)
 
     def _create_advance(self, growth: Growth, tensors: Tensors) -> ParameterAdvance | None:
         advance = Advance.of(self.plan, growth)
@@ -185,15 +281,19 @@ class Recording:
                 for index, launch in enumerate(self.plan.launches)
                 if not any(isinstance(buffer, State) for buffer in launch.buffers)
             }
-        bound = [
-            self._shared[index]
-            if index in self._shared and places.keys().isdisjoint(launch.buffers)
-            else self._bind(launch, states, places)
-            for index, launch in enumerate(self.plan.launches)
-        ]
+        key = tuple(places.items())
+        own = self._own.setdefault(states, {}) if states is not None else {}
+        if key not in own:
+            own[key] = [
+                self._shared[index]
+                if index in self._shared and places.keys().isdisjoint(launch.buffers)
+                else self._bind(launch, states, places)
+                for index, launch in enumerate(self.plan.launches)
+            ]
+        bound = own[key]
         launches = [
-            (pipeline._internal, group._internal, *launch.groups)
-            for (pipeline, group, *_), launch in zip(bound, self.plan.launches, strict=True)
+            (pipeline._internal, group._internal, *grid)
+            for (pipeline, group, *_), grid in zip(bound, self._filling.launched(self._grids), strict=True)
         ]
         return Replay(launches, list(dict.fromkeys(chain.from_iterable(bound))))
 

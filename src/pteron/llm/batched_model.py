@@ -265,7 +265,7 @@ class BatchedModel:
         """The logits of all rows, and the commands that compute them."""
         context = max(row.position for row in rows) + count
         inputs = (self._slots_of(len(rows)), context)
-        recording, numbers = self.session.find_recording(inputs)
+        recording, numbers = self.session.find_recording(inputs, plain=True)
         (logits,) = self.session.outputs(recording, numbers, self.states)
         assert isinstance(logits, View)
         shape = (self._padded(len(rows)), self.model.vocabulary)

@@ -2,7 +2,7 @@
 
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Dispatch, Indices
-from pteron.ops.live import AnyInt, LiveInt, bucket
+from pteron.ops.live import AnyInt, LiveInt, bucket, divides, most, settled, typical
 from pteron.ops.operand import Operand, OperandSlice, Scratch, Weight
 from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, same_shape
 from pteron.ops.requirement import RequirementError, require
@@ -25,7 +25,11 @@ __all__ = [
     "Weight",
     "bucket",
     "define",
+    "divides",
+    "most",
     "op",
     "require",
     "same_shape",
+    "settled",
+    "typical",
 ]

@@ -14,7 +14,7 @@ Bound: TypeAlias = Operand | Weight | Scratch | OperandSlice
 Parameter: TypeAlias = AnyInt | float | bool | Sequence[AnyInt]
 
 
-def elements(bound: Bound) -> int:
+def elements(bound: Bound) -> AnyInt:
     """The number of scalars of a binding."""
     if isinstance(bound, OperandSlice):
         return bound.of.numel - bound.first
@@ -33,15 +33,15 @@ class Dispatch:
     kernel: Kernel
     bindings: Mapping[str, Bound]
     parameters: Mapping[str, Parameter]
-    threads: int | None
-    groups: tuple[int, int, int] | None
+    threads: AnyInt | None
+    groups: tuple[AnyInt, AnyInt, AnyInt] | None
 
     def __init__(
         self,
         kernel: Kernel,
         *,
-        threads: int | None = None,
-        groups: tuple[int, int, int] | None = None,
+        threads: AnyInt | None = None,
+        groups: tuple[AnyInt, AnyInt, AnyInt] | None = None,
         **arguments: Bound | Parameter | None,
     ) -> None:
         if (threads is None) == (groups is None):

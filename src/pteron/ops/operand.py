@@ -13,6 +13,7 @@ from pteron.dtypes import DType, Storage
 from pteron.format.source import contents, pieces
 from pteron.graph import Constant, Shape, Tensor
 from pteron.graph.values import numel
+from pteron.ops.live import AnyInt
 from pteron.ops.requirement import RequirementError
 
 HostArray: TypeAlias = npt.NDArray[np.generic]
@@ -128,7 +129,7 @@ def packing(
 class Scratch:
     """A buffer that lives within one node, between its dispatches."""
 
-    count: int
+    count: AnyInt
     storage: Storage = Storage.F32
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pteron.ops.live import AnyInt
 from pteron.ops.target import Target
 
 WORKGROUP = 64
@@ -60,13 +61,15 @@ def register_rows(
     return {"QUADS": length // 4, "NEIGHBOURS": neighbours, **shared_rows(target, min(wanted, lanes), 1)}
 
 
-def row_groups(target: Target, layout: Mapping[str, Any], rows: int) -> tuple[int, int, int]:
+def row_groups(target: Target, layout: Mapping[str, Any], rows: AnyInt) -> tuple[AnyInt, int, int]:
     return folded(target, -(-rows // layout["ROWS"]))
 
 
-def folded(target: Target, count: int) -> tuple[int, int, int]:
+def folded(target: Target, count: AnyInt) -> tuple[AnyInt, int, int]:
     """A grid of at least `count` workgroups, on two axes if one axis is too short."""
-    folds = max(1, -(-count // target.workgroups_max))
+    if count <= target.workgroups_max:
+        return count, 1, 1
+    folds = int(-(-count // target.workgroups_max))
     return -(-count // folds), folds, 1
 
 

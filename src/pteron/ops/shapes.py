@@ -44,12 +44,12 @@ def broadcast(*shapes: Shape) -> Shape:
     aligned = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     result = []
     for sizes in zip(*aligned, strict=True):
-        wide = {size for size in sizes if size != 1}
-        if len(wide) > 1:
+        wide = [size for size in sizes if size != 1]
+        if any(size != wide[0] for size in wide[1:]):
             raise RequirementError(
                 f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast together"
             )
-        result.append(wide.pop() if wide else 1)
+        result.append(wide[0] if wide else 1)
     return tuple(result)
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Terms: TypeAlias = tuple[tuple[int, int], ...]  # (index on the tape, coefficient)
 WIDTH_MAX = 1 << 63  # live integers are 64-bit, as in PyTorch
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
+class Affine(NamedTuple):
     """constant + Σ coefficient · term, terms by their index on a tape."""
 
     constant: int
@@ -24,10 +23,16 @@ class Affine:
         """Its value for these numbers of the tape's terms."""
         return self.constant + sum(factor * numbers[term] for term, factor in self.terms)
 
+    def times(self, factor: int) -> Affine:
+        terms = tuple([(term, factor * coefficient) for term, coefficient in self.terms]) if factor else ()
+        return Affine(factor * self.constant, terms)
+
     def plus(self, other: Affine, factor: int = 1) -> Affine:
         constant = self.constant + factor * other.constant
         if not other.terms:
             return Affine(constant, self.terms)
+        if not self.terms:
+            return Affine(constant, other.times(factor).terms)
         total = dict(self.terms)
         for term, coefficient in other.terms:
             total[term] = total.get(term, 0) + factor * coefficient
@@ -35,11 +40,23 @@ class Affine:
         return Affine(constant, terms)
 
 
+RANK_MAX = 32
+
+
+def dim_id(tensor: int, dim: int) -> int:
+    """The id of a dim of an input among live integers: below 0, since these have the ids of their values."""
+    return -1 - RANK_MAX * tensor - dim
+
+
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A live integer of the graph, by its value id."""
+    """A live integer of the graph, by its value id; or a live dim, by `dim_id`."""
 
     id: int
+
+    @property
+    def is_dim(self) -> bool:
+        return self.id < 0
 
 
 @dataclass(frozen=True, slots=True)

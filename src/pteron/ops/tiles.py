@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from pteron.dtypes import Storage
+from pteron.ops.live import AnyInt, typical
 from pteron.ops.operand import Operand, Weight
 from pteron.ops.target import Target
 
@@ -234,20 +235,34 @@ def matrix_tiles(
     )
 
 
-@lru_cache(4096)  # layers repeat; live shapes do not end
 def choose(
+    tiles: tuple[Tile | MatrixTile, ...],
+    target: Target,
+    rows: AnyInt,
+    columns: AnyInt,
+    depth: AnyInt,
+    group: int,
+    is_gated: bool = False,
+    batch: AnyInt = 1,
+) -> tuple[Tile | MatrixTile, int]:
+    """(tile, parts of k) with the least estimated time. Tiles of floats that would be half empty are left
+    out, and tiles of matrices that would be more than half empty. `group` is the number of k that share a
+    scale. Live sizes share the choice of their bucket's middle."""
+    rows, columns, depth, batch = map(typical, (rows, columns, depth, batch))
+    return _choose(tiles, target, rows, columns, depth, group, is_gated, batch)
+
+
+@lru_cache(4096)  # layers repeat; live shapes do not end
+def _choose(
     tiles: tuple[Tile | MatrixTile, ...],
     target: Target,
     rows: int,
     columns: int,
     depth: int,
     group: int,
-    is_gated: bool = False,
-    batch: int = 1,
+    is_gated: bool,
+    batch: int,
 ) -> tuple[Tile | MatrixTile, int]:
-    """(tile, parts of k) with the least estimated time. Tiles of floats that would be half empty are left
-    out, and tiles of matrices that would be more than half empty. `group` is the number of k that share a
-    scale."""
     least = -(-depth // PART_DEPTH_MAX) or 1
     most = max(least, min(PARTS_MAX, depth // PART_DEPTH_MIN))
     choices = [

@@ -57,7 +57,7 @@ class SlidingWindow:
             for along in zip(plane, self.reach, self.stride, self.padding, excess, strict=True)
         )
         more = f", with {list(excess)} more padding at its ends" if any(excess) else ""
-        require(min(height, width) >= 0, f"{self} does not fit a plane of {list(plane)}{more}")
+        require(height >= 0 and width >= 0, f"{self} does not fit a plane of {list(plane)}{more}")
         return height, width
 
     def spread(self, plane: Sequence[int], output_padding: Sequence[int]) -> Pair:
@@ -74,7 +74,7 @@ class SlidingWindow:
                 plane, self.stride, self.padding, self.reach, more, strict=True
             )
         )
-        require(min(height, width) >= 0, f"{self} leaves nothing of a plane of {list(plane)}")
+        require(height >= 0 and width >= 0, f"{self} leaves nothing of a plane of {list(plane)}")
         return height, width
 
     def _require_countable(self, plane: Sequence[int]) -> None:

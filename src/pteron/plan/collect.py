@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pteron.graph import Node, Shape
 from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
 from pteron.ops.dispatch import Bound, Parameter, elements
-from pteron.ops.live import LiveInt, Trace
-from pteron.ops.operand import BufferRef
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, most, settled
+from pteron.ops.operand import BufferRef, Slot, State
 from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
+from pteron.plan.repeats import rebind
 from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
 from pteron.wgsl import Field, Module, compose, outline
+
+Grid: TypeAlias = tuple[AnyInt, AnyInt, AnyInt]
 
 
 class Collected(NamedTuple):
@@ -28,8 +31,60 @@ class Collected(NamedTuple):
     module: Module
     buffers: tuple[PlanBuffer, ...]
     block: ParameterBlock | None
-    groups: tuple[int, int, int]
+    groups: Grid
     nodes: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What became of two dispatches, and what was asked on the way; bindings are (is of the second, name)."""
+
+    pair: tuple[Dispatch, Dispatch]
+    joined: Dispatch | None
+    same: tuple[int, ...]  # which of the first's bindings is the memory of each of the second's
+    bindings: dict[str, tuple[bool, str]] | None  # of the joined dispatch; None: not only theirs
+    asked: list[tuple[tuple[bool, str] | None, bool]]
+
+    @classmethod
+    def of(
+        cls, first: Dispatch, second: Dispatch, joined: Dispatch | None, asked: list[tuple[Bound, bool]]
+    ) -> _Joined:
+        places = {id(bound): (False, name) for name, bound in first.bindings.items()}
+        places |= {id(bound): (True, name) for name, bound in second.bindings.items()}
+        bindings = None
+        if joined is not None and all(id(bound) in places for bound in joined.bindings.values()):
+            bindings = {name: places[id(bound)] for name, bound in joined.bindings.items()}
+        questions = [(places.get(id(bound)), answer) for bound, answer in asked]
+        return cls((first, second), joined, _same(first, second), bindings, questions)
+
+    def repeats(self, first: Dispatch, second: Dispatch, is_read: Callable[[Bound], bool]) -> bool:
+        """Whether two like dispatches become the same."""
+        if (self.joined is not None and self.bindings is None) or _same(first, second) != self.same:
+            return False
+        return all(
+            place is not None and is_read(_at(first, second, place)) == answer for place, answer in self.asked
+        )
+
+    def rebind(self, first: Dispatch, second: Dispatch) -> Dispatch:
+        assert self.joined is not None
+        assert self.bindings is not None
+        return rebind(self.joined, {name: _at(first, second, place) for name, place in self.bindings.items()})
+
+
+def _at(first: Dispatch, second: Dispatch, place: tuple[bool, str]) -> Bound:
+    return (second if place[0] else first).bindings[place[1]]
+
+
+def _same(first: Dispatch, second: Dispatch) -> tuple[int, ...]:
+    places: dict[object, int] = {}
+    for number, bound in enumerate(first.bindings.values()):
+        places.setdefault(_memory_key(bound), number)
+    return tuple([places.get(_memory_key(bound), -1) for bound in second.bindings.values()])
+
+
+def _memory_key(bound: Bound) -> object:
+    memory = memory_of(bound)
+    return memory if isinstance(memory, (Slot, State)) else id(memory)
 
 
 @dataclass(slots=True)
@@ -39,9 +94,13 @@ class Collector:
     target: Target
     joins: Sequence[Join] = ()
     launches: list[Collected] = field(default_factory=list)
-    scratch_bytes: list[int] = field(default_factory=list)
+    scratch: list[list[AnyInt]] = field(default_factory=list)  # bytes that launches need, of each buffer
     _scratch: dict[Scratch, int] = field(default_factory=dict)  # indices of a node's scratch buffers
     _proven: set[tuple[object, ...]] = field(default_factory=set)
+    _made: dict[tuple[int, int], tuple[Dispatch, Module, ParameterBlock | None, Grid]] = field(
+        default_factory=dict
+    )
+    _joins: dict[tuple[int, ...], list[_Joined]] = field(default_factory=dict)
 
     def add(
         self,
@@ -69,20 +128,39 @@ class Collector:
                 self._launch(node, dispatch, all_nodes)
 
     def _launch(self, node: Node, dispatch: Dispatch, nodes: frozenset[int]) -> None:
-        module = _module(dispatch)
-        groups = _groups(dispatch, module, self.target)
-        check_bindings(module, self.target)
-        buffers = tuple(self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings)
-        block = block_of(dispatch, module) if module.params_index is not None else None
-        self._prove(dispatch, module, groups, block)
+        # A dispatch with the kernel and the parameters of an earlier one repeats it (repeats.py).
+        like = id(dispatch.kernel), id(dispatch.parameters)
+        if like in self._made:
+            _, module, block, groups = self._made[like]
+        else:
+            module = _module(dispatch)
+            groups = _groups(dispatch, module, self.target)
+            check_bindings(module, self.target)
+            block = block_of(dispatch, module) if module.params_index is not None else None
+            self._prove(dispatch, module, groups, block)
+            self._made[like] = dispatch, module, block, groups
+        buffers = tuple([self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings])
         self.launches.append(Collected(node, dispatch, module, buffers, block, groups, nodes))
 
     def _joined(self, dispatch: Dispatch, is_read: Callable[[Bound], bool]) -> Dispatch | None:
         """One launch for the previous dispatch and this one, if a join applies."""
         if not self.launches:
             return None
-        found = (join(self.launches[-1].dispatch, dispatch, is_read) for join in self.joins)
-        return next((joined for joined in found if joined and _is_sound(joined, self.target)), None)
+        last = self.launches[-1].dispatch
+        like = id(last.kernel), id(last.parameters), id(dispatch.kernel), id(dispatch.parameters)
+        for before in self._joins.get(like, ()):
+            if before.repeats(last, dispatch, is_read):
+                return before.joined and before.rebind(last, dispatch)
+        asked: list[tuple[Bound, bool]] = []
+
+        def ask(bound: Bound) -> bool:
+            asked.append((bound, is_read(bound)))
+            return asked[-1][1]
+
+        found = (join(last, dispatch, ask) for join in self.joins)
+        joined = next((joined for joined in found if joined and _is_sound(joined, self.target)), None)
+        self._joins.setdefault(like, []).append(_Joined.of(last, dispatch, joined, asked))
+        return joined
 
     def finish(
         self,
@@ -98,13 +176,14 @@ class Collector:
         launches = []
         for node, dispatch, module, buffers, block, groups, nodes in self.launches:
             index, starts = index_of[block] if block else None, _starts(dispatch)
+            grid = _data(groups)
             launches.append(
-                Launch(node.index, node.name, module, buffers, index, groups, starts, tuple(sorted(nodes)))
+                Launch(node.index, node.name, module, buffers, index, grid, starts, tuple(sorted(nodes)))
             )
         return Plan(
             launches=tuple(launches),
             blocks=tuple(ordered),
-            scratch_bytes=tuple(self.scratch_bytes),
+            scratch_bytes=tuple(max(map(most, needed)) for needed in self.scratch),
             shapes=shapes,
             integers=integers,
             tape=trace.tape,
@@ -112,14 +191,12 @@ class Collector:
             indices=indices,
         )
 
-    def _prove(
-        self, dispatch: Dispatch, module: Module, groups: tuple[int, int, int], block: ParameterBlock | None
-    ) -> None:
+    def _prove(self, dispatch: Dispatch, module: Module, groups: Grid, block: ParameterBlock | None) -> None:
         """Verify a launch once per shape: layers of a model differ only in their weights."""
         if module.bounds_checks and not self.target.loop_max:
             return
-        sizes = tuple([elements(dispatch.bindings[binding.name]) for binding in module.bindings])
-        launch = (id(module), groups, block, sizes)
+        sizes = tuple([affine(elements(dispatch.bindings[binding.name])) for binding in module.bindings])
+        launch = (id(module), _data(groups), block, sizes)
         if launch not in self._proven:
             verify(dispatch, module, groups, self.target)
             self._proven.add(launch)
@@ -130,9 +207,9 @@ class Collector:
             return buffer
         taken = self._scratch.values()
         index = self._scratch.setdefault(buffer, next(index for index in count() if index not in taken))
-        if index == len(self.scratch_bytes):
-            self.scratch_bytes.append(0)
-        self.scratch_bytes[index] = max(self.scratch_bytes[index], buffer.count * buffer.storage.itemsize)
+        if index == len(self.scratch):
+            self.scratch.append([])
+        self.scratch[index].append(buffer.count * buffer.storage.itemsize)
         return ScratchRef(index)
 
 
@@ -165,7 +242,7 @@ def _binds(dispatch: Dispatch, memory: BufferRef | Scratch) -> bool:
 
 def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
     slices = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, OperandSlice))
-    return tuple((name, each.start) for name, each in slices if each.start)
+    return tuple((name, int(each.start)) for name, each in slices if each.start)
 
 
 def _module(dispatch: Dispatch) -> Module:
@@ -191,24 +268,33 @@ def _module(dispatch: Dispatch) -> Module:
     return compose(dispatch.kernel.specialise(**elements) if elements else dispatch.kernel)
 
 
-def _groups(dispatch: Dispatch, module: Module, target: Target) -> tuple[int, int, int]:
+def _data(grid: Grid) -> tuple[int | Affine, int | Affine, int | Affine]:
+    """A grid as data: plain numbers, and expressions of live dims."""
+    x, y, z = (each.expression if isinstance(each, LiveInt) else each for each in grid)
+    return x, y, z
+
+
+def _groups(dispatch: Dispatch, module: Module, target: Target) -> Grid:
     """Workgroups per axis; a long row of them is folded into a near-equal rectangle."""
     if dispatch.groups is not None:
-        if max(dispatch.groups) > target.workgroups_max:
+        if any(each > target.workgroups_max for each in dispatch.groups):
             raise RequirementError(
                 f"kernel {dispatch.kernel.name} needs {dispatch.groups} workgroups, "
                 f"the adapter allows {target.workgroups_max} per axis"
             )
-        return dispatch.groups
+        x, y, z = map(settled, dispatch.groups)
+        return x, y, z
     assert dispatch.threads is not None
-    count = -(-dispatch.threads // module.workgroup[0])
-    rows = -(-count // target.workgroups_max)
+    count = settled(-(-dispatch.threads // module.workgroup[0]))
+    if count <= target.workgroups_max:
+        return count, 1, 1
+    rows = int(-(-count // target.workgroups_max))
     if rows > target.workgroups_max:
         raise RequirementError(
             f"kernel {dispatch.kernel.name} needs {count} workgroups, "
             f"the adapter allows {target.workgroups_max} per axis, on two axes"
         )
-    return (-(-count // rows), rows, 1) if rows > 1 else (count, 1, 1)
+    return -(-count // rows), rows, 1
 
 
 _CODES = {"u32": "<I", "i32": "<i"}

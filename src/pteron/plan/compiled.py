@@ -46,7 +46,8 @@ class Compiled:
         )
 
     def plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-        """The plan for these input shapes and values of live integers."""
+        """The plan for these input shapes and values of live integers. Dims among the values (`dim_id`) are
+        live: the plan holds for other sizes of them, too."""
         return self.walk(shapes, values).finish()
 
     def shapes(self, shapes: Shapes, values: Mapping[int, int]) -> Mapping[int, Shape]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pteron.graph import Shape
 from pteron.ops.operand import BufferRef
-from pteron.ops.terms import Affine, Guard, Tape, evaluate
+from pteron.ops.terms import WIDTH_MAX, Affine, Guard, Symbol, Tape, evaluate, number_of
 from pteron.wgsl import Module
 
 
@@ -48,9 +48,14 @@ class Launch:
     module: Module
     buffers: tuple[PlanBuffer, ...]  # in the order of module.bindings
     block: int | None  # which ParameterBlock
-    groups: tuple[int, int, int]
+    groups: tuple[int | Affine, int | Affine, int | Affine]  # expressions of live dims
     starts: tuple[tuple[str, int], ...] = ()  # (binding, byte offset) of bindings that do not begin at byte 0
     nodes: tuple[int, ...] = ()  # all nodes whose work it does: rewrites and joins merge several
+
+    def grid(self, numbers: Sequence[int] = ()) -> tuple[int, int, int]:
+        """Its workgroups, where the plan's live terms have these numbers."""
+        x, y, z = (each.evaluate(numbers) if isinstance(each, Affine) else each for each in self.groups)
+        return x, y, z
 
     def __str__(self) -> str:
         return f"node {self.node} {self.operator}"
@@ -76,11 +81,36 @@ class Plan:
     launches: tuple[Launch, ...]
     blocks: tuple[ParameterBlock, ...]
     scratch_bytes: tuple[int, ...]
-    shapes: Mapping[int, Shape]  # of the outputs, by tensor id
+    shapes: Mapping[int, tuple[int | Affine, ...]]  # of the outputs, by tensor id
     integers: Mapping[int, Affine]  # among the outputs, by SymInt id
     tape: Tape
     guards: tuple[Guard, ...]
     indices: tuple[IndexRange, ...] = ()
+    # The intervals of single live integers and dims, which are checked first.
+    limits: tuple[tuple[int, float, float], ...] = field(init=False, compare=False, default=())
+    # Terms that may change while all dims stay, and the guards on them.
+    moving: tuple[tuple[int, ...], tuple[Guard, ...]] = field(init=False, compare=False, default=((), ()))
+
+    def __post_init__(self) -> None:
+        single = [guard for guard in self.guards if len(guard.expression.terms) == 1]
+        found = [(self.tape[guard.expression.terms[0][0]], guard.low, guard.high) for guard in single]
+        limits = tuple((term.id, low, high) for term, low, high in found if isinstance(term, Symbol))
+        object.__setattr__(self, "limits", limits)
+        moving: set[int] = set()
+        for index, term in enumerate(self.tape):
+            parts = () if isinstance(term, Symbol) else (*term.left.terms, *term.right.terms)
+            if any(part in moving for part, _ in parts) or (isinstance(term, Symbol) and not term.is_dim):
+                moving.add(index)
+        checked = [
+            guard for guard in self.guards if any(term in moving for term, _ in guard.expression.terms)
+        ]
+        object.__setattr__(self, "moving", (tuple(sorted(moving)), tuple(checked)))
+
+    def shape(self, output: int, numbers: Sequence[int]) -> Shape:
+        """The shape of an output, by tensor id, where its live terms have these numbers."""
+        return tuple(
+            size.evaluate(numbers) if isinstance(size, Affine) else size for size in self.shapes[output]
+        )
 
     @property
     def live_blocks(self) -> int:
@@ -92,11 +122,28 @@ class Plan:
         for them."""
         if not self.tape and not self.guards:  # nothing is live
             return []
+        for symbol, low, high in self.limits:
+            if not low <= values[symbol] <= high:
+                return None
         try:
             numbers = evaluate(self.tape, values)
         except OverflowError:
             return None
-        return numbers if all(guard.holds(numbers) for guard in self.guards) else None
+        rest = self.guards[len(self.limits) :]
+        return numbers if all(guard.holds(numbers) for guard in rest) else None
+
+    def numbers_again(self, before: Sequence[int], values: Mapping[int, int]) -> list[int] | None:
+        """`numbers` at the dims of earlier ones."""
+        numbers, (moving, guards) = list(before), self.moving
+        for index in moving:
+            number = number_of(self.tape[index], numbers, values)
+            if not -WIDTH_MAX <= number < WIDTH_MAX:
+                return None
+            numbers[index] = number
+        for guard in guards:
+            if not guard.holds(numbers):
+                return None
+        return numbers
 
     def __str__(self) -> str:
         return "\n".join(

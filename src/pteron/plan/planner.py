@@ -24,13 +24,15 @@ from pteron.ops import (
     Weight,
     require,
 )
-from pteron.ops.live import Trace, affine
+from pteron.ops.live import LiveInt, Trace, affine, settled
 from pteron.ops.operand import Slot
 from pteron.ops.requirement import problem_of
+from pteron.ops.terms import dim_id
 from pteron.passes import Placement, Prepared
 from pteron.plan.collect import Collector
 from pteron.plan.copy_elision import CopyElision
 from pteron.plan.plan import IndexRange, Plan
+from pteron.plan.repeats import Repeats
 
 
 class Planning:
@@ -48,7 +50,8 @@ class Planning:
         only_shapes: bool = False,
     ) -> None:
         """A plan whose inputs have these shapes and whose live integers have these values. With
-        `only_shapes`, operators check their operands, but no dispatch becomes a launch."""
+        `only_shapes`, operators check their operands, but no dispatch becomes a launch. Dims that are among
+        the values, by `dim_id`, stay expressions: the plan holds for other sizes of them, too."""
         self.graph = prepared.graph
         self.target = target
         self.placement = placement
@@ -57,14 +60,25 @@ class Planning:
         self.shapes = dict(shapes)
         self.trace = Trace(dict(values))
         self.collector = Collector(target, prepared.joins)
+        self.repeats = Repeats()
         self.indices: list[IndexRange] = []
         self.elided: dict[int, Slot] = {}  # buffers of outputs that this plan does not copy
         for value in self.graph.inputs:
             live = shapes.get(value.id)
-            if isinstance(value, Tensor) and live is not None and not _fits(live, value):
-                raise ShapeError(f"{self.graph.name}: input {value} cannot be {list(live)}")
+            if isinstance(value, Tensor) and live is not None:
+                if not _fits(live, value):
+                    raise ShapeError(f"{self.graph.name}: input {value} cannot be {list(live)}")
+                self.shapes[value.id] = self._with_dims(value, live, values)
         symbols = (source.symbol for source in prepared.sources if source.symbol in values)
         self.integers: dict[int, AnyInt] = {id: self.trace.symbol(id) for id in symbols}
+
+    def _with_dims(self, value: Tensor, shape: Shape, values: Mapping[int, int]) -> Shape:
+        """The shape of an input, with the dims that stay expressions; these are neither 0 nor 1."""
+        ids = [dim_id(value.id, dim) for dim in range(len(shape))]
+        return tuple(
+            settled(self.trace.symbol(id, 2, most)) if id in values else size
+            for id, size, most in zip(ids, shape, value.shape_max, strict=True)
+        )
 
     def add(self, call: Call) -> None:
         try:
@@ -82,7 +96,10 @@ class Planning:
         shapes, integers = {}, {}
         for value in self.graph.outputs:
             if isinstance(value, Tensor):
-                shapes[value.id] = self.shapes.get(value.id, value.shape_max)
+                shape = self.shapes.get(value.id, value.shape_max)
+                shapes[value.id] = tuple(
+                    size.expression if isinstance(size, LiveInt) else size for size in shape
+                )
             elif value.id in self.integers:
                 integers[value.id] = affine(self.integers[value.id])
         return self.collector.finish(shapes, integers, self.trace, tuple(self.indices))
@@ -100,7 +117,8 @@ class Planning:
         outputs = self._outputs(call, inputs)
         targets, copies = self._without_hazards(call, outputs)
         dispatches: list[Dispatch] = []
-        for yielded in operator.dispatches(inputs, targets, self.target):
+        made = operator.dispatches(inputs, targets, self.target)
+        for yielded in self.repeats.dispatches(call, inputs, targets, made):
             if isinstance(yielded, Dispatch):
                 dispatches.append(yielded)
             else:
@@ -160,7 +178,7 @@ class Planning:
                 outputs.append(None)
                 continue
             assert isinstance(tensor, Tensor)
-            shape = tuple(int(size) for size in rule)
+            shape = tuple(map(settled, rule))
             if not _fits(shape, tensor):
                 shown = ", ".join(str(value) for value in inputs if isinstance(value, Operand))
                 raise RequirementError(f"output {list(shape)} does not fit into {tensor}; inputs {shown}")

@@ -11,13 +11,13 @@ from typing import Any
 
 from pteron.errors import GraphError
 from pteron.graph.values import numel
-from pteron.ops import Call, Dispatch, Operand, OperandSlice, RequirementError, Target, Weight
+from pteron.ops import AnyInt, Call, Dispatch, Operand, OperandSlice, RequirementError, Target, Weight
 from pteron.ops.dispatch import Bound, elements
 from pteron.passes import Placement
 from pteron.wgsl import Binding, Module
 
 
-def verify(dispatch: Dispatch, module: Module, groups: tuple[int, int, int], target: Target) -> None:
+def verify(dispatch: Dispatch, module: Module, groups: tuple[AnyInt, AnyInt, AnyInt], target: Target) -> None:
     """Raise a RequirementError unless a kernel stays within its bindings and the device's loop limit."""
     reach = module.statements.reach
     loops = module.statements.loops if target.loop_max else None

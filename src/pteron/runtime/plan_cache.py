@@ -1,20 +1,29 @@
-"""A cache of an executable's recorded plans by live shapes, with at most PLANS_KEPT entries."""
+"""A cache of an executable's recorded plans, with at most PLANS_KEPT entries.
+
+A dim of an input that was smaller than its maximum once is live from then on: plans carry it as an
+expression, and their guards say for which sizes they hold. Sizes of 0 and 1 are never live: they change what
+broadcasts and what is empty."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import TypeAlias
 
-from pteron.errors import ShapeError
+from pteron.errors import PteronError, ShapeError
 from pteron.gpu import Arena, Device, Recording, Weights
-from pteron.plan import Compiled, Executable, Plan, Shapes
+from pteron.ops.terms import dim_id
+from pteron.plan import Compiled, Executable, Plan, Shapes, TensorPort
 
 PLANS_KEPT = 64
+_SHAPES_KEPT = 256  # shapes whose live dims are remembered
+Dims: TypeAlias = dict[int, int]  # sizes of live dims, by `dim_id`
 
 
 class PlanCache:
-    """Plans by live shapes. One set of shapes may have several plans; a plan's guards say for which values of
-    the live integers it is valid."""
+    """Plans by shapes, where -1 is a live dim. There may be several plans for one key; the guards of a
+    plan say for which live dims and integers it is valid."""
 
     def __init__(
         self,
@@ -30,38 +39,123 @@ class PlanCache:
         self._arena = arena
         self._weights = weights
         self._kept: OrderedDict[Shapes, list[Recording]] = OrderedDict()
+        self._live: set[tuple[int, int]] = set()
+        self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
+        self._last: dict[Shapes, tuple[Recording, list[int], Shapes]] = {}
+        self._called: dict[Shapes, Mapping[int, int]] = {}  # shapes that live plans were used for
         self.made = 0
 
-    def find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
+    def find(
+        self, shapes: Shapes, values: Mapping[int, int], *, plain: bool = False
+    ) -> tuple[Recording, list[int]]:
         """The recorded plan for these shapes whose guards hold, and the numbers of its live terms. Makes and
-        records the plan if the cache does not have it."""
+        records the plan if the cache does not have it. A `plain` plan is for these shapes alone."""
+        if plain:
+            known = self._plain(shapes, values)
+            return known or self.keep(shapes, self._plan(shapes, values), values)
+        if last := self._last.get(shapes):
+            recording, before, key = last
+            numbers = recording.plan.numbers_again(before, values)
+            if numbers is not None:
+                self._kept.move_to_end(key)
+                return recording, numbers
+        found = self._find(shapes, values)
+        if len(self._last) >= _SHAPES_KEPT:
+            self._last.clear()
+        self._last[shapes] = found
+        return found[:2]
+
+    def _find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int], Shapes]:
+        """The same, and the key that it is kept under."""
+        if known := self._plain(shapes, values):
+            return *known, shapes
+        key, dims = self._known.get(shapes) or self._with_live_dims(shapes)
+        if not dims:
+            return *self.keep(shapes, self._plan(shapes, values), values), shapes
+        if len(self._called) < PLANS_KEPT:
+            self._called[shapes] = values
+        everything = {**values, **dims}
+        for recording in self._kept.get(key, ()):
+            numbers = recording.plan.numbers(everything)
+            if numbers is not None:
+                self._kept.move_to_end(key)
+                return recording, numbers, key
+        plan = self._live_plan(shapes, values, dims)
+        if plan is None:  # it comes from a file, or an operator needs plain sizes
+            return *self.keep(shapes, self._plan(shapes, values), values), shapes
+        return *self.keep(key, plan, everything), key
+
+    def _plain(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]] | None:
         for recording in self._kept.get(shapes, ()):
             numbers = recording.plan.numbers(values)
             if numbers is not None:
                 self._kept.move_to_end(shapes)
                 return recording, numbers
-        return self.keep(shapes, self._plan(shapes, values), values)
+        return None
 
-    def keep(self, shapes: Shapes, plan: Plan, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
+    def keep(self, key: Shapes, plan: Plan, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
         """Record a plan and keep it."""
         numbers = plan.numbers(values)
         assert numbers is not None  # it was made for these values
         recording = Recording(self._device, plan, self._arena, self._weights, numbers)
         self.made += 1
-        self._kept.setdefault(shapes, []).insert(0, recording)
-        self._kept.move_to_end(shapes)
+        self._kept.setdefault(key, []).insert(0, recording)
+        self._kept.move_to_end(key)
         self._forget_oldest()
         return recording, numbers
 
     def plans(self) -> dict[Shapes, list[Plan]]:
-        """The plans in the cache."""
-        return {shapes: [recording.plan for recording in kept] for shapes, kept in self._kept.items()}
+        """Plans for the shapes of the calls so far, without live dims: files have none."""
+        found = {
+            shapes: [recording.plan for recording in kept]
+            for shapes, kept in self._kept.items()
+            if not any(shape and -1 in shape for shape in shapes)
+        }
+        for shapes, values in self._called.items():
+            if shapes not in found:
+                found[shapes] = [self._plan(shapes, values)]
+        return found
 
     def close(self) -> None:
         for recordings in self._kept.values():
             for recording in recordings:
                 recording.close()
         self._kept.clear()
+        self._last.clear()
+
+    def _with_live_dims(self, shapes: Shapes) -> tuple[Shapes, Dims]:
+        """The key of plans for these shapes, and the sizes of their live dims."""
+        ports = [port if isinstance(port, TensorPort) else None for port in self._executable.inputs]
+        given = [
+            (index, dim, size, port.shape_max[dim])
+            for index, (port, shape) in enumerate(zip(ports, shapes, strict=True))
+            if port and shape
+            for dim, size in enumerate(shape)
+        ]
+        smaller = {(index, dim) for index, dim, size, most in given if 1 < size < most}
+        if not smaller <= self._live:
+            self._live |= smaller
+            self._known.clear()
+        live = {(index, dim) for index, dim, size, _ in given if size > 1} & self._live
+        key = tuple(
+            shape and tuple(-1 if (index, dim) in live else size for dim, size in enumerate(shape))
+            for index, shape in enumerate(shapes)
+        )
+        dims = {
+            dim_id(port.id, dim): size
+            for index, dim, size, _ in given
+            if (index, dim) in live and (port := ports[index])
+        }
+        if len(self._known) >= _SHAPES_KEPT:
+            self._known.popitem(last=False)
+        self._known[shapes] = key, dims
+        return key, dims
+
+    def _live_plan(self, shapes: Shapes, values: Mapping[int, int], dims: Dims) -> Plan | None:
+        if self._compiled is not None:
+            with suppress(PteronError):  # a plan for these shapes alone raises it
+                return self._compiled.plan(shapes, {**values, **dims})
+        return None
 
     def _plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
         for plan in self._executable.plans.get(shapes, ()):
@@ -76,6 +170,7 @@ class PlanCache:
 
     def _forget_oldest(self) -> None:
         while sum(map(len, self._kept.values())) > PLANS_KEPT:
+            self._last.clear()  # it would keep recordings alive
             shapes, recordings = next(iter(self._kept.items()))
             if len(recordings) > 1:
                 recordings.pop()  # freed with its last user

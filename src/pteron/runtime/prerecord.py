@@ -87,6 +87,7 @@ class _PlanVariant:
     """Calls of one plan with the same outputs."""
 
     recording: Recording
+    dims: tuple[int, ...]  # the sizes of its live dims
     wanted: Sequence[Wanted | None]
     next: PreparedCall | None = None
     repeatable: RepeatableCall | None = None  # None: calls cannot be prerecorded
@@ -98,7 +99,7 @@ class _PlanVariant:
         return self.next if self.next is not None and self.next.commands.is_recorded else None
 
 
-_PlanVariants: TypeAlias = dict[tuple[Recording, tuple[Wanted | None, ...]], _PlanVariant]
+_PlanVariants: TypeAlias = dict[tuple[Recording, tuple[int, ...], tuple[Wanted | None, ...]], _PlanVariant]
 
 
 class PrerecordedCalls:
@@ -120,7 +121,12 @@ class PrerecordedCalls:
         """The prepared call of this plan and these outputs, or None; and whether there is one or this call
         repeats the last one."""
         last = self._last
-        if last is not None and recording is last.recording and wanted == last.wanted:
+        if (
+            last is not None
+            and recording is last.recording
+            and recording.dims == last.dims
+            and wanted == last.wanted
+        ):
             return last.prepared, True
         call = self._switch_to(recording, wanted).prepared
         return call, call is not None
@@ -128,7 +134,7 @@ class PrerecordedCalls:
     def _switch_to(self, recording: Recording, wanted: Sequence[Wanted | None]) -> _PlanVariant:
         """The variant of this plan and these outputs; drop others that have no prepared call."""
         self._last = last = self._variants.setdefault(
-            (recording, tuple(wanted)), _PlanVariant(recording, wanted)
+            (recording, recording.dims, tuple(wanted)), _PlanVariant(recording, recording.dims, wanted)
         )
         for key in [key for key, each in self._variants.items() if each is not last and not each.prepared]:
             del self._variants[key]
@@ -163,6 +169,8 @@ class PrerecordedCalls:
         """Upload inputs that have the types and shapes of the last call. Returns its plan and the bytes
         uploaded; None for other inputs."""
         if self._last is None or self._last.upload is None:
+            return None
+        if self._last.recording.dims != self._last.dims:  # another sequence has used the plan at other sizes
             return None
         sent = self._last.upload.upload(device, inputs)
         return None if sent is None else (self._last.recording, sent)

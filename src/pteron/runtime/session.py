@@ -142,7 +142,7 @@ class Session:
         if uploaded:
             self.counters.bytes_uploaded += uploaded[1]
             self.counters.dispatches += uploaded[0].dispatches
-            return uploaded[0], [], []
+            return uploaded[0], list(uploaded[0].numbers), []
         recording, numbers = self.find_recording(inputs)
         staged = stage(self.executable, inputs, recording.plan.indices)
         self.counters.parameter_writes += recording.refresh(numbers)
@@ -161,7 +161,7 @@ class Session:
             else View(
                 self.buffer(port, states),
                 0,
-                plan.shapes[port.id],
+                plan.shape(port.id, numbers),
                 port.dtype,
                 port.storage,
                 self._peaks(recording, port, states),
@@ -182,7 +182,7 @@ class Session:
         Submit it before the session encodes another call."""
         self.check_open()
         states.check_open()
-        recording, numbers = self.find_recording(inputs)
+        recording, numbers = self.find_recording(inputs, plain=True)
         given: dict[PlanBuffer, Buffer] = {}
         for port, view in stage(self.executable, inputs, recording.plan.indices):
             assert isinstance(view, View)
@@ -232,9 +232,9 @@ class Session:
             return call.outputs
 
     def recorded(self, inputs: Sequence[Input], states: States) -> tuple[Plan, Replay]:
-        """The plan for these inputs and its replay, with its live parameters set."""
+        """The plan for these inputs alone and its replay, with its live parameters set."""
         with self.device.lock:
-            recording, numbers = self.find_recording(inputs)
+            recording, numbers = self.find_recording(inputs, plain=True)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
 
@@ -302,9 +302,11 @@ class Session:
             for output in self.executable.outputs
         )
 
-    def find_recording(self, inputs: Sequence[Input]) -> tuple[Recording, list[int]]:
-        """The recording for the inputs' shapes, and the numbers of its live terms."""
-        made = self._plans.made
-        found = self._plans.find(live_shapes(self.executable, inputs), live_values(self.executable, inputs))
+    def find_recording(self, inputs: Sequence[Input], *, plain: bool = False) -> tuple[Recording, list[int]]:
+        """The recording for the inputs' shapes, and the numbers of its live terms. A `plain` one is for these
+        shapes alone: its replays may be kept, or submitted with those of other shapes."""
+        made, executable = self._plans.made, self.executable
+        shapes, values = live_shapes(executable, inputs), live_values(executable, inputs)
+        found = self._plans.find(shapes, values, plain=plain)
         self.counters.plans += self._plans.made - made
         return found

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
+from operator import index
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, SupportsIndex, cast
 
 from pteron.wgsl.statements import Statements, read_statements
 from pteron.wgsl.unroll import unroll, whole_number
@@ -345,4 +346,6 @@ class Kernels:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(index(value)) if isinstance(value, SupportsIndex) else str(value)  # a live integer is decided

@@ -13,10 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import CodeType
 from typing import Any
 
 _STATEMENT = re.compile(r"^//! (loops|extent (\w+)): (.+)\n", re.MULTILINE)
+
+
+@cache
+def compiled(text: str) -> CodeType:
+    """An expression as code; variants of a kernel have the same ones."""
+    return compile(text.strip(), "<statement of a kernel>", "eval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Formula:
     @classmethod
     def of(cls, text: str, constants: Mapping[str, int]) -> Formula:
         known = {"__builtins__": {}, **_FUNCTIONS, **constants}
-        return cls(text, compile(text, "<statement of a kernel>", "eval"), known)
+        return cls(text, compiled(text), known)
 
     def value(self, names: Mapping[str, Any]) -> Any:
         """Its value: a number, or a live integer where a parameter is one."""

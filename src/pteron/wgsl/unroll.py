@@ -20,6 +20,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
+from pteron.wgsl.statements import compiled
+
 _MARK = re.compile(r"^ *//! unroll\n", re.MULTILINE)
 _LOOP = re.compile(r" *for \(var (\w+) = (\d+)(u?); \1 < ([^;]+); \1(?:\+\+| \+= ([^){]+))\) \{")
 _SPREAD = re.compile(r"^ *//! spread\n( *)var (\w+): array<(.+), (\w+)>;", re.MULTILINE)
@@ -71,7 +73,7 @@ def whole_number(expression: str, constants: Mapping[str, int]) -> int:
         return int(number)
     plain = re.sub(r"\b(\d+)u\b", r"\1", expression).replace("/", "//")
     try:
-        value = eval(plain, {"__builtins__": {}}, constants)
+        value = eval(compiled(plain), {"__builtins__": {}}, constants)
     except (NameError, SyntaxError, TypeError) as error:
         raise ValueError(f"{expression} is not a whole number that the text states") from error
     if not isinstance(value, int):

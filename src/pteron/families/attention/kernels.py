@@ -9,7 +9,6 @@ all keys.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +28,7 @@ from pteron.families.attention.layouts import (
     context_bucket,
 )
 from pteron.families.create.fill import fill
-from pteron.ops import Dispatch, Scratch, Target
+from pteron.ops import AnyInt, Dispatch, Scratch, Target, most, typical
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.strided import bound_of, source_of
 from pteron.ops.tiles import planes_of
@@ -165,7 +164,7 @@ class Attention(AttentionCall):
             )
 
     def _leaving(
-        self, splits: int, first_query: int, queries: int, by: Kernel, **arguments: Any
+        self, splits: int, first_query: int, queries: AnyInt, by: Kernel, **arguments: Any
     ) -> Iterator[Dispatch]:
         """One dispatch that writes the result of some queries; or one for the splits of their context, then
         one that merges them."""
@@ -210,7 +209,7 @@ class Attention(AttentionCall):
             )
             yield self._merge(parts, first, count, splits, split=1 if self.options.window else LANES)
 
-    def _merge(self, parts: Scratch, first: int, queries: int, splits: int, split: int) -> Dispatch:
+    def _merge(self, parts: Scratch, first: int, queries: AnyInt, splits: int, split: int) -> Dispatch:
         """Merge the splits of some queries, each of at least `split` keys."""
         return Dispatch(
             kernel("attention_merge", WIDTH=self._value_width, **self._contexts(), **self.options.ending()),
@@ -276,18 +275,18 @@ class Attention(AttentionCall):
         tiles = next((tiles for tiles in choices if self._fits(tiles, target)), None)
         if tiles is None:
             return None
-        few = math.prod(self._tiled(tiles)) < WORKGROUPS_BUSY // 2
+        few = self._typical_count(tiles) < WORKGROUPS_BUSY // 2
         if few and tiles.rows > 32 and self._fits(tiles.halved(), target):
             tiles = tiles.halved()
         busy = WORKGROUPS_BUSY if self.causal else WORKGROUPS_EVEN
-        splits = busy // math.prod(self._tiled(tiles))
+        splits = busy // self._typical_count(tiles)
         if splits > 1:
-            floats = self._count * (self._value_width + 4)
+            floats = most(self._count) * (self._value_width + 4)
             splits = min(
                 splits,
                 min(context_bucket(self._reach), self._sizes(self.k.shape)[1]) // SPLIT_LEAST,
                 min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats),
-                target.workgroups_max // self.q.shape[0],
+                target.workgroups_max // most(self.q.shape[0]),
             )
         return tiles.on(target, max(1, splits))
 
@@ -298,8 +297,9 @@ class Attention(AttentionCall):
 
     def _matrix_tiles(self, target: Target) -> list[MatrixTiles]:
         """Tiles for matrix cores, if the device has them and the widths are those of whole matrices."""
-        few = self._steps * self._heads_per_key < MATRIX_ROWS_MIN
-        if not target.has_matrices or few or self._width % 16 or self._value_width % 16:
+        if not target.has_matrices or self._width % 16 or self._value_width % 16:
+            return []
+        if self._steps * self._heads_per_key < MATRIX_ROWS_MIN:
             return []
         planes = max(planes_of(target, each) for each in self._storages)
         return [
@@ -319,10 +319,15 @@ class Attention(AttentionCall):
         return (
             tiles.bytes_needed(self._width, self._value_width) <= target.workgroup_bytes_max
             and tiles.workgroup <= target.invocations_max
-            and max(self._tiled(tiles)) <= target.workgroups_max
+            and all(count <= target.workgroups_max for count in self._tiled(tiles))
             and not 0 < target.loop_max < loops
         )
 
-    def _tiled(self, tiles: Tiles | MatrixTiles) -> tuple[int, int, int]:
+    def _tiled(self, tiles: Tiles | MatrixTiles) -> tuple[AnyInt, AnyInt, AnyInt]:
         """The number of key heads, of tiles of queries per key head, and of batches."""
         return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
+
+    def _typical_count(self, tiles: Tiles | MatrixTiles) -> int:
+        """How many tiles there are at sizes by which kernels are chosen."""
+        queries = typical(self._steps) * self._heads_per_key
+        return self._key_heads * -(-queries // tiles.rows) * typical(self.q.shape[0], 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pteron.ops import AnyInt, Target, bucket
+from pteron.ops import AnyInt, Target, bucket, most
 
 DECODE_WIDTH_MAX = 256  # elements per head; wider heads need too many registers per lane
 BUCKETS = (128, 512, 1024, 2048)  # of contexts; larger buckets double
@@ -164,14 +164,16 @@ def context_bucket(context: AnyInt) -> int:
 
 
 def chunks_of(
-    count: int, floats: int, target: Target, workgroups: int = 1, multiple: int = 4
-) -> Iterator[tuple[int, int]]:
+    count: AnyInt, floats: AnyInt, target: Target, workgroups: AnyInt = 1, multiple: int = 4
+) -> Iterator[tuple[int, AnyInt]]:
     """(first, count) of the queries of each launch: as many as scratch memory, `floats` numbers per query,
     and the grid allow. Every `first` is a multiple of the given number."""
-    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats)
-    size = max(multiple, min(room, target.workgroups_max // workgroups) // multiple * multiple)
-    for first in range(0, count, size):
+    room = min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * most(floats))
+    size = max(multiple, min(room, target.workgroups_max // most(workgroups)) // multiple * multiple)
+    first = 0
+    while first < count:
         yield first, min(size, count - first)
+        first += size
 
 
 def _power_of_two(least: int) -> int:

@@ -12,7 +12,7 @@ from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.elementwise.unary import widened
 from pteron.families.linear.product import Product
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
+from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, divides, typical
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
 from pteron.ops.tiles import MatrixTile, choose, factor_declarations, matrix_tiles, planes_of
@@ -94,6 +94,7 @@ class Tile:
 
 def _pixels_each(pixels: int, most: int) -> int:
     """The most pixels an invocation may take of these without many invocations working beyond the last."""
+    pixels = typical(pixels, WORKGROUP, 4)
     taken = {each: -(-pixels // (WORKGROUP * each)) * each for each in range(1, most + 1)}
     return max(each for each in taken if 8 * taken[each] <= 9 * min(taken.values()))
 
@@ -117,6 +118,7 @@ LARGE, SMALL, SLICED = Tile(8, 8, 16), Tile(4, 8, 8), Tile(4, 8, 8, slices=4)
 def tile_for(sizes: Geometry) -> Tile:
     """Large tiles if there are plenty of them. Otherwise small tiles, so that more workgroups share the work;
     with slices if even these are few."""
+    sizes = replace(sizes, batch=1, out_plane=(1, typical(sizes.pixels, 64, 4)))
     if LARGE.count(sizes) >= WORKGROUPS_PLENTY:
         return LARGE
     few = SMALL.count(sizes) < WORKGROUPS_PLENTY
@@ -203,12 +205,14 @@ class Convolution:
     def _is_product(self, target: Target) -> bool:
         """Whether it is a matrix product of images of one pixel, which is faster on software adapters."""
         sizes = self.sizes
-        is_one = sizes.plane == sizes.out_plane == sizes.window.size == (1, 1)
+        if not target.is_cpu:
+            return False
+        is_one = sizes.window.size == (1, 1) == sizes.plane == sizes.out_plane
         is_inside = sizes.window.padding == (0, 0)  # otherwise the window may lie on the padding
         is_whole = sizes.groups == 1 and not sizes.transposed
         is_unbounded = self.high > _F32_MAX and (self.low == 0.0 or self.low < -_F32_MAX)
         is_plain = self.activation == "none" or (self.addend is None and self.low != 0.0)
-        return target.is_cpu and is_one and is_inside and is_whole and is_unbounded and is_plain
+        return is_one and is_inside and is_whole and is_unbounded and is_plain
 
     def _by_product(self, target: Target) -> Iterator[Dispatch]:
         sizes, is_relu = self.sizes, self.low == 0.0
@@ -245,8 +249,10 @@ class Convolution:
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
         """Tiles for matrix cores, if the device has them and the convolution is large enough."""
         sizes = self.sizes
-        is_large = min(sizes.filters, sizes.pixels) >= MATRIX_LEAST and sizes.terms >= MATRIX_TERMS_MIN
-        if target.is_cpu or sizes.groups > 1 or not is_large or sizes.depth > 4 * QUOTIENT_MAX:
+        if target.is_cpu or not target.has_matrices or sizes.groups > 1 or sizes.depth > 4 * QUOTIENT_MAX:
+            return ()
+        is_large = sizes.filters >= MATRIX_LEAST and sizes.terms >= MATRIX_TERMS_MIN
+        if not is_large or sizes.pixels < MATRIX_LEAST:
             return ()
         planes = planes_of(target, self.weight.storage), planes_of(target, self.x.storage)
         return matrix_tiles(MATRIX_TILES, target, planes)
@@ -266,7 +272,7 @@ class Convolution:
             **self._factors,
         }
         height, width = sizes.out_plane
-        if height * width % 4 == 0:
+        if divides(4, height * width):
             declarations["use_convolution_store"] = "convolution_store_quads"
         grid = {"groups": folded(target, parts * tile.count(sizes.filters, sizes.pixels))}
         weights = self._packed("convolution filters", sizes.filters * sizes.depth)
@@ -278,7 +284,8 @@ class Convolution:
         tile = tile_for(sizes)
         tiles = tile.count(sizes)
         steps = -(-sizes.depth // STEP)
-        wanted = -(-WORKGROUPS_WANTED // tiles) if tiles < WORKGROUPS_ENOUGH else 1
+        chosen = tile.count(replace(sizes, batch=1, out_plane=(1, typical(sizes.pixels, 64, 4))))
+        wanted = -(-WORKGROUPS_WANTED // chosen) if chosen < WORKGROUPS_ENOUGH else 1
         steps_max = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * tile.slices))))
         if target.loop_max:
             steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
@@ -329,7 +336,7 @@ class Convolution:
         """A dispatch that finishes the sums of parts; four pixels at a time, if planes allow it."""
         height, width = self.sizes.out_plane
         merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
-        if height * width % 4:
+        if not divides(4, height * width):
             return self._dispatch("convolution_merge", self._finish, parts, span, **merged)
         declarations = self._finish | {"use_convolution_store": "convolution_store_quads"}
         merged["threads"] //= 4

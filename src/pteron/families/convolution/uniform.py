@@ -122,7 +122,9 @@ def depthwise(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]] | None:
     """(declarations, arguments) of the launches of a convolution of groups with one channel each, for
     convolution_depthwise_uniform; None if that cannot run."""
-    plane, floats = sizes.plane[0] * sizes.plane[1], target.uniform_bytes_max // 4
+    if not target.is_cpu:
+        return None
+    plane, floats = int(sizes.plane[0] * sizes.plane[1]), target.uniform_bytes_max // 4  # an array's size
     alignment = target.uniform_alignment // 4
     unit = alignment // gcd(plane, alignment)
     most = min(floats // plane, floats // (sizes.filters * sizes.taps), sizes.groups)
@@ -131,7 +133,7 @@ def depthwise(
     is_aligned = sizes.groups % unit == 0 or (most == sizes.groups and sizes.batch == 1)
     window = sizes.window
     seen = (WIDE - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
-    if not (target.is_cpu and most and is_aligned and seen <= SEEN_MAX):
+    if not (most and is_aligned and seen <= SEEN_MAX):
         return None
     if sizes.transposed or sizes.groups * plane % 4 or not _is_plain(x, weight):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, require_word, using
-from pteron.ops import Dispatch, Operand, Target, define, require, same_shape
+from pteron.ops import Dispatch, Operand, Target, define, divides, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
 from pteron.wgsl import Kernels
@@ -36,7 +36,7 @@ def apply_binary(
         yield Dispatch(alike, a=a, b=b, out=out, count=out.numel, alpha=alpha, threads=out.numel)
         return
     is_alike = out.numel in (a.numel, b.numel)  # one of them has the shape of out
-    if target and target.is_cpu and is_alike and out.numel and out.numel % 4 == 0:
+    if target and target.is_cpu and is_alike and out.numel and divides(4, out.numel):
         yield _by_quads(declarations, a, b, out, alpha)
         return
     a_strides = broadcast_strides(a.shape, out.shape)
@@ -61,7 +61,7 @@ def _by_quads(declarations: dict[str, str], a: Operand, b: Operand, out: Operand
     is_a = a.numel == out.numel
     x, y = (a, b) if is_a else (b, a)
     shape, (strides,) = collapse(out.shape, broadcast_strides(y.shape, out.shape))
-    is_same = shape[-1] % 4 == 0 and strides[-1] == 0  # for four elements
+    is_same = divides(4, shape[-1]) and strides[-1] == 0  # for four elements
     order = {} if is_a else {"ordered": "combine(y, x)"}
     return Dispatch(
         kernel("binary_quads", RANK=len(shape), LOADS=1 if is_same else 4, **order, **declarations),

@@ -8,7 +8,7 @@ from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_elements, copy_strided
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, LiveInt, Operand, define, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, LiveInt, Operand, define, op, require, same_shape, settled
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.shapes import axes, axis, broadcast_strides, check_live_slice
 from pteron.wgsl import Kernels
@@ -47,9 +47,10 @@ def _replaced(shape: Shape, dim: int, size: AnyInt) -> tuple[AnyInt, ...]:
 
 
 def slice_bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
-    """A slice's start and end within [0, size], by Python's rules. Live bounds must be within it."""
-    live = (bound if isinstance(bound, LiveInt) else None for bound in (start, end))
-    check_live_slice(size, *live)
+    """A slice's start and end within [0, size], by Python's rules. Positions must be within it; bounds that
+    follow dims need not."""
+    is_position = [isinstance(bound, LiveInt) and not bound.is_of_dims for bound in (start, end)]
+    check_live_slice(size, start if is_position[0] else None, end if is_position[1] else None)
 
     def clamp(position: AnyInt) -> AnyInt:
         if position < 0:
@@ -108,7 +109,7 @@ def _flip(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch]:
 
 
 def _expand_shape(x: Operand, size: Sequence[AnyInt], implicit: bool = False) -> Shape:
-    sizes = [int(length) for length in size]
+    sizes = [settled(length) for length in size]
     lead = len(sizes) - x.rank
     require(lead >= 0, f"expand to {sizes}: no dim of x may be left out", x)
     aligned = (1,) * lead + x.shape
@@ -126,7 +127,7 @@ def _expand(x: Operand, size: Sequence[AnyInt], implicit: bool, out: Operand) ->
 def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> Shape:
     require(len(repeats) >= x.rank, f"repeat by {list(repeats)}: each dim of x takes a number", x)
     aligned = (1,) * (len(repeats) - x.rank) + x.shape
-    return tuple(int(times) * size for times, size in zip(repeats, aligned, strict=True))
+    return tuple(settled(times) * size for times, size in zip(repeats, aligned, strict=True))
 
 
 @op("aten.repeat.default", "self repeats:ints -> out", shape=_repeat_shape)
@@ -135,7 +136,7 @@ def _repeat(x: Operand, repeats: Sequence[AnyInt], out: Operand) -> Iterator[Dis
     lead = len(repeats) - x.rank
     aligned = (1,) * lead + x.shape
     steps = (0,) * lead + x.strides
-    pairs = tuple(length for pair in zip(map(int, repeats), aligned, strict=True) for length in pair)
+    pairs = tuple(length for pair in zip(map(settled, repeats), aligned, strict=True) for length in pair)
     strides = tuple(step for s in steps for step in (0, s))
     yield copy_strided(x, out, pairs, strides, contiguous_strides(pairs))
 
@@ -168,7 +169,7 @@ def _cat(tensors: Sequence[Operand], dim: int, out: Operand) -> Iterator[Dispatc
 
 
 def _split_shapes(x: Operand, split_sizes: Sequence[AnyInt], dim: int) -> list[Shape]:
-    at, sizes = axis(dim, x.rank), [int(size) for size in split_sizes]
+    at, sizes = axis(dim, x.rank), [settled(size) for size in split_sizes]
     fits = sum(sizes) == x.shape[at]
     require(fits, f"split dim {dim} into {sizes}: they must add up to {x.shape[at]}", x)
     return [(*x.shape[:at], size, *x.shape[at + 1 :]) for size in sizes]
@@ -205,7 +206,7 @@ def _borders(x: Operand, pad: Sequence[AnyInt]) -> list[tuple[int, int]]:
     """(before, after) of each dim; `pad` names them from the last dim on. Negative borders crop."""
     paired = len(pad) % 2 == 0 and len(pad) <= 2 * x.rank
     require(paired, f"pad by {list(pad)}: it takes two borders per dim, from the last on", x)
-    sizes = [int(size) for size in pad]
+    sizes = [settled(size) for size in pad]
     given = list(zip(sizes[::2], sizes[1::2], strict=True))
     return [(0, 0)] * (x.rank - len(given)) + given[::-1]
 
@@ -271,7 +272,7 @@ def _slice_scatter(
     step: int,
     out: Operand,
 ) -> Iterator[Dispatch]:
-    expected = tuple(map(int, _slice_shape(x, dim, start, end, step)))
+    expected = tuple(map(settled, _slice_shape(x, dim, start, end, step)))
     require(src.shape == expected, f"src must have the slice's shape {list(expected)}", x, src)
     at = axis(dim, x.rank)
     first, _ = slice_bounds(x.shape[at], start, end)
@@ -295,7 +296,7 @@ def _select_scatter(x: Operand, src: Operand, dim: int, index: AnyInt, out: Oper
 
 
 def _strided_shape(x: Operand, size: Sequence[AnyInt], *_: object) -> Shape:
-    return tuple(map(int, size))
+    return tuple(map(settled, size))
 
 
 @op(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Shape
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Kind, Operand, define, require, same_shape
+from pteron.ops import AnyInt, Dispatch, Kind, LiveInt, Operand, define, require, same_shape, settled
 from pteron.ops.operator import ShapeRule
 from pteron.ops.shapes import axis
 
@@ -20,7 +21,7 @@ def _view(x: Operand, *rest: object) -> Iterator[Dispatch]:
 
 
 def view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
-    sizes = [int(length) for length in size]
+    sizes = _sizes(x, size)
     known = numel(tuple(length for length in sizes if length != -1))
     if -1 in sizes:
         open_size = sizes.count(-1) == 1 and known > 0 and x.numel % known == 0
@@ -28,6 +29,26 @@ def view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
         sizes[sizes.index(-1)] = x.numel // known
     require(numel(tuple(sizes)) == x.numel, f"view as {sizes} must keep the number of elements", x)
     return tuple(sizes)
+
+
+def _sizes(x: Operand, size: Sequence[AnyInt]) -> list[int]:
+    """Sizes of a view. Files pass those that follow dims as integers: one is the product of neighbouring dims
+    that has its value, the last one left is what the others leave."""
+    sizes = list(size)
+    free = [at for at, length in enumerate(sizes) if isinstance(length, LiveInt) and not length.is_of_dims]
+    products = [numel(x.shape[first:last]) for last in range(1, x.rank + 1) for first in range(last)]
+    for at in [*free]:
+        length = sizes[at]
+        assert isinstance(length, LiveInt)
+        sizes[at] = length.like(*products)
+        if sizes[at] is not length:
+            free.remove(at)
+    if len(free) == 1:
+        length, others = sizes[free[0]], prod(sizes[: free[0]] + sizes[free[0] + 1 :])
+        assert isinstance(length, LiveInt)
+        if isinstance(others, LiveInt) or others > 0:
+            sizes[free[0]] = length.like(x.numel // others)
+    return [settled(length) for length in sizes]
 
 
 def _squeeze_shape(x: Operand, dim: Sequence[int]) -> Shape:

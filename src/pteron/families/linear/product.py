@@ -11,7 +11,7 @@ from pteron.families.elementwise.unary import widened
 from pteron.families.linear.uniform import Cut
 from pteron.families.linear.uniform import choose as choose_cut
 from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
+from pteron.ops import Dispatch, LiveInt, Operand, Scratch, Target, Weight, bucket, divides
 from pteron.ops.row_layout import (
     BUSY,
     SUBGROUP,
@@ -89,7 +89,7 @@ class _KernelChoice:
     rows: int = 0
 
     def grid(self, target: Target, parts: int) -> dict[str, Any]:
-        if self.groups:
+        if self.groups != 0:
             return {"groups": folded(target, self.groups * parts)}
         if self.rows:
             return {"groups": row_groups(target, self.declarations, self.rows * parts)}
@@ -190,7 +190,7 @@ class Product:
             yield Dispatch(whole, **{**parameters, **self._ends, **factors})
             return
         sums = Scratch(parts * self._count)
-        by_quads = is_tiled and self.columns % 4 == 0
+        by_quads = is_tiled and divides(4, self.columns)
         partial = _PARTIAL | ({"use_store_one": "store_quads"} if by_quads else {})
         part = kernel(choice.name, **choice.declarations, **partial)
         yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
@@ -249,7 +249,7 @@ class Product:
         """The library that stores one output or several; with `by_quads`, quads of columns where they are
         whole."""
         widths = [each.shape[-1] for each in (self.out, *self.others)]
-        by_quads = by_quads and all(count % 4 == 0 for count in (*widths, self.columns, self.first))
+        by_quads = by_quads and all(divides(4, count) for count in (*widths, self.columns, self.first))
         if not self.others:
             return {"use_store_one": "store_quads"} if by_quads else {}
         library = "store_several_quads" if by_quads else "store_several"
@@ -267,10 +267,10 @@ class Product:
             return self._matvec(target, declarations)
         if not target.is_cpu and self.depth and (not is_few or self.batch == 1):  # tiles load at least once
             return self._tiled(target, declarations)
-        tile = min(8, max(self.rows, 1))
+        tile = min(8, bucket(self.rows) if isinstance(self.rows, LiveInt) else max(self.rows, 1))
         strips = self.batch * -(-self.rows // tile) * -(-self.columns // 8)
         declarations["TILE"] = tile
-        is_whole = is_along and self.b_column == self.depth and self.depth % 4 == 0
+        is_whole = is_along and self.b_column == self.depth and divides(4, self.depth)
         if target.is_cpu and is_whole and not self.a_by_columns and not self.b_layout:
             declarations["IS_WHOLE"] = True
             return _KernelChoice("linear_thread", declarations, WALK_MAX, unit=4, threads=strips)
@@ -286,10 +286,10 @@ class Product:
         while wide < QUADS_MAX and lanes * columns >= 2 * wide * BUSY:
             wide *= 2
         steps = QUADS_MAX // wide
-        while steps > 1 and self.depth % (4 * lanes * steps):
+        while steps > 1 and not divides(4 * lanes * steps, self.depth):
             steps //= 2
         tall = 1 << (max(self.rows, 1) - 1).bit_length()
-        declarations |= {"TALL": tall, "WIDE": wide, "STEPS": steps, "IS_WHOLE": self.depth % 4 == 0}
+        declarations |= {"TALL": tall, "WIDE": wide, "STEPS": steps, "IS_WHOLE": divides(4, self.depth)}
         declarations["gain_at"] = "vec4(1.0)"
         declarations |= shared_rows(target, lanes, max(1, WORKGROUP // lanes))
         declarations |= self._quads(declarations)
@@ -303,9 +303,9 @@ class Product:
         found = {}
         b_strides = (1, self.depth) if is_along else (self.columns, 1)
         b_length = self.depth if is_along else self.columns
-        if self.a_by_columns or self.depth % 4 or "use_matmul_a" in declarations:
+        if self.a_by_columns or not divides(4, self.depth) or "use_matmul_a" in declarations:
             found["use_quads_a"] = "quads_a_any"
-        if self.b_layout or (self.b_row, self.b_column) != b_strides or b_length % 4:
+        if self.b_layout or (self.b_row, self.b_column) != b_strides or not divides(4, b_length):
             found["use_quads_b"] = "quads_b_any"
         return found
 
@@ -320,7 +320,7 @@ class Product:
             declarations |= factor_declarations(self.a, self.b)
         declarations |= tile.declarations | {"A_ALONG": not self.a_by_columns, "B_ALONG": is_along}
         declarations |= self._quads(declarations)
-        if self.depth % tile.step == 0:
+        if divides(tile.step, self.depth):
             declarations["IS_WHOLE"] = True
         tiles = self.batch * tile.count(self.rows, self.columns)
         span = -(-self.depth // (parts * tile.step)) * tile.step
@@ -328,7 +328,7 @@ class Product:
 
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
         """Tiles for matrix cores, if the device has them and the product is large enough."""
-        if self.rows < MATRIX_ROWS_MIN:
+        if not target.has_matrices or self.rows < MATRIX_ROWS_MIN:
             return ()
         planes = planes_of(target, self.a.storage), planes_of(target, self.b.storage)
         return matrix_tiles(MATRIX_TILES, target, planes, is_along=self.b_row == 1)

@@ -78,6 +78,8 @@ def product(
     is taken as floats, as int8 by given scales and zero points per row, or as int8 by the extremes of each
     row with scales of at least `least`. If gated, the first half of the columns is the gate of the second."""
     rows = epilogue.count // (packed.columns // 2 if is_gated else packed.columns)
+    if packed.choice is None:
+        rows = int(rows)  # at most ROWS_FEW: a plan for each number of them
     fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     if packed.choice:

@@ -26,7 +26,7 @@ from pteron.families.quantized.packing import (
 )
 from pteron.families.quantized.tiled_q4 import QUANTIZED, SCALED, Int8
 from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, LiveInt, Operand, Scratch, Target, Weight, bucket, op, require
 from pteron.ops.row_layout import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
@@ -165,7 +165,7 @@ LOOPS_MAX = 60_000  # iterations, below the limit of software adapters
 
 def thread_cut(rows: int, words: int) -> tuple[dict[str, Any], int]:
     """(declarations, words of k per invocation) of q4_thread, for `rows` rows of x, `words` words long."""
-    tile = min(THREAD_TILE, max(rows, 1))
+    tile = min(THREAD_TILE, bucket(rows) if isinstance(rows, LiveInt) else max(rows, 1))
     _, blocks = split(-(-words // BLOCK_WORDS), LOOPS_MAX // ((8 + THREAD_WIDE) * (1 + tile)))
     layout = {"TILE": tile, "WIDE": THREAD_WIDE, "NARROW": THREAD_NARROW, "STRIPS": THREAD_STRIPS}
     return layout, blocks * BLOCK_WORDS

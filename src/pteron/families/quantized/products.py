@@ -233,7 +233,8 @@ def _shapes(*inputs: Any) -> list[Shape]:
     if residual is not None:
         (shape,) = found
         return [sum_shape(shape, residual)]
-    require(not gated or len(set(found)) == 1 < len(found), "gate and value must have one shape", x, *weights)
+    alike = all(shape == found[0] for shape in found[1:])
+    require(not gated or (alike and len(found) > 1), "gate and value must have one shape", x, *weights)
     return found[:1] if gated else found
 
 

@@ -105,7 +105,7 @@ def _report(
                     family=family_of_kernel(launch.module.kernel),
                     kernel=launch.module.kernel.name,
                     layer=layers[call.index].get(launch.node) if is_own else None,
-                    groups=launch.groups,
+                    groups=launch.grid(),
                     seconds=seconds,
                     stamped_seconds=stamped,
                     bytes_read=work.bytes_read,

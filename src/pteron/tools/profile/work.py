@@ -73,10 +73,10 @@ def _bytes(launch: Collected, limits: AccessLimits) -> _Bytes:
     written: dict[Memory, int] = defaultdict(int)
     constants: dict[Constant, int] = defaultdict(int)
     bindings = [(binding, launch.dispatch.bindings[binding.name]) for binding in launch.module.bindings]
-    copied = sum(elements(bound) for binding, bound in bindings if binding.access == "read_write")
+    copied = sum(int(elements(bound)) for binding, bound in bindings if binding.access == "read_write")
     is_copy = family_of_kernel(launch.module.kernel) in COPYING
     for binding, bound in bindings:
-        count = elements(bound)
+        count = int(elements(bound))  # a plain number: no dims were live
         if is_copy and binding.access != "read_write":
             count = min(count, copied)
         size = count * bound.storage.itemsize

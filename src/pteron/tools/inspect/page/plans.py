@@ -82,7 +82,7 @@ def describe_plan(
             nodes=launch.nodes,
             operator=launch.operator,
             kernel=kernels[launch.module],
-            groups=launch.groups,
+            groups=launch.grid(),
             buffers=tuple(
                 BindingDetails(binding.name, binding.access, *_place(buffer, plan, compiled, places))
                 for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)

@@ -1,0 +1,147 @@
+"""Calls that differ from an earlier one in their tensors only, such as the layers of a model: their
+dispatches are those of the earlier call, with other tensors bound. An operator runs once for each kind of
+call.
+
+A dispatch of a repeated call has the kernel and the parameters of the first (the same objects), which is how
+later stages know that their results repeat, too (`Collector`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pteron.graph import Constant
+from pteron.ops import Call, Dispatch, Indices, LiveInt, Operand, OperandSlice, Scratch, Weight
+from pteron.ops.dispatch import Bound
+from pteron.ops.operand import BufferRef
+
+_KINDS_KEPT = 512  # a plan has few kinds of calls, except for graphs that do not repeat
+Kind: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The dispatches of the first call of each kind."""
+
+    _first: dict[Kind, tuple[list[Operand], list[Dispatch]]] = field(default_factory=dict)
+
+    def dispatches(
+        self, call: Call, inputs: Sequence[object], outputs: Sequence[Operand | None], made: Iterable[Any]
+    ) -> list[Dispatch | Indices]:
+        """The dispatches of a call: those in `made`, unless a call of its kind came before."""
+        operands = list(_operands((inputs, outputs)))
+        kind = (call.operator.name, *_kind((inputs, outputs), _numbered(operands)))
+        if kind in self._first:
+            before, first = self._first[kind]
+            return list(rebound(first, zip(before, operands, strict=True)))
+        found = list(made)
+        if len(self._first) < _KINDS_KEPT and all(isinstance(each, Dispatch) for each in found):
+            self._first[kind] = operands, found
+        return found
+
+
+def rebound(dispatches: Iterable[Dispatch], pairs: Iterable[tuple[Operand, Operand]]) -> Iterable[Dispatch]:
+    """The dispatches with other tensors in place of theirs."""
+    exchange = _Exchange(pairs)
+    for dispatch in dispatches:
+        yield rebind(dispatch, {name: exchange.bound(bound) for name, bound in dispatch.bindings.items()})
+
+
+def rebind(dispatch: Dispatch, bindings: Mapping[str, Bound]) -> Dispatch:
+    made = object.__new__(Dispatch)
+    object.__setattr__(made, "kernel", dispatch.kernel)
+    object.__setattr__(made, "bindings", bindings)
+    object.__setattr__(made, "parameters", dispatch.parameters)
+    object.__setattr__(made, "threads", dispatch.threads)
+    object.__setattr__(made, "groups", dispatch.groups)
+    return made
+
+
+class _Exchange:
+    """Tensors, constants and scratch memory of one call for those of another."""
+
+    def __init__(self, pairs: Iterable[tuple[Operand, Operand]]) -> None:
+        self._tensors: dict[int, Operand] = {}
+        self._constants: dict[int, Constant] = {}
+        self._scratch: dict[int, Scratch] = {}
+        for old, new in pairs:
+            self._tensors[id(old.tensor)] = new
+            if isinstance(old.buffer, Weight) and isinstance(new.buffer, Weight):
+                for mine, other in zip(_parts(old.buffer), _parts(new.buffer), strict=True):
+                    self._constants[id(mine.constant)] = other.constant
+
+    def bound(self, old: Bound) -> Bound:
+        if isinstance(old, Operand):
+            new = self._tensors.get(id(old.tensor))
+            buffer: BufferRef | Scratch
+            if isinstance(old.buffer, Scratch):
+                buffer = self._other_scratch(old.buffer)
+            elif isinstance(old.buffer, Weight):
+                buffer = self._other_weight(old.buffer)
+            else:
+                assert new is not None
+                buffer = new.buffer
+            return Operand(old.tensor if new is None else new.tensor, old.shape, old.storage, buffer)
+        if isinstance(old, OperandSlice):
+            of = self.bound(old.of)
+            assert isinstance(of, Operand)
+            return OperandSlice(of, old.first)
+        return self._other_weight(old) if isinstance(old, Weight) else self._other_scratch(old)
+
+    def _other_scratch(self, old: Scratch) -> Scratch:
+        if id(old) not in self._scratch:
+            self._scratch[id(old)] = Scratch(old.count, old.storage)
+        return self._scratch[id(old)]
+
+    def _other_weight(self, old: Weight) -> Weight:
+        constant = self._constants[id(old.constant)]
+        rest = tuple(map(self._other_weight, old.rest)) if old.rest else ()
+        return Weight(constant, old.shape, old.layout, old.arguments, old.count, old.storage, rest)
+
+
+def _parts(weight: Weight) -> tuple[Weight, ...]:
+    return (weight, *weight.rest)
+
+
+def _operands(values: Any) -> Iterable[Operand]:
+    for value in values:
+        if isinstance(value, Operand):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _operands(value)
+
+
+def _numbered(operands: Sequence[Operand]) -> dict[object, int]:
+    """A number for each tensor and each buffer that is not a constant: operators ask which are the same."""
+    numbers: dict[object, int] = {}
+    for operand in operands:
+        numbers.setdefault(operand.tensor.id, len(numbers))
+        if not isinstance(operand.buffer, Weight):
+            numbers.setdefault(operand.buffer, len(numbers))
+    return numbers
+
+
+def _kind(values: Any, numbers: Mapping[object, int]) -> Iterable[Any]:
+    """What an operator's dispatches depend on."""
+    for value in values:
+        if isinstance(value, Operand):
+            tensor, buffer = value.tensor, value.buffer
+            yield tensor.dtype, tensor.shape_max, _sizes(value.shape), value.storage, numbers[tensor.id]
+            if isinstance(buffer, Weight):
+                yield tuple(
+                    (part.layout, part.arguments, part.shape, part.count, part.storage)
+                    for part in _parts(buffer)
+                )
+            else:
+                yield type(buffer), numbers[buffer]
+        elif isinstance(value, (tuple, list)):
+            yield tuple(_kind(value, numbers))
+        elif isinstance(value, LiveInt):
+            yield value.expression
+        else:
+            yield type(value), value
+
+
+def _sizes(shape: Any) -> tuple[Any, ...]:
+    return tuple([size.expression if isinstance(size, LiveInt) else size for size in shape])

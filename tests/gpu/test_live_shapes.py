@@ -14,6 +14,7 @@ from live_cases import CASES
 from operator_table import read_table
 from small_graphs import open_session
 
+import pteron
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Constant, SymInt, Tensor
@@ -121,6 +122,21 @@ def test_an_element_of_a_live_input(dtype: str) -> None:
     for count in COUNTS:
         values = np.arange(count).astype(x.dtype.numpy)
         assert session.run([values], [None]) == [values[-1]]
+
+
+def test_indices_of_a_live_dim() -> None:
+    """The range of indices is that of the call, not that of an earlier one."""
+    x, indices, out = Tensor(3, DType.F32, (9, 2)), Tensor(4, DType.I64, (1,)), Tensor(5, DType.F32, (1, 2))
+    session = open_session(
+        ("aten.index_select.default", x, 0, indices, out), inputs=(x, indices), outputs=(out,)
+    )
+    for count in (4, 6, 3):
+        values = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
+        (result,) = session.run([values, np.array([count - 1])], [Wanted(DType.F32, on_gpu=False)])
+        assert isinstance(result, HostResult)
+        np.testing.assert_array_equal(result.numpy(), values[-1:])
+        with pytest.raises(pteron.InputError, match=f"index {count} .* is outside 0 to {count - 1}"):
+            session.run([values, np.array([count])], [Wanted(DType.F32, on_gpu=False)])
 
 
 @each("dtype", EVERY)

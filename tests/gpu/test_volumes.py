@@ -58,3 +58,9 @@ def test_pools(dtype: str) -> None:
                 check_op("aten.avg_pool3d.default", x, *numbers, ceil, counted, None, dtype=dtype)
     check_op("aten.max_pool3d_with_indices.default", x, [2, 3, 2], [1, 1, 1], [0, 1, 1], [2, 1, 3], False)
     check_op("aten.avg_pool3d.default", tensor(3, 7, 6, 9), [2, 2, 2], [], [0, 0, 0], False, True, 5)
+
+
+def test_indices_in_volumes_of_live_planes() -> None:
+    numbers = [2, 2, 2], [1, 1, 1], [0, 0, 0], [1, 1, 1]
+    live = {"S": (9, 7, 4, 6), "T": (8, 5, 7, 4)}
+    check_op("aten.max_pool3d_with_indices.default", tensor(1, 2, 4, "S", "T"), *numbers, False, live=live)

@@ -145,7 +145,7 @@ class Planning:
         origin = self.placement.roots.get(indices.operand.tensor.id)
         for position, value in enumerate(self.graph.inputs):
             if value.id == origin:
-                self.indices.append(IndexRange(position, indices.low, indices.high, call.node.name))
+                self.indices.append(IndexRange(position, int(indices.low), int(indices.high), call.node.name))
 
     def _live(self, value: Value) -> object:
         """A value as operators see it."""

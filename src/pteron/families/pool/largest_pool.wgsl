@@ -27,6 +27,7 @@ struct Params {
   padding_width: u32,
   dilation_height: u32,
   dilation_width: u32,
+  plane: u32, // elements, where rows of x are planes
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;

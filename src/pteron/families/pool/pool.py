@@ -172,13 +172,13 @@ def maxima(
     out_shape: Shape,
     indices: Operand | Scratch | None,
     window: SlidingWindow,
-    plane: int = 0,
+    plane: int | None = None,
 ) -> Dispatch:
     """The maximum of each window. `plane_indices` has the index of each element of x in its plane, if that is
     not the element's own. If each row of x is itself a plane, that has `plane` elements."""
     declarations = {} if indices is not None else {"note": "return;"}
     if plane_indices is not None:
-        above = f" + I((element - base) / params.width) * {plane}" if plane else ""
+        above = " + I((element - base) / params.width) * I(params.plane)" if plane is not None else ""
         declarations["index_in_plane"] = f"plane_indices[element]{above}"
     return Dispatch(
         kernel("largest_pool", **declarations),
@@ -187,6 +187,7 @@ def maxima(
         out=out,
         indices=indices,
         **_parameters(shape, out_shape, window),
+        plane=0 if plane is None else plane,
         threads=numel(out_shape),
     )
 

@@ -23,9 +23,10 @@ def check_plan(compiled: Compiled, plan: Plan, numbers: Sequence[int]) -> None:
     """Raise Wrong for the first launch that leaves its buffers or its device."""
     for launch in plan.launches:
         kernel = launch.module.kernel.name
-        if not all(0 <= count <= compiled.target.workgroups_max for count in launch.grid(numbers)):
-            raise Wrong(f"grid of {kernel}", f"{launch}: groups {launch.grid(numbers)}")
-        names: dict[str, Any] = {**launch.module.constants, "groups": launch.grid(numbers)}
+        groups = launch.grid(numbers)
+        if not all(0 <= count <= compiled.target.workgroups_max for count in groups):
+            raise Wrong(f"grid of {kernel}", f"{launch}: groups {groups}")
+        names: dict[str, Any] = {**launch.module.constants, "groups": groups}
         if launch.block is not None:
             names |= _parameters(launch, plan.blocks[launch.block].fill(numbers))
         starts = dict(launch.starts)

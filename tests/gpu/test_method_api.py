@@ -415,8 +415,9 @@ def test_kept_plans_of_one_shape_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         for position in (0, 64, 128, 192, 64):
             method(np.array([[5]]), np.array([position]))
         assert method.counters.plans == 4  # one was made at load
-        assert method.sole_delegate is not None
-        kept = method.sole_delegate.session.snapshot().plans
+        delegate = method.sole_delegate
+        assert delegate is not None
+        kept = delegate.session.snapshot().plans
         assert sum(map(len, kept.values())) == 2
 
 

@@ -32,7 +32,7 @@ from pteron.families.attention import uniform as attention
 from pteron.families.quantized import uniform
 from pteron.families.quantized.linear_q4 import words_of
 from pteron.graph import Constant, Tensor
-from pteron.ops import Operand, OperandSlice, Target
+from pteron.ops import AnyInt, Operand, OperandSlice, Target
 from pteron.ops.dispatch import elements
 from pteron.ops.operand import Slot, plain_weight
 from pteron.reference.products import linear_int8_weights
@@ -283,7 +283,7 @@ def test_a_device_without_what_windows_need(change: dict[str, Any]) -> None:
 def test_spans_fit_a_cache() -> None:
     """An array holds no more keys than a cache, or than a binding takes."""
 
-    def span(capacity: int, width: int, bytes: int) -> int:
+    def span(capacity: int, width: int, bytes: int) -> AnyInt:
         shape = (1, capacity, 2, width)
         cache = Operand(Tensor(0, DType.F32, shape), shape, Storage.F32, Slot(0))
         return attention._span(cache, Target(uniform_bytes_max=bytes))

@@ -102,7 +102,7 @@ class CacheOptions:
 
     def _row(self, graph: Graph, cache: Tensor) -> tuple[DType, Shape]:
         """The element type and the shape of a row in a cache, with the chosen type."""
-        heads, width = cache.shape_max[2], head_width(cache)
+        heads, width = cache.shape_max[2], int(head_width(cache))
         if self.cache != "int8":
             return cache.dtype if self.cache is None else DType(self.cache), (heads, width)
         if width % 4:

@@ -2,7 +2,7 @@
 
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Dispatch, Indices
-from pteron.ops.live import AnyInt, LiveInt, bucket, divides, most, settled, typical
+from pteron.ops.live import AnyInt, LiveInt, LiveShape, bucket, divides, most, numel, settled, typical
 from pteron.ops.operand import Operand, OperandSlice, Scratch, Weight
 from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, same_shape
 from pteron.ops.requirement import RequirementError, require
@@ -16,6 +16,7 @@ __all__ = [
     "Indices",
     "Kind",
     "LiveInt",
+    "LiveShape",
     "Operand",
     "OperandSlice",
     "Operator",
@@ -27,6 +28,7 @@ __all__ = [
     "define",
     "divides",
     "most",
+    "numel",
     "op",
     "require",
     "same_shape",

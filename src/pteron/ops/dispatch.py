@@ -68,5 +68,5 @@ class Indices:
     """
 
     operand: Operand
-    low: int
-    high: int
+    low: AnyInt
+    high: AnyInt

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from pteron.ops.requirement import RequirementError
 from pteron.ops.terms import (
@@ -29,6 +29,7 @@ from pteron.ops.terms import (
     Terms,
     number_of,
 )
+from pteron.wgsl import LIVE
 
 Interval: TypeAlias = tuple[float, float]
 ANY: Interval = (-math.inf, math.inf)
@@ -288,7 +289,7 @@ class LiveInt:
         return f"LiveInt({self._value()})"
 
     def __str__(self) -> str:
-        return str(self._value())
+        return f"{self._value()}{LIVE}"
 
     def _value(self) -> int:
         return self.expression.evaluate(self.trace.numbers)
@@ -460,6 +461,12 @@ class LiveInt:
 
 
 AnyInt: TypeAlias = int | LiveInt
+LiveShape: TypeAlias = tuple[AnyInt, ...]
+
+
+def numel(shape: LiveShape) -> AnyInt:
+    """The number of elements of a tensor at its live shape."""
+    return math.prod(shape)
 
 
 def affine(value: AnyInt) -> Affine:
@@ -497,14 +504,12 @@ def divides(number: int, value: AnyInt) -> bool:
     return isinstance(rest, int) and rest == 0
 
 
-def settled(value: AnyInt) -> int:
+def settled(value: AnyInt) -> AnyInt:
     """A size or a grid: it may follow dims of inputs, but no other live integer, since a loop advances these
-    without the host. One that equals a dim is that dim from then on: files pass sizes as integers, too.
-
-    Its type is that of sizes (`Shape`), which operators compute with as with integers."""
+    without the host. One that equals a dim is that dim from then on: files pass sizes as integers, too."""
     if isinstance(value, LiveInt) and not value.is_of_dims:
         value = value.like(*value.trace.dims())
-    return cast(int, value) if isinstance(value, LiveInt) and value.is_of_dims else int(value)
+    return value if isinstance(value, LiveInt) and value.is_of_dims else int(value)
 
 
 def bucket(value: AnyInt, least: int = 1) -> int:

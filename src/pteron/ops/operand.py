@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -12,8 +13,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType, Storage
 from pteron.format.source import contents, pieces
 from pteron.graph import Constant, Shape, Tensor
-from pteron.graph.values import numel
-from pteron.ops.live import AnyInt
+from pteron.ops.live import AnyInt, LiveShape, numel
 from pteron.ops.requirement import RequirementError
 
 HostArray: TypeAlias = npt.NDArray[np.generic]
@@ -138,14 +138,14 @@ class OperandSlice:
     """A tensor from element `first` on: a kernel that binds it sees no element before."""
 
     of: Operand
-    first: int
+    first: AnyInt
 
     @property
     def storage(self) -> Storage:
         return self.of.storage
 
     @property
-    def start(self) -> int:
+    def start(self) -> AnyInt:
         """Where it begins, in bytes."""
         return self.first * self.of.storage.itemsize
 
@@ -161,7 +161,7 @@ class Operand:
     """
 
     tensor: Tensor
-    shape: Shape
+    shape: LiveShape
     storage: Storage
     buffer: BufferRef | Scratch
 
@@ -174,29 +174,31 @@ class Operand:
         return len(self.shape)
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> AnyInt:
         return numel(self.shape)
 
     @property
-    def strides(self) -> Shape:
+    def strides(self) -> LiveShape:
         return contiguous_strides(self.shape)
 
-    def scratch(self, shape: Shape | None = None) -> Operand:
+    def scratch(self, shape: LiveShape | None = None) -> Operand:
         """Scratch memory of its element type, in its shape or another."""
         shape = self.shape if shape is None else shape
         return replace(self, shape=shape, buffer=Scratch(numel(shape), self.storage))
 
-    def reshaped(self, shape: Shape) -> Operand:
+    def reshaped(self, shape: LiveShape) -> Operand:
         """The same elements in another shape."""
         return replace(self, shape=shape)
 
-    def packed(self, layout: str, *arguments: int | str, count: int, storage: Storage) -> Weight:
-        """This constant at its live shape, packed as `count` elements in a layout of its operator."""
+    def packed(self, layout: str, *arguments: AnyInt | str, count: AnyInt, storage: Storage) -> Weight:
+        """This constant, packed as `count` elements in a layout of its operator; its sizes are pinned."""
         if not isinstance(self.buffer, Weight):
             raise RequirementError(f"{self} must be a constant: its operator packs it once, at load")
-        return Weight(self.buffer.constant, self.shape, layout, arguments, count, storage)
+        plain = tuple(each if isinstance(each, str) else int(each) for each in arguments)
+        shape = tuple(map(int, self.shape))
+        return Weight(self.buffer.constant, shape, layout, plain, int(count), storage)
 
-    def part(self, dim: int, first: int, count: int) -> Weight:
+    def part(self, dim: int, first: int, count: AnyInt) -> Weight:
         """Positions `first` to `first + count` of a dim of this constant, as a separate weight."""
         elements = self.numel // self.shape[dim] * count
         return self.packed("part", str(self.storage), dim, first, count, count=elements, storage=self.storage)
@@ -226,9 +228,10 @@ def wrapped(whole: str, dtype: DType) -> str:
     return f"(({whole}) << {32 - _BITS[dtype]}u) >> {32 - _BITS[dtype]}u"
 
 
-def contiguous_strides(shape: Shape) -> Shape:
+def contiguous_strides(shape: LiveShape) -> LiveShape:
     """Elements to step over per dim of a row-major tensor."""
-    strides, step = [], 1
+    strides: list[AnyInt] = []
+    step: AnyInt = 1
     for size in reversed(shape):
         strides.append(step)
         step *= size
@@ -237,7 +240,7 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 def plain_weight(constant: Constant, storage: Storage) -> Weight:
     """A constant in the order of the file, in the element type that kernels read."""
-    return Weight(constant, constant.shape, "plain", (str(storage),), numel(constant.shape), storage)
+    return Weight(constant, constant.shape, "plain", (str(storage),), math.prod(constant.shape), storage)
 
 
 @packing("plain", by_element=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pteron.wgsl import LIVE
+
 
 class RequirementError(Exception):
     """An operator cannot take these operands; the planner adds the node's name."""
@@ -13,7 +15,8 @@ def problem_of(error: Exception) -> str:
     Shape rules and kernel choices are written for valid graphs, but a file may hold any values: a short list
     or a divisor of 0 raises a Python error. The caller, which knows the node, reports it like a failed
     requirement."""
-    return str(error) if isinstance(error, RequirementError) else f"{type(error).__name__}: {error}"
+    message = str(error) if isinstance(error, RequirementError) else f"{type(error).__name__}: {error}"
+    return message.replace(LIVE, "")
 
 
 def require(condition: bool, message: str, *operands: object) -> None:

@@ -23,7 +23,7 @@ REGISTER_QUADS_MAX = 32
 BUSY = 1 << 17
 
 
-def row_layout(target: Target, rows: int, length: int) -> dict[str, Any]:
+def row_layout(target: Target, rows: AnyInt, length: AnyInt) -> dict[str, Any]:
     """The declarations of a row kernel (lib/rows.wgsl), for `Kernel(...)`."""
     if target.is_cpu:
         return shared_rows(target, 1, SOFTWARE_ROWS)
@@ -43,13 +43,13 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
     return layout
 
 
-def fits_registers(target: Target, length: int) -> bool:
+def fits_registers(target: Target, length: AnyInt) -> bool:
     """Whether the invocations that share a row of `length` elements can hold it, in pairs of vec4s."""
     return not target.is_cpu and length % 8 == 0 < length <= 4 * REGISTER_QUADS_MAX * REGISTER_LANES
 
 
 def register_rows(
-    target: Target, rows: int, length: int, neighbours: int, *, in_one_order: bool = False
+    target: Target, rows: AnyInt, length: AnyInt, neighbours: int, *, in_one_order: bool = False
 ) -> dict[str, Any]:
     """Declarations for rows in registers: a workgroup per row, `neighbours` vec4s side by side. Few rows get
     more lanes each, unless the order of additions must not depend on the number of rows."""
@@ -73,12 +73,12 @@ def folded(target: Target, count: AnyInt) -> tuple[AnyInt, int, int]:
     return -(-count // folds), folds, 1
 
 
-def row_parts(layout: Mapping[str, Any], length: int) -> tuple[int, int]:
+def row_parts(layout: Mapping[str, Any], length: AnyInt) -> tuple[AnyInt, AnyInt]:
     """(parts, span) of a row whose parts are walked by a row kernel's lanes."""
     return split(length, WALK_MAX * int(layout["LANES"]))
 
 
-def split(length: int, span_max: int) -> tuple[int, int]:
+def split(length: AnyInt, span_max: AnyInt) -> tuple[AnyInt, AnyInt]:
     """(parts, span): `length` in near-equal spans of at most `span_max`. Only the last may be shorter; none
     is empty, unless there is nothing to split."""
     parts = max(1, -(-length // span_max))

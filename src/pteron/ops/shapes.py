@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pteron.graph import Shape
-from pteron.ops.live import AnyInt
+from pteron.ops.live import AnyInt, LiveShape
 from pteron.ops.operand import Operand, contiguous_strides
 from pteron.ops.requirement import RequirementError, require
 
@@ -27,7 +26,7 @@ def axes(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     return tuple(found) if rank else ()
 
 
-def check_live_slice(size: int, start: AnyInt | None, end: AnyInt | None) -> None:
+def check_live_slice(size: AnyInt, start: AnyInt | None, end: AnyInt | None) -> None:
     """Raise unless the live bounds of a slice, None where one is not live, are within a dim of this size.
     PyTorch exports a slice at a live integer only if it knows this, but exporters drop its checks."""
     if start is not None and end is not None:
@@ -38,7 +37,7 @@ def check_live_slice(size: int, start: AnyInt | None, end: AnyInt | None) -> Non
     require(is_within, f"a slice at {bounds} leaves its dim, which has size {size}")
 
 
-def broadcast(*shapes: Shape) -> Shape:
+def broadcast(*shapes: LiveShape) -> LiveShape:
     """The shape that several broadcast to."""
     rank = max(map(len, shapes))
     aligned = [(1,) * (rank - len(shape)) + shape for shape in shapes]
@@ -53,22 +52,22 @@ def broadcast(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def broadcast_shape(*operands: Operand) -> Shape:
+def broadcast_shape(*operands: Operand) -> LiveShape:
     """The shape rule of operators that combine elements of tensors."""
     return broadcast(*(operand.shape for operand in operands if isinstance(operand, Operand)))
 
 
-def broadcast_strides(shape: Shape, to: Shape) -> Shape:
+def broadcast_strides(shape: LiveShape, to: LiveShape) -> LiveShape:
     """Strides by which a tensor of `shape` is read at every index of `to`."""
     lead = len(to) - len(shape)
     strides = contiguous_strides(shape)
     return (0,) * lead + tuple(0 if size == 1 else step for size, step in zip(shape, strides, strict=True))
 
 
-def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, list[Shape]]:
+def collapse(shape: LiveShape, *strides: LiveShape) -> tuple[LiveShape, list[LiveShape]]:
     """The same walk over memory in as few dims as possible: neighbours that every tensor walks
     as one are merged, dims of size 1 are dropped."""
-    kept: list[tuple[int, tuple[int, ...]]] = []
+    kept: list[tuple[AnyInt, LiveShape]] = []
     for size, *steps in zip(shape, *strides, strict=True):
         if size == 1:
             continue

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pteron.dtypes import DType, Storage
-from pteron.graph import Shape
-from pteron.graph.values import numel
+from pteron.ops.live import AnyInt, LiveShape, numel
 from pteron.ops.operand import Operand, OperandSlice, contiguous_strides
 
 ALIGNMENT = 256  # bytes: a binding may begin at any multiple of this, on every device
@@ -18,9 +17,9 @@ class Strided:
     """Element (i, j, ...) is element `first` + i · strides[0] + j · strides[1] + ... of the source."""
 
     source: Operand
-    shape: Shape
-    strides: Shape
-    first: int = 0
+    shape: LiveShape
+    strides: LiveShape
+    first: AnyInt = 0
 
     @classmethod
     def of(cls, operand: Operand) -> Strided:
@@ -31,7 +30,7 @@ class Strided:
         return len(self.shape)
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> AnyInt:
         return numel(self.shape)
 
     @property
@@ -52,14 +51,14 @@ class Strided:
         shape, strides = (tuple(of[dim] for dim in dims) for of in (self.shape, self.strides))
         return replace(self, shape=shape, strides=strides)
 
-    def selected(self, dim: int, index: int) -> Strided:
+    def selected(self, dim: int, index: AnyInt) -> Strided:
         """Without a dim, at one of its places."""
         at = index + self.shape[dim] if index < 0 else index
         return replace(
             self.sliced(dim, at, 1), shape=_without(self.shape, dim), strides=_without(self.strides, dim)
         )
 
-    def sliced(self, dim: int, start: int, count: int) -> Strided:
+    def sliced(self, dim: int, start: AnyInt, count: AnyInt) -> Strided:
         shape = (*self.shape[:dim], count, *self.shape[dim + 1 :])
         return replace(self, shape=shape, first=self.first + start * self.strides[dim])
 
@@ -68,11 +67,11 @@ class Strided:
         shape, strides = ((*of[:dim], new, *of[dim:]) for of, new in ((self.shape, 1), (self.strides, 0)))
         return replace(self, shape=shape, strides=strides)
 
-    def viewed(self, shape: Shape) -> Strided | None:
+    def viewed(self, shape: LiveShape) -> Strided | None:
         """The same elements in another shape, or None if no strides show them so."""
         if self.numel == 0:
             return replace(self, shape=shape, strides=contiguous_strides(shape))
-        strides: list[int] = []
+        strides: list[AnyInt] = []
         runs = _runs(self.shape, self.strides)
         size, step = next(runs, (1, 1))
         for length in reversed(shape):
@@ -98,9 +97,10 @@ def bound_of(x: Operand | Strided) -> Operand | OperandSlice:
     return OperandSlice(x.source, x.first) if isinstance(x, Strided) and x.first else source_of(x)
 
 
-def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:
+def _runs(shape: LiveShape, strides: LiveShape) -> Iterator[tuple[AnyInt, AnyInt]]:
     """(elements, stride) of dims that step evenly through memory together, the last ones first."""
-    size, step = 1, 0
+    size: AnyInt = 1
+    step: AnyInt = 0
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if length == 1:
             continue
@@ -114,5 +114,5 @@ def _runs(shape: Shape, strides: Shape) -> Iterator[tuple[int, int]]:
         yield size, step
 
 
-def _without(of: Shape, dim: int) -> Shape:
+def _without(of: LiveShape, dim: int) -> LiveShape:
     return of[:dim] + of[dim + 1 :]

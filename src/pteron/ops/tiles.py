@@ -53,7 +53,7 @@ class TimedTile(ABC):
     def width(self) -> int:
         """Columns of outputs."""
 
-    def count(self, rows: int, columns: int, matrices: int = 0) -> int:
+    def count(self, rows: AnyInt, columns: AnyInt, matrices: int = 0) -> AnyInt:
         """Tiles of one part; the maximum of them if rows are grouped by their matrices."""
         bands = rows // self.height + matrices if matrices else -(-rows // self.height)
         return bands * -(-columns // self.width)
@@ -62,7 +62,7 @@ class TimedTile(ABC):
         self, rows: int, columns: int, depth: int, parts: int, is_gated: bool, batch: int = 1
     ) -> float:
         """Estimated time of a batch of products whose k is split into parts, with their merge."""
-        per_processor = -(-batch * parts * self.count(rows, columns) // PROCESSORS)
+        per_processor = -(-batch * parts * int(self.count(rows, columns)) // PROCESSORS)
         tile = 2e-6 * PROCESSORS * self.height * self.width * depth / parts / self.rate
         waves = per_processor / self.resident
         if waves <= 3:  # later waves begin at different times: one computes while another waits

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pteron.ops.live import AnyInt
 from pteron.ops.requirement import require
 
 Pair: TypeAlias = tuple[int, int]  # along a plane's height, along its width
+LivePair: TypeAlias = tuple[AnyInt, AnyInt]
 _COUNT_MAX = 1 << 31  # kernels count in 32 bits; positions before a plane wrap around
 
 
@@ -24,10 +26,10 @@ class SlidingWindow:
     @classmethod
     def of(
         cls,
-        size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0, 0),
-        dilation: Sequence[int] = (1, 1),
+        size: Sequence[AnyInt],
+        stride: Sequence[AnyInt] = (),
+        padding: Sequence[AnyInt] = (0, 0),
+        dilation: Sequence[AnyInt] = (1, 1),
     ) -> SlidingWindow:
         """A window by an operator's lists: one number is for both dims, no stride means the size."""
         window = cls(
@@ -48,7 +50,9 @@ class SlidingWindow:
         )
         return height, width
 
-    def places(self, plane: Sequence[int], *, ceil: bool = False, excess: Sequence[int] = (0, 0)) -> Pair:
+    def places(
+        self, plane: Sequence[AnyInt], *, ceil: bool = False, excess: Sequence[AnyInt] = (0, 0)
+    ) -> LivePair:
         """The number of window positions on a plane. With `ceil`, also those that only start on it. `excess`
         is by how much the padding at the plane's ends exceeds that at its starts."""
         self._require_countable([size + max(0, more) for size, more in zip(plane, excess, strict=True)])
@@ -60,7 +64,7 @@ class SlidingWindow:
         require(height >= 0 and width >= 0, f"{self} does not fit a plane of {list(plane)}{more}")
         return height, width
 
-    def spread(self, plane: Sequence[int], output_padding: Sequence[int]) -> Pair:
+    def spread(self, plane: Sequence[AnyInt], output_padding: Sequence[AnyInt]) -> LivePair:
         """The output plane of a transposed convolution: all windows placed at the elements of `plane`, plus
         `output_padding` at its ends."""
         self._require_countable([size * step for size, step in zip(plane, self.stride, strict=True)])
@@ -77,7 +81,7 @@ class SlidingWindow:
         require(height >= 0 and width >= 0, f"{self} leaves nothing of a plane of {list(plane)}")
         return height, width
 
-    def _require_countable(self, plane: Sequence[int]) -> None:
+    def _require_countable(self, plane: Sequence[AnyInt]) -> None:
         along = zip(plane, self.reach, self.stride, self.padding, strict=True)
         fits = all(size + reach + stride + 2 * padding < _COUNT_MAX for size, reach, stride, padding in along)
         require(fits, f"{self} reaches too far on a plane of {list(plane)}")
@@ -104,12 +108,12 @@ class SlidingWindow:
         )
 
 
-def _pair(what: str, numbers: Sequence[int]) -> Pair:
+def _pair(what: str, numbers: Sequence[AnyInt]) -> Pair:
     require(len(numbers) in (1, 2), f"{what} {list(numbers)} must be one number or two")
     return int(numbers[0]), int(numbers[-1])
 
 
-def _places(plane: int, reach: int, stride: int, padding: int, excess: int, *, ceil: bool) -> int:
+def _places(plane: AnyInt, reach: int, stride: int, padding: int, excess: AnyInt, *, ceil: bool) -> AnyInt:
     room = plane + 2 * padding + excess - reach + (stride - 1 if ceil else 0)
     places = room // stride + 1 if room >= 0 else -1
     # A place counts only where it begins on the plane or on the padding before it.

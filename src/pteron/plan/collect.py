@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from pteron.graph import Node, Shape
+from pteron.graph import Node
 from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
 from pteron.ops.dispatch import Bound, Parameter, elements
 from pteron.ops.live import AnyInt, LiveInt, Trace, affine, most, settled
@@ -164,7 +164,7 @@ class Collector:
 
     def finish(
         self,
-        shapes: Mapping[int, Shape],
+        shapes: Mapping[int, tuple[int | Affine, ...]],
         integers: Mapping[int, Affine],
         trace: Trace,
         indices: tuple[IndexRange, ...],

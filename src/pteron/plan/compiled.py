@@ -33,7 +33,7 @@ class Compiled:
                 once.add(call)
         except MisfitError as error:  # constants alone are at fault
             raise GraphError(str(error)) from None
-        self._folded = once.shapes  # the shapes of folded constants; the file may claim others
+        self._folded = once.plain_shapes  # the shapes of folded constants; the file may claim others
         self.executable = Executable(
             name=prepared.graph.name,
             target=target,
@@ -54,7 +54,7 @@ class Compiled:
         """The shape of every tensor, by id, for these input shapes."""
         if self._at_maximum is not None and shapes == self.shapes_max and not any(values.values()):
             return self._at_maximum
-        return self.walk(shapes, values, only_shapes=True).shapes
+        return self.walk(shapes, values, only_shapes=True).plain_shapes
 
     @property
     def shapes_max(self) -> Shapes:
@@ -75,8 +75,8 @@ class Compiled:
             if error.is_certain:
                 raise GraphError(str(error)) from None
             return None
-        self._check_claims(walked.shapes)
-        self._at_maximum = walked.shapes
+        self._at_maximum = walked.plain_shapes
+        self._check_claims(self._at_maximum)
         return walked.finish(), values
 
     def walk(self, shapes: Shapes, values: Mapping[int, int], *, only_shapes: bool = False) -> Planning:

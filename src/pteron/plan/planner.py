@@ -24,7 +24,7 @@ from pteron.ops import (
     Weight,
     require,
 )
-from pteron.ops.live import LiveInt, Trace, affine, settled
+from pteron.ops.live import LiveInt, LiveShape, Trace, affine, settled
 from pteron.ops.operand import Slot
 from pteron.ops.requirement import problem_of
 from pteron.ops.terms import dim_id
@@ -57,7 +57,7 @@ class Planning:
         self.placement = placement
         self.elision = elision
         self.only_shapes = only_shapes
-        self.shapes = dict(shapes)
+        self.shapes: dict[int, LiveShape] = dict(shapes)
         self.trace = Trace(dict(values))
         self.collector = Collector(target, prepared.joins)
         self.repeats = Repeats()
@@ -72,7 +72,7 @@ class Planning:
         symbols = (source.symbol for source in prepared.sources if source.symbol in values)
         self.integers: dict[int, AnyInt] = {id: self.trace.symbol(id) for id in symbols}
 
-    def _with_dims(self, value: Tensor, shape: Shape, values: Mapping[int, int]) -> Shape:
+    def _with_dims(self, value: Tensor, shape: Shape, values: Mapping[int, int]) -> LiveShape:
         """The shape of an input, with the dims that stay expressions; these are neither 0 nor 1."""
         ids = [dim_id(value.id, dim) for dim in range(len(shape))]
         return tuple(
@@ -91,6 +91,11 @@ class Planning:
             problem, cause = problem_of(error), None if isinstance(error, RequirementError) else error
             certain = not self.trace.decisions
             raise MisfitError(f"{where}: {problem}{live}", is_certain=certain) from cause
+
+    @property
+    def plain_shapes(self) -> dict[int, Shape]:
+        """The shapes so far, of a plan without live dims."""
+        return {id: tuple(map(int, shape)) for id, shape in self.shapes.items()}
 
     def finish(self) -> Plan:
         shapes, integers = {}, {}
@@ -202,7 +207,7 @@ class Planning:
         return targets, copies
 
 
-def _fits(shape: Shape, tensor: Tensor) -> bool:
+def _fits(shape: LiveShape, tensor: Tensor) -> bool:
     """Whether a live shape is within a tensor's maximum."""
     return len(shape) == len(tensor.shape_max) and all(
         0 <= live <= most for live, most in zip(shape, tensor.shape_max, strict=True)

@@ -164,7 +164,7 @@ class _Chain:
         shapes: Shapes,
         limits: Sequence[int | None],
     ) -> None:
-        self._graph, self._walked = walked.graph, walked
+        self._graph, self._shapes = walked.graph, walked.plain_shapes
         self._constants, self._integers = constants_of(compiled), integers_of(walked, values)
         self._of_nodes = values_of(walked.graph)
         self._known: dict[int, Array] = {}
@@ -188,9 +188,7 @@ class _Chain:
             for tensor in (*step.reads, *step.reads_besides)
             if tensor.id in self._known
         }
-        record = StepRecord(
-            self._graph, step, before, {}, (), self._constants, self._integers, self._walked.shapes
-        )
+        record = StepRecord(self._graph, step, before, {}, (), self._constants, self._integers, self._shapes)
         try:
             found = float64(record)
         except NoReferenceError:

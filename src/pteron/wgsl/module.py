@@ -345,7 +345,14 @@ class Kernels:
         return Kernel(self.module.rpartition(".")[0], name, **declarations)
 
 
+LIVE = "\u2032"  # a prime, behind the digits of a live integer that is printed
+
+
 def _text(value: object) -> str:
+    """A declaration as text. A live integer is decided; as a part of a text it would stay as it is now."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(index(value)) if isinstance(value, SupportsIndex) else str(value)  # a live integer is decided
+    text = str(index(value)) if isinstance(value, SupportsIndex) else str(value)
+    if LIVE in text:
+        raise ValueError(f"{text}: the text of a kernel cannot contain a live integer")
+    return text

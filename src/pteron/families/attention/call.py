@@ -8,8 +8,7 @@ from typing import Any
 from pteron.dtypes import DType
 from pteron.families.attention.int8 import head_width, key_declarations, value_declarations
 from pteron.families.attention.options import PLAIN, Options
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Operand, bucket, require
+from pteron.ops import AnyInt, LiveShape, Operand, bucket, require
 from pteron.ops.shapes import broadcast_strides
 from pteron.ops.strided import Strided, bound_of, source_of
 
@@ -90,7 +89,7 @@ class AttentionCall:
         strides = self._sizes(self.out.strides)
         return {"out": bound_of(self.out), "out_strides": strides, "sinks": self.options.sinks}
 
-    def _mask_strides(self) -> Shape:
+    def _mask_strides(self) -> LiveShape:
         if self.options.slopes is not None:
             return (0, 1, 0, 0)
         if self.mask is None:
@@ -99,7 +98,7 @@ class AttentionCall:
 
     # Sizes ------------------------------------------------------------------------------------------
 
-    def _sizes(self, of: Shape) -> tuple[int, int, int]:
+    def _sizes(self, of: LiveShape) -> tuple[AnyInt, AnyInt, AnyInt]:
         """(batch, step, head) of a shape or of strides."""
         return (of[0], of[2], of[1]) if self.heads_first else (of[0], of[1], of[2])
 
@@ -116,30 +115,30 @@ class AttentionCall:
 
     @property
     def _width(self) -> int:
-        return self.q.shape[3]
+        return int(self.q.shape[3])  # a constant of all kernels
 
     @property
     def _value_width(self) -> int:
-        return self.value_width or head_width(self.v)
+        return self.value_width or int(head_width(self.v))
 
     @property
-    def _steps(self) -> int:
+    def _steps(self) -> AnyInt:
         return self._sizes(self.q.shape)[1]
 
     @property
-    def _heads(self) -> int:
+    def _heads(self) -> AnyInt:
         return self._sizes(self.q.shape)[2]
 
     @property
-    def _key_heads(self) -> int:
+    def _key_heads(self) -> AnyInt:
         return self._sizes(self.k.shape)[2]
 
     @property
-    def _heads_per_key(self) -> int:
+    def _heads_per_key(self) -> AnyInt:
         return self._heads // self._key_heads
 
     @property
-    def _keys(self) -> int:
+    def _keys(self) -> AnyInt:
         """The most keys that the plan is made for."""
         if self.places is not None:
             return int(self._reach)
@@ -150,11 +149,11 @@ class AttentionCall:
         """Keys that some query of the call sees."""
         return self.options.reach(self.context, self._steps)
 
-    def _mask_shape(self) -> Shape:
+    def _mask_shape(self) -> LiveShape:
         return (self.q.shape[0], self._heads, self._steps, int(self.context))
 
     @property
-    def _count(self) -> int:
+    def _count(self) -> AnyInt:
         """Queries over all batches and heads."""
         return self.q.numel // self._width
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.graph import Tensor
-from pteron.ops import Operand
+from pteron.ops import AnyInt, Operand
 from pteron.ops.strided import Strided
 
 BLOCK = 32  # elements that share a scale
@@ -27,7 +27,7 @@ def words_of(width: int) -> int:
     return width // 4 + -(-width // BLOCK)
 
 
-def head_width(cache: Operand | Strided | Tensor) -> int:
+def head_width(cache: Operand | Strided | Tensor) -> AnyInt:
     """The elements of a head in a cache of any type."""
     stored = (cache.shape_max if isinstance(cache, Tensor) else cache.shape)[3]
     return (stored - -(-stored // (BLOCK // 4 + 1))) * 4 if is_int8(cache) else stored

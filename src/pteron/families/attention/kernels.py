@@ -66,7 +66,7 @@ class Attention(AttentionCall):
         tiles = self._tiles(target)
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
-    def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, int] | None:
+    def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, AnyInt] | None:
         """(dispatch, its output, splits per query) for a caller that merges the splits itself: 2 to
         `splits_max` of them, in the layout of lib/merge_splits.wgsl. None if other kernels are faster, or if
         one dispatch is not enough."""
@@ -164,7 +164,7 @@ class Attention(AttentionCall):
             )
 
     def _leaving(
-        self, splits: int, first_query: int, queries: AnyInt, by: Kernel, **arguments: Any
+        self, splits: AnyInt, first_query: AnyInt, queries: AnyInt, by: Kernel, **arguments: Any
     ) -> Iterator[Dispatch]:
         """One dispatch that writes the result of some queries; or one for the splits of their context, then
         one that merges them."""
@@ -209,7 +209,9 @@ class Attention(AttentionCall):
             )
             yield self._merge(parts, first, count, splits, split=1 if self.options.window else LANES)
 
-    def _merge(self, parts: Scratch, first: int, queries: AnyInt, splits: int, split: int) -> Dispatch:
+    def _merge(
+        self, parts: Scratch, first: AnyInt, queries: AnyInt, splits: AnyInt, split: AnyInt
+    ) -> Dispatch:
         """Merge the splits of some queries, each of at least `split` keys."""
         return Dispatch(
             kernel("attention_merge", WIDTH=self._value_width, **self._contexts(), **self.options.ending()),
@@ -327,7 +329,7 @@ class Attention(AttentionCall):
         """The number of key heads, of tiles of queries per key head, and of batches."""
         return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
 
-    def _typical_count(self, tiles: Tiles | MatrixTiles) -> int:
+    def _typical_count(self, tiles: Tiles | MatrixTiles) -> AnyInt:
         """How many tiles there are at sizes by which kernels are chosen."""
         queries = typical(self._steps) * self._heads_per_key
         return self._key_heads * -(-queries // tiles.rows) * typical(self.q.shape[0], 1)

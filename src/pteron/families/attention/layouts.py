@@ -25,7 +25,7 @@ class Tiles:
     rows: int
     keys: int
     by_subgroups: bool = False
-    splits: int = 1
+    splits: AnyInt = 1
 
     kernel = "attention_tiled"
 
@@ -40,7 +40,7 @@ class Tiles:
     def halved(self) -> Tiles:
         return replace(self, rows=self.rows // 2)
 
-    def on(self, target: Target, splits: int = 1) -> Tiles:
+    def on(self, target: Target, splits: AnyInt = 1) -> Tiles:
         """The same tiles, reduced by subgroups if they are wide enough."""
         return replace(self, by_subgroups=target.subgroup_size >= self.keys // 4, splits=splits)
 
@@ -59,7 +59,7 @@ class MatrixTiles:
     keys: int
     planes: int  # of halves of a number
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
-    splits: int = 1
+    splits: AnyInt = 1
     context_max: int | None = None  # with more keys, the next tiles are faster
 
     kernel = "attention_matrix"
@@ -86,7 +86,7 @@ class MatrixTiles:
     def halved(self) -> MatrixTiles:
         return replace(self, down=self.down // 2)
 
-    def on(self, target: Target, splits: int = 1) -> MatrixTiles:
+    def on(self, target: Target, splits: AnyInt = 1) -> MatrixTiles:
         return replace(self, splits=splits)
 
     def bytes_needed(self, width: int, value_width: int) -> int:
@@ -123,11 +123,11 @@ class Decode:
     lanes: int  # that share a key
     workgroup: int
     unroll: int  # keys that a group of lanes loads at once
-    splits: int
+    splits: AnyInt
 
     @classmethod
     def of(
-        cls, width: int, context: AnyInt, workgroups: int, target: Target, *, are_merged: bool = False
+        cls, width: int, context: AnyInt, workgroups: AnyInt, target: Target, *, are_merged: bool = False
     ) -> Decode | None:
         """The layout for a bucket of contexts and as many workgroups without splits, or None if the device
         cannot run the kernel. `are_merged`: the next launch merges the splits."""

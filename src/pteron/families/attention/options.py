@@ -29,19 +29,19 @@ class Options:
         if self.window is not None:
             object.__setattr__(self, "window", int(self.window))  # kernels have it as a constant
 
-    def within(self, capacity: int) -> Options:
+    def within(self, capacity: AnyInt) -> Options:
         """The same for a cache of some rows. With a window of fewer, the cache may be a ring: it has all keys
         that a query sees. A window of at least as many is none, and there is a row for each position."""
         if self.window is None:
             return self
-        return replace(self, window=None) if self.window >= capacity else replace(self, ring=capacity)
+        return replace(self, window=None) if self.window >= capacity else replace(self, ring=int(capacity))
 
     @property
     def are_plain(self) -> bool:
         """Whether scores are scale · q·k, of all keys up to the query's own."""
         return self == Options(self.scale, sinks=self.sinks, is_safe=self.is_safe)
 
-    def check(self, heads: int, *operands: Operand) -> None:
+    def check(self, heads: AnyInt, *operands: Operand) -> None:
         """Check the options of attention with this number of query heads."""
         cap = self.softcap
         require(self.window is None or self.window >= 1, f"a window of {self.window} keys", *operands)
@@ -51,13 +51,13 @@ class Options:
                 fits = each.shape == (heads,) and each.dtype.is_float
                 require(fits, f"{name} must have a float for each of {heads} heads", each, *operands)
 
-    def reach(self, context: AnyInt, steps: int) -> AnyInt:
+    def reach(self, context: AnyInt, steps: AnyInt) -> AnyInt:
         """The number of keys that a call of some steps sees, of all in its context."""
         if self.window is None or context <= self.window + steps - 1:
             return context
         return self.window + steps - 1
 
-    def bound(self, keys: int, queries: int = 1) -> int:
+    def bound(self, keys: AnyInt, queries: int = 1) -> AnyInt:
         """The number of keys, at most, that some neighbouring queries of a head see."""
         return keys if self.window is None else min(keys, self.window + queries - 1)
 

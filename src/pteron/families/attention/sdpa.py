@@ -16,8 +16,7 @@ from pteron.families.attention.kernels import Attention
 from pteron.families.attention.options import PLAIN, Options
 from pteron.families.attention.write import Positions
 from pteron.families.create.fill import fill
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, op, require, same_shape
 
 
 class KVCache(NamedTuple):
@@ -121,7 +120,7 @@ def sdpa_with_kv_cache(
     yield from cache.attention(query, mask, is_causal, Options(scale), out).dispatches(target)
 
 
-def attention_shape(query: Operand, key: Operand, value: Operand | None, *rest: Any) -> Shape:
+def attention_shape(query: Operand, key: Operand, value: Operand | None, *rest: Any) -> LiveShape:
     """That of queries, in the width of values: their own, or the last argument."""
     width = rest[-1] if value is None or value.rank == 0 else value.shape[-1]
     require(width is not None, "attention needs values or their width", query, key)

@@ -10,8 +10,7 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.layout.copy import copy_strided
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Target, bucket
+from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Target, bucket, numel
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.strided import Strided
 
@@ -60,11 +59,11 @@ class Cut:
     q: Strided
     k: Strided
     v: Strided
-    tile: int
-    rows: int
-    span: int
-    live: int
-    splits: int
+    tile: AnyInt
+    rows: AnyInt
+    span: AnyInt
+    live: AnyInt
+    splits: AnyInt
 
     @classmethod
     def of(cls, q: Strided, k: Strided, v: Strided, context: AnyInt, target: Target) -> Cut:
@@ -76,7 +75,7 @@ class Cut:
         return cls(q, k, v, tile, rows, _span(k, target), live, splits)
 
     @property
-    def split(self) -> int:
+    def split(self) -> AnyInt:
         """Keys of a split."""
         return len(ARRAYS) * self.live
 
@@ -116,7 +115,7 @@ class Cut:
                 }
 
 
-def _slice(x: Strided, sequence: int, step: int) -> OperandSlice:
+def _slice(x: Strided, sequence: int, step: AnyInt) -> OperandSlice:
     return OperandSlice(x.source, x.first + (sequence * x.shape[1] + step) * numel(x.shape[2:]))
 
 
@@ -135,19 +134,19 @@ def _is_short(q: Strided, k: Strided, context: AnyInt, target: Target) -> bool:
     return tiles <= 1 or tiles * _splits(k, context, target)[1] <= LAUNCHES_MAX
 
 
-def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[int, int]:
+def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[AnyInt, AnyInt]:
     """(keys in the context's bucket, splits of them)."""
     keys = min(bucket(context, BUCKET), k.shape[1])
     return keys, -(-keys // (len(ARRAYS) * _span(k, target)))
 
 
-def _span(cache: Strided | Operand, target: Target) -> int:
+def _span(cache: Strided | Operand, target: Target) -> AnyInt:
     """Keys per array of a cache, a multiple of 4."""
     fit = target.uniform_bytes_max // (4 * max(numel(cache.shape[2:]), 1))
     return min(fit, SPAN_MAX, cache.shape[1]) // 4 * 4
 
 
-def _rows(steps: int, heads_per_key: int, step_bytes: int, target: Target) -> tuple[int, int]:
+def _rows(steps: AnyInt, heads_per_key: AnyInt, step_bytes: AnyInt, target: Target) -> tuple[AnyInt, AnyInt]:
     """(steps per launch, queries per workgroup). A workgroup takes all queries of a key head in those steps,
     or some queries of one step."""
     tile = ROWS_MAX // heads_per_key

@@ -16,7 +16,7 @@ from pteron.families.layout.copy import copy_strided
 from pteron.families.layout.rearrange import slice_bounds
 from pteron.families.layout.views import view_shape
 from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
-from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require
+from pteron.ops import OPERATORS, Call, Dispatch, LiveShape, Operand, Target, op, require
 from pteron.ops.rewrite import (
     Flow,
     Replacement,
@@ -72,13 +72,13 @@ def _copied(seen: Strided) -> tuple[Strided, Dispatch]:
     return Strided.of(made), dispatch
 
 
-def _shown(x: Operand, steps: Sequence[Any]) -> Shape:
+def _shown(x: Operand, steps: Sequence[Any]) -> LiveShape:
     *_, seen = _heads(x, steps)
     assert isinstance(seen, Strided)
     return seen.shape
 
 
-def _shape(*arguments: Any) -> Shape:
+def _shape(*arguments: Any) -> LiveShape:
     q, q_steps, _, _, v, v_steps, *_, steps_first = arguments
     batch, heads, steps, _ = _shown(q, q_steps)
     width = _shown(v, v_steps)[3]

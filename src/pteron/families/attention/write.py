@@ -83,7 +83,7 @@ class Positions:
         place = "(u32(params.start) + row % params.steps)" + (" % params.capacity" if self.is_ring else "")
         return {"row_of": f"i32(row / params.steps * params.capacity + {place})"}
 
-    def _parameters(self, rows: int, cache: Operand) -> dict[str, Any]:
+    def _parameters(self, rows: AnyInt, cache: Operand) -> dict[str, Any]:
         slots, capacity, *_ = cache.shape
         steps = rows // slots if self.places is None else rows
         return {

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def _place_shapes(slots: Operand, tokens: Operand, positions: Operand) -> tuple[Shape, Shape]:
+def _place_shapes(slots: Operand, tokens: Operand, positions: Operand) -> tuple[LiveShape, LiveShape]:
     require(slots.rank == 1, "slots are a list", slots)
     fits = tokens.rank == 1 and tokens.shape == positions.shape and tokens.numel > 0
     require(fits, "tokens and positions are lists of one length", tokens, positions)
@@ -39,7 +38,7 @@ def locate_rows(
     )
 
 
-def _angles_shape(cosines: Operand, sines: Operand, places: Operand) -> Shape:
+def _angles_shape(cosines: Operand, sines: Operand, places: Operand) -> LiveShape:
     fits = cosines.rank == 2 and cosines.shape == sines.shape and cosines.shape[0] > 0
     require(fits, "cos and sin must be matrices of one shape", cosines, sines)
     require(places.rank == 2 and places.shape[1] == 2, "places are [rows, 2]", places)

@@ -7,8 +7,7 @@ from typing import Any
 
 from pteron.families.attention.write import Positions
 from pteron.families.rope.rotate import HALVES
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -16,7 +15,7 @@ kernel = Kernels(__name__)
 FORMS = ("neighbours", "halves")  # as in families/rope/rotate.py
 
 
-def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
+def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[LiveShape, LiveShape]:
     return xq.shape, xk.shape
 
 
@@ -77,7 +76,7 @@ def rotate(
     )
 
 
-def _rotary(q: Operand, k: Operand, angles: Operand, form: str) -> int:
+def _rotary(q: Operand, k: Operand, angles: Operand, form: str) -> AnyInt:
     """The number of elements of a head that are rotated; checks shapes and form."""
     require(form in FORMS, f"the form is one of {FORMS}, not {form!r}", angles)
     rows, width = angles.shape[0], q.shape[-1]

@@ -14,8 +14,7 @@ from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.elementwise.unary import apply_unary
 from pteron.families.layout.copy import copy_strided
-from pteron.graph import Shape
-from pteron.ops import OPERATORS, Dispatch, Operand, Target, define, op, require
+from pteron.ops import OPERATORS, Dispatch, LiveShape, Operand, Target, define, numel, op, require
 from pteron.ops.shapes import broadcast
 
 _ARGUMENTS = (
@@ -23,13 +22,13 @@ _ARGUMENTS = (
 )
 
 
-def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
+def _shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> LiveShape:
     if x.rank == 5:
         return volume_shape(x, weight, *rest[:6])
     return out_shape(geometry(x, weight, *rest[:6]), x.rank)
 
 
-def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> Shape:
+def _finished_shape(x: Operand, weight: Operand, bias: Operand | None, *rest: Any) -> LiveShape:
     volume, factors, addend = x.rank == 5, rest[7], rest[-2]
     if factors is not None:
         x = x.scratch(broadcast(x.shape, factors.shape))
@@ -131,7 +130,7 @@ def _over_volumes(
 ) -> Iterator[Dispatch]:
     """A convolution over planes whose channels are all depths that a window reaches."""
     batch, channels, depth = x.shape[:3]
-    area, taps, depths = math.prod(x.shape[3:]), weight.shape[2], out.shape[2]
+    area, taps, depths = numel(x.shape[3:]), weight.shape[2], out.shape[2]
     unfolded = x.scratch((batch * depths, channels * taps, *x.shape[3:]))
     yield fill(unfolded, 0)
     for tap in range(taps):
@@ -168,7 +167,7 @@ def _over_volumes(
     planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
     rest: list[Any] = [(), None, output_min, output_max, None, activation]
     yield from finished_convolution(unfolded, flat, bias, *numbers, *rest, planes, target=target)
-    filters, out_area = out.shape[1], math.prod(out.shape[3:])
+    filters, out_area = out.shape[1], numel(out.shape[3:])
     yield copy_strided(
         planes,
         out,

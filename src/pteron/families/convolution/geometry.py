@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Operand, require
+from pteron.ops import AnyInt, LiveShape, Operand, require
 from pteron.ops.operand import HostArray, packing
-from pteron.ops.window import Pair, SlidingWindow
+from pteron.ops.window import LivePair, SlidingWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +18,12 @@ class Geometry:
 
     window: SlidingWindow
     transposed: bool
-    batch: int
+    batch: AnyInt
     groups: int
-    channels: int  # of the input, in a group
-    filters: int  # channels of the output, in a group
-    plane: Pair  # of the input
-    out_plane: Pair
+    channels: AnyInt  # of the input, in a group
+    filters: AnyInt  # channels of the output, in a group
+    plane: LivePair  # of the input
+    out_plane: LivePair
 
     @property
     def taps(self) -> int:
@@ -32,37 +31,37 @@ class Geometry:
         return height * width
 
     @property
-    def quads(self) -> int:
+    def quads(self) -> AnyInt:
         """Quads of a group's channels. All but a few channels are padded to whole steps of a tiled kernel."""
         quads = -(-self.channels // 4)
         return quads if quads <= 2 else -(-quads // 4) * 4
 
     @property
-    def filter_quads(self) -> int:
+    def filter_quads(self) -> AnyInt:
         return -(-self.filters // 4)
 
     @property
-    def terms(self) -> int:
+    def terms(self) -> AnyInt:
         """Products that an output is the sum of."""
         return self.taps * self.channels
 
     @property
-    def depth(self) -> int:
+    def depth(self) -> AnyInt:
         """Terms with channels padded to quads."""
         return self.taps * self.quads * 4
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> AnyInt:
         return self.groups * self.filters
 
     @property
-    def pixels(self) -> int:
+    def pixels(self) -> AnyInt:
         """Places of the output, in all images of the batch."""
         height, width = self.out_plane
         return self.batch * height * width
 
     @property
-    def parameters(self) -> dict[str, int | float]:
+    def parameters(self) -> dict[str, AnyInt | float]:
         """The members of a kernel's Params that these sizes decide."""
         return self.window.parameters | {
             "batch": self.batch,
@@ -120,7 +119,7 @@ def geometry(
     )
 
 
-def out_shape(sizes: Geometry, rank: int) -> Shape:
+def out_shape(sizes: Geometry, rank: int) -> LiveShape:
     """The output's shape; the planes of a convolution over one dim have no height."""
     return (sizes.batch, sizes.rows, *sizes.out_plane[4 - rank :])
 
@@ -134,11 +133,11 @@ def volume_shape(
     transposed: bool,
     output_padding: Sequence[int],
     groups: AnyInt,
-) -> Shape:
+) -> LiveShape:
     """The output's shape of a convolution over [n, c, d, h, w]."""
     require(weight.rank == 5, "input and weight must have the same rank", x, weight)
 
-    def without(dim: int) -> Shape:
+    def without(dim: int) -> LiveShape:
         """The output's shape of the convolution over the planes that the other two dims are."""
         axes = [axis for axis in range(3) if axis != dim]
         kept = [0, 1, *(axis + 2 for axis in axes)]
@@ -151,7 +150,7 @@ def volume_shape(
     return (*without(2)[:3], *without(0)[2:])
 
 
-def _lift(numbers: Sequence[int], neutral: int, flat: bool) -> tuple[int, ...]:
+def _lift(numbers: Sequence[AnyInt], neutral: int, flat: bool) -> LiveShape:
     """Numbers of a convolution over one dim as those of one over planes."""
     return (neutral, *numbers) if flat else tuple(numbers)
 

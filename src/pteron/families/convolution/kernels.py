@@ -12,7 +12,7 @@ from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.elementwise.unary import widened
 from pteron.families.linear.product import Product
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, divides, typical
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, Weight, divides, typical
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
 from pteron.ops.tiles import MatrixTile, choose, factor_declarations, matrix_tiles, planes_of
@@ -81,7 +81,7 @@ class Tile:
     columns: int
     slices: int = 1
 
-    def count(self, sizes: Geometry) -> int:
+    def count(self, sizes: Geometry) -> AnyInt:
         filters, pixels = self.tall * self.rows, 4 * self.columns
         return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
 
@@ -92,7 +92,7 @@ class Tile:
         return {**shape, "WORKGROUP": workgroup}
 
 
-def _pixels_each(pixels: int, most: int) -> int:
+def _pixels_each(pixels: AnyInt, most: int) -> int:
     """The most pixels an invocation may take of these without many invocations working beyond the last."""
     pixels = typical(pixels, WORKGROUP, 4)
     taken = {each: -(-pixels // (WORKGROUP * each)) * each for each in range(1, most + 1)}
@@ -104,7 +104,7 @@ def _partial_results(sums: Scratch) -> dict[str, Any]:
     return {"out": sums, "bias": None, "addend": None}
 
 
-def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> int:
+def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> AnyInt:
     """Maximum of quads of k per invocation of convolution_direct, from the loop count that it states."""
     if not target.loop_max:
         return max(1, sizes.depth)
@@ -259,8 +259,8 @@ class Convolution:
 
     def _by_matrices(self, tiles: tuple[MatrixTile, ...], target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
-        tile, parts = choose(tiles, target, sizes.filters, sizes.pixels, sizes.depth, 1)
-        span = -(-sizes.depth // (parts * tile.step)) * tile.step
+        tile, wanted = choose(tiles, target, sizes.filters, sizes.pixels, sizes.depth, 1)
+        span = -(-sizes.depth // (wanted * tile.step)) * tile.step
         parts = -(-sizes.depth // span)
         declarations = {
             **tile.declarations,
@@ -286,7 +286,7 @@ class Convolution:
         steps = -(-sizes.depth // STEP)
         chosen = tile.count(replace(sizes, batch=1, out_plane=(1, typical(sizes.pixels, 64, 4))))
         wanted = -(-WORKGROUPS_WANTED // chosen) if chosen < WORKGROUPS_ENOUGH else 1
-        steps_max = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * tile.slices))))
+        steps_max: AnyInt = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * tile.slices))))
         if target.loop_max:
             steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
@@ -306,7 +306,7 @@ class Convolution:
         return self._dispatch(name, declarations, 1, sizes.depth, weights=weights, **grid)
 
     def _in_parts(
-        self, name: str, declarations: dict[str, Any], parts: int, span: int, **grid: Any
+        self, name: str, declarations: dict[str, Any], parts: AnyInt, span: AnyInt, **grid: Any
     ) -> Iterator[Dispatch]:
         """The dispatch of a kernel; if k is split into parts, it writes partial sums, and a second dispatch
         finishes them."""
@@ -320,7 +320,7 @@ class Convolution:
         yield from self._merged(name, declarations, parts, span, weights=weights, **grid)
 
     def _merged(
-        self, name: str, declarations: dict[str, Any], parts: int, span: int, **arguments: Any
+        self, name: str, declarations: dict[str, Any], parts: AnyInt, span: AnyInt, **arguments: Any
     ) -> Iterator[Dispatch]:
         """A dispatch that finishes its sums, or writes those of parts for a second dispatch that does."""
         declarations = declarations | self._places
@@ -332,7 +332,7 @@ class Convolution:
         yield self._dispatch(name, declarations | _PARTIAL, parts, span, **arguments, **results)
         yield self._merge(sums, parts, span)
 
-    def _merge(self, sums: Scratch, parts: int, span: int) -> Dispatch:
+    def _merge(self, sums: Scratch, parts: AnyInt, span: AnyInt) -> Dispatch:
         """A dispatch that finishes the sums of parts; four pixels at a time, if planes allow it."""
         height, width = self.sizes.out_plane
         merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
@@ -343,7 +343,7 @@ class Convolution:
         return self._dispatch("convolution_merge_quads", declarations, parts, span, **merged)
 
     def _dispatch(
-        self, name: str, declarations: dict[str, Any], parts: int, span: int, **arguments: Any
+        self, name: str, declarations: dict[str, Any], parts: AnyInt, span: AnyInt, **arguments: Any
     ) -> Dispatch:
         parameters = self.sizes.parameters | {
             "parts": parts,
@@ -356,7 +356,7 @@ class Convolution:
         bindings = {"source": self.x, "bias": self.bias, "addend": self.addend, "out": self.out}
         return Dispatch(kernel(name, **declarations), **{**bindings, **parameters, **arguments})
 
-    def _packed(self, layout: str, count: int) -> Weight:
+    def _packed(self, layout: str, count: AnyInt) -> Weight:
         storage = self.weight.storage
         sizes = self.sizes
         arguments = sizes.groups, int(sizes.transposed), sizes.quads, str(storage.numpy)
@@ -392,7 +392,7 @@ class Convolution:
         return _TRANSPOSED if self.sizes.transposed else {}
 
     @property
-    def _addend_strides(self) -> tuple[int, ...]:
+    def _addend_strides(self) -> LiveShape:
         if self.addend is None:
             return 0, 0, 0, 0
         strides = broadcast_strides(self.addend.shape, self.out.shape)

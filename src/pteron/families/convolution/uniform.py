@@ -11,7 +11,7 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.convolution.geometry import Geometry
-from pteron.ops import Operand, OperandSlice, Target, Weight
+from pteron.ops import AnyInt, Operand, OperandSlice, Target, Weight
 
 WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
 WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_uniform.wgsl
@@ -29,16 +29,16 @@ class Cut:
 
     sizes: Geometry
     arrays: int
-    channels: int
-    filters: int
-    rows: int
+    channels: AnyInt
+    filters: AnyInt
+    rows: AnyInt
 
     @property
-    def parts(self) -> int:
+    def parts(self) -> AnyInt:
         return -(-self.sizes.channels // (self.arrays * self.channels))
 
     @property
-    def out_rows(self) -> int:
+    def out_rows(self) -> AnyInt:
         """Rows of pixels of a launch."""
         window, out_height = self.sizes.window, self.sizes.out_plane[0]
         if self.rows == self.sizes.plane[0]:
@@ -47,12 +47,12 @@ class Cut:
         return max(0, min(out_height, (self.rows - seen) // window.stride[0] + 1))
 
     @property
-    def count(self) -> int:
+    def count(self) -> AnyInt:
         bands, blocks = -(-self.sizes.out_plane[0] // self.out_rows), -(-self.sizes.filters // self.filters)
         return self.sizes.batch * self.parts * blocks * bands
 
     @property
-    def cost(self) -> tuple[int, int]:
+    def cost(self) -> tuple[AnyInt, AnyInt]:
         """Terms of an output, with those that merging takes the time of; launches."""
         terms = self.parts * self.arrays * self.channels * self.sizes.taps
         return terms + (self.parts > 1) * self.parts * MERGE_TERMS, self.count
@@ -92,7 +92,7 @@ class Cut:
         image, part, first_filter, first_pixels = launch
         (height, width), (out_height, out_width) = self.sizes.plane, self.sizes.out_plane
         window = self.sizes.window
-        first_row = max(0, first_pixels * window.stride[0] - window.padding[0])
+        first_row: AnyInt = max(0, first_pixels * window.stride[0] - window.padding[0])
         first_row = min(first_row, height - self.rows)
         pixels = min(self.out_rows, out_height - first_pixels) * out_width
         made: dict[str, Any] = {
@@ -141,7 +141,7 @@ def depthwise(
 
 
 def _depthwise_launches(
-    x: Operand, weight: Operand, sizes: Geometry, most: int
+    x: Operand, weight: Operand, sizes: Geometry, most: AnyInt
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     plane, (out_height, out_width) = sizes.plane[0] * sizes.plane[1], sizes.out_plane
     window = sizes.window

@@ -11,8 +11,7 @@ from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import product, words_of
 from pteron.families.quantized.packing import Choice, PackedWeights
-from pteron.graph import Shape
-from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, Operand, Target, op, require
+from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, LiveShape, Operand, Target, op, require
 from pteron.ops.operand import joined
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 from pteron.ops.tiles import PART_DEPTH_MAX
@@ -39,7 +38,7 @@ class GatedProduct:
     gate: PackedWeights
     up: PackedWeights
     choice: Choice
-    rows: int
+    rows: AnyInt
 
     @property
     def _both(self) -> PackedWeights:
@@ -86,16 +85,16 @@ class GatedProduct:
 
 
 def gated_product(
-    depth: int, pairs: tuple[Operand, ...], group_size: AnyInt, choice: Choice, rows: int
+    depth: AnyInt, pairs: tuple[Operand, ...], group_size: AnyInt, choice: Choice, rows: AnyInt
 ) -> GatedProduct:
     """`pairs` are the weights and scales of gates, then of ups."""
     gate, gate_scales, up, up_scales = pairs
-    columns = gate.shape[0] // choice.matrices
+    columns = int(gate.shape[0]) // choice.matrices
     left, right = (words_of(*pair, group_size, depth) for pair in ((gate, gate_scales), (up, up_scales)))
     return GatedProduct(replace(left, columns=columns), replace(right, columns=columns), choice, rows)
 
 
-def _shape(x: Operand, experts: Operand, gate: Operand, *rest: object) -> Shape:
+def _shape(x: Operand, experts: Operand, gate: Operand, *rest: object) -> LiveShape:
     up, count = rest[1], rest[-1]
     assert isinstance(up, Operand)
     require(gate.shape == up.shape, "gates and ups must have one shape", gate, up)

@@ -22,9 +22,20 @@ from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import product, words_of
 from pteron.families.quantized.packing import Choice, PackedWeights
 from pteron.families.quantized.products import add_residual, sum_shape
-from pteron.graph import Shape, Tensor
-from pteron.graph.values import numel
-from pteron.ops import OPERATORS, Call, Dispatch, Operand, Scratch, Target, op, require
+from pteron.graph import Tensor
+from pteron.ops import (
+    OPERATORS,
+    Call,
+    Dispatch,
+    LiveShape,
+    Operand,
+    Scratch,
+    Target,
+    most,
+    numel,
+    op,
+    require,
+)
 from pteron.ops.rewrite import Flow, Replacement, fits_sum, keeps_shape, rewrite, shape_of
 from pteron.ops.row_layout import row_groups, row_layout
 from pteron.wgsl import Kernels
@@ -61,7 +72,7 @@ class _PartsChoice(Choice):
         return {"experts": self.experts, "shares": self.shares}
 
 
-def _shape(*inputs: Any) -> Shape:
+def _shape(*inputs: Any) -> LiveShape:
     x, gain, router, (gate, up, down), residual = *inputs[:2], inputs[3], inputs[13:19:2], inputs[20]
     count, depth = router.shape
     require(gain is None or gain.shape == x.shape[-1:], "the gain must have x's columns", x, gain)
@@ -160,9 +171,9 @@ def _router(
     )
 
 
-def _scratch(dtype: DType, shape: Shape, target: Target) -> Operand:
+def _scratch(dtype: DType, shape: LiveShape, target: Target) -> Operand:
     storage = target.storage(dtype)
-    return Operand(Tensor(-1, dtype, shape), shape, storage, Scratch(numel(shape), storage))
+    return Operand(Tensor(-1, dtype, tuple(map(most, shape))), shape, storage, Scratch(numel(shape), storage))
 
 
 @rewrite("experts_mlp")

@@ -19,11 +19,12 @@ from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.grouped_q8 import bytes_of
 from pteron.families.quantized.linear_q4 import product, product_padded, product_per_channel, words_of
 from pteron.families.quantized.packing import Choice, byte_rows
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, op, require
 
 
-def product_shape(x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, columns: int) -> Shape:
+def product_shape(
+    x: Operand, experts: Operand | None, weight: Operand, count: AnyInt, columns: int
+) -> LiveShape:
     matrices = int(count)
     chosen = experts.shape if experts else x.shape[:2]
     fits = len(chosen) == 2 and x.shape[:-1] in (chosen, chosen[:1])
@@ -38,7 +39,7 @@ def product_shape(x: Operand, experts: Operand | None, weight: Operand, count: A
 
 
 def choice_of(x: Operand, experts: Operand | None, count: AnyInt, out: Operand) -> Choice:
-    return Choice(experts, int(count), out.shape[1] if x.rank == 2 else 1)
+    return Choice(experts, int(count), int(out.shape[1]) if x.rank == 2 else 1)
 
 
 @op(
@@ -113,7 +114,7 @@ def experts_q8gsw(
 ) -> Iterator[Dispatch]:
     """Matrices of int8, with a scale and perhaps a minimum per group of columns."""
     packed = bytes_of(x, weight, scales, minima, group_size)
-    chosen = replace(packed, columns=out.shape[-1], choice=choice_of(x, experts, count, out))
+    chosen = replace(packed, columns=int(out.shape[-1]), choice=choice_of(x, experts, count, out))
     yield from product_padded(x, chosen, Epilogue((out,)), target)
 
 
@@ -137,5 +138,5 @@ def experts_q4gsw(
     fits = x.shape[-1] % 4 == 0 == weight.shape[1] % 4
     require(fits, "rows of 4-bit weights must cover x's columns, in whole words", x, weight)
     packed = words_of(weight, scales, group_size, x.shape[-1])
-    chosen = replace(packed, columns=out.shape[-1], choice=choice_of(x, experts, count, out))
+    chosen = replace(packed, columns=int(out.shape[-1]), choice=choice_of(x, experts, count, out))
     yield from product(x, chosen, Epilogue((out,)), target)

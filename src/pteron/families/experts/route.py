@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.dtypes import DType
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Target, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, op, require
 from pteron.ops.row_layout import row_groups, row_layout
 from pteron.wgsl import Kernels
 
@@ -16,7 +15,7 @@ EXPERTS_MAX = 1024
 _SCORINGS = ("softmax", "sigmoid")
 
 
-def _route_shapes(logits: Operand, k: AnyInt, *_: object) -> tuple[Shape, Shape]:
+def _route_shapes(logits: Operand, k: AnyInt, *_: object) -> tuple[LiveShape, LiveShape]:
     require(logits.rank == 2, "logits must be [tokens, experts]", logits)
     count, kept = logits.shape[1], int(k)
     require(0 < kept <= count <= EXPERTS_MAX, f"{kept} of {count} experts, of at most {EXPERTS_MAX}", logits)
@@ -86,7 +85,7 @@ def route(
     )
 
 
-def _combine_shape(x: Operand, weights: Operand) -> Shape:
+def _combine_shape(x: Operand, weights: Operand) -> LiveShape:
     fits = x.rank == 3 and x.shape[:2] == weights.shape
     require(fits, "x must be [tokens, k, width], weights [tokens, k]", x, weights)
     return x.shape[0], x.shape[2]

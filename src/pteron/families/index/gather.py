@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pteron.families.index.scatter import Picks, gather_many
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Indices, Operand, op, require
+from pteron.ops import Dispatch, Indices, LiveShape, Operand, numel, op, require
 from pteron.ops.shapes import axis
 from pteron.wgsl import Kernels
 
@@ -40,7 +38,7 @@ def _gather(
     )
 
 
-def _embedding_shape(weight: Operand, indices: Operand) -> Shape:
+def _embedding_shape(weight: Operand, indices: Operand) -> LiveShape:
     require(weight.rank == 2, "weight must be a matrix", weight)
     return (*indices.shape, weight.shape[1])
 
@@ -54,7 +52,7 @@ def embedding(weight: Operand, indices: Operand, out: Operand) -> Iterator[Dispa
     return _gather(weight, 0, indices, out)
 
 
-def _index_select_shape(x: Operand, dim: int, index: Operand) -> Shape:
+def _index_select_shape(x: Operand, dim: int, index: Operand) -> LiveShape:
     at = axis(dim, max(x.rank, 1))
     require(index.rank <= 1, "index must have one dim", index)
     require(x.rank > 0 or index.numel == 1, "a scalar is picked from once", x, index)
@@ -66,7 +64,7 @@ def index_select(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator
     return _gather(x, axis(dim, max(x.rank, 1)), index, out)
 
 
-def _index_shape(x: Operand, indices: Sequence[Operand | None]) -> Shape:
+def _index_shape(x: Operand, indices: Sequence[Operand | None]) -> LiveShape:
     return Picks.of(x, indices).shape_of(x)
 
 
@@ -79,7 +77,7 @@ def index(x: Operand, indices: Sequence[Operand | None], out: Operand) -> Iterat
     return gather_many(x, indices, out)
 
 
-def _gather_shape(x: Operand, dim: int, index: Operand) -> Shape:
+def _gather_shape(x: Operand, dim: int, index: Operand) -> LiveShape:
     at = axis(dim, max(x.rank, 1))
     fits = index.rank == x.rank and all(
         picked <= size for d, (picked, size) in enumerate(zip(index.shape, x.shape, strict=True)) if d != at

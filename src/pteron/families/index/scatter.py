@@ -15,9 +15,7 @@ from pteron.families.create.fill import fill
 from pteron.families.elementwise.binary import apply_where
 from pteron.families.elementwise.unary import element
 from pteron.families.layout.copy import copy_elements, copy_strided
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Indices, Operand, Scratch, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, Indices, LiveShape, Operand, Scratch, numel, op, require, same_shape
 from pteron.ops.operand import compute_type, contiguous_strides
 from pteron.ops.shapes import axis, broadcast, broadcast_strides, collapse
 from pteron.wgsl import Kernels
@@ -32,7 +30,7 @@ class Picks:
 
     dims: tuple[int, ...]
     indices: tuple[Operand, ...]
-    shape: Shape
+    shape: LiveShape
 
     @classmethod
     def of(cls, x: Operand, indices: Sequence[Operand | None]) -> Picks:
@@ -52,7 +50,7 @@ class Picks:
     def others(self, x: Operand) -> list[int]:
         return [dim for dim in range(x.rank) if dim not in self.dims]
 
-    def shape_of(self, x: Operand) -> Shape:
+    def shape_of(self, x: Operand) -> LiveShape:
         """The shape of what is picked from x."""
         others = [x.shape[dim] for dim in self.others(x)]
         return (*others[: self.place], *self.shape, *others[self.place :])
@@ -126,15 +124,15 @@ _COMBINE = {
 class Writes:
     """`count` writes for each base: dims of the bases, and steps of indices, values and `out` in memory."""
 
-    count: int
-    shape: Shape
-    out_strides: Shape
-    index_strides: Shape
-    value_strides: Shape
-    size: int
-    stride: int
-    index_step: int
-    value_step: int
+    count: AnyInt
+    shape: LiveShape
+    out_strides: LiveShape
+    index_strides: LiveShape
+    value_strides: LiveShape
+    size: AnyInt
+    stride: AnyInt
+    index_step: AnyInt
+    value_step: AnyInt
 
 
 def scatter_writes(
@@ -169,7 +167,7 @@ def scatter_writes(
         )
 
 
-def _put_shape(x: Operand, *_: object) -> Shape:
+def _put_shape(x: Operand, *_: object) -> LiveShape:
     return x.shape
 
 

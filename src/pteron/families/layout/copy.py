@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pteron.dtypes import DType
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel
 from pteron.ops.operand import changes_words, wrapped
 from pteron.ops.shapes import collapse
 from pteron.wgsl import Kernel, Kernels
@@ -17,9 +15,9 @@ _PLAIN = kernel("copy")  # its elements may change their type, by what is bound 
 def copy_strided(
     x: Operand,
     out: Operand,
-    shape: Shape,
-    x_strides: Shape,
-    out_strides: Shape,
+    shape: LiveShape,
+    x_strides: LiveShape,
+    out_strides: LiveShape,
     x_offset: AnyInt = 0,
     out_offset: AnyInt = 0,
 ) -> Dispatch:

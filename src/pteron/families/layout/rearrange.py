@@ -6,18 +6,29 @@ from collections.abc import Iterator, Sequence
 
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_elements, copy_strided
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, LiveInt, Operand, define, op, require, same_shape, settled
+from pteron.ops import (
+    AnyInt,
+    Dispatch,
+    LiveInt,
+    LiveShape,
+    Operand,
+    define,
+    numel,
+    op,
+    require,
+    same_shape,
+    settled,
+)
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.shapes import axes, axis, broadcast_strides, check_live_slice
+from pteron.ops.window import LivePair
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 TO_END = (1 << 63) - 1  # how the exporter writes an absent end of a slice
 
 
-def _permuted(x: Operand, dims: Sequence[int]) -> Shape:
+def _permuted(x: Operand, dims: Sequence[int]) -> LiveShape:
     order = [axis(d, x.rank) for d in dims]
     require(sorted(order) == list(range(x.rank)), f"dims {list(dims)} must be a permutation", x)
     return tuple(x.shape[d] for d in order)
@@ -32,7 +43,7 @@ define("aten.permute.default", "self dims:ints -> out", shape=_permuted, compute
 define("aten.permute_copy.default", "self dims:ints -> out", shape=_permuted, compute=_permute)
 
 
-def _transposed(x: Operand) -> Shape:
+def _transposed(x: Operand) -> LiveShape:
     require(x.rank <= 2, "t takes at most two dims", x)
     return x.shape[::-1]
 
@@ -42,11 +53,11 @@ def _transpose(x: Operand, out: Operand) -> Iterator[Dispatch]:
     yield copy_strided(x, out, out.shape, x.strides[::-1], out.strides)
 
 
-def _replaced(shape: Shape, dim: int, size: AnyInt) -> tuple[AnyInt, ...]:
+def _replaced(shape: LiveShape, dim: int, size: AnyInt) -> LiveShape:
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
-def slice_bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
+def slice_bounds(size: AnyInt, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
     """A slice's start and end within [0, size], by Python's rules. Positions must be within it; bounds that
     follow dims need not."""
     is_position = [isinstance(bound, LiveInt) and not bound.is_of_dims for bound in (start, end)]
@@ -62,9 +73,7 @@ def slice_bounds(size: int, start: AnyInt | None, end: AnyInt | None) -> tuple[A
     return first, first if last < first else last
 
 
-def _slice_shape(
-    x: Operand, dim: int, start: AnyInt | None, end: AnyInt | None, step: int
-) -> tuple[AnyInt, ...]:
+def _slice_shape(x: Operand, dim: int, start: AnyInt | None, end: AnyInt | None, step: int) -> LiveShape:
     require(step >= 1, f"slice step must be positive, got {step}", x)
     at = axis(dim, x.rank)
     first, last = slice_bounds(x.shape[at], start, end)
@@ -85,7 +94,7 @@ def _slice(
     yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=first * x.strides[at])
 
 
-def _select_shape(x: Operand, dim: int, index: AnyInt) -> Shape:
+def _select_shape(x: Operand, dim: int, index: AnyInt) -> LiveShape:
     at = axis(dim, x.rank)
     size = x.shape[at] if x.rank else 0
     require(index >= -size and index < size, f"select of dim {dim} at {index}: there are {size} places", x)
@@ -108,7 +117,7 @@ def _flip(x: Operand, dims: Sequence[int], out: Operand) -> Iterator[Dispatch]:
     yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=last)
 
 
-def _expand_shape(x: Operand, size: Sequence[AnyInt], implicit: bool = False) -> Shape:
+def _expand_shape(x: Operand, size: Sequence[AnyInt], implicit: bool = False) -> LiveShape:
     sizes = [settled(length) for length in size]
     lead = len(sizes) - x.rank
     require(lead >= 0, f"expand to {sizes}: no dim of x may be left out", x)
@@ -124,7 +133,7 @@ def _expand(x: Operand, size: Sequence[AnyInt], implicit: bool, out: Operand) ->
     yield copy_strided(x, out, out.shape, broadcast_strides(x.shape, out.shape), out.strides)
 
 
-def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> Shape:
+def _repeat_shape(x: Operand, repeats: Sequence[AnyInt]) -> LiveShape:
     require(len(repeats) >= x.rank, f"repeat by {list(repeats)}: each dim of x takes a number", x)
     aligned = (1,) * (len(repeats) - x.rank) + x.shape
     return tuple(settled(times) * size for times, size in zip(repeats, aligned, strict=True))
@@ -146,7 +155,7 @@ def _nonempty(tensors: Sequence[Operand]) -> list[Operand]:
     return [tensor for tensor in tensors if tensor.shape != (0,)] or list(tensors[:1])
 
 
-def _cat_shape(tensors: Sequence[Operand], dim: int) -> Shape:
+def _cat_shape(tensors: Sequence[Operand], dim: int) -> LiveShape:
     given = bool(tensors) and None not in tensors
     require(given, "cat takes one tensor or more, each of them given", *tensors)
     parts = _nonempty(tensors)
@@ -162,13 +171,14 @@ def _cat_shape(tensors: Sequence[Operand], dim: int) -> Shape:
 
 @op("aten.cat.default", "tensors:tensors dim:int -> out", shape=_cat_shape)
 def _cat(tensors: Sequence[Operand], dim: int, out: Operand) -> Iterator[Dispatch]:
-    offset, at = 0, axis(dim, out.rank)
+    offset: AnyInt = 0
+    at = axis(dim, out.rank)
     for part in _nonempty(tensors):
         yield copy_strided(part, out, part.shape, part.strides, out.strides, out_offset=offset)
         offset += part.shape[at] * out.strides[at]
 
 
-def _split_shapes(x: Operand, split_sizes: Sequence[AnyInt], dim: int) -> list[Shape]:
+def _split_shapes(x: Operand, split_sizes: Sequence[AnyInt], dim: int) -> list[LiveShape]:
     at, sizes = axis(dim, x.rank), [settled(size) for size in split_sizes]
     fits = sum(sizes) == x.shape[at]
     require(fits, f"split dim {dim} into {sizes}: they must add up to {x.shape[at]}", x)
@@ -177,13 +187,14 @@ def _split_shapes(x: Operand, split_sizes: Sequence[AnyInt], dim: int) -> list[S
 
 @op("aten.split_with_sizes_copy.default", "self split_sizes:ints dim:int -> out:tensors", shape=_split_shapes)
 def _split(x: Operand, split_sizes: Sequence[AnyInt], dim: int, *outputs: Operand) -> Iterator[Dispatch]:
-    offset, at = 0, axis(dim, x.rank)
+    offset: AnyInt = 0
+    at = axis(dim, x.rank)
     for out in outputs:
         yield copy_strided(x, out, out.shape, x.strides, out.strides, x_offset=offset)
         offset += out.shape[at] * x.strides[at]
 
 
-def _unfold_shape(x: Operand, dimension: int, size: int, step: int) -> Shape:
+def _unfold_shape(x: Operand, dimension: int, size: int, step: int) -> LiveShape:
     at = axis(dimension, max(x.rank, 1))
     length = x.shape[at] if x.rank else 1
     fits = 0 <= size <= length and step > 0
@@ -202,7 +213,7 @@ def _unfold(x: Operand, dimension: int, size: int, step: int, out: Operand) -> I
     yield copy_strided(x, out, out.shape, (*strides, along), out.strides)
 
 
-def _borders(x: Operand, pad: Sequence[AnyInt]) -> list[tuple[int, int]]:
+def _borders(x: Operand, pad: Sequence[AnyInt]) -> list[LivePair]:
     """(before, after) of each dim; `pad` names them from the last dim on. Negative borders crop."""
     paired = len(pad) % 2 == 0 and len(pad) <= 2 * x.rank
     require(paired, f"pad by {list(pad)}: it takes two borders per dim, from the last on", x)
@@ -211,14 +222,14 @@ def _borders(x: Operand, pad: Sequence[AnyInt]) -> list[tuple[int, int]]:
     return [(0, 0)] * (x.rank - len(given)) + given[::-1]
 
 
-def _kept(x: Operand, borders: list[tuple[int, int]]) -> Shape:
+def _kept(x: Operand, borders: list[LivePair]) -> LiveShape:
     """What remains of x after cropping."""
     return tuple(
         size + min(before, 0) + min(after, 0) for size, (before, after) in zip(x.shape, borders, strict=True)
     )
 
 
-def _padded_shape(x: Operand, pad: Sequence[AnyInt], value: AnyInt | float) -> Shape:
+def _padded_shape(x: Operand, pad: Sequence[AnyInt], value: AnyInt | float) -> LiveShape:
     borders = _borders(x, pad)
     require(min(_kept(x, borders), default=0) >= 0, f"pad by {list(pad)} crops more than there is", x)
     return tuple(size + sum(border) for size, border in zip(x.shape, borders, strict=True))
@@ -235,7 +246,7 @@ def constant_pad(
     yield copy_strided(x, out, _kept(x, borders), x.strides, out.strides, x_offset, out_offset)
 
 
-def shuffled_shape(x: Operand, upscale_factor: AnyInt) -> Shape:
+def shuffled_shape(x: Operand, upscale_factor: AnyInt) -> LiveShape:
     factor = int(upscale_factor)
     require(x.rank >= 3, "pixel_shuffle takes three dims or more", x)
     require(factor > 0, f"upscale_factor {factor} must be positive", x)
@@ -244,7 +255,7 @@ def shuffled_shape(x: Operand, upscale_factor: AnyInt) -> Shape:
     return (*lead, channels // factor**2, height * factor, width * factor)
 
 
-def shuffled_walk(x: Operand, out: Operand, upscale_factor: AnyInt) -> tuple[Shape, Shape]:
+def shuffled_walk(x: Operand, out: Operand, upscale_factor: AnyInt) -> tuple[LiveShape, LiveShape]:
     """(sizes to iterate over the output, strides of x along them). A row of the output is a row of x and one
     of `factor` channels; columns likewise."""
     factor = int(upscale_factor)
@@ -295,7 +306,7 @@ def _select_scatter(x: Operand, src: Operand, dim: int, index: AnyInt, out: Oper
 # Walks given by strides ------------------------------------------------------------------------------
 
 
-def _strided_shape(x: Operand, size: Sequence[AnyInt], *_: object) -> Shape:
+def _strided_shape(x: Operand, size: Sequence[AnyInt], *_: object) -> LiveShape:
     return tuple(map(settled, size))
 
 
@@ -313,7 +324,7 @@ def _as_strided(
     yield copy_strided(x, out, out.shape, strides, out.strides, x_offset=first)
 
 
-def _diagonal_shape(x: Operand, offset: int, dim1: int, dim2: int) -> Shape:
+def _diagonal_shape(x: Operand, offset: int, dim1: int, dim2: int) -> LiveShape:
     first, second = axis(dim1, x.rank), axis(dim2, x.rank)
     require(first != second, "a diagonal runs through two dims", x)
     rows, columns = x.shape[first], x.shape[second]
@@ -321,7 +332,7 @@ def _diagonal_shape(x: Operand, offset: int, dim1: int, dim2: int) -> Shape:
     return (*(size for d, size in enumerate(x.shape) if d not in (first, second)), length)
 
 
-def _diagonal_walk(x: Operand, offset: int, dim1: int, dim2: int) -> tuple[Shape, int]:
+def _diagonal_walk(x: Operand, offset: int, dim1: int, dim2: int) -> tuple[LiveShape, AnyInt]:
     """Strides along a diagonal of x, which is the last dim, and where it begins."""
     first, second = axis(dim1, x.rank), axis(dim2, x.rank)
     others = tuple(step for d, step in enumerate(x.strides) if d not in (first, second))
@@ -353,7 +364,7 @@ def border(name: str, source: str) -> None:
     """An operator that pads the last dims, with the element at `source` of a position before 0 or from
     `size` on."""
 
-    def shape(x: Operand, padding: Sequence[AnyInt]) -> Shape:
+    def shape(x: Operand, padding: Sequence[AnyInt]) -> LiveShape:
         return tuple(b + size + a for size, (b, a) in zip(x.shape, _borders(x, padding), strict=True))
 
     def dispatches(x: Operand, padding: Sequence[AnyInt], out: Operand) -> Iterator[Dispatch]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from pteron.families.layout.copy import copy_elements
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Kind, LiveInt, Operand, define, require, same_shape, settled
+from pteron.ops import (
+    AnyInt,
+    Dispatch,
+    Kind,
+    LiveInt,
+    LiveShape,
+    Operand,
+    define,
+    numel,
+    require,
+    same_shape,
+    settled,
+)
 from pteron.ops.operator import ShapeRule
 from pteron.ops.shapes import axis
 
@@ -20,7 +29,7 @@ def _view(x: Operand, *rest: object) -> Iterator[Dispatch]:
         yield copy_elements(x, out)
 
 
-def view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
+def view_shape(x: Operand, size: Sequence[AnyInt]) -> LiveShape:
     sizes = _sizes(x, size)
     known = numel(tuple(length for length in sizes if length != -1))
     if -1 in sizes:
@@ -31,7 +40,7 @@ def view_shape(x: Operand, size: Sequence[AnyInt]) -> Shape:
     return tuple(sizes)
 
 
-def _sizes(x: Operand, size: Sequence[AnyInt]) -> list[int]:
+def _sizes(x: Operand, size: Sequence[AnyInt]) -> list[AnyInt]:
     """Sizes of a view. Files pass those that follow dims as integers: one is the product of neighbouring dims
     that has its value, the last one left is what the others leave."""
     sizes = list(size)
@@ -44,14 +53,14 @@ def _sizes(x: Operand, size: Sequence[AnyInt]) -> list[int]:
         if sizes[at] is not length:
             free.remove(at)
     if len(free) == 1:
-        length, others = sizes[free[0]], prod(sizes[: free[0]] + sizes[free[0] + 1 :])
+        length, others = sizes[free[0]], numel((*sizes[: free[0]], *sizes[free[0] + 1 :]))
         assert isinstance(length, LiveInt)
         if isinstance(others, LiveInt) or others > 0:
             sizes[free[0]] = length.like(x.numel // others)
     return [settled(length) for length in sizes]
 
 
-def _squeeze_shape(x: Operand, dim: Sequence[int]) -> Shape:
+def _squeeze_shape(x: Operand, dim: Sequence[int]) -> LiveShape:
     # A dynamic dim may be 1 at this call and still stays: only the maximum says what is squeezed.
     named = {axis(d, max(x.rank, 1)) for d in dim}
     dropped = {d for d in named if d < x.rank and x.tensor.shape_max[d] == 1}
@@ -59,7 +68,7 @@ def _squeeze_shape(x: Operand, dim: Sequence[int]) -> Shape:
     return tuple(size for d, size in enumerate(x.shape) if d not in dropped)
 
 
-def _unsqueeze_shape(x: Operand, dim: int) -> Shape:
+def _unsqueeze_shape(x: Operand, dim: int) -> LiveShape:
     at = axis(dim, x.rank + 1)
     return (*x.shape[:at], 1, *x.shape[at:])
 

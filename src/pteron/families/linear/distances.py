@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, numel, op, require
 from pteron.ops.row_layout import WALK_MAX
 from pteron.wgsl import Kernels
 
@@ -27,7 +25,7 @@ _NORMS = {
 _ANY_NORM = {"take": "power(apart, params.p)", "finish": "power(total, 1.0 / params.p)"}
 
 
-def _shape(a: Operand, b: Operand, *_: object) -> Shape:
+def _shape(a: Operand, b: Operand, *_: object) -> LiveShape:
     require(a.rank >= 2 and a.shape[:-2] == b.shape[:-2], "both sets of points must have one batch", a, b)
     require(a.shape[-1] == b.shape[-1], "points must have one number of coordinates", a, b)
     require(a.shape[-1] <= WALK_MAX, f"points have at most {WALK_MAX} coordinates", a, b)

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pteron.families.create.fill import fill
 from pteron.families.linear.product import Product
 from pteron.families.order.search import searchsorted
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Target, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, Target, op, require
 
 
-def _shape(a: Operand, b: Operand, offs: Operand | None, bias: Operand | None = None) -> Shape:
+def _shape(a: Operand, b: Operand, offs: Operand | None, bias: Operand | None = None) -> LiveShape:
     require(
         a.rank == 2 and b.rank == 3 and offs is not None,
         "grouped_mm takes [rows, depth], a matrix per group and the end of each group",

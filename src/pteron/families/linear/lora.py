@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.dtypes import DType
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
@@ -25,7 +24,7 @@ ROWS = "pteron.adapter_rows"
 CHOICE_WORDS = 64
 
 
-def _rows_shape(chosen: Operand, tokens: Operand, places: Operand | None) -> Shape:
+def _rows_shape(chosen: Operand, tokens: Operand, places: Operand | None) -> LiveShape:
     fits = chosen.rank == 2 and chosen.shape[1] == CHOICE_WORDS and chosen.dtype is DType.I32
     require(fits, f"chosen must be i32 [sequences, {CHOICE_WORDS}]", chosen)
     fits = places is None or places.shape == (tokens.numel, 2)
@@ -50,7 +49,7 @@ def adapter_rows(
     )
 
 
-def _shape(x: Operand, y: Operand, a: Operand, b: Operand, ranks: Operand, which: Operand) -> Shape:
+def _shape(x: Operand, y: Operand, a: Operand, b: Operand, ranks: Operand, which: Operand) -> LiveShape:
     fits = a.rank == b.rank == 3 and a.shape[:2] == b.shape[:2] and ranks.shape == a.shape[:1]
     require(fits, "a must be [adapters, rank, x's columns], b [adapters, rank, y's columns]", a, b, ranks)
     fits = x.shape[-1:] == a.shape[2:] and y.shape[-1:] == b.shape[2:] and x.shape[:-1] == y.shape[:-1]

@@ -8,14 +8,12 @@ from typing import Any
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.layout.views import view_shape
 from pteron.families.linear.product import Product
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, Weight, numel, op, require
 from pteron.ops.operand import joined
 from pteron.ops.shapes import broadcast
 
 
-def _linear_shape(x: Operand, weight: Operand, *_: object) -> Shape:
+def _linear_shape(x: Operand, weight: Operand, *_: object) -> LiveShape:
     require(weight.rank == 2, "weight must have two dims", x, weight)
     fits = x.rank >= 1 and x.shape[-1] == weight.shape[1]
     require(fits, "input's last dim must equal weight's second", x, weight)
@@ -37,13 +35,13 @@ def _layer(x: Operand, weight: Operand, bias: Operand | None, out: Operand, **en
     return Product(x, weight, out, rows, columns, depth, b_row=1, b_column=depth, bias=bias, **ending)
 
 
-def _shown_shape(x: Operand, weight: Operand, sizes: Sequence[AnyInt] | None) -> Shape:
+def _shown_shape(x: Operand, weight: Operand, sizes: Sequence[AnyInt] | None) -> LiveShape:
     """The shape of a linear layer's result, as a view with these sizes shows it."""
     shape = _linear_shape(x, weight)
     return shape if sizes is None else view_shape(x.reshaped(shape), sizes)
 
 
-def _finished_shape(x: Operand, weight: Operand, _bias: Operand | None, *following: Any) -> Shape:
+def _finished_shape(x: Operand, weight: Operand, _bias: Operand | None, *following: Any) -> LiveShape:
     sizes, _, addend = following
     shape = _shown_shape(x, weight, sizes)
     return shape if addend is None else broadcast(shape, addend.shape)
@@ -65,7 +63,7 @@ def finished_linear(
         yield from apply_binary("a + b", made, addend, out)
 
 
-def _several_shapes(x: Operand, weights: Sequence[Operand], *_: object) -> list[Shape]:
+def _several_shapes(x: Operand, weights: Sequence[Operand], *_: object) -> list[LiveShape]:
     return [_linear_shape(x, weight) for weight in weights]
 
 
@@ -98,7 +96,7 @@ def linear_several(
     ).dispatches(target)
 
 
-def _mm_shape(a: Operand, b: Operand) -> Shape:
+def _mm_shape(a: Operand, b: Operand) -> LiveShape:
     require(a.rank == 2 and b.rank == 2, "both matrices must have two dims", a, b)
     require(a.shape[1] == b.shape[0], "the first matrix's columns must equal the second's rows", a, b)
     return a.shape[0], b.shape[1]
@@ -113,7 +111,7 @@ def mm(
     yield from product.dispatches(target)
 
 
-def _bmm_shape(a: Operand, b: Operand) -> Shape:
+def _bmm_shape(a: Operand, b: Operand) -> LiveShape:
     require(a.rank == 3 and b.rank == 3, "both batches of matrices must have three dims", a, b)
     require(a.shape[0] == b.shape[0], "both batches must be of one size", a, b)
     require(a.shape[2] == b.shape[1], "the first matrices' columns must equal the second's rows", a, b)
@@ -127,7 +125,7 @@ def bmm(a: Operand, b: Operand, out: Operand, *, target: Target) -> Iterator[Dis
     yield from product.dispatches(target)
 
 
-def _addmm_shape(bias: Operand, a: Operand, b: Operand, *_: object) -> Shape:
+def _addmm_shape(bias: Operand, a: Operand, b: Operand, *_: object) -> LiveShape:
     shape = _mm_shape(a, b)
     fits = broadcast(bias.shape, shape) == shape
     require(fits, f"what is added must broadcast to {list(shape)}", bias, a, b)

@@ -10,8 +10,7 @@ from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.unary import widened
 from pteron.families.linear.uniform import Cut
 from pteron.families.linear.uniform import choose as choose_cut
-from pteron.graph import Shape
-from pteron.ops import Dispatch, LiveInt, Operand, Scratch, Target, Weight, bucket, divides
+from pteron.ops import AnyInt, Dispatch, LiveInt, LiveShape, Operand, Scratch, Target, Weight, bucket, divides
 from pteron.ops.row_layout import (
     BUSY,
     SUBGROUP,
@@ -82,13 +81,13 @@ class _KernelChoice:
 
     name: str
     declarations: Mapping[str, Any]
-    span_max: int  # k of one part
+    span_max: AnyInt  # k of one part
     unit: int = 1  # k that stay in one part
-    groups: int = 0
-    threads: int = 0
-    rows: int = 0
+    groups: AnyInt = 0
+    threads: AnyInt = 0
+    rows: AnyInt = 0
 
-    def grid(self, target: Target, parts: int) -> dict[str, Any]:
+    def grid(self, target: Target, parts: AnyInt) -> dict[str, Any]:
         if self.groups != 0:
             return {"groups": folded(target, self.groups * parts)}
         if self.rows:
@@ -104,12 +103,12 @@ class Product:
     a: Operand
     b: Operand | Weight
     out: Operand
-    rows: int
-    columns: int
-    depth: int
-    b_row: int
-    b_column: int
-    batch: int = 1
+    rows: AnyInt
+    columns: AnyInt
+    depth: AnyInt
+    b_row: AnyInt
+    b_column: AnyInt
+    batch: AnyInt = 1
     bias: Operand | Weight | None = None
     alpha: float = 1.0
     beta: float = 1.0
@@ -122,7 +121,7 @@ class Product:
     others: tuple[Operand, ...] = ()  # one or two outputs of the columns after those of out
 
     @property
-    def _count(self) -> int:
+    def _count(self) -> AnyInt:
         return self.batch * self.rows * self.columns
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
@@ -196,7 +195,7 @@ class Product:
         yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
         yield self._merge(sums, parts, steps * unit, by_quads=by_quads and parts <= PARTS_MAX)
 
-    def _merge(self, sums: Scratch, parts: int, span: int, *, by_quads: bool) -> Dispatch:
+    def _merge(self, sums: Scratch, parts: AnyInt, span: AnyInt, *, by_quads: bool) -> Dispatch:
         """The sums of all parts, finished."""
         merge = kernel("matmul_merge_quads" if by_quads else "matmul_merge", PARTS=parts)
         return Dispatch(
@@ -222,9 +221,9 @@ class Product:
             ending |= {"use_activation": "activation_math", "activated": ACTIVATIONS[self.activation]}
         return ending
 
-    def _parameters(self, parts: int, span: int) -> dict[str, Any]:
+    def _parameters(self, parts: AnyInt, span: AnyInt) -> dict[str, Any]:
         pitch = self.out.shape[-1]
-        bias_strides: Shape = (0, 1)
+        bias_strides: LiveShape = (0, 1)
         if isinstance(self.bias, Operand):
             bias_strides = broadcast_strides(self.bias.shape, (self.rows, pitch))
         return {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import Storage
-from pteron.ops import Operand, OperandSlice, Scratch, Target, Weight
+from pteron.ops import AnyInt, LiveShape, Operand, OperandSlice, Scratch, Target, Weight
 from pteron.ops.operand import HostArray, packing
 
 ARRAYS = "abcdefgh"  # of one launch
@@ -29,7 +29,7 @@ class Cut:
     """A launch takes eight arrays of weights, each with `blocks` blocks of four columns and `span` k, and
     `uniform_rows` rows of x from a uniform array, or all of them from a storage buffer if that is 0."""
 
-    rows: int
+    rows: AnyInt
     columns: int
     depth: int
     is_along: bool  # k runs along rows of the weights
@@ -50,7 +50,7 @@ class Cut:
         return max(ROOM_MIN, 1 << (self.blocks * self.span - 1).bit_length())
 
     @property
-    def starts(self) -> tuple[int, ...]:
+    def starts(self) -> LiveShape:
         """First rows of the launches; the last two may overlap."""
         last = self.rows - self.uniform_rows
         return (*range(0, last, self.uniform_rows), last) if self.uniform_rows else (0,)
@@ -106,12 +106,12 @@ def in_uniform_array(
 
 
 def choose(
-    target: Target, x: Operand | Scratch, weight: Operand | Weight, rows: int, is_along: bool
+    target: Target, x: Operand | Scratch, weight: Operand | Weight, rows: AnyInt, is_along: bool
 ) -> Cut | None:
     """How to split a product for a software adapter; None if matmul_uniform cannot run, or is not faster."""
     if not (target.is_cpu and target.broadcasts and _is_plain(x, weight)):
         return None
-    columns, depth = weight.shape if is_along else weight.shape[::-1]
+    columns, depth = map(int, weight.shape if is_along else weight.shape[::-1])
     if rows * columns * depth < PRODUCTS_MIN:
         return None
     quads = 1 << (target.uniform_bytes_max // 16).bit_length() - 1

@@ -10,9 +10,7 @@ from typing import Any
 from pteron.families.create.fill import fill
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.reduce.fold import SUM, fold, strided_rows
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, numel, op, require, same_shape
 from pteron.ops.row_layout import fits_registers, register_rows, row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
@@ -69,7 +67,7 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
 
 def _layer_norm_shapes(
     x: Operand, normalized_shape: Sequence[AnyInt], *_: object
-) -> tuple[Shape, Shape, Shape]:
+) -> tuple[LiveShape, LiveShape, LiveShape]:
     kept = x.rank - len(normalized_shape)
     fits = kept >= 0 and x.shape[kept:] == tuple(normalized_shape)
     require(fits, f"normalized_shape {list(normalized_shape)} must be x's last dims", x)
@@ -92,7 +90,7 @@ def layer_norm(
     yield from _normalise(x, arguments, target, length=length)
 
 
-def _group_norm_shapes(x: Operand, *arguments: Any) -> tuple[Shape, Shape, Shape]:
+def _group_norm_shapes(x: Operand, *arguments: Any) -> tuple[LiveShape, LiveShape, LiveShape]:
     require(x.rank >= 2, "group norm takes two dims or more", x)
     sizes, group = tuple(int(size) for size in arguments[2:5]), arguments[5]
     found = (*x.shape[:2], numel(x.shape[2:]))
@@ -119,7 +117,13 @@ def group_norm(x: Operand, *arguments: Any, target: Target) -> Iterator[Dispatch
 
 
 def _normalise(
-    x: Operand, arguments: Sequence[Any], target: Target, *, length: int, cycle: int = 1, plane: int = 1
+    x: Operand,
+    arguments: Sequence[Any],
+    target: Target,
+    *,
+    length: AnyInt,
+    cycle: AnyInt = 1,
+    plane: AnyInt = 1,
 ) -> Iterator[Dispatch]:
     """Rows of `length` elements; `plane` elements share a channel, `cycle` rows have all channels. The
     arguments are weight, bias, eps and the outputs."""
@@ -173,7 +177,7 @@ def _normalise(
     )
 
 
-def _batch_norm_shapes(x: Operand, *_: object) -> tuple[Shape, Shape, Shape]:
+def _batch_norm_shapes(x: Operand, *_: object) -> tuple[LiveShape, LiveShape, LiveShape]:
     require(x.rank >= 2, "batch norm takes two dims or more", x)
     return x.shape, (0,), (0,)  # the statistics of this batch, which are not computed
 

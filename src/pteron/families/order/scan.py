@@ -11,8 +11,7 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.elementwise.unary import element
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, Scratch, Target, define, require, same_shape
+from pteron.ops import Dispatch, LiveShape, Operand, Scratch, Target, define, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.ops.shapes import axis
@@ -84,7 +83,7 @@ def running_extreme(name: str, sign: str, start: dict[str, str]) -> None:
     """An operator that gives the best element so far, and the last of its indices."""
     better = f"select(select(b, a, a {sign} b), a, is_nan(f32(a)))"
 
-    def shapes(x: Operand, dim: int) -> tuple[Shape, Shape]:
+    def shapes(x: Operand, dim: int) -> tuple[LiveShape, LiveShape]:
         return x.shape, x.shape
 
     def dispatches(

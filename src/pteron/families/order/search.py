@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, numel, op, require
 from pteron.ops.operand import compute_type
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def _shape(sequence: Operand, values: Operand, *_: object) -> Shape:
+def _shape(sequence: Operand, values: Operand, *_: object) -> LiveShape:
     rows = sequence.shape[:-1]
     fits = sequence.rank == 1 or (sequence.rank > 1 and rows == values.shape[:-1])
     require(fits, "a sorted sequence has one dim, or all dims of the values but the last", sequence, values)

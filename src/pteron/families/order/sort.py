@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pteron.dtypes import Storage
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, op, require
 from pteron.ops.operand import compute_type
 from pteron.ops.shapes import axis
 from pteron.wgsl import Kernels
@@ -20,7 +19,7 @@ RANKED_MAX = 512  # elements of a row
 
 
 def sorted_rows(
-    x: Operand, at: int, kept: int, descending: bool, values: Operand, indices: Operand
+    x: Operand, at: int, kept: AnyInt, descending: bool, values: Operand, indices: Operand
 ) -> Iterator[Dispatch]:
     """The first `kept` elements along a dim, in order, and their indices."""
     if values.numel == 0:
@@ -61,7 +60,7 @@ def sorted_rows(
 
 
 def _bitonic(
-    x: Operand, by: dict[str, str], order: Scratch, rows: int, length: int, stride: int, places: int
+    x: Operand, by: dict[str, str], order: Scratch, rows: AnyInt, length: AnyInt, stride: AnyInt, places: int
 ) -> Iterator[Dispatch]:
     block, is_first = 2, True
     while block <= places:
@@ -84,7 +83,7 @@ def _bitonic(
         block *= 2
 
 
-def _sort_shapes(x: Operand, *_: object) -> tuple[Shape, Shape]:
+def _sort_shapes(x: Operand, *_: object) -> tuple[LiveShape, LiveShape]:
     return x.shape, x.shape
 
 
@@ -94,7 +93,7 @@ def sort(x: Operand, dim: int, descending: bool, values: Operand, indices: Opera
     return sorted_rows(x, at, x.shape[at] if x.rank else 1, descending, values, indices)
 
 
-def _topk_shapes(x: Operand, k: AnyInt, dim: int, *_: object) -> tuple[Shape, Shape]:
+def _topk_shapes(x: Operand, k: AnyInt, dim: int, *_: object) -> tuple[LiveShape, LiveShape]:
     at, kept = axis(dim, max(x.rank, 1)), int(k)
     length = x.shape[at] if x.rank else 1
     require(0 <= kept <= length, f"topk of {kept} elements: dim {dim} has {length}", x)

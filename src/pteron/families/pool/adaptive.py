@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, define, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, define, numel, require
 from pteron.ops.row_layout import WALK_MAX
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def _steps(x: Operand, out: Operand, dims: int) -> Iterator[tuple[Shape, Shape, dict[str, Any]]]:
+def _steps(x: Operand, out: Operand, dims: int) -> Iterator[tuple[LiveShape, LiveShape, dict[str, Any]]]:
     """Each dim's turn: the shapes before and after it, and the parameters of its kernel."""
     shape = x.shape
     for d in range(x.rank - 1, x.rank - 1 - dims, -1):

@@ -10,9 +10,7 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.reduce.fold import LARGEST, SUM, Rows, fold, strided_rows
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, Scratch, Target, define, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, define, numel, op, require
 from pteron.ops.window import SlidingWindow
 from pteron.wgsl import Kernels
 
@@ -23,7 +21,7 @@ kernel = Kernels(__name__)
 WINDOW_MAX = 128
 
 
-def pooled_shape(x: Operand, window: SlidingWindow, ceil_mode: bool) -> Shape:
+def pooled_shape(x: Operand, window: SlidingWindow, ceil_mode: bool) -> LiveShape:
     require(x.rank in (3, 4) and x.dtype.is_float, "pools take three or four dims of floats", x)
     require(0 not in x.shape[-3:], "pools take planes and channels that are not empty", x)
     half = all(2 * padding <= reach for padding, reach in zip(window.padding, window.reach, strict=True))
@@ -47,7 +45,7 @@ def _split(window: SlidingWindow) -> tuple[SlidingWindow, SlidingWindow] | None:
     return along_width, SlidingWindow((height, 1), (down, 1), (above, 0), (rows, 1))
 
 
-def _parameters(shape: Shape, out_shape: Shape, window: SlidingWindow) -> dict[str, Any]:
+def _parameters(shape: LiveShape, out_shape: LiveShape, window: SlidingWindow) -> dict[str, Any]:
     """Planes and window as members of a kernel's Params."""
     return {
         **window.parameters,
@@ -104,9 +102,9 @@ def average_pool(
 
 def averages(
     x: Operand | Scratch,
-    shape: Shape,
+    shape: LiveShape,
     out: Operand | Scratch,
-    out_shape: Shape,
+    out_shape: LiveShape,
     window: SlidingWindow,
     counted: str,
     divisor: float | None,
@@ -127,7 +125,7 @@ def averages(
 # Maximum ----------------------------------------------------------------------------------------
 
 
-def _largest_shape(x: Operand, *arguments: Sequence[int]) -> Shape:
+def _largest_shape(x: Operand, *arguments: Sequence[int]) -> LiveShape:
     *window, ceil_mode = arguments
     return pooled_shape(x, SlidingWindow.of(*window), bool(ceil_mode))
 
@@ -166,13 +164,13 @@ def largest_pool(
 
 def maxima(
     x: Operand | Scratch,
-    shape: Shape,
+    shape: LiveShape,
     plane_indices: Scratch | None,
     out: Operand | Scratch,
-    out_shape: Shape,
+    out_shape: LiveShape,
     indices: Operand | Scratch | None,
     window: SlidingWindow,
-    plane: int | None = None,
+    plane: AnyInt | None = None,
 ) -> Dispatch:
     """The maximum of each window. `plane_indices` has the index of each element of x in its plane, if that is
     not the element's own. If each row of x is itself a plane, that has `plane` elements."""

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pteron.dtypes import Storage
 from pteron.families.pool.pool import averages, maxima, pooled_shape
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, Scratch, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, Scratch, numel, op, require
 from pteron.ops.window import SlidingWindow
 
 
@@ -29,14 +27,14 @@ def _windows(
     return over_planes, SlidingWindow.of((sizes[0], 1), (strides[0], 1), (paddings[0], 0), (dilations[0], 1))
 
 
-def _shape(x: Operand, planes: SlidingWindow, depth: SlidingWindow, ceil_mode: bool) -> Shape:
+def _shape(x: Operand, planes: SlidingWindow, depth: SlidingWindow, ceil_mode: bool) -> LiveShape:
     require(x.rank in (4, 5) and x.dtype.is_float, "pools of volumes take four or five dims of floats", x)
     between = pooled_shape(x.reshaped((1, *x.shape[-3:])), planes, ceil_mode)
     length, _ = depth.places((x.shape[-3], 1), ceil=ceil_mode)
     return (*x.shape[:-3], length, *between[-2:])
 
 
-def _flat(shape: Shape) -> Shape:
+def _flat(shape: LiveShape) -> LiveShape:
     """Volumes as planes whose rows are the planes of the volumes."""
     return (numel(shape[:-3]), shape[-3], numel(shape[-2:]))
 
@@ -69,7 +67,7 @@ def average_pool(
     yield averages(of_planes, _flat(between), out, _flat(out.shape), depth, counted, divisor)
 
 
-def _largest_shapes(x: Operand, *arguments: Sequence[int]) -> tuple[Shape, Shape]:
+def _largest_shapes(x: Operand, *arguments: Sequence[int]) -> tuple[LiveShape, LiveShape]:
     *numbers, ceil_mode = arguments
     shape = _shape(x, *_windows(*numbers), bool(ceil_mode))
     return shape, shape

@@ -13,9 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, define, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, define, numel, op, require, same_shape
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.shapes import axis, broadcast_strides, collapse
 from pteron.wgsl import Kernels
@@ -132,9 +130,9 @@ class Blocks:
     """A tensor in blocks: the dims to iterate over it, and by how many blocks one step along each dim
     advances."""
 
-    count: int
-    sizes: Shape
-    strides: Shape
+    count: AnyInt
+    sizes: LiveShape
+    strides: LiveShape
 
 
 WHOLE_TENSOR = Blocks(1, (), ())

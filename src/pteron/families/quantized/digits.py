@@ -9,7 +9,7 @@ from typing import Any
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
 from pteron.families.quantized.packing import PackedWeights
-from pteron.ops import Dispatch, Operand, Scratch, Target
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
 from pteron.ops.row_layout import folded
 from pteron.wgsl import Kernels
 
@@ -36,7 +36,7 @@ class Layout:
     rounds: int  # of bundles, one after the other
 
 
-def suits(target: Target, rows: int, packed: PackedWeights, subgroup_bytes: int = 0) -> bool:
+def suits(target: Target, rows: AnyInt, packed: PackedWeights, subgroup_bytes: int = 0) -> bool:
     """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
     workgroup memory per subgroup."""
     is_even = packed.pitch % CHUNK == 0 and (packed.group % CHUNK == 0 or _is_halved(packed))
@@ -56,9 +56,9 @@ class Splits:
     """Rows of x as unmerged splits of attention (lib/x_source_splits.wgsl)."""
 
     parts: Scratch
-    count: int  # for each query
-    width: int  # of a head
-    steps: int  # rows of a batch
+    count: AnyInt  # for each query
+    width: AnyInt  # of a head
+    steps: AnyInt  # rows of a batch
 
 
 def product(

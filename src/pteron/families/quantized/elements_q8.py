@@ -8,8 +8,7 @@ from typing import Any
 from pteron.dtypes import DType
 from pteron.families.layout.rearrange import shuffled_shape, shuffled_walk
 from pteron.families.quantized.affine import reciprocal
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, op, require, same_shape
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, op, require, same_shape
 from pteron.ops.shapes import broadcast, broadcast_strides, collapse
 from pteron.wgsl import Kernels
 
@@ -26,7 +25,7 @@ def require_int8(*tensors: Operand) -> None:
 def _elements(
     a: Operand,
     out: Operand,
-    walk: tuple[Shape, Shape, Shape],
+    walk: tuple[LiveShape, LiveShape, LiveShape],
     combine: dict[str, str],
     inverse: float,
     out_zero: AnyInt,
@@ -104,7 +103,7 @@ def _of_one(
     out: Operand,
     inverse: float,
     out_zero: AnyInt,
-    walk: tuple[Shape, Shape],
+    walk: tuple[LiveShape, LiveShape],
 ) -> Iterator[Dispatch]:
     """out = expression(x), iterating over `walk`: sizes, and strides of x."""
     require_int8(x, out)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pteron.families.quantized.packing import packed_words, plain_scales, words_per_group
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Indices, Operand, op, require
+from pteron.ops import AnyInt, Dispatch, Indices, LiveShape, Operand, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -18,7 +17,7 @@ kernel = Kernels(__name__)
 
 def _embedding_shape(
     weight: Operand, weight_scales: Operand, group_size: AnyInt, indices: Operand, is_linear_weight: bool
-) -> Shape:
+) -> LiveShape:
     fits = weight.rank == 2 and weight.shape[1] % 4 == 0
     require(fits, "weight must be [rows, width / 2], width a multiple of 8", weight)
     return (*indices.shape, 2 * weight.shape[1])
@@ -48,8 +47,8 @@ def embedding_q4gsw(
 
 def pick_rows(
     indices: Operand,
-    size: int,
-    words: int,
+    size: AnyInt,
+    words: AnyInt,
     declarations: Mapping[str, Any],
     tables: Mapping[str, Any],
     out: Operand,
@@ -66,7 +65,7 @@ def pick_rows(
     )
 
 
-def _embedding_4bit_shape(weight: Operand, *arguments: Any) -> Shape:
+def _embedding_4bit_shape(weight: Operand, *arguments: Any) -> LiveShape:
     require(weight.rank == 2, "weight must be [rows, width / 2]", weight)
     return (*arguments[-1].shape, 2 * weight.shape[1])
 

@@ -35,7 +35,7 @@ class Epilogue:
     peaks: Operand | None = None
 
     @property
-    def count(self) -> int:
+    def count(self) -> AnyInt:
         """Elements of all outputs."""
         return sum(out.numel for out in self.outputs)
 
@@ -86,7 +86,7 @@ class RopeEpilogue:
     bias: Operand | Weight | None = None
 
     @property
-    def count(self) -> int:
+    def count(self) -> AnyInt:
         """Elements of queries, keys and values."""
         batch, steps, *_ = self.queries.shape
         return self.queries.numel + 2 * batch * steps * self._key_columns
@@ -135,7 +135,7 @@ class RopeEpilogue:
         return 4 + (self.angles.sines is not None and self._tables is None) + (self.bias is not None)
 
     @property
-    def _key_columns(self) -> int:
+    def _key_columns(self) -> AnyInt:
         """Columns of keys, and of values."""
         return self.key_cache.shape[2] * self.key_cache.shape[3]
 

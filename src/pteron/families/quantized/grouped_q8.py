@@ -15,15 +15,14 @@ from pteron.families.quantized.embedding_q4 import pick_rows
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.linear_q4 import check_bias, padded_depth, product_padded
 from pteron.families.quantized.packing import PackedWeights, byte_rows, scales_by_row, words_per_group
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Indices, Operand, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, Indices, LiveShape, Operand, Target, Weight, op, require
 
 
 def bytes_of(
     x: Operand, weights: Operand, scales: Operand, minima: Operand | None, group_size: AnyInt
 ) -> PackedWeights:
     """8-bit weights in groups, for x."""
-    columns, depth = weights.shape
+    columns, depth = map(int, weights.shape)
     require(depth == x.shape[-1], "weights must have x's columns", weights, x)
     by_row, minima_by_row = _by_row(weights, scales, minima, group_size)
     words, group = -(-depth // 8), words_per_group(group_size)
@@ -47,7 +46,7 @@ def _by_row(
     return scales_by_row(scales, rows, groups), least
 
 
-def bytes_shape(x: Operand, weights: Operand, *_: object) -> Shape:
+def bytes_shape(x: Operand, weights: Operand, *_: object) -> LiveShape:
     fits = x.rank >= 1 and weights.rank == 2 and weights.shape[1] == x.shape[-1]
     require(fits, "an 8-bit product takes x [..., k] and weights [n, k]", x, weights)
     return (*x.shape[:-1], weights.shape[0])
@@ -75,7 +74,7 @@ def linear_q8gsw(
     yield from product_padded(x, packed, Epilogue((out,), bias), target)
 
 
-def _embedding_shape(weight: Operand, *arguments: object) -> Shape:
+def _embedding_shape(weight: Operand, *arguments: object) -> LiveShape:
     indices = arguments[-1]
     assert isinstance(indices, Operand)
     fits = weight.rank == 2 and weight.shape[1] % 8 == 0

@@ -22,9 +22,7 @@ from pteron.families.quantized.product_q8 import (
     parameters,
     product,
 )
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Target, define, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, define, numel, op, require
 from pteron.ops.operand import HostArray, packing
 from pteron.ops.window import SlidingWindow
 from pteron.wgsl import Kernels
@@ -58,7 +56,7 @@ def _epilogue(first: Sequence[Any], activation: str, out: Operand) -> Int8Epilog
 
 def _planes(
     x: Operand,
-    channels: int,
+    channels: AnyInt,
     kernel_size: Ints,
     stride: Ints,
     padding: Ints,
@@ -99,7 +97,7 @@ def _sizes(arguments: Sequence[Any]) -> Geometry:
     return _planes(x, weights.shape[0], kernel_size, stride, padding, dilation, groups, output_padding)
 
 
-def _conv2d_shape(*arguments: Any) -> Shape:
+def _conv2d_shape(*arguments: Any) -> LiveShape:
     planes = _sizes(arguments)
     return (*arguments[0].shape[:-3], planes.rows, *planes.out_plane)
 
@@ -120,7 +118,7 @@ for _name, _more in (("", ""), ("_pw", ""), ("_transposed", "output_padding:ints
 # Depthwise convolutions --------------------------------------------------------------------------
 
 
-def _depthwise_shape(*arguments: Any) -> Shape:
+def _depthwise_shape(*arguments: Any) -> LiveShape:
     x, weights = arguments[0], arguments[3]
     planes = _planes(x, numel(weights.shape[2:]), *arguments[_FIRST_COUNT:-1])
     size = planes.window.size
@@ -171,7 +169,7 @@ def _taps(elements: HostArray) -> HostArray:
 # Linear layers -----------------------------------------------------------------------------------
 
 
-def _linear_shape(x: Operand, input_scale: float, zero: AnyInt, weights: Operand, *_: object) -> Shape:
+def _linear_shape(x: Operand, input_scale: float, zero: AnyInt, weights: Operand, *_: object) -> LiveShape:
     fits = x.rank >= 1 and weights.rank == 2 and x.shape[-1] <= weights.shape[1]
     require(fits, "an int8 product takes x [..., k] and weights [n, at least k]", x, weights)
     return (*x.shape[:-1], weights.shape[0])

@@ -25,15 +25,26 @@ from pteron.families.quantized.packing import (
     words_per_group,
 )
 from pteron.families.quantized.tiled_q4 import QUANTIZED, SCALED, Int8
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, LiveInt, Operand, Scratch, Target, Weight, bucket, op, require
+from pteron.ops import (
+    AnyInt,
+    Dispatch,
+    LiveInt,
+    LiveShape,
+    Operand,
+    Scratch,
+    Target,
+    Weight,
+    bucket,
+    op,
+    require,
+)
 from pteron.ops.row_layout import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def linear_shape(x: Operand, weights: Operand) -> Shape:
+def linear_shape(x: Operand, weights: Operand) -> LiveShape:
     fits = x.rank >= 1 and weights.rank == 2
     require(fits, "a 4-bit product takes x [..., k] and weights [n, k / 2]", x, weights)
     (columns, row_bytes), depth = weights.shape, x.shape[-1]
@@ -43,10 +54,10 @@ def linear_shape(x: Operand, weights: Operand) -> Shape:
     return (*x.shape[:-1], columns)
 
 
-def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: int) -> PackedWeights:
+def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: AnyInt) -> PackedWeights:
     """4-bit weights in groups, for x with `depth` columns."""
     require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
-    columns, group = weights.shape[0], words_per_group(group_size)
+    columns, depth, group = int(weights.shape[0]), int(depth), words_per_group(group_size)
     fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
     require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
     by_row = scales_by_row(scales, columns, -(-depth // (8 * group)))
@@ -59,7 +70,7 @@ def check_bias(bias: Operand, weights: Operand) -> None:
     require(fits, "bias must be [n], one value per row of weights", bias, weights)
 
 
-def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: int) -> Weight | None:
+def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: AnyInt) -> Weight | None:
     """The sums of groups of weights [column][group], or None if some are missing."""
     columns, group = weights.shape[0], words_per_group(group_size)
     groups = -(-depth // (8 * group))
@@ -93,7 +104,8 @@ def product(
     if not packed.choice and not target.is_cpu and rows > ROWS_FEW:
         yield from tiled_q4.product(x, packed, epilogue, target, int8)
         return
-    parts, part = 1, max(words, 1)
+    parts: AnyInt = 1
+    part: AnyInt = max(words, 1)
     declarations: dict[str, Any]
     if target.is_cpu:
         name = "q4_thread"
@@ -163,7 +175,7 @@ BLOCK_WORDS = 4  # words whose products are added up one after the other
 LOOPS_MAX = 60_000  # iterations, below the limit of software adapters
 
 
-def thread_cut(rows: int, words: int) -> tuple[dict[str, Any], int]:
+def thread_cut(rows: AnyInt, words: int) -> tuple[dict[str, Any], AnyInt]:
     """(declarations, words of k per invocation) of q4_thread, for `rows` rows of x, `words` words long."""
     tile = min(THREAD_TILE, bucket(rows) if isinstance(rows, LiveInt) else max(rows, 1))
     _, blocks = split(-(-words // BLOCK_WORDS), LOOPS_MAX // ((8 + THREAD_WIDE) * (1 + tile)))
@@ -178,7 +190,7 @@ def _wide_loads(packed: PackedWeights) -> dict[str, Any]:
     return {"use_words": "words_wide", "load_block": "unpack_words(load_words(n, first))"}
 
 
-def _thread_count(tile: int, rows: int, columns: int) -> int:
+def _thread_count(tile: int, rows: AnyInt, columns: int) -> AnyInt:
     """Invocations of q4_thread for one part."""
     tiles = -(-rows // tile)
     wide = min(max(tiles * columns // THREAD_STRIPS, THREAD_NARROW), THREAD_WIDE)
@@ -196,7 +208,7 @@ def product_per_channel(
     choice: Choice | None = None,
 ) -> Iterator[Dispatch]:
     """The product with packed weights, with a scale per column."""
-    columns, depth = weights.shape[0], x.shape[-1]
+    columns, depth = map(int, (weights.shape[0], x.shape[-1]))
     require(scales.rank == 1 and scales.numel >= columns, f"scales must be {columns}, one per row", scales)
     words = -(-depth // 8)
     # A row has one scale. The group is rounded up to whole blocks of q4_thread.
@@ -209,7 +221,7 @@ def product_per_channel(
 
 def padded_depth(x: Operand) -> int:
     """Columns of x in whole vec4s."""
-    return -(-x.shape[-1] // 4) * 4
+    return int(-(-x.shape[-1] // 4)) * 4
 
 
 def product_padded(
@@ -228,7 +240,7 @@ def product_padded(
     yield from product(source, packed, epilogue, target)
 
 
-def _qcs4w_shape(x: Operand, weight: Operand, scales: Operand) -> Shape:
+def _qcs4w_shape(x: Operand, weight: Operand, scales: Operand) -> LiveShape:
     fits = x.rank >= 1 and weight.rank == 2 and 2 * weight.shape[1] >= x.shape[-1]
     require(fits, "a 4-bit product takes x [..., k] and weights [n, at least k / 2]", x, weight)
     return (*x.shape[:-1], weight.shape[0])
@@ -244,7 +256,7 @@ def linear_qcs4w(
     yield from product_per_channel(x, weight, packed, scales, "words", out, target)
 
 
-def _int8_shape(x: Operand, mat2: Operand, scales: Operand) -> Shape:
+def _int8_shape(x: Operand, mat2: Operand, scales: Operand) -> LiveShape:
     fits = x.rank >= 1 and mat2.rank == 2 and mat2.shape[1] == x.shape[-1]
     require(fits, "an 8-bit product takes x [..., k] and weights [n, k]", x, mat2)
     return (*x.shape[:-1], mat2.shape[0])

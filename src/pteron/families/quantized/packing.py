@@ -102,7 +102,7 @@ def packed_words(weights: Operand) -> Weight:
 
 def padded_words(weights: Operand) -> tuple[Weight, int]:
     """(words, words per row) with rows padded to multiples of four words."""
-    rows, row_bytes = weights.shape
+    rows, row_bytes = map(int, weights.shape)
     pitch = -(-row_bytes // 16) * 4
     if 4 * pitch == row_bytes:
         return packed_words(weights), pitch
@@ -114,17 +114,17 @@ def plain_scales(scales: Operand) -> Weight:
     return scales.packed("plain", "f32", count=scales.numel, storage=Storage.F32)
 
 
-def scales_by_row(scales: Operand, rows: int, groups: int) -> Weight:
+def scales_by_row(scales: Operand, rows: AnyInt, groups: AnyInt) -> Weight:
     """Scales [group][row], both padded, as [row][group] without padding."""
     return scales.packed("scales by row", rows, groups, count=rows * groups, storage=Storage.F32)
 
 
-def sums_by_row(sums: Operand, rows: int, groups: int) -> Weight:
+def sums_by_row(sums: Operand, rows: AnyInt, groups: AnyInt) -> Weight:
     """Sums of weights [group][row], both padded, as [row][group] without padding."""
     return sums.packed("sums by row", rows, groups, count=rows * groups, storage=Storage.I32)
 
 
-def nibble_rows(weights: Operand, depth: int) -> Weight:
+def nibble_rows(weights: Operand, depth: AnyInt) -> Weight:
     """Rows of nibbles, the high one of a byte first, as rows of whole words, the lowest bits first."""
     words = -(-depth // 8)
     count = weights.shape[0] * words

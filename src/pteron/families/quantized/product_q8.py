@@ -15,7 +15,7 @@ import numpy as np
 
 from pteron.dtypes import DType, Storage
 from pteron.families.convolution.geometry import Geometry
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight, require
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 from pteron.ops.row_layout import folded, row_groups, shared_rows
 from pteron.wgsl import Kernels
@@ -126,7 +126,7 @@ def _kernel(target: Target, planes: Geometry) -> tuple[str, dict[str, Any], dict
     return "q8_tiled", declarations | {"TALL": tall}, {"groups": grid}
 
 
-def _tiles(planes: Geometry, height: int) -> int:
+def _tiles(planes: Geometry, height: int) -> AnyInt:
     return -(-planes.pixels // 64) * -(-planes.filters // height) * planes.groups
 
 
@@ -168,7 +168,7 @@ class Int8Epilogue:
     out_zero: int
     declarations: Mapping[str, str]
 
-    def check(self, channels: int, scale_count: int) -> None:
+    def check(self, channels: AnyInt, scale_count: AnyInt) -> None:
         is_int8 = -128 <= self.x_zero <= 127
         require(is_int8, f"the zero point {self.x_zero} of int8 activations must be within -128 and 127")
         enough = self.weight_scales.numel >= scale_count
@@ -188,7 +188,7 @@ def padded(planes: Geometry) -> Geometry:
     return replace(planes, plane=(height, width), window=replace(planes.window, padding=(0, 0)))
 
 
-def _words(planes: Geometry) -> int:
+def _words(planes: Geometry) -> AnyInt:
     """Words of a group's input channels, four to a word."""
     return -(-planes.channels // 4)
 
@@ -199,7 +199,7 @@ def packed_input(planes: Geometry) -> Scratch:
     return Scratch(pixels * planes.groups * _words(planes), Storage.U32)
 
 
-def parameters(planes: Geometry, epilogue: Int8Epilogue, scale_count: int) -> dict[str, Any]:
+def parameters(planes: Geometry, epilogue: Int8Epilogue, scale_count: AnyInt) -> dict[str, Any]:
     """The Params of lib/q8_result.wgsl."""
     window = {
         name: number for name, number in planes.window.parameters.items() if not name.startswith("window")

@@ -30,9 +30,21 @@ from pteron.families.quantized.linear_q4 import (
 from pteron.families.quantized.packing import PackedWeights
 from pteron.families.quantized.qparams import choose_rows
 from pteron.families.quantized.tiled_q4 import Int8, can_quantize_rows, quantize_rows
-from pteron.graph import Shape, Tensor
-from pteron.graph.values import numel
-from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, Scratch, Target, Weight, op, require
+from pteron.graph import Tensor
+from pteron.ops import (
+    OPERATORS,
+    AnyInt,
+    Dispatch,
+    LiveShape,
+    Operand,
+    Scratch,
+    Target,
+    Weight,
+    most,
+    numel,
+    op,
+    require,
+)
 from pteron.ops.operand import joined
 from pteron.ops.shapes import broadcast
 
@@ -140,7 +152,7 @@ class Products:
         return packed.fits(target) and digits.suits(target, self._rows, packed, subgroup_bytes)
 
     @property
-    def _rows(self) -> int:
+    def _rows(self) -> AnyInt:
         return self.x.numel // self.x.shape[-1] if self.x.shape[-1] else 0
 
     @property
@@ -188,18 +200,18 @@ def _joined_biases(weights: Sequence[Operand], biases: Sequence[Operand] | None)
     return joined([bias.part(0, 0, matrix.shape[0]) for bias, matrix in pairs])
 
 
-def _row_scratch(dtype: DType, count: int, target: Target) -> Operand:
+def _row_scratch(dtype: DType, count: AnyInt, target: Target) -> Operand:
     """A value per row, between the launches of one call."""
     storage = target.storage(dtype)
-    return Operand(Tensor(-1, dtype, (count,)), (count,), storage, Scratch(count, storage))
+    return Operand(Tensor(-1, dtype, (most(count),)), (count,), storage, Scratch(count, storage))
 
 
-def sum_shape(product: Shape, addend: Operand) -> Shape:
+def sum_shape(product: LiveShape, addend: Operand) -> LiveShape:
     return broadcast(_at_rank_of(addend, product), addend.shape)
 
 
 def add_residual(
-    product: Shape,
+    product: LiveShape,
     residual: Operand | None,
     out: Operand,
     launches: Callable[[Operand, Operand | None], Iterable[Dispatch]],
@@ -215,7 +227,7 @@ def add_residual(
     yield from apply_binary("a + b", alone, residual, out)
 
 
-def _at_rank_of(addend: Operand, product: Shape) -> Shape:
+def _at_rank_of(addend: Operand, product: LiveShape) -> LiveShape:
     """The product's shape at the rank of the addend: leading ones are added or removed."""
     extra = len(product) - addend.rank
     fits = all(size == 1 for size in product[: max(0, extra)])
@@ -223,11 +235,11 @@ def _at_rank_of(addend: Operand, product: Shape) -> Shape:
     return (1,) * -extra + product[max(0, extra) :]
 
 
-def product_shape(x: Operand, weights: Operand, bits: int) -> Shape:
+def product_shape(x: Operand, weights: Operand, bits: int) -> LiveShape:
     return linear_shape(x, weights) if bits == 4 else bytes_shape(x, weights)
 
 
-def _shapes(*inputs: Any) -> list[Shape]:
+def _shapes(*inputs: Any) -> list[LiveShape]:
     x, _, _, weights, _, _, _, bits, *_, residual, gated = inputs
     found = [product_shape(x, matrix, bits) for matrix in weights]
     if residual is not None:

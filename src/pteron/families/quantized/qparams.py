@@ -9,8 +9,7 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.families.quantized.affine import blocks
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import WALK_MAX, row_groups, row_layout, split
 from pteron.wgsl import Kernels
 
@@ -44,8 +43,8 @@ _NEARER_END = {
 
 def choose_rows(
     x: Operand,
-    rows: int,
-    length: int,
+    rows: AnyInt,
+    length: AnyInt,
     bounds: tuple[float, float],
     eps: float,
     mapping: Mapping[str, str],
@@ -85,7 +84,7 @@ def choose_rows(
 
 def _block_shapes(
     x: Operand, mapping_type: str, block_size: Sequence[AnyInt], *rest: object
-) -> tuple[Shape, Shape]:
+) -> tuple[LiveShape, LiveShape]:
     in_rows = blocks(x, block_size).strides in ((), (0,), (1,), (1, 0))
     require(in_rows, f"elements of a block must be neighbours, not blocks of {list(block_size)}", x)
     dims = list(zip(x.shape, (int(block) for block in block_size), strict=True))
@@ -142,7 +141,7 @@ def choose_qparams(
     yield from choose_rows(x, 1, x.numel, bounds, eps, {}, outputs[0], outputs[1], target)
 
 
-def _token_shapes(x: Operand) -> tuple[Shape, Shape]:
+def _token_shapes(x: Operand) -> tuple[LiveShape, LiveShape]:
     require(x.rank > 0, "a scalar has no rows", x)
     return (*x.shape[:-1], 1), (*x.shape[:-1], 1)
 

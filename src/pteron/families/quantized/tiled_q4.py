@@ -13,7 +13,7 @@ from pteron.families.quantized import tiles
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
 from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES
-from pteron.ops import Dispatch, Operand, Scratch, Target, Weight
+from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
 from pteron.ops.tiles import MatrixTile, Tile, choose, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
@@ -101,14 +101,14 @@ class _KernelChoice:
 
     name: str
     layout: tiles.Strip | Tile | MatrixTile
-    count: int  # workgroups of one part
+    count: AnyInt  # workgroups of one part
     parts: int
     unit: int  # words that stay in one part
 
 
 def _choose_kernel(
     x: Operand | Scratch,
-    rows: int,
+    rows: AnyInt,
     packed: PackedWeights,
     target: Target,
     int8: Int8 | None,
@@ -135,20 +135,20 @@ def _choose_kernel(
     return _KernelChoice(name, tile, count, parts, unit)
 
 
-def _matrix_tiles(x: Operand | Scratch, rows: int, target: Target) -> tuple[MatrixTile, ...]:
+def _matrix_tiles(x: Operand | Scratch, rows: AnyInt, target: Target) -> tuple[MatrixTile, ...]:
     """Tiles for matrix cores, if the device has them and there are enough rows."""
     planes = planes_of(target, x.storage), planes_of(target, Storage.F32)  # weights times scales are f32
     found = matrix_tiles(tiles.MATRIX_TILES, target, planes)
     return found if found and rows >= tiles.MATRIX_ROWS_MIN[found[0].products] else ()
 
 
-def are_groups_large(target: Target, rows: int, choice: Choice) -> bool:
+def are_groups_large(target: Target, rows: AnyInt, choice: Choice) -> bool:
     """Whether rows are grouped by their matrices for tiles."""
     can_group = not target.is_cpu and 8 * choice.matrices <= target.workgroup_bytes_max
     return can_group and rows > GROUP_ROWS_MIN * choice.matrices
 
 
-def group_rows(choice: Choice, rows: int, target: Target) -> tuple[Choice, list[Dispatch]]:
+def group_rows(choice: Choice, rows: AnyInt, target: Target) -> tuple[Choice, list[Dispatch]]:
     """The choice with rows grouped for tiles, and the launch that groups them."""
     matrices, height = choice.matrices, GROUPED_TILE.height
     if choice.experts is None:
@@ -198,7 +198,7 @@ def launch(
     )
 
 
-def _quantize(x: Operand | Scratch, given: Int8, made: Int8, rows: int, words: int) -> Dispatch:
+def _quantize(x: Operand | Scratch, given: Int8, made: Int8, rows: AnyInt, words: int) -> Dispatch:
     return Dispatch(
         kernel("q4_quantize", WORDS=words),
         x=x,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.families.quantized.packing import PackedWeights
-from pteron.ops import Target
+from pteron.ops import AnyInt, Target
 from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX, MatrixTile, Tile
 
 # Measured on an H200 in a rotation of a model's kernels (docs/notes/prefill-tiles.md).
@@ -74,7 +74,7 @@ class Strip:
         library = _LOADS[self.load]
         return {"TALL": self.tall, "LANES": LANES, "ACROSS": self.across, "use_words_four": library}
 
-    def count(self, rows: int, columns: int) -> int:
+    def count(self, rows: AnyInt, columns: int) -> AnyInt:
         """Workgroups of one part of a product."""
         return -(-rows // self.tall) * -(-columns // (4 * self.across))
 
@@ -85,7 +85,7 @@ STRIPS = (Strip(8, 4), Strip(16, 2), Strip(24, 1), Strip(32, 1))
 STRIP_ROWS_MAX = STRIPS[-1].tall  # with more rows, tiles are faster
 
 
-def choose_strip(target: Target, rows: int, packed: PackedWeights) -> tuple[Strip, int] | None:
+def choose_strip(target: Target, rows: AnyInt, packed: PackedWeights) -> tuple[Strip, int] | None:
     """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this device."""
     if (
         target.is_cpu

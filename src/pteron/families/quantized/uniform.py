@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pteron.dtypes import Storage
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import PackedWeights
-from pteron.ops import Dispatch, Operand, OperandSlice, Scratch, Target, Weight
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, OperandSlice, Scratch, Target, Weight
 from pteron.ops.operand import joined
 from pteron.wgsl import Kernels
 
@@ -42,10 +42,10 @@ WORDS = {  # by the library that other kernels read them with
 class Cut:
     tile: int  # rows of a launch
     blocks: int  # of four columns, in each array
-    starts: tuple[int, ...]  # first rows of the tiles: each is full, so the last two may overlap
+    starts: LiveShape  # first rows of the tiles: each is full, so the last two may overlap
 
 
-def choose(target: Target, x: Operand | Scratch, rows: int, packed: PackedWeights) -> Cut | None:
+def choose(target: Target, x: Operand | Scratch, rows: AnyInt, packed: PackedWeights) -> Cut | None:
     """How to split a product for a software adapter; None if q4_uniform cannot run."""
     if not isinstance(x, Operand) or not rows or not _suits(target, x, packed):
         return None

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.families.recurrent.recurrence import Sequences, recurrent
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, require
+from pteron.ops import Dispatch, LiveShape, Operand, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -17,7 +16,7 @@ WIDTH_MAX = 256  # of keys: an invocation keeps a column of the state
 
 def _shape(
     q: Operand, k: Operand, v: Operand, g: Operand, beta: Operand, state: Operand, *rest: object
-) -> Shape:
+) -> LiveShape:
     require(q.rank == v.rank == 4 and q.shape[0] == 1, "q, k and v must be [1, steps, heads, width]", q, k, v)
     require(q.shape == k.shape, "queries and keys must have one shape", q, k)
     _, steps, heads, width = v.shape

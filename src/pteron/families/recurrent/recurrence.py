@@ -31,7 +31,7 @@ class Sequences:
     start: AnyInt = 0
     places: Operand | None = None
 
-    def check(self, state: Operand, rows: int) -> None:
+    def check(self, state: Operand, rows: AnyInt) -> None:
         """Check the leading dim of a state [slots, ...], for a call with this number of rows or steps."""
         if self.places is None:
             require(state.shape[0] == 1, "the state must be of one sequence", state)

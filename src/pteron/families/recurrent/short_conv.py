@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.families.recurrent.recurrence import Sequences, recurrent
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, require
+from pteron.ops import Dispatch, LiveShape, Operand, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -15,7 +14,7 @@ kernel = Kernels(__name__)
 
 def _shape(
     x: Operand, weight: Operand, bias: Operand | None, silu: bool, state: Operand, *_: object
-) -> Shape:
+) -> LiveShape:
     require(x.rank >= 2 and x.numel == x.shape[-2] * x.shape[-1], "x must be [1, steps, channels]", x)
     fits = weight.rank == 2 and weight.shape[0] == x.shape[-1] and weight.shape[1] > 1
     require(fits, "weight must be [channels, taps], with two taps at least", weight, x)

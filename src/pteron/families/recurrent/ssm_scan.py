@@ -7,8 +7,7 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.recurrent.recurrence import Sequences, recurrent
-from pteron.graph import Shape
-from pteron.ops import AnyInt, Dispatch, Operand, Target, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, require
 from pteron.ops.row_layout import SOFTWARE_ROWS, SUBGROUP, row_groups, shared_rows
 from pteron.wgsl import Kernels
 
@@ -18,7 +17,7 @@ _F32_MAX = 3.4028234e38
 
 def _shape(
     xbc: Operand, dt: Operand, a: Operand, d: Operand, dt_bias: Operand, groups: AnyInt, *rest: Any
-) -> Shape:
+) -> LiveShape:
     state: Operand = rest[2]
     require(
         state.rank == 4 and state.dtype is DType.F32, "state must be [1, heads, width, columns], f32", state

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pteron.dtypes import Storage
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, Scratch, Target
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, numel
 from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.wgsl import Kernels
 
@@ -40,19 +38,19 @@ class Rows:
     """Rows in a tensor: sizes and strides of the dims that number them, and of the dims they consist of."""
 
     x: Operand | Scratch
-    kept: tuple[Shape, Shape]
-    reduced: tuple[Shape, Shape]
+    kept: tuple[LiveShape, LiveShape]
+    reduced: tuple[LiveShape, LiveShape]
 
     @property
-    def count(self) -> int:
+    def count(self) -> AnyInt:
         return numel(self.kept[0])
 
     @property
-    def length(self) -> int:
+    def length(self) -> AnyInt:
         return numel(self.reduced[0])
 
 
-def strided_rows(x: Operand | Scratch, count: int, length: int, stride: int = 1) -> Rows:
+def strided_rows(x: Operand | Scratch, count: AnyInt, length: AnyInt, stride: AnyInt = 1) -> Rows:
     """Rows whose elements are `stride` apart, `stride` rows interleaved."""
     kept = (count // stride, stride), (stride * length, 1)
     return Rows(x, kept, ((length,), (stride,)))
@@ -105,6 +103,6 @@ def fold(
         of_row = rest_of_row = None
 
 
-def _filled(sizes: Shape, filler: int) -> Shape:
+def _filled(sizes: LiveShape, filler: int) -> LiveShape:
     """Up to four numbers, filled up to four from the left."""
     return (filler,) * (RANK_MAX - len(sizes)) + sizes

@@ -9,8 +9,7 @@ from pteron.dtypes import Storage
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_strided
 from pteron.families.reduce.fold import LARGEST, PRODUCT, RANK_MAX, SUM, Rows, fold
-from pteron.graph import Shape
-from pteron.ops import OPERATORS, Dispatch, Indices, Operand, Scratch, Target, define, op, require
+from pteron.ops import OPERATORS, Dispatch, Indices, LiveShape, Operand, Scratch, Target, define, op, require
 from pteron.ops.operand import compute_type
 from pteron.ops.row_layout import row_groups, row_layout, row_parts
 from pteron.ops.shapes import axes, axis, collapse
@@ -20,7 +19,7 @@ kernel = Kernels(__name__)
 Dims: TypeAlias = Sequence[int] | int | None  # None: all of them
 
 
-def _reduced_shape(x: Operand, dim: Dims, keepdim: bool, *_: object) -> Shape:
+def _reduced_shape(x: Operand, dim: Dims, keepdim: bool, *_: object) -> LiveShape:
     gone = _axes(dim, x.rank)
     sizes = ((1 if d in gone else size, d) for d, size in enumerate(x.shape))
     return tuple(size for size, d in sizes if keepdim or d not in gone)
@@ -33,14 +32,14 @@ def _axes(dim: Dims, rank: int) -> tuple[int, ...]:
 def _rows(x: Operand, dims: tuple[int, ...]) -> Rows:
     """One row per element of the dims that are kept."""
 
-    def part(chosen: list[int]) -> tuple[Shape, Shape]:
+    def part(chosen: list[int]) -> tuple[LiveShape, LiveShape]:
         sizes, (strides,) = collapse(tuple(x.shape[d] for d in chosen), tuple(x.strides[d] for d in chosen))
         return sizes, strides
 
     return Rows(x, part([d for d in range(x.rank) if d not in dims]), part(list(dims)))
 
 
-def _variance_shape(x: Operand, dim: Dims, correction: object, keepdim: bool) -> Shape:
+def _variance_shape(x: Operand, dim: Dims, correction: object, keepdim: bool) -> LiveShape:
     return _reduced_shape(x, dim, keepdim)
 
 
@@ -158,7 +157,7 @@ def var_dim(
     return _variance(x, dim, int(unbiased), out, target)
 
 
-def _index_shape(x: Operand, dim: int | None, keepdim: bool) -> Shape:
+def _index_shape(x: Operand, dim: int | None, keepdim: bool) -> LiveShape:
     return _reduced_shape(x, None if dim is None else (dim,), keepdim)
 
 
@@ -208,7 +207,7 @@ index_reduction("aten.argmin.default", "a < b")
 def extreme_with_index(name: str, index_of: str) -> None:
     """An operator that gives the best element of a dim and its index."""
 
-    def shapes(x: Operand, dim: int, keepdim: bool) -> tuple[Shape, Shape]:
+    def shapes(x: Operand, dim: int, keepdim: bool) -> tuple[LiveShape, LiveShape]:
         shape = _reduced_shape(x, dim, keepdim)
         return shape, shape
 

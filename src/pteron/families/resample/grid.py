@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, numel, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -28,7 +26,7 @@ _ONTO_PLANE = {
 }
 
 
-def _sampled_shape(x: Operand, grid: Operand, interpolation: int, padding: int, *_: object) -> Shape:
+def _sampled_shape(x: Operand, grid: Operand, interpolation: int, padding: int, *_: object) -> LiveShape:
     dims = x.rank - 2
     require(dims in _SAMPLES and grid.rank == x.rank, "input and grid must have four or five dims", x, grid)
     require(
@@ -76,7 +74,7 @@ def grid_sampler(
     )
 
 
-def _priors_shape(x: Operand, stride: int, offset: float) -> Shape:
+def _priors_shape(x: Operand, stride: int, offset: float) -> LiveShape:
     require(x.rank >= 2, "grid_priors takes two dims or more", x)
     return (x.shape[-2] * x.shape[-1], 2)
 

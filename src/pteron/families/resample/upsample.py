@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel, op, require
 from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
@@ -15,7 +13,7 @@ kernel = Kernels(__name__)
 
 def _resized(
     x: Operand, output_size: Sequence[AnyInt] | None, scale_factors: Sequence[float] | None
-) -> Shape:
+) -> LiveShape:
     """The output's shape, by a size or by factors."""
     require(x.rank == 4 and x.dtype.is_float, "upsampling takes four dims of floats", x)
     has_one = (output_size is None) != (scale_factors is None)
@@ -26,7 +24,7 @@ def _resized(
     if scale_factors is None:
         height, width = (int(size) for size in given)
     else:
-        sizes = [size * factor for size, factor in zip(x.shape[2:], scale_factors, strict=True)]
+        sizes = [float(size) * factor for size, factor in zip(x.shape[2:], scale_factors, strict=True)]
         require(all(map(math.isfinite, sizes)), f"sizes by the factors {list(given)} must be finite", x)
         height, width = map(int, sizes)
     filled = min(*x.shape[1:], height, width) > 0
@@ -39,7 +37,7 @@ def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> t
     Equal sizes are a copy."""
     ratios = zip(x.shape[2:], out.shape[2:], scale_factors or (None, None), strict=True)
     height, width = (
-        1.0 if size == result else size / result if factor is None else 1.0 / factor
+        1.0 if size == result else int(size) / int(result) if factor is None else 1.0 / factor
         for size, result, factor in ratios
     )
     return height, width
@@ -86,5 +84,5 @@ def bilinear(
         return
     # Steps from the first element to the last.
     sizes = zip(x.shape[2:], out.shape[2:], strict=True)
-    height, width = ((size - 1) / (result - 1) if result > 1 else 0.0 for size, result in sizes)
+    height, width = (int(size - 1) / int(result - 1) if result > 1 else 0.0 for size, result in sizes)
     yield _resample(kernel("upsample_bilinear"), x, out, (height, width))

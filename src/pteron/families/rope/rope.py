@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from pteron.families.rope.rotate import Rotation, rotate
-from pteron.graph import Shape, Tensor, Value
-from pteron.ops import OPERATORS, Call, Dispatch, Operand, define, op, require, same_shape
+from pteron.graph import Tensor, Value
+from pteron.ops import OPERATORS, Call, Dispatch, LiveShape, Operand, define, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite
 
 
-def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[Shape, Shape]:
+def _both_shapes(xq: Operand, xk: Operand, *_: object) -> tuple[LiveShape, LiveShape]:
     require(xq.rank == 4 and xk.rank == 4, "queries and keys are [batch, steps, heads, width]", xq, xk)
     require(xq.shape[1] == xk.shape[1], "queries and keys must have the same steps", xq, xk)
     return xq.shape, xk.shape

@@ -31,9 +31,9 @@ class Angles:
     cosines: Operand
     sines: Operand | None
     start: AnyInt
-    rotary: int  # elements of a head
-    columns: int  # of the tables, for them
-    strides: tuple[int, int]  # of (step, head), in the tables
+    rotary: AnyInt  # elements of a head
+    columns: AnyInt  # of the tables, for them
+    strides: tuple[AnyInt, AnyInt]  # of (step, head), in the tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Operand, define, require
+from pteron.ops import Dispatch, LiveShape, Operand, define, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def _adamw_shape(param: Operand, m: Operand, v: Operand, grad: Operand, *_: float) -> tuple[Shape, ...]:
+def _adamw_shape(param: Operand, m: Operand, v: Operand, grad: Operand, *_: float) -> tuple[LiveShape, ...]:
     same = param.shape == m.shape == v.shape == grad.shape
     require(same, "a parameter, its moments and its gradient must have one shape", param, m, v, grad)
     return param.shape, m.shape, v.shape

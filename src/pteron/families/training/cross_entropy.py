@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.families.reduce.fold import LARGEST, SUM, fold, strided_rows
-from pteron.graph import Shape
-from pteron.ops import Dispatch, Indices, Operand, Scratch, Target, op, require
+from pteron.ops import Dispatch, Indices, LiveShape, Operand, Scratch, Target, op, require
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 
-def _loss_shapes(logits: Operand, labels: Operand, n_valid: float) -> tuple[Shape, Shape]:
+def _loss_shapes(logits: Operand, labels: Operand, n_valid: float) -> tuple[LiveShape, LiveShape]:
     require(logits.rank == 2, "logits must be [rows, classes]", logits)
     require(labels.shape == logits.shape[:1], "there must be one label per row", logits, labels)
     return (), logits.shape

@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from pteron.dtypes import DType
 from pteron.families.linear.product import Product
 from pteron.families.quantized.packing import packed_words
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import AnyInt, Dispatch, Operand, Target, Weight, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, Weight, numel, op, require
 from pteron.wgsl import Kernels
 
 
-def _weight_shape(d_out: Operand, x: Operand) -> Shape:
+def _weight_shape(d_out: Operand, x: Operand) -> LiveShape:
     fits = d_out.rank >= 1 and x.rank >= 1 and _rows(d_out) == _rows(x)
     require(fits, "d_out and x must have the same number of rows", d_out, x)
     return d_out.shape[-1], x.shape[-1]
 
 
-def _rows(x: Operand) -> int:
+def _rows(x: Operand) -> AnyInt:
     return numel(x.shape[:-1])
 
 
@@ -32,7 +30,7 @@ def linear_dw(d_out: Operand, x: Operand, out: Operand, *, target: Target) -> It
     yield from product.dispatches(target)
 
 
-def _input_shape(d_out: Operand, weights: Operand, *_: object) -> Shape:
+def _input_shape(d_out: Operand, weights: Operand, *_: object) -> LiveShape:
     fits = d_out.rank >= 1 and weights.rank == 2 and d_out.shape[-1] == weights.shape[0]
     require(fits, "d_out must have one column per row of the 4-bit weights", d_out, weights)
     return (*d_out.shape[:-1], 2 * weights.shape[1])
@@ -78,7 +76,7 @@ def linear_q4gsw_backward(
 kernel = Kernels(__name__)
 
 
-def _packed_shape(latent: Operand, *_: object) -> Shape:
+def _packed_shape(latent: Operand, *_: object) -> LiveShape:
     require(latent.rank == 2, "weights must have two dims", latent)
     return latent.shape[0], -(-latent.shape[1] // 2)
 

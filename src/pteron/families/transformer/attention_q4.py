@@ -21,14 +21,12 @@ from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
 from pteron.families.quantized.products import Products, add_residual, product_shape, sum_shape
 from pteron.families.rope.rotate import Norm, Rotation
-from pteron.graph import Shape
-from pteron.graph.values import numel
-from pteron.ops import Dispatch, Operand, Target, op, require
+from pteron.ops import Dispatch, LiveShape, Operand, Target, numel, op, require
 
 SPLITS_MAX = 16  # splits of attention: every workgroup of the last product merges all of them
 
 
-def _query_shape(x: Operand, weights: Operand, bits: int, cache: Operand) -> Shape:
+def _query_shape(x: Operand, weights: Operand, bits: int, cache: Operand) -> LiveShape:
     """[batch, steps, heads, width], by the cache and the columns of queries."""
     require(cache.rank == 4, "caches are [batch, capacity, heads, width]", cache)
     batch, width = cache.shape[0], head_width(cache)
@@ -39,7 +37,7 @@ def _query_shape(x: Operand, weights: Operand, bits: int, cache: Operand) -> Sha
     return (batch, rows // batch, columns // width, width)
 
 
-def _shape(*inputs: Any) -> Shape:
+def _shape(*inputs: Any) -> LiveShape:
     x, _, _, (weights, *_), _, _, _, bits, *_ = inputs
     cache, o_weights, residual = inputs[16], inputs[-9], inputs[-1]
     query = _query_shape(x, weights, bits, cache)

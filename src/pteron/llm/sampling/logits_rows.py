@@ -112,14 +112,14 @@ class LogitsRows:
 
     @property
     def vocabulary(self) -> int:
-        return self.logits.shape[-1]
+        return int(self.logits.shape[-1])
 
     @property
-    def count(self) -> int:
+    def count(self) -> AnyInt:
         return self.batch.slots.numel if self.batch else 1
 
     @property
-    def base(self) -> int:
+    def base(self) -> AnyInt:
         return 0 if self.batch else self.logits.numel - self.vocabulary
 
     @property

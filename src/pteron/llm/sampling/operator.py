@@ -18,11 +18,10 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from pteron.dtypes import Storage
-from pteron.graph import Shape
 from pteron.llm.sampling.form import RING, Form
 from pteron.llm.sampling.logits_rows import BLOCK, LANES, SETTINGS_WORDS, Batch, LogitsRows, Numbers, kernel
 from pteron.llm.sampling.settings import TOPS_MAX
-from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, op, require
 from pteron.ops.row_layout import shared_rows
 from pteron.plan.advance import GROWTHS
 
@@ -41,7 +40,7 @@ def _form_in(arguments: tuple[object, ...]) -> Form:
     return Form.parse(next(value for value in arguments if isinstance(value, str)))
 
 
-def _shapes(logits: Operand, *rest: object) -> tuple[Shape, Shape]:
+def _shapes(logits: Operand, *rest: object) -> tuple[LiveShape, LiveShape]:
     require(logits.rank >= 1 and logits.numel > 0, "logits must be [..., vocabulary]", logits)
     return (1, 1), (_form_in(rest).pairs, 2)
 
@@ -82,7 +81,7 @@ def sample(
     yield _merge(rows, flags, picks, seen, steps, token, drawn, growths, words)
 
 
-def _batch_shape(logits: Operand, slots: Operand, settings: Operand, *rest: object) -> Shape:
+def _batch_shape(logits: Operand, slots: Operand, settings: Operand, *rest: object) -> LiveShape:
     fits = logits.rank == 2 and slots.shape == logits.shape[:1] and logits.shape[1] > 0
     require(fits, "logits must be [rows, vocabulary], with a slot for each row", logits, slots)
     require(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pteron.gpu import Device, Recording, Replay, States, submit
 from pteron.graph import Constant, Graph, Node, Tensor
-from pteron.graph.values import numel, tensors
+from pteron.graph.values import tensors
 from pteron.host.tensors import widen_bf16
 from pteron.ops import Call, Kind, Operand
 from pteron.ops.call import mutated_ids
@@ -270,7 +270,7 @@ class SteppedSession(Session):
         if not isinstance(buffer, (Slot, State)):
             return None
         memory = states[buffer] if isinstance(buffer, State) else self._arena[buffer]
-        data = self.device.read(memory, numel(operand.shape) * operand.storage.itemsize)
+        data = self.device.read(memory, int(operand.numel) * operand.storage.itemsize)
         return np.frombuffer(data, operand.storage.numpy).reshape(operand.shape)
 
 
@@ -282,7 +282,7 @@ class _TensorReader:
     ) -> None:
         self.session, self.walked, self.states = session, walked, states
         self.last_reads: dict[int, int] = {}  # the last step that reads a tensor
-        self._integers = integers_of(walked, values)
+        self._integers, self._shapes = integers_of(walked, values), walked.plain_shapes
         self._constants = constants_of(session.compiled)
         graph = walked.graph
         mutated = mutated_ids(session.compiled.prepared.calls)
@@ -328,8 +328,8 @@ class _TensorReader:
         for tensor in (*step.reads, *step.reads_besides, *step.writes):
             if self.last_reads.get(tensor.id, -1) <= index:
                 self._left.pop(tensor.id, None)
-        graph, shapes = self.walked.graph, self.walked.shapes
-        return StepRecord(graph, step, before, left, shown, self._constants, self._integers, shapes, lost)
+        values = self._constants, self._integers, self._shapes
+        return StepRecord(self.walked.graph, step, before, left, shown, *values, lost)
 
     def _read(self, tensor: Tensor) -> Array | None:
         return self.session.read(self.walked.operand(tensor), self.states)

@@ -257,6 +257,23 @@ def test_a_slot_is_reset_alone(q4: LanguageModel) -> None:
     end(batched, sequences)
 
 
+def test_padding_rows_store_nothing(q4: LanguageModel) -> None:
+    """Nine rows run in a plan for ten, while the slot without a row reads a prompt."""
+    random = np.random.default_rng(5)
+    *prompts, prompt = (random.integers(0, q4.vocabulary, length).tolist() for length in (*[4] * 10, 20))
+    expected = q4.prefill(prompt)
+    batched = BatchedModel(q4, 12)
+    sequences, rows = begin(batched, prompts)
+    batched.step(rows)
+    (first,) = (sequence for sequence in sequences if batched.slot_of(sequence) == 0)
+    first.reset()
+    first.prefill(prompt[:-1])
+    batched.step([row for row in after(rows, 1) if row.slot != 0], 3).read()
+    (found,) = batched.logits([BatchRow(0, len(prompt) - 1, prompt[-1])])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    end(batched, sequences)
+
+
 def test_closed_memory_is_refused(q4: LanguageModel) -> None:
     """A sequence may have bound the closed buffers already, and submitting those would end the process."""
     assert BatchedModel.reason(q4) is None

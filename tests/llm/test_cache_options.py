@@ -92,6 +92,15 @@ def test_a_shorter_context_up_to_its_end(cache: str | None, device: Device) -> N
                 assert error(found, right) <= TOLERANCE[cache]
 
 
+def test_further_sequences_have_the_chosen_context() -> None:
+    with opened(TINY, 24) as model:
+        other = model.sequence()
+        other.prefill(TOKENS[:24])
+        with pytest.raises(InputError, match="exceed the context"):
+            other.decode_one_token(1)
+        other.close()
+
+
 def _share(cache: str | None, device: Device) -> float:
     """An upper bound of what 47 tokens take, of 64 in f32."""
     if cache == "f16" and device.target.shader_f16:

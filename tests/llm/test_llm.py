@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,14 @@ class TestTinyModel:
         tokens_of(llm.generate("hello", max_new_tokens=500, stop_ids=()))
         assert llm.statistics.finish_reason == "context"
         assert llm.statistics.new_tokens == 64 - 6 + 1
+
+    def test_times_of_prompt_and_answer_add_up(self, llm: LLM) -> None:
+        """Each second counts once: the parts are no more than the whole."""
+        began = perf_counter()
+        tokens_of(llm.generate("x" * 50, max_new_tokens=4, stop_ids=()))
+        whole, taken = perf_counter() - began, llm.statistics
+        assert min(taken.prompt_seconds, taken.decode_seconds) > 0
+        assert taken.prompt_seconds + taken.decode_seconds <= whole
 
     def test_stop_ids_end_it(self, llm: LLM) -> None:
         free = tokens_of(llm.generate("hello", max_new_tokens=12, stop_ids=()))

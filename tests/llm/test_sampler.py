@@ -335,6 +335,20 @@ class TestDraws:
         assert len(set(tokens[0])) > 7
 
 
+def test_each_draw_is_written_where_it_is_wanted(device: Device) -> None:
+    logits = np.zeros(31, np.float32)
+    logits[7] = 1
+    row, tokens = device.create_buffer(logits.nbytes, "logits"), device.create_buffer(4, "token")
+    device.write(row, logits)
+    sampler = Sampler(device, 31, Sampling())
+    view = View(row, 0, (1, 31), DType.F32, Storage.F32)
+    for step, token in enumerate((sampler.token.buffer, tokens)):
+        with device.lock:
+            submit(device, [sampler.replay(view, step, token)])
+        assert np.frombuffer(device.read(token, 4), np.int32) == 7
+    sampler.close()
+
+
 class TestGrowth:
     """What a loop's parameters need from one draw to the next."""
 

@@ -15,7 +15,7 @@ from pteron.gpu import Device
 from pteron.llm import Drawn, Sampler, Sampling
 from pteron.llm.sampling import RING
 from pteron.llm.sampling.graphs import DRAWN, MASK
-from pteron.llm.sampling.sampler import SamplerSessions
+from pteron.llm.sampling.sampler import SESSIONS_MAX, SamplerSessions
 from pteron.ops.operand import State
 
 pytestmark = pytest.mark.usefixtures("on_route")
@@ -300,6 +300,13 @@ class TestSharing:
             made.append((len(sessions), len(device._pipelines), counters.plans))
         assert set(made) == {made[0]}
         assert made[0][::2] == (1, 1)
+
+    def test_sessions_are_bounded(self, device: Device) -> None:
+        """One more form is served too; the form that was used longest ago is forgotten for it."""
+        sessions = SamplerSessions()
+        for count in range(1, SESSIONS_MAX + 2):
+            Sampler(device, 30 + count, Sampling(), sessions=sessions).close()
+            assert len(sessions) == min(count, SESSIONS_MAX)
 
     def test_streams_side_by_side_keep_their_numbers(self, device: Device) -> None:
         logits = spread(4099)

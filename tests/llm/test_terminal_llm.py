@@ -177,6 +177,8 @@ def test_what_generation_config_says(tmp_path: Path) -> None:
     assert read_sampling(tmp_path) == {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}
     file.write_text(json.dumps({**DRAWING, "do_sample": False}), "utf-8")
     assert read_sampling(tmp_path) == {"repetition_penalty": 1.1}
+    file.write_text('{"temperature": 0.6, "repetition_penalty": 1.1}', "utf-8")  # transformers is greedy then
+    assert read_sampling(tmp_path) == {"repetition_penalty": 1.1}
 
 
 def test_a_generation_config_that_makes_no_sense(folder: Path) -> None:

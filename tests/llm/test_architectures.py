@@ -335,6 +335,11 @@ def test_the_text_model_of_a_multimodal_checkpoint(
         ("mpt", {"attn_config": {"prefix_lm": True}}, "prefix_lm is True"),
         ("llama", {"rope_scaling": {"type": "other"}, "rope_parameters": None}, "scaled by 'other'; known"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but models of type llama"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+            "partial_rotary_factor is 0.5, but models of type llama",
+        ),
     ],
 )
 def test_settings_that_no_part_computes_are_refused(

@@ -236,6 +236,13 @@ def test_control_tokens_of_a_sentencepiece_model(tmp_path: Path) -> None:
     assert tokenizer.token_id("no such piece") is None
 
 
+def test_what_a_sentencepiece_model_does_not_know(tmp_path: Path) -> None:
+    """Its token has a name, and stands for a character that is not known."""
+    tokenizer = load_tokenizer(sentence_piece(tmp_path))
+    assert tokenizer.token_id("<unk>") == 0
+    assert tokenizer.decode([0]) == "\N{REPLACEMENT CHARACTER}"
+
+
 def test_settings_beside_a_tokenizer(tmp_path: Path) -> None:
     folder = hugging_face(tmp_path)
     tokenizer = load_tokenizer(folder / "tokenizer.json")

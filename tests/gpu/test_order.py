@@ -29,9 +29,11 @@ def test_cumprod(target: Target) -> None:
     check_op("aten.cumprod.default", tensor("S", 7, "T", low=0.5, high=1.5), 1, None, target=target)
 
 
-@pytest.mark.parametrize("length", [1, 63, 257, 4097, 70_001])
+@pytest.mark.parametrize("length", [63, 4097, 70_001])
 def test_long_rows(length: int, target: Target) -> None:
     values = torch.rand(2, length, dtype=torch.float32).numpy()
+    between = torch.rand(2, length, 3, dtype=torch.float32).numpy()
+    check_op("aten.cumsum.default", tensor(values=between), 1, None, target=target)
     check_op("aten.cumsum.default", tensor(values=values), 1, None, target=target)
     check_op("aten.cumsum.default", tensor(values=values.T), 0, None, target=target)
 
@@ -60,9 +62,11 @@ def test_sort_edges(descending: bool) -> None:
     check_op("aten.sort.default", tensor("S", "T"), 1, descending, oracle=_stable, live=NOTHING)
 
 
-@pytest.mark.parametrize("length", [512, 513, 1000, 4099])
+@pytest.mark.parametrize("length", [512, 513, 4099])
 def test_sort_of_long_rows(length: int) -> None:
     values = torch.randint(-50, 50, (3, length)).numpy()
+    between = torch.randint(-50, 50, (2, length, 3)).numpy()
+    check_op("aten.sort.default", tensor(values=between), 1, False, oracle=_stable, dtype="i32")
     check_op("aten.sort.default", tensor(values=values), 1, False, oracle=_stable, dtype="i32")
     check_op("aten.sort.default", tensor(values=values.T.copy()), 0, True, oracle=_stable, dtype="f32")
 

@@ -345,6 +345,18 @@ def test_uniform_arrays_of_f16(software: Target, measuring: Measuring) -> None:
     assert {"convolution_uniform", "convolution_depthwise_uniform", "unary"} <= measuring.kernels
 
 
+@each("addend", [("N", 13, "S"), (13, 1), ("N", 1, "S")])
+def test_a_sum_with_a_signal(addend: tuple[int | str, ...], target: Target) -> None:
+    def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
+        return torch.nn.functional.conv1d(x, weights, bias, padding=1) + rest[-2]
+
+    arguments = tensor("N", 5, "S"), small(13, 5, 3), small(13), *numbers(1, padding=1), (), None, None, None
+    live = {"N": (3, 1, 2), "S": (11, 5, 7)}
+    check_op(
+        "pteron.convolution", *arguments, tensor(*addend), "none", oracle=oracle, live=live, target=target
+    )
+
+
 @each("addend", [None, (1,), ("N", 61, 1, 1)])
 @each("bounds", [(None, None), (0.0, None), (0.0, 6.0)])
 @each("activation", ["none", "hardsigmoid"])

@@ -112,7 +112,7 @@ def from_one(change: Callable[[Encoder, Tensor], Tensor], factor: float = 1.0, o
     steps = graph.size(x, 1)
     shape = (BATCH, STEPS, 3, HEADS, WIDTH)
     all_three = graph.permuted(graph.viewed(x, BATCH, steps, 3, HEADS, WIDTH, shape=shape), 2, 0, 3, 1, 4)
-    q, k, v = (graph.selected(all_three, 0, index) for index in range(3))
+    q, k, v = (graph.selected(all_three, 0, index) for index in (0, 1, -1))
     q = graph.times(q, factor) if factor != 1 else q
     weights, result = graph.attention(q, k, v, steps, change)
     return graph.ending(*(result, weights)[:outputs])

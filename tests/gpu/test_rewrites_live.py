@@ -427,6 +427,23 @@ def test_activations_between_casts(activation: Any, device: Device, target: Targ
         np.testing.assert_allclose(of_all, of_none, rtol=1e-3)  # a step of f16
 
 
+def test_what_follows_an_activated_convolution(device: Device, target: Target) -> None:
+    """A convolution takes one activation with it, though rewrites look at it again for another one."""
+    drawing, plane = Layers(), (2, 5, 4, 4)
+    x = drawing.input(2, 3, 4, 4)
+    window = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+    weights = [drawing.given(random.normal(size=(5, 3, 1, 1)).astype(np.float32)) for _ in range(2)]
+    made = [
+        drawing.made("aten.convolution.default", x, weight, None, *window, shape=plane) for weight in weights
+    ]
+    first, other = (drawing.made("aten.sigmoid.default", each, shape=plane) for each in made)
+    graph = drawing.ending(drawing.made("aten.sigmoid.default", first, shape=plane), other)
+    calls = [live((2, 3, 4, 4))]
+    found = [run_graph(graph, names, calls, device, target)[0] for names in (list(REWRITES), [])]
+    for with_all, with_none in zip(*found, strict=True):
+        np.testing.assert_allclose(with_all, with_none, atol=2e-6, rtol=2e-6)
+
+
 NOT_PADDING = {
     "cropping": padded_convolution([-1, 1, 0, 0]),
     "ones": padded_convolution([1, 1, 1, 1], 1.0),

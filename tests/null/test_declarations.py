@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_they_are_made_once(cache: Path) -> None:
     assert first == opened()
     assert first[0] == "DeclaredFFI"
     assert kept.stat().st_mtime_ns == changed
+
+
+def test_other_threads_and_headers_are_not_affected(cache: Path) -> None:
+    with declarations.declared():
+        with ThreadPoolExecutor(1) as other:
+            made = other.submit(cffi.FFI).result()
+        made.cdef("struct pair { int first, second; };")
+        assert made.sizeof("struct pair") == 2 * made.sizeof("int")
+        with pytest.raises(ImportError, match="another header"):
+            cffi.FFI().cdef("int second(void);")
 
 
 def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

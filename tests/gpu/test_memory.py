@@ -6,12 +6,16 @@ import gc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sketch import Sketch
 
 import pteron
 from pteron import Device, DeviceError, OutOfMemory, system
+from pteron.dtypes import DType
 from pteron.gpu import memory
 from pteron.runtime.delegate import Delegate
+from pteron.runtime.session import Session
 from pteron.tools.inspect.page import program_details
 
 
@@ -64,6 +68,22 @@ def test_plans_of_a_larger_device(
     smaller = replace(device.target, **limit)  # type: ignore[arg-type]
     monkeypatch.setattr(device, "target", smaller)
     with pytest.raises(DeviceError, match=f"planned for a larger device, with .*{says}"):
+        Delegate.open(tmp_path / "plans.ptex", device)
+
+
+def test_scratch_memory_of_a_larger_device(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sort's order takes more than its input and its outputs, which have no power of two of elements."""
+    sketch = Sketch()
+    x, values, places = sketch.tensor(1025), sketch.tensor(1025), sketch.tensor(1025, dtype=DType.I64)
+    sketch.node("aten.sort.default", x, 0, False, sketch.list(values, places))
+    graph = sketch.graph([x], [values, places])
+    delegate = Delegate(Session.of(graph, device))
+    delegate.recorded((np.zeros(1025, np.float32),))
+    delegate.save(tmp_path / "plans.ptex")
+    monkeypatch.setattr(device, "target", replace(device.target, binding_bytes_max=5000))
+    with pytest.raises(DeviceError, match="planned for a larger device, with buffers of 8,192 bytes"):
         Delegate.open(tmp_path / "plans.ptex", device)
 
 

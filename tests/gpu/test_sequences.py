@@ -87,6 +87,19 @@ def test_a_forgotten_program_frees_its_memory(models: Path, device: Device) -> N
     assert (device.buffer_bytes, len(device.uploads)) == before
 
 
+def test_a_closed_program_frees_its_sequences(models: Path, device: Device) -> None:
+    """Also those that somebody still has."""
+    gc.collect()
+    before = device.buffer_bytes
+    program = pteron.load(models / "tiny_llama_q4.pte", device=device)
+    sequence = program.sequence()
+    assert sequence["forward"].gpu_bytes["states"] > 0
+    program.close()
+    assert device.buffer_bytes == before
+    with pytest.raises(pteron.DeviceError, match="closed"):
+        sequence["forward"]
+
+
 def test_a_closed_sequence(programs: Path) -> None:
     program = pteron.load(programs / "mutable_buffer.pte")
     with program.sequence() as sequence:

@@ -214,8 +214,9 @@ def test_states_live_on_and_inputs_are_written() -> None:
 def test_training_mode() -> None:
     """The module is compiled as it works in inference, and stays as it is."""
     module, x = Training(), torch.randn(5, 3)
+    module.norm.eval()  # frozen, as in fine-tuning
     compiled = pteron.compile(module, (x,))
-    assert all(part.training for part in module.modules())
+    assert [part.training for part in (module, module.norm, module.drop)] == [True, False, True]
     with torch.no_grad():
         same(compiled(x), copy.deepcopy(module).eval()(x))
 
@@ -234,6 +235,17 @@ def test_gradients_are_refused() -> None:
     joint = _export_forward_backward(torch.export.export(Loss(), (torch.randn(5, 3),)))
     with pytest.raises(InputError, match=r"returns gradients; pteron\.compile takes the forward program"):
         pteron.compile(joint)
+
+
+def test_the_sign_of_zero() -> None:
+    """Numbers that Python calls equal are constants of their own."""
+
+    class Signed(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            return x / 0.0, x / -0.0
+
+    x = torch.tensor([1.0, -2.0])
+    same(pteron.compile(Signed(), (x,))(x), Signed()(x))
 
 
 def test_arrays_are_written_or_refused() -> None:

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_cache_knows_content(compiled_folder: Path, lowerings: list[object], tmp
     assert str(half) == shown
     half.save(tmp_path / "model.pte")
     assert (tmp_path / "model.pte").read_bytes() == content
+
+
+def test_names_are_a_part_of_the_content(compiled_folder: Path, lowerings: list[object]) -> None:
+    """The same graph, with an output that has a name."""
+
+    class Named(Small):
+        def forward(self, x: Any) -> dict[str, Any]:
+            return {"product": super().forward(x)}
+
+    x = torch.randn(7, 2)
+    plain, named = (pteron.compile(module, (x,)) for module in (Small(), Named()))
+    same(named(x), {"product": plain(x)})
+    again = pteron.compile(Small(), (x,))
+    assert (named.was_cached, again.was_cached, len(lowerings)) == (False, True, 2)
+    same(again(x), plain(x))
 
 
 def test_without_a_place_for_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

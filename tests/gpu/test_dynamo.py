@@ -189,7 +189,11 @@ def test_warns_of_missing_gradients() -> None:
 def test_fused_encoder_layers(norm_first: bool) -> None:
     """PyTorch calls fused operators of encoder layers if no gradient is needed."""
     layer = nn.TransformerEncoderLayer(
-        12, 2, 20, batch_first=True, norm_first=norm_first, activation="gelu" if norm_first else "relu"
+        *(12, 2, 20),
+        batch_first=True,
+        norm_first=norm_first,
+        activation="gelu" if norm_first else "relu",
+        layer_norm_eps=0.1,
     )
     module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x, is_hidden = torch.randn(2, 5, 12), torch.zeros(2, 5, dtype=torch.bool)

@@ -15,7 +15,7 @@ from pteron.graph import Constant
 from pteron.ops import Target
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect.report import ProgramReport, WeightFileReport, inspect_lines
-from pteron.tools.local_adapter import LocalAdapter
+from pteron.tools.local_adapter import LocalAdapter, find_adapter
 from pteron.tools.text import json_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -166,6 +166,14 @@ def test_without_an_adapter_delegates_do_not_run(
     assert program_report(programs / "host_only.pte").problems == ()
     with pytest.raises(DeviceError, match="no GPU adapter"):
         inspect(programs / "mlp.pte", adapter="some GPU")
+
+
+def test_adapters_are_remembered_by_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    found = [find_adapter() for _ in range(2)]  # the second from the cache
+    assert found[0] == found[1]
+    with pytest.raises(DeviceError, match="some GPU"):
+        find_adapter("some GPU")
 
 
 def test_a_buffer_larger_than_the_adapter_allows(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

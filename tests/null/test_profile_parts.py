@@ -12,7 +12,7 @@ import pytest
 from sketch import Sketch
 
 import pteron
-from pteron.graph import Graph, Shape, Tensor
+from pteron.graph import Graph, Node, Shape, Tensor
 from pteron.graph.values import tensors
 from pteron.ops import Target, Weight
 from pteron.passes import prepare
@@ -54,6 +54,23 @@ def test_operations_are_those_of_the_graph(name: str, tokens: int, position: int
     for target in (SOFTWARE, HARDWARE, LANES):
         found = sum(launch.operations or 0 for launch in step(graph, target, tokens, position))
         assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("window", "seen"), [(None, 6 + 7 + 8), (7, 6 + 7 + 7), (3, 3 * 3)])
+def test_operations_of_attention_are_those_of_its_window(window: int | None, seen: int, models: Path) -> None:
+    """Each of three tokens from position 5 on sees itself, and those before it that its window has."""
+    graph = forward(models / "tiny_llama_fp32.pte")
+    options = (None, window, None, None, None, None)  # scale, window, softcap, sinks, slopes, value_width
+
+    def with_options(node: Node) -> Node:
+        return replace(node, name="pteron.attention.default", args=(*node.args[:6], *options, node.args[-1]))
+
+    heads, width = 4, 16
+    nodes = [with_options(node) if "sdpa" in node.name else node for node in graph.nodes]
+    graphs = (graph, replace(graph, nodes=tuple(nodes)))
+    every, some = (sum(work.operations or 0 for work in step(each, SOFTWARE, 3, 5)) for each in graphs)
+    layers = sum("sdpa" in node.name for node in graph.nodes)
+    assert every - some == pytest.approx(layers * 4 * heads * width * (6 + 7 + 8 - seen))
 
 
 @pytest.mark.parametrize("target", [SOFTWARE, HARDWARE, LANES], ids=["software", "hardware", "lanes"])

@@ -12,7 +12,7 @@ import pytest
 import pteron
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.families.attention.caches import CACHES, caches_of
+from pteron.families.attention.caches import CACHES, caches_of, prepacked
 from pteron.graph import Constant, Graph, Node, Tensor, Value
 from pteron.ops import OPERATORS, Target
 from pteron.passes import prepare
@@ -63,6 +63,24 @@ def test_a_model_over_rows(name: str, models: Path) -> None:
         plan = compiled.plan(((rows,), None), {context.id: 40})
         assert plan.shapes[logits.id] == (rows, 512)
         assert plan.numbers({context.id: 64}) is not None  # of one bucket
+
+
+def test_the_capacity_is_that_of_the_smallest_cache(graph: Graph) -> None:
+    attention = next(node for node in graph.nodes if node.name == ATTENTION)
+    of_first = {value.id for value in attention.args[3:5] if isinstance(value, Tensor)}
+    of_first |= {source.id for source, made in prepacked(graph) if made.id in of_first}
+
+    def shorter(value: Value) -> Value:
+        if not isinstance(value, Tensor) or value.id not in of_first:
+            return value
+        shape = (1, 40, *value.shape_max[2:])
+        constant = value.constant and replace(
+            value.constant, shape=shape, data=value.constant.data[: 4 * math.prod(shape)]
+        )
+        return replace(value, shape_max=shape, constant=constant)
+
+    nodes = [replace(node, args=tuple(map(shorter, node.args))) for node in graph.nodes]
+    assert (batch(graph, 3).capacity, batch(replace(graph, nodes=tuple(nodes)), 3).capacity) == (64, 40)
 
 
 def test_caches_are_known_by_name(graph: Graph) -> None:

@@ -206,6 +206,15 @@ def test_a_loop() -> None:
         np.testing.assert_array_equal(machine()[0], [X, 2 * X, 3 * X])
 
 
+@pytest.mark.parametrize("condition", [[True, True], [True, False], [False, False]])
+def test_a_jump_on_several_booleans(condition: list[bool]) -> None:
+    """It goes on if all are true, as ExecuTorch does."""
+    flags = tensor(2, dtype=DType.BOOL, data=np.array(condition), is_constant=True)
+    calls: list[Instruction] = [MoveCall(0, 1), JumpFalseCall(2, 3), KernelCall(0, (0, 1, 1))]
+    (found,) = Machine([tensor(3), tensor(3), flags], ["aten::neg.out"], calls)()
+    np.testing.assert_array_equal(found, np.negative(X) if all(condition) else X)
+
+
 def test_read_before_written() -> None:
     machine = Machine([tensor(3), tensor(3), tensor(3)], ["aten::neg.out"], [KernelCall(0, (2, 1, 1))])
     with pytest.raises(GraphError, match=r"instruction 0 aten::neg\.out: self .*nothing has written"):

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fastapi.testclient import TestClient
 from http_fixtures import NAME, Running, error, openai_client, running
 from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, MESSAGES, WEATHER
@@ -149,6 +150,13 @@ class TestMessages:
         assert engine.requests[0].grammar is not None
         assert (found["content"][0]["type"] == "tool_use") == forced
 
+    @pytest.mark.parametrize(("disabled", "count"), [(None, 2), (False, 2), (True, 1)])
+    def test_parallel_tool_use(self, scene: Scene, disabled: bool | None, count: int) -> None:
+        scene.play(CALL * 2)
+        choice = {"type": "auto"} | ({} if disabled is None else {"disable_parallel_tool_use": disabled})
+        found = scene.post("/v1/messages", **MESSAGE, tools=[TOOL], tool_choice=choice)
+        assert [block["type"] for block in found["content"]] == ["tool_use"] * count
+
     def test_an_answer_that_is_begun(self, scene: Scene) -> None:
         """The answer goes on with the last message, and has only what is new."""
         begun = [*MESSAGES, {"role": "assistant", "content": "It is"}]
@@ -178,6 +186,13 @@ class TestMessages:
         assert found["type"] == "error"
         assert found["error"]["type"] == kind
         assert found["error"]["message"]
+
+    def test_errors_behind_a_prefix(self, scene: Scene) -> None:
+        """A proxy may hand on a part of the path as the application's own."""
+        client = TestClient(scene.server.app, "http://127.0.0.1", root_path="/models")
+        for route, key in (("/v1/messages", "type"), ("/v1/chat/completions", "error")):
+            found = client.post(f"/models{route}", json=MESSAGE | {"model": "claude"})
+            assert (found.status_code, next(iter(found.json()))) == (404, key)
 
     def test_server_tools(self, scene: Scene) -> None:
         tool = {"type": "web_search_20250305", "name": "web_search"}
@@ -346,6 +361,9 @@ class TestOllama:
             {"function": {"name": "weather", "arguments": {"city": "Paris"}}}
         ]
         assert (whole["done"], whole["done_reason"], whole["prompt_eval_count"]) == (True, "stop", 3)
+        parts = (whole["prompt_eval_duration"], whole["eval_duration"])  # nanoseconds, as all of them
+        assert min(parts) >= 0
+        assert sum(parts) == pytest.approx(whole["total_duration"], abs=2)
         found = lines(scene.server.http.post("/api/chat", json=body))
         assert [line["done"] for line in found] == [False] * (len(found) - 1) + [True]
         assert "".join(line["message"]["content"] for line in found) == "Let me see. "

@@ -327,11 +327,14 @@ def test_errors_of_the_engine(scripted: Running, raised: Exception, status: int,
 @pytest.mark.parametrize("raised", [OutOfMemory("no room"), RuntimeError("a secret")], ids=str)
 def test_errors_during_a_stream(scripted: Running, raised: Exception) -> None:
     play(scripted, Script(["Once", " upon"], error=raised))
+    logged = len(scripted.log())
     *chunks, last = events(scripted.http.post("/v1/completions", json=TEXT | {"stream": True}))
     assert [chunk["choices"][0]["text"] for chunk in chunks] == ["Once", " upon"]
     assert last["error"].keys() == {"message", "type", "param", "code"}
     assert last["error"]["code"] in ("out_of_memory", "internal_error")
     assert "secret" not in str(last)
+    failures = [line["trace"] for line in scripted.log()[logged:] if line["event"] == "failure"]
+    assert ["a secret" in trace for trace in failures] == [True] * isinstance(raised, RuntimeError)
     assert scripted.http.post("/v1/completions", json=TEXT).status_code in (500, 503)
     with pytest.raises(openai.APIError):
         list(openai_client(scripted).completions.create(**TEXT, stream=True))

@@ -9,21 +9,27 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import httpx
 import pytest
 from http_fixtures import NAME, PATIENCE, Running, until
 from prometheus_client.parser import text_string_to_metric_families
+from scripted import Script, ScriptedEngine
 
 from pteron.cli import build_parser, main
+from pteron.errors import PteronError
+from pteron.llm import LLM
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.serving.http import Limits
+from pteron.serving.http import Limits, create_app, listening
+from pteron.serving.http.server import Server, configure
 
 LONG: dict[str, Any] = {"model": "stories15m", "prompt": "Once upon a time", "max_tokens": 200}
 LONG |= {"temperature": 1.0, "stream": True, "logit_bias": {"1": -100, "2": -100}}  # the story does not end
@@ -185,6 +191,47 @@ def test_a_server_that_lost_its_device_ends(tmp_path: Path) -> None:
     (line,) = [line for line in logged if "has lost its device" in line and line.startswith("{")]
     assert json.loads(line)["level"] == "error"
     assert logged[-1].startswith("pteron: the server has ended: its model has lost its device")
+
+
+def test_a_lost_model_does_not_wait_for_its_answers(stories: LLM) -> None:
+    """They cannot come, so the grace period is not waited for."""
+    engine = ScriptedEngine(stories, lambda _: Script(["Once"], hangs=True))
+    app, addresses = create_app(engine, name="stories15m"), Queue[str]()
+    with listening(port=0) as place:
+        server = Server(configure(app), app.state.service, addresses.put, grace=600)
+        thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+        thread.start()
+        with streaming(addresses.get(timeout=PATIENCE)) as lines:
+            engine.is_alive = False
+            assert "error" in last_event(lines)
+        thread.join(PATIENCE)
+    assert (thread.is_alive(), server.is_lost) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "reached"),
+    [
+        ([], {"page": True, "open_page": True, "open_metrics": False, "api_keys": (), "origins": ()}),
+        (["--closed-page", "--open-metrics", "--api-key", "k"], {"open_page": False, "open_metrics": True}),
+        (["--no-page", "--cors", "https://x.example"], {"page": False, "origins": ("https://x.example",)}),
+        (["--allow-host", "h.example"], {"hosts": ("127.0.0.1", "localhost", "[::1]", "h.example")}),
+        (["--max-body-bytes", "99", "--keep-alive", "5"], {"limits": Limits(body_bytes=99), "keep_alive": 5}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_reach_the_application(
+    given: list[str], reached: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, Any] = {}
+
+    def create(_: object, **options: Any) -> None:
+        found.update(options)
+        raise PteronError("far enough")
+
+    monkeypatch.setattr("pteron.serving.http.create_app", create)
+    several = ["stories15m", "other=stories15m"]  # which are loaded at their first request
+    assert main(["serve", *several, "--port", "0", "--quiet", *given]) == 1
+    assert {name: found[name] for name in reached} == reached
 
 
 def test_many_connections_at_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from speech_fixtures import LANGUAGES as KNOWN
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.serving.hidden_states import open_served
 from pteron.serving.speech import Transcriber, is_transcriber
-from pteron.serving.speech.spectrogram import RATE
+from pteron.serving.speech.spectrogram import RATE, log_mel, mel_filters
 from pteron.serving.speech.transcriber import Cancelled
 from pteron.serving.speech.vocabulary import LANGUAGES, SpeechVocabulary
 
@@ -145,6 +145,18 @@ def test_sound_files(form: str, rate: int) -> None:
     assert np.abs(found[middle]).max() < 0.56
     if form in ("WAV", "FLAC"):
         np.testing.assert_allclose(found[middle], tone(RATE)[middle], atol=2e-3)
+
+
+def test_spectrograms_are_those_that_whisper_was_trained_on() -> None:
+    """By PyTorch's transform of windows, as Whisper's authors publish it."""
+    torch = pytest.importorskip("torch")
+    tone = np.sin(2 * np.pi * 3000 * (np.arange(RATE) / RATE) ** 2)
+    sound = (tone + np.random.default_rng(0).normal(size=RATE) / 50).astype(np.float32)
+    window = torch.hann_window(400, dtype=torch.float64)
+    waves = torch.stft(torch.from_numpy(sound).double(), 400, 160, window=window, return_complex=True)
+    decades = (torch.from_numpy(mel_filters(80)).double() @ waves[:, :-1].abs() ** 2).clamp(1e-10).log10()
+    expected = (decades.clamp(decades.max() - 8) + 4) / 4
+    np.testing.assert_allclose(log_mel(sound, 80, 100)[0], expected, atol=1e-4)
 
 
 def test_files_that_are_no_sound() -> None:

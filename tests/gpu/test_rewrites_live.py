@@ -139,10 +139,16 @@ def silu_alone() -> tuple[Graph, list[list[Array]]]:
 
 
 def hardsigmoid(
-    drawing: Layers, x: Tensor, shift: float = 3.0, *, whole: bool = False, dtype: type = np.float32
+    drawing: Layers,
+    x: Tensor,
+    shift: float = 3.0,
+    over: float = 6.0,
+    *,
+    whole: bool = False,
+    dtype: type = np.float32,
 ) -> Tensor:
     """min(max(x + 3, 0), 6) / 6, its bounds in one call or in two, its numbers perhaps of another type."""
-    three, six = (drawing.given(np.array(number, dtype)) for number in (shift, 6.0))
+    three, six = (drawing.given(np.array(number, dtype)) for number in (shift, over))
     if dtype is not np.float32:
         three, six = (drawing.made(TO_COPY, number, *[None] * 6, shape=()) for number in (three, six))
     x = drawing.made(ADD, x, three, 1, shape=x.shape_max)
@@ -390,7 +396,6 @@ CASES: dict[str, tuple[Callable[[], tuple[Graph, list[list[Array]]]], str | None
     "hardsigmoid": (hardsigmoid_alone(), "pteron.hardsigmoid"),
     "hardsigmoid by relu6": (hardsigmoid_alone(whole=True), "pteron.hardsigmoid"),
     "hardsigmoid of integers": (hardsigmoid_alone(dtype=np.int32), "pteron.hardsigmoid"),
-    "nearly a hardsigmoid": (hardsigmoid_alone(shift=2.0), None),
     "bounds that cross": (crossed_bounds, None),
     "tables alike": (turned(20, 20, 3, 3 + ROWS), "pteron.rope_slice"),
     "a longer table": (turned(20, 30, 3, 3 + ROWS), None),
@@ -415,6 +420,12 @@ def test_a_constant_that_a_call_changes(device: Device) -> None:
     with_none = run_graph(graph, [], calls, device, device.target)
     assert_same_bits(with_all[1][0], with_none[1][0], device)
     assert not np.array_equal(with_all[0][0], with_all[1][0])
+
+
+@pytest.mark.parametrize("form", [{"shift": 2.0}, {"over": 5.0}], ids=str)
+def test_nearly_a_hardsigmoid(form: dict[str, float]) -> None:
+    graph, _ = hardsigmoid_alone(**form)()
+    assert operators(graph, list(REWRITES)) == operators(graph, [])
 
 
 @pytest.mark.parametrize("activation", [silu, hardsigmoid])

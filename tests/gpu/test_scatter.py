@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -86,6 +87,15 @@ def test_scatter_reduce(reduce: str, dtype: str) -> None:
     indices = tensor("S", 9, dtype="i64", low=0, high=3)
     values = tensor("S", 9, low=0.5, high=1.5)
     check_op("aten.scatter_reduce.two", tensor("S", 4), 1, indices, values, reduce, True, dtype=dtype)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_extremes_at_equal_indices_keep_nan(reduce: str) -> None:
+    """Wherever it stands: in the tensor, first or last among the values."""
+    x = tensor(values=[1.0, math.nan, 1.0, 1.0])
+    indices = tensor(values=[0, 1, 2, 2, 3, 3], dtype="i64")
+    values = tensor(values=[2.0, 0.0, math.nan, 3.0, -1.0, math.nan])
+    check_op("aten.scatter_reduce.two", x, 0, indices, values, reduce, True)
 
 
 @every_dtype

@@ -2,10 +2,11 @@
 
     python benchmarks/batched.py [PROGRAM.pte | FOLDER] [--rows 1 2 4 8 16 32] [--tokens 96] [--context 128]
 
-The default program is PTERON_BENCH_PROGRAM, or stories15m. Greedy, sequences of different lengths around
---context, two submissions in flight. A row prints: sequences, ms per step, tokens/s, the ratio to one
-sequence alone, launches per step, and the floor of a step: weights read once at --bandwidth, or two f32
-operations per weight and row at --tflops, the longer of both. --profile prints a step by kernel.
+The default program is PTERON_BENCH_PROGRAM, or stories15m. Greedy, prompts of drawn lengths (log-normal, as
+those of chats are) around --context, two submissions in flight. A row prints: sequences, ms per step,
+tokens/s, the ratio to one sequence alone, the 50th and 99th percentile of a step, launches per step, and the
+floor of a step: weights read once at --bandwidth, or two f32 operations per weight and row at --tflops, the
+longer of both. --profile prints a step by kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from time import perf_counter
 
 import numpy as np
 from breakdown import by_kernel
+from figures import drawn_lengths, percentile
 
 import pteron
 from pteron.dtypes import DType, Storage
@@ -38,7 +40,7 @@ def main() -> None:
     parser.add_argument("program", nargs="?", default=os.environ.get("PTERON_BENCH_PROGRAM"))
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--tokens", type=int, default=96, help="of every sequence")
-    parser.add_argument("--context", type=int, default=128, help="tokens of the longest prompt")
+    parser.add_argument("--context", type=int, default=128, help="tokens of prompts, the median")
     parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s of the floor (default: an H200's)")
     parser.add_argument(
         "--tflops", type=float, default=67.0, help="f32 arithmetic of the floor (default: an H200's)"
@@ -53,19 +55,21 @@ def main() -> None:
             raise SystemExit(reason)
         alone = time_alone(model, arguments.tokens, arguments.context)
         print(f"alone: {1e3 / alone:.3f} ms a token, {alone:.1f} tokens/s")
-        most = max(*arguments.rows, *arguments.profile)
+        most = max(arguments.rows + arguments.profile)
         batched = BatchedModel(model, most)
-        sequences = begin(batched, most, arguments.context)
+        sequences, firsts = begin(batched, most, arguments.context, arguments.tokens)
+        print(f"first token: 50 % {percentile(firsts, 50):.2f} ms, 99 % {percentile(firsts, 99):.2f} ms")
         print(f"floor: {arguments.bandwidth} TB/s, {arguments.tflops} TFLOP/s")
-        print("rows  ms/step  tokens/s  ratio  launches  floor ms  of floor")
+        print("rows  ms/step  tokens/s  ratio  step p50/p99  launches  floor ms  of floor")
         for rows in arguments.rows:
-            seconds = time_together(batched, sequences[:rows], arguments.tokens)
+            seconds, steps = time_together(batched, sequences[:rows], arguments.tokens)
             weights = batched.session.bytes_by_kind["weights"]
             floor = max(weights / arguments.bandwidth / 1e12, 4 * weights * rows / arguments.tflops / 1e12)
             launches = launches_of(batched, rows)
             rate = rows / seconds
             print(
-                f"{rows:4}  {1e3 * seconds:7.3f}  {rate:8.1f}  {rate / alone:5.2f}  {launches:8}  "
+                f"{rows:4}  {1e3 * seconds:7.3f}  {rate:8.1f}  {rate / alone:5.2f}  "
+                f"{percentile(steps, 50):5.2f}/{percentile(steps, 99):6.2f}  {launches:8}  "
                 f"{1e3 * floor:8.3f}  {seconds / floor:8.2f}"
             )
         for rows in arguments.profile:
@@ -88,28 +92,34 @@ def time_alone(model: LanguageModel, count: int, context: int) -> float:
     return best
 
 
-def begin(batched: BatchedModel, count: int, context: int) -> list[tuple[LanguageModel, BatchRow]]:
-    """Sequences that have read prompts of different lengths."""
-    begun = []
-    for index in range(count):
+def begin(
+    batched: BatchedModel, count: int, context: int, tokens: int
+) -> tuple[list[tuple[LanguageModel, BatchRow]], list[float]]:
+    """Sequences that have read prompts of drawn lengths, and the milliseconds to the first token of each."""
+    begun, firsts = [], []
+    for length in drawn_lengths(count, context, (batched.model.context or 2048) - tokens - STEPS):
         sequence = batched.model.sequence()
-        ids = prompt(sequence, max(1, context - 3 * index))
+        ids = prompt(sequence, length)
         slot = batched.slot_of(sequence)
         assert slot is not None
+        started = perf_counter()
         begun.append((sequence, BatchRow(slot, len(ids), int(sequence.prefill(ids).argmax()))))
-    return begun
+        firsts.append(1e3 * (perf_counter() - started))
+    return begun, firsts
 
 
-def time_together(batched: BatchedModel, begun: list[tuple[LanguageModel, BatchRow]], count: int) -> float:
-    """Seconds of a step of all rows, the best of three."""
+def time_together(
+    batched: BatchedModel, begun: list[tuple[LanguageModel, BatchRow]], count: int
+) -> tuple[float, list[float]]:
+    """Seconds of a step of all rows, the best of three, and the milliseconds of its steps."""
     rows = [row for _, row in begun]
     return min(_time_together(batched, rows, count) for _ in range(3))
 
 
-def _time_together(batched: BatchedModel, rows: list[BatchRow], count: int) -> float:
+def _time_together(batched: BatchedModel, rows: list[BatchRow], count: int) -> tuple[float, list[float]]:
     under_way: deque[BatchSubmission] = deque()
     batched.step(rows, 1).read()  # plans, kernels
-    start, done = perf_counter(), 1
+    start, done, read = perf_counter(), 1, [perf_counter()]
     while done <= count:
         steps = min(STEPS, count + 1 - done)
         later = [BatchRow(row.slot, row.position + done) for row in rows]
@@ -117,9 +127,11 @@ def _time_together(batched: BatchedModel, rows: list[BatchRow], count: int) -> f
         done += steps
         if len(under_way) == 2:
             under_way.popleft().read()
+            read.append(perf_counter())
     while under_way:
         under_way.popleft().read()
-    return (perf_counter() - start) / count
+        read.append(perf_counter())
+    return (perf_counter() - start) / count, [1e3 * float(taken) / STEPS for taken in np.diff(read)]
 
 
 def launches_of(batched: BatchedModel, rows: int) -> int:

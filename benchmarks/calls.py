@@ -2,23 +2,27 @@
 
     python benchmarks/calls.py [--adds 10 100 1000] [--elements 1024] [--seconds 0.5] [--device NAME]
                                [--save FILE]
+    python benchmarks/calls.py --sizes PROGRAM.pte [--count 63] [--multiple 4]
 
 A blocking call brings its inputs and waits for its output; calls that follow one another leave both on the
 GPU, and only the last is waited for. The floor is the GPU time of the dispatches, at the cost of one in the
-longest chain, by timestamps. Each encoder (`pteron info` names it) has a column.
+longest chain, by timestamps. Each encoder (`pteron info` names it) has a column. With --sizes, a program of
+dynamic shapes is called at drawn ones, then at the same again: what a shape costs the first time it comes up.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import time
 from collections.abc import Callable
 
 import figures
 import numpy as np
-from figures import HOST_TOLERANCE, Figure
+from figures import HOST_TOLERANCE, Figure, percentile
 
+import pteron
 from pteron.dtypes import DType
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, PassTimer
@@ -39,7 +43,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure")
     parser.add_argument("--device")
     parser.add_argument("--save", help="a file to add the figures to")
+    parser.add_argument("--sizes", metavar="PROGRAM", help="a program to call at drawn shapes instead")
+    parser.add_argument("--count", type=int, default=63, help="of shapes")
+    parser.add_argument("--multiple", type=int, default=4, help="of what dynamic dims are")
     arguments = parser.parse_args()
+    if arguments.sizes:
+        adapter, found = sizes(arguments.sizes, arguments.count, arguments.multiple, arguments.device)
+        if arguments.save:
+            figures.add(arguments.save, adapter, found)
+        return
     device = Device.open(arguments.device)
     methods = {count: chain(device, count, arguments.elements) for count in sorted(arguments.adds)}
     each = dispatch_seconds(device, methods[max(methods)], arguments.elements)
@@ -67,6 +79,50 @@ def main() -> None:
         measured += row
     if arguments.save:
         figures.add(arguments.save, str(device.adapter), measured)
+
+
+def sizes(path: str, count: int, multiple: int, device: str | None) -> tuple[str, list[Figure]]:
+    """The adapter, and milliseconds of calls at drawn shapes, the first time and again."""
+    draws = random.Random(0)
+    with pteron.load(path, device=device) as program:
+        method = program["forward"]
+
+        def drawn() -> list[np.ndarray]:
+            return [
+                np.ones(
+                    [
+                        multiple * draws.randint(max(1, -(-least // multiple)), most // multiple)
+                        if free
+                        else most
+                        for least, most, free in zip(
+                            spec.shape_min or (1,) * len(spec.shape), spec.shape, spec.dynamic, strict=True
+                        )
+                    ],
+                    spec.dtype.numpy if spec.dtype else None,
+                )
+                for spec in method.inputs
+            ]
+
+        method(*drawn())
+        calls = [drawn() for _ in range(count)]
+        before = method.counters.plans
+        passes: dict[str, list[float]] = {}
+        for name in ("first time", "again"):
+            passes[name] = []
+            for inputs in calls:
+                started = time.perf_counter()
+                method(*inputs)
+                passes[name].append(1e3 * (time.perf_counter() - started))
+            print(
+                f"{count} shapes, {name}: 50 % {percentile(passes[name], 50):.2f} ms, "
+                f"90 % {percentile(passes[name], 90):.2f}, 99 % {percentile(passes[name], 99):.2f}; "
+                f"{method.counters.plans - before} plans so far",
+                flush=True,
+            )
+        return str(program.device.adapter), [
+            Figure.of(f"{count} shapes, {name}", times, "ms", tolerance=HOST_TOLERANCE)
+            for name, times in passes.items()
+        ]
 
 
 def chain(device: Device, count: int, elements: int) -> Method:

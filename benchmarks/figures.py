@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path
 TOLERANCE = 0.05  # what a GPU's clock does to figures, whatever is measured
 HOST_TOLERANCE = 0.2  # the same where the host decides, whose cores others use too
 SPREADS = 3  # median absolute deviations that are still noise
+CHAT_SPREAD = 0.8  # of the logarithm of the lengths of prompts in chats, about
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,21 @@ class Figure:
         loss = before.value - self.value if self.higher_is_better else self.value - before.value
         noise = max(self.tolerance * abs(before.value), SPREADS * max(self.spread, before.spread))
         return loss > noise
+
+
+def percentile(samples: Sequence[float], place: int) -> float:
+    """The value that this percentage of samples stays below."""
+    if len(samples) < 2:
+        return sum(samples)
+    return statistics.quantiles(samples, n=100, method="inclusive")[place - 1]
+
+
+def drawn_lengths(
+    count: int, median: int, most: int, seed: object = 0, spread: float = CHAT_SPREAD
+) -> list[int]:
+    """Lengths of prompts, 1 to `most`, from a log-normal distribution: those of a day differ at each call."""
+    draws = random.Random(str(seed))
+    return [min(most, max(1, round(median * draws.lognormvariate(0, spread)))) for _ in range(count)]
 
 
 def add(path: str | Path, machine: str | None, figures: Iterable[Figure]) -> None:

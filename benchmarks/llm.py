@@ -1,23 +1,26 @@
 """Speed of a language model: prefill and decode, on this machine's GPU.
 
     python benchmarks/llm.py PROGRAM.pte [OTHER.pte ...] [--prefill 128 512] [--decode 64 512]
-                             [--tokens 200] [--torch] [--save FILE]
+                             [--tokens 200] [--unseen 100] [--torch] [--save FILE]
     python benchmarks/llm.py MODEL --text [--decode 100 430] [--tokens 200] [--rounds 5] [--save FILE]
 
 Prints load time and GPU bytes, prefill and decode tokens per second at several lengths, what the floor (of
 floors.py, where the GPU's rates are known) would allow and how much of that is reached, GPU and host time per
 step, dispatches per step; with --save the figures go to a file; with --torch how far the logits are from a
 float64 PyTorch reference, and how fast PyTorch is on the same graph; with --profile a step by kernel. Times
-are taken after a second of continuous load: an idle GPU runs at a fraction of its clock. Other programs are
-measured after the first, then the first again, and their times are compared with it. With --text, MODEL
-(a program, a folder or a name) generates through `LLM.generate`: time to the first token and tokens per
-second after it, greedy, drawn (temperature 0.8, top_p 0.9) and constrained by a grammar. This part uses the
-public API only, so it also measures other versions of Pteron: PYTHONPATH=OTHER/src, in turns with this one.
+are taken after a second of continuous load: an idle GPU runs at a fraction of its clock. With --unseen, that
+many prompts of different lengths are read, then the same again: what a length costs the first time. Other
+programs are measured after the first, then the first again, and their times are compared with it. With
+--text, MODEL (a program, a folder or a name) generates through `LLM.generate`: time to the first token and
+tokens per second after it, greedy, drawn (temperature 0.8, top_p 0.9) and constrained by a grammar. This part
+uses the public API only, so it also measures other versions of Pteron: PYTHONPATH=OTHER/src, in turns with
+this one.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from typing import Any
@@ -25,7 +28,7 @@ from typing import Any
 import figures
 import numpy as np
 from breakdown import by_kernel
-from figures import Figure
+from figures import HOST_TOLERANCE, Figure, percentile
 from floors import prefill_seconds, rates_of, step_seconds
 
 import pteron
@@ -47,6 +50,8 @@ def main() -> None:
         "--decode", type=int, nargs="*", default=[16, 512], help="context lengths to decode from"
     )
     parser.add_argument("--tokens", type=int, default=200, help="tokens per decode measurement")
+    parser.add_argument("--unseen", type=int, default=0, help="lengths to read for the first time, and again")
+    parser.add_argument("--below", type=int, default=500, help="what they are less than")
     parser.add_argument("--warm", type=float, default=1.5, help="seconds of load before timing")
     parser.add_argument("--profile", type=int, nargs="*", default=[], help="steps to break down by kernel")
     parser.add_argument("--digits", type=int, help="of activations in 4-bit products: 3, or 2 for speed")
@@ -98,6 +103,8 @@ def measure(path: str, arguments: argparse.Namespace) -> tuple[str, list[Figure]
         warm_up(model, stream, arguments.warm)
         measured = [measure_prefill(model, stream, length) for length in prefill]
         measured += [measure_decode(model, stream, length, arguments.tokens) for length in decode]
+        if arguments.unseen:
+            measured += measure_unseen(model, stream, arguments.unseen, arguments.below)
         for length in arguments.profile:
             profile(model, length)
         if arguments.torch:
@@ -236,6 +243,35 @@ def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens:
     )
     sampler.close()
     return rate
+
+
+def measure_unseen(model: LanguageModel, stream: list[int], count: int, below: int) -> list[Figure]:
+    """Milliseconds from a prompt to its logits for different lengths in drawn order, twice."""
+    below = min(below, model.steps_max, model.context or below)
+    lengths = random.Random(0).sample(range(1, below), min(count, below - 1))
+
+    def seconds(length: int) -> float:
+        model.reset()
+        started = time.perf_counter()
+        model.prefill(stream[:length])
+        return 1e3 * (time.perf_counter() - started)
+
+    plans = model.method.counters.plans
+    passes = {"first time": [seconds(length) for length in lengths]}
+    plans = model.method.counters.plans - plans
+    passes["again"] = [seconds(length) for length in lengths]
+    figures = []
+    for name, times in passes.items():
+        print(
+            f"{len(lengths)} lengths below {below}, {name}: 50 % {percentile(times, 50):.2f} ms, "
+            f"90 % {percentile(times, 90):.2f}, 99 % {percentile(times, 99):.2f}"
+            + (f"; {plans} plans" if name == "first time" else ""),
+            flush=True,
+        )
+        named = f"{len(lengths)} lengths, {name}"
+        figures.append(Figure.of(named, times, "ms", tolerance=HOST_TOLERANCE))
+        figures.append(Figure.of(f"{named}, 99 %", [percentile(times, 99)], "ms", tolerance=HOST_TOLERANCE))
+    return figures
 
 
 def prefill_floor(model: LanguageModel, length: int) -> float | None:

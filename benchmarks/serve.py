@@ -7,10 +7,13 @@
     python benchmarks/serve.py MODEL --shared-tokens 512                # prompts that begin alike
     python benchmarks/serve.py MODEL --engine --regex '[a-z ]{4000}'    # answers that follow a grammar
 
+    python benchmarks/serve.py MODEL --prompt-tokens 128 --spread 0           # prompts of one length
+
 MODEL is a folder, a program or a name, as `pteron serve` takes it; the server is started in this process,
 behind a socket. Each client sends the next request when it has its answer. Prompts differ, so that the prefix
-cache does not help. With --cancel, clients leave that part of the requests after some tokens. If the server
-runs in this process, resources are counted before and after: sequences, queue, device memory, files, threads.
+cache does not help, and their lengths are drawn: log-normal, as those of chats are, around --prompt-tokens.
+With --cancel, clients leave that part of the requests after some tokens. If the server runs in this process,
+resources are counted before and after: sequences, queue, device memory, files, threads.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ import asyncio
 import gc
 import json
 import random
-import statistics
 import sys
 import threading
 import time
@@ -30,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import figures
-from figures import Figure
+from figures import CHAT_SPREAD, Figure, drawn_lengths, percentile
 
 from pteron.llm import LLM, Grammar, Sampling
 from pteron.llm.models import BUNDLED
@@ -68,7 +70,11 @@ def main() -> int:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--requests", type=int, help="for each number of clients (default: 8 of each client)")
     parser.add_argument("--cancel", type=float, default=0.0, help="part of the requests that are left early")
-    parser.add_argument("--prompt-tokens", type=int, default=32)
+    parser.add_argument("--prompt-tokens", type=int, default=128, help="the median")
+    parser.add_argument(
+        "--spread", type=float, default=CHAT_SPREAD, help="of the logarithm of their number; 0: all alike"
+    )
+    parser.add_argument("--longest", type=int, help="tokens of the longest prompt (default: what fits)")
     parser.add_argument("--shared-tokens", type=int, default=0, help="before them, the same for all")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--sequences", type=int, help="answers side by side (default: as many as clients)")
@@ -78,6 +84,7 @@ def main() -> int:
     if (arguments.model is None) == (arguments.url is None):
         parser.error("name a model, or with --url a server")
     if arguments.url:
+        arguments.longest = arguments.longest or 8 * arguments.prompt_tokens
         measured = asyncio.run(measure_all(by_http(arguments.url), 256, arguments))
         return report(measured, arguments, "a server")
     path = BUNDLED.get(arguments.model, arguments.model)
@@ -85,6 +92,8 @@ def main() -> int:
     with LLM(path, sequences=most) as llm:
         device = str(llm.model.device.adapter)
         print(f"{llm.program.file.name} on {device}")
+        room = (llm.model.context or 2048) - arguments.shared_tokens - arguments.new_tokens
+        arguments.longest = min(arguments.longest or room, room)
         waiting = max(64, 2 * max(arguments.clients))
         with Engine(llm, running=most, waiting=waiting) as engine, reached(engine, arguments) as ask:
             vocabulary = min(llm.model.vocabulary, llm.tokenizer.vocab_size)
@@ -202,7 +211,7 @@ async def warm_up(ask: Ask, vocabulary: int, arguments: argparse.Namespace) -> N
     most = max(arguments.clients)
     await measure(ask, vocabulary, arguments, most, 2 * most + 1)
     lengths = [2 * number for number in range(1, most + 1)]
-    length = arguments.shared_tokens + arguments.prompt_tokens
+    length = arguments.shared_tokens + min(arguments.prompt_tokens, arguments.longest)
     prompts = [[3 + number] * length for number in range(most)]
     for _ in range(2):
         answers = map(once, [ask] * most, prompts, lengths, [None] * most, [Samples()] * most)
@@ -220,7 +229,8 @@ async def measure(
         return [draws.randrange(3, min(vocabulary, 256)) for _ in range(count)]
 
     shared = tokens(arguments.shared_tokens)
-    prompts = [shared + tokens(arguments.prompt_tokens) for _ in range(requests)]
+    drawn = arguments.prompt_tokens, arguments.longest, draws.random(), arguments.spread
+    prompts = [shared + tokens(length) for length in drawn_lengths(requests, *drawn)]
     leaving = [draws.random() < arguments.cancel for _ in range(requests)]
 
     async def client() -> None:
@@ -259,8 +269,8 @@ async def once(ask: Ask, prompt: list[int], count: int, leave_at: int | None, sa
 
 def report(measured: list[tuple[int, float, Samples]], arguments: argparse.Namespace, device: str) -> int:
     print(
-        f"prompts of {arguments.shared_tokens} and {arguments.prompt_tokens} tokens, "
-        f"answers of {arguments.new_tokens}, "
+        f"prompts of {arguments.shared_tokens} and {arguments.prompt_tokens} tokens in the median, at most "
+        f"{arguments.longest}, answers of {arguments.new_tokens}, "
         f"{'engine' if arguments.engine else 'HTTP'}\n"
         f"{'clients':>7} {'requests/s':>10} {'tokens/s':>9}   {'first token ms p50/p95/p99':>28}   "
         f"{'between tokens ms p50/p95/p99':>30}   {'left':>4} {'429':>4} {'errors':>6}"
@@ -278,6 +288,8 @@ def report(measured: list[tuple[int, float, Samples]], arguments: argparse.Names
         found += [
             Figure.of(f"{name}: tokens", [samples.tokens / seconds], "tokens/s", None, True),
             Figure.of(f"{name}: first token", samples.first, "s"),
+            Figure.of(f"{name}: first token, 99 %", [percentile(samples.first, 99)], "s"),
+            Figure.of(f"{name}: between tokens, 99 %", [percentile(samples.between, 99)], "s"),
         ]
     if arguments.save:
         figures.add(arguments.save, device, found)
@@ -289,10 +301,7 @@ def report(measured: list[tuple[int, float, Samples]], arguments: argparse.Names
 
 def percentiles(times: list[float]) -> list[float]:
     """The 50th, 95th and 99th, in milliseconds."""
-    if len(times) < 2:
-        return [1e3 * sum(times)] * 3
-    cuts = statistics.quantiles(times, n=100, method="inclusive")
-    return [1e3 * cuts[place - 1] for place in (50, 95, 99)]
+    return [1e3 * percentile(times, place) for place in (50, 95, 99)]
 
 
 def shown(values: list[float]) -> str:

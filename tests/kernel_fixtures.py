@@ -8,7 +8,7 @@ PTERON_MEASURE=1 in the environment, all kernels run with counts, against what t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from pteron import Device
 from pteron.gpu import Recording
 from pteron.gpu.recording import Filling
 from pteron.graph import Graph
-from pteron.ops.terms import Symbol
+from pteron.ops.terms import Affine, Symbol
 from pteron.plan import Compiled, Launch, Plan, Shapes
 from pteron.plan.collect import Collector
 from pteron.plan.planner import Planning
@@ -75,8 +75,13 @@ def evaluated(plan: Plan, values: Mapping[int, int]) -> Iterator[object]:
     blocks = filling.blocks(numbers, len(plan.blocks))
     for launch in plan.launches:
         block = b"" if launch.block is None else blocks[256 * launch.block : 256 * launch.block + 256]
-        yield launch.module.source, launch.buffers, block, launch.grid(numbers), launch.starts
+        starts = [(name, evaluate_at(start, numbers)) for name, start in launch.starts]
+        yield launch.module.source, launch.buffers, block, launch.grid(numbers), starts
     yield {id: plan.shape(id, numbers) for id in plan.shapes}
+
+
+def evaluate_at(value: int | Affine, numbers: Sequence[int]) -> int:
+    return value.evaluate(numbers) if isinstance(value, Affine) else value
 
 
 @pytest.fixture(autouse=True)

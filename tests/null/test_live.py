@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, parts_of
 from pteron.ops.requirement import RequirementError
 from pteron.ops.terms import evaluate
 
@@ -157,6 +157,33 @@ def test_a_bucket_holds_for_all_its_values(value: int) -> None:
 
 
 # Size -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17, 40, 65, 99])
+def test_parts_of_a_live_count(count: int) -> None:
+    """One plan's parts suit all counts of its bucket: those that a count reaches are there, no others are."""
+    trace = Trace({0: count})
+    parts = list(parts_of(trace.symbol(0, 1, 99), 8))
+    held = [number for number in range(1, 100) if holds_at(trace, {0: number})]
+    assert count in held
+    assert len(held) >= max(8, count // 2 - 14)
+    for number in held:
+        there = [start for start, is_there in parts if value_at(is_there, {0: number})]
+        assert there == list(range(0, number, 8))
+        assert all(value_at(is_there, {0: number}) in (0, 1) for _, is_there in parts)
+    assert all(start < 99 for start, _ in parts)  # memory ends with the largest count
+    assert list(parts_of(17, 8)) == [(0, 1), (8, 1), (16, 1)]
+
+
+def test_a_pinned_dim_is_noted() -> None:
+    trace = Trace({-5: 12, 3: 4})
+    dim, integer = trace.symbol(-5, 2, 99), trace.symbol(3)
+    assert dim > 8
+    assert not trace.pins
+    assert int(integer) == 4  # no dim
+    assert not trace.pins
+    assert int(dim * 2 + 1) == 25
+    assert list(trace.pins) == [-5]
 
 
 def test_products_of_products_are_evaluated_once_each() -> None:

@@ -268,7 +268,7 @@ class Arena:
         self._outgrown: list[Buffer] = []  # replaced, but earlier plans are bound to them
         try:
             for index, size in enumerate(executable.slots):
-                self._slots.append(device.create_buffer(size, f"{self._name} slot {index}"))
+                self._slots.append(self._create(size, f"slot {index}"))
         except BaseException:
             self.close()
             raise
@@ -289,13 +289,16 @@ class Arena:
         for index, size in enumerate(plan.scratch_bytes):
             if index < len(self._scratch) and self._scratch[index].size >= size:
                 continue
-            buffer = self._device.create_buffer(size, f"{self._name} scratch {index}")
+            buffer = self._create(size, f"scratch {index}")
             if index < len(self._scratch):
                 self._outgrown.append(self._scratch[index])
                 self._scratch[index] = buffer
             else:
                 self._scratch.append(buffer)
         return tuple(self._scratch[: len(plan.scratch_bytes)])
+
+    def _create(self, size: int, name: str) -> Buffer:
+        return self._device.create_buffer(size + self._device.target.slack, f"{self._name} {name}")
 
     def close(self) -> None:
         for buffer in (*self._slots, *self._scratch, *self._outgrown):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -134,6 +134,7 @@ class Recording:
         self._weights = weights
         self._scratch = arena.reserve(plan)
         self._live = plan.live_blocks
+        self._moving = any(launch.moves for launch in plan.launches)
         self._written: bytes | None = None
         self._filling = Filling.of(plan)
         self.numbers: Sequence[int] = numbers  # of the live terms that the parameters and grids are for
@@ -169,7 +170,7 @@ class Recording:
         if states is None:
             return self._bound(None, {})
         replays = self._replays.setdefault(states, {})
-        key = (tuple(places.items()) if places else (), self._grids)
+        key = tuple(places.items()) if places else (), self._grids, self._moving and self.dims
         if key not in replays:
             if len(replays) >= _REPLAYS_KEPT:
                 replays.clear()
@@ -180,7 +181,7 @@ class Recording:
         """The launches up to the last that writes a state: all that later calls depend on, without outputs.
         Maxima of logits are states for one step only."""
         replays = self._replays.setdefault(states, {})
-        key = _STATES_ONLY, self._grids
+        key = _STATES_ONLY, self._grids, self._moving and self.dims
         if key not in replays:
             writes = [
                 index
@@ -188,8 +189,7 @@ class Recording:
                 for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
                 if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
             ]
-            whole = self.replay(states)
-            replays[key] = Replay(whole.launches[: max(writes) + 1], whole.kept) if writes else whole
+            replays[key] = self._bound(states, {}, max(writes) + 1 if writes else None)
         return replays[key]
 
     def touches(self, buffer: PlanBuffer) -> bool:
@@ -273,13 +273,14 @@ class Recording:
         increments = tuple(WordIncrements.of(self._device, buffer, growths) for buffer, growths in grown)
         return ParameterAdvance(advance, increments, increment_replay(self._device, increments))
 
-    def _bound(self, states: States | None, places: Places) -> Replay:
-        """The launches: shared bind groups, and new ones for launches that use states or `places`."""
+    def _bound(self, states: States | None, places: Places, count: int | None = None) -> Replay:
+        """The first launches, or all, except those of no workgroup: shared bind groups, and new ones for
+        launches that use states or `places`."""
         if not self._shared:
             self._shared = {
                 index: self._bind(launch, None, {})
                 for index, launch in enumerate(self.plan.launches)
-                if not any(isinstance(buffer, State) for buffer in launch.buffers)
+                if not launch.moves and not any(isinstance(buffer, State) for buffer in launch.buffers)
             }
         key = tuple(places.items())
         own = self._own.setdefault(states, {}) if states is not None else {}
@@ -287,14 +288,18 @@ class Recording:
             own[key] = [
                 self._shared[index]
                 if index in self._shared and places.keys().isdisjoint(launch.buffers)
+                else []
+                if launch.moves
                 else self._bind(launch, states, places)
                 for index, launch in enumerate(self.plan.launches)
             ]
-        bound = own[key]
-        launches = [
-            (pipeline._internal, group._internal, *grid)
-            for (pipeline, group, *_), grid in zip(bound, self._filling.launched(self._grids), strict=True)
-        ]
+        bound, launches = [], []
+        each = zip(self.plan.launches, own[key], self._filling.launched(self._grids), strict=True)
+        for launch, kept, grid in islice(each, count):
+            if 0 not in grid:
+                made = kept or self._bind(launch, states, places)
+                bound.append(made)
+                launches.append((made[0]._internal, made[1]._internal, *grid))
         return Replay(launches, list(dict.fromkeys(chain.from_iterable(bound))))
 
     def _bind(self, launch: Launch, states: States | None, places: Places) -> list[Any]:
@@ -309,6 +314,7 @@ class Recording:
             part = states.part(reference) if is_state else None  # type: ignore[union-attr, arg-type]
             first, size = part or (0, buffer.size)
             start = starts.get(binding.name, 0)
+            start = start.evaluate(self.numbers) if isinstance(start, Affine) else start
             resource = {"buffer": buffer, "offset": first + start, "size": binding.bytes or size - start}
             entries.append({"binding": binding.index, "resource": resource})
         if launch.block is not None:

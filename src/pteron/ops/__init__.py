@@ -2,7 +2,18 @@
 
 from pteron.ops.call import Call
 from pteron.ops.dispatch import Dispatch, Indices
-from pteron.ops.live import AnyInt, LiveInt, LiveShape, bucket, divides, most, numel, settled, typical
+from pteron.ops.live import (
+    AnyInt,
+    LiveInt,
+    LiveShape,
+    bucket,
+    divides,
+    most,
+    numel,
+    parts_of,
+    settled,
+    typical,
+)
 from pteron.ops.operand import Operand, OperandSlice, Scratch, Weight
 from pteron.ops.operator import OPERATORS, Kind, Operator, define, op, same_shape
 from pteron.ops.requirement import RequirementError, require
@@ -30,6 +41,7 @@ __all__ = [
     "most",
     "numel",
     "op",
+    "parts_of",
     "require",
     "same_shape",
     "settled",

@@ -12,10 +12,11 @@ S % 4 == 0, it is 4 · (S // 4); after S == T, T is S.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from pteron.graph import Node
 from pteron.ops.requirement import RequirementError
 from pteron.ops.terms import (
     WIDTH_MAX,
@@ -43,6 +44,8 @@ class Trace:
     values: Mapping[int, int] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of the terms, in order
     decisions: dict[Terms, Interval] = field(default_factory=dict)
+    node: Node | None = None  # that is planned
+    pins: dict[int, Node | None] = field(default_factory=dict)  # dims whose value a node takes, and the node
     _tape: list[Term] = field(default_factory=list)
     _terms: dict[Term, int] = field(default_factory=dict)  # each with its index on the tape
     _bounds: list[Interval] = field(default_factory=list)  # of the terms, by the decisions so far
@@ -119,6 +122,15 @@ class Trace:
             low, high = self._bounds[term]
         if low == high:
             self._replace(terms, int(low))
+
+    def pin(self, expression: Affine, value: int) -> None:
+        """The plan holds only for this value; its dims are noted as pinned."""
+        self.decide(expression, value, value)
+        for index, _ in expression.terms:
+            for factor in self._factors[index]:
+                term = self._tape[factor]
+                if isinstance(term, Symbol) and term.is_dim:
+                    self.pins.setdefault(term.id, self.node)
 
     def product(self, left: Affine, right: Affine) -> Affine:
         """The sum of the products of their terms, so that equal products of dims are one expression."""
@@ -317,6 +329,11 @@ class LiveInt:
         high = self.trace.bounds(self.trace.normal(self.expression))[1]
         return None if math.isinf(high) else int(high)
 
+    @property
+    def least(self) -> float:
+        """The smallest value that the decisions so far leave."""
+        return self.trace.bounds(self.trace.normal(self.expression))[0]
+
     def like(self, *candidates: AnyInt) -> AnyInt:
         """A candidate of its value that only dims determine: the plan holds while they are equal."""
         trace = self.trace
@@ -344,7 +361,7 @@ class LiveInt:
         value = self._value()
         expression = self.trace.normal(self.expression)
         if expression.terms:
-            self.trace.decide(expression, value, value)
+            self.trace.pin(expression, value)
         return value
 
     def __neg__(self) -> AnyInt:
@@ -521,3 +538,12 @@ def bucket(value: AnyInt, least: int = 1) -> int:
     while value > size:
         size *= 2
     return size
+
+
+def parts_of(count: AnyInt, size: int) -> Iterator[tuple[int, AnyInt]]:
+    """The starts of parts of `size`, each with 1 if the count reaches the part, else 0. A plan for live
+    counts has parts up to a power of two times the size; grids of 0 leave out those past the end."""
+    reach = bucket(count, size) if isinstance(count, LiveInt) else count
+    for start in range(0, min(reach, most(count)), size):
+        is_sure = not isinstance(count, LiveInt) or start < count.least
+        yield start, 1 if is_sure else 1 + (count - start - 1) // reach  # the quotient is -1 or 0

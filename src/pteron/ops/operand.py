@@ -181,6 +181,11 @@ class Operand:
     def strides(self) -> LiveShape:
         return contiguous_strides(self.shape)
 
+    @property
+    def has_slack(self) -> bool:
+        """Whether its memory goes on after its last element (`Target.slack`)."""
+        return isinstance(self.buffer, (Slot, Scratch))
+
     def scratch(self, shape: LiveShape | None = None) -> Operand:
         """Scratch memory of its element type, in its shape or another."""
         shape = self.shape if shape is None else shape

@@ -54,6 +54,11 @@ class Target:
         return EMULATED in self.matrices or (MATRIX in self.matrices and self.subgroup_size == 32)
 
     @property
+    def slack(self) -> int:
+        """Bytes that arena memory has past its tensors: a uniform array has one length for many shapes."""
+        return self.uniform_bytes_max if self.is_cpu else 0
+
+    @property
     def bytes_of_half(self) -> int:
         """Of a half that matrices multiply, in workgroup memory: emulated ones are stored as floats."""
         return 4 if EMULATED in self.matrices else 2

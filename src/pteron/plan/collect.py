@@ -112,7 +112,7 @@ class Collector:
         """Add one node's dispatches. `is_read` says whether later nodes read the memory of a tensor; `nodes`
         are the other nodes whose work they do."""
         all_nodes = frozenset({node.index, *nodes})
-        launched = [each for each in dispatches if each.threads != 0 and 0 not in (each.groups or ())]
+        launched = [each for each in dispatches if not _is_empty(each)]
         if launched:
             before, self._scratch = self._scratch, {}
         for position, dispatch in enumerate(launched):
@@ -213,6 +213,12 @@ class Collector:
         return ScratchRef(index)
 
 
+def _is_empty(dispatch: Dispatch) -> bool:
+    """Whether it has no invocation at any shape that the plan is for. Takes no decision."""
+    sizes = dispatch.groups if dispatch.threads is None else (dispatch.threads,)
+    return any(each.most == 0 if isinstance(each, LiveInt) else each == 0 for each in sizes or ())
+
+
 def _is_sound(joined: Dispatch, target: Target) -> bool:
     """Whether a launch binds no written buffer twice, and no more buffers than the device allows."""
     module = _module(joined)
@@ -240,9 +246,10 @@ def _binds(dispatch: Dispatch, memory: BufferRef | Scratch) -> bool:
     return any(memory_of(bound) == memory for bound in dispatch.bindings.values())
 
 
-def _starts(dispatch: Dispatch) -> tuple[tuple[str, int], ...]:
+def _starts(dispatch: Dispatch) -> tuple[tuple[str, int | Affine], ...]:
     slices = ((name, bound) for name, bound in dispatch.bindings.items() if isinstance(bound, OperandSlice))
-    return tuple((name, int(each.start)) for name, each in slices if each.start)
+    starts = ((name, settled(each.start)) for name, each in slices)
+    return tuple((name, _datum(start)) for name, start in starts if isinstance(start, LiveInt) or start)
 
 
 def _module(dispatch: Dispatch) -> Module:
@@ -270,8 +277,12 @@ def _module(dispatch: Dispatch) -> Module:
 
 def _data(grid: Grid) -> tuple[int | Affine, int | Affine, int | Affine]:
     """A grid as data: plain numbers, and expressions of live dims."""
-    x, y, z = (each.expression if isinstance(each, LiveInt) else each for each in grid)
+    x, y, z = map(_datum, grid)
     return x, y, z
+
+
+def _datum(value: AnyInt) -> int | Affine:
+    return value.expression if isinstance(value, LiveInt) else value
 
 
 def _groups(dispatch: Dispatch, module: Module, target: Target) -> Grid:

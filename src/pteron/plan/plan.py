@@ -49,8 +49,15 @@ class Launch:
     buffers: tuple[PlanBuffer, ...]  # in the order of module.bindings
     block: int | None  # which ParameterBlock
     groups: tuple[int | Affine, int | Affine, int | Affine]  # expressions of live dims
-    starts: tuple[tuple[str, int], ...] = ()  # (binding, byte offset) of bindings that do not begin at byte 0
+    starts: tuple[
+        tuple[str, int | Affine], ...
+    ] = ()  # (binding, byte offset) of those that do not begin at 0
     nodes: tuple[int, ...] = ()  # all nodes whose work it does: rewrites and joins merge several
+
+    @property
+    def moves(self) -> bool:
+        """Whether it binds buffers from places that follow live dims."""
+        return any(isinstance(start, Affine) for _, start in self.starts)
 
     def grid(self, numbers: Sequence[int] = ()) -> tuple[int, int, int]:
         """Its workgroups, where the plan's live terms have these numbers."""

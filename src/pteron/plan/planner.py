@@ -81,6 +81,7 @@ class Planning:
         )
 
     def add(self, call: Call) -> None:
+        self.trace.node = call.node
         try:
             self._add(call)
         except PteronError:

@@ -11,7 +11,17 @@ from typing import Any
 
 from pteron.errors import GraphError
 from pteron.graph.values import numel
-from pteron.ops import AnyInt, Call, Dispatch, Operand, OperandSlice, RequirementError, Target, Weight
+from pteron.ops import (
+    AnyInt,
+    Call,
+    Dispatch,
+    Operand,
+    OperandSlice,
+    RequirementError,
+    Scratch,
+    Target,
+    Weight,
+)
 from pteron.ops.dispatch import Bound, elements
 from pteron.passes import Placement
 from pteron.wgsl import Binding, Module
@@ -27,7 +37,7 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[AnyInt, AnyInt, Any
     if reach is not None:
         for binding, extent in zip(module.bindings, reach.value(names), strict=True):
             bound = dispatch.bindings[binding.name]
-            count = elements(bound)
+            count = _room(binding, bound) or elements(bound)
             if extent > count:
                 raise RequirementError(
                     f"kernel {module.kernel.name} reaches {extent} elements of {binding.name}, "
@@ -40,6 +50,13 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[AnyInt, AnyInt, Any
                 f"kernel {module.kernel.name} needs {count} iterations, the adapter ends loops after "
                 f"{target.loop_max}"
             )
+
+
+def _room(binding: Binding, bound: Bound) -> int:
+    """Scalars of a uniform array that may end past its tensor, in the slack of arena memory; otherwise 0."""
+    operand = bound.of if isinstance(bound, OperandSlice) else bound
+    has_slack = isinstance(operand, Scratch) or (isinstance(operand, Operand) and operand.has_slack)
+    return binding.bytes // bound.storage.itemsize if has_slack and binding.access == "uniform" else 0
 
 
 def check_storage(kernel: str, binding: Binding, bound: Bound) -> None:

@@ -173,7 +173,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
       for (var t = 0u; t < ROWS; t++) {
         let row = first_row + t;
         let query = (params.sequence * HEADS + head_of(key_head, row)) * params.steps + step_of(row);
-        store_result(query, params.split, quad, gathered[t], most[t], total[t]);
+        if (step_of(row) < params.steps) { store_result(query, params.split, quad, gathered[t], most[t], total[t]); }
       }
     }
   }
@@ -189,7 +189,7 @@ fn q_at(key_head: u32, row: u32) -> u32 { return (row / HEADS_PER_KEY * HEADS + 
 
 // The mask's values of a row for a key in each array.
 fn biases(key_head: u32, row: u32, keys: vec4<u32>) -> vec4<f32> {
-  let place = vec3(params.sequence, head_of(key_head, row), step_of(row));
+  let place = vec3(params.sequence, head_of(key_head, row), min(step_of(row), params.steps - 1u));
   return vec4(
     bias(vec4(place, keys.x)),
     bias(vec4(place, keys.y)),

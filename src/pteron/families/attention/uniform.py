@@ -10,7 +10,7 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.layout.copy import copy_strided
-from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Target, bucket, numel
+from pteron.ops import AnyInt, Dispatch, LiveInt, OperandSlice, Target, bucket, most, numel, parts_of
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.strided import Strided
 
@@ -32,6 +32,7 @@ def suits(q: Strided, k: Strided, v: Strided, out: Strided, context: AnyInt, tar
         and target.broadcasts
         and q.shape[3] % 4 == 0
         and all(operand.storage is Storage.F32 for operand in operands)
+        and q.source.has_slack
         and all(size % target.uniform_alignment == 0 for size in step_bytes)
         and max(step_bytes) <= target.uniform_bytes_max
         and out.first == 0
@@ -59,23 +60,24 @@ class Cut:
     q: Strided
     k: Strided
     v: Strided
-    tile: AnyInt
-    rows: AnyInt
-    span: AnyInt
-    live: AnyInt
-    splits: AnyInt
+    tile: int
+    rows: int
+    span: int
+    live: int
+    splits: int
 
     @classmethod
     def of(cls, q: Strided, k: Strided, v: Strided, context: AnyInt, target: Target) -> Cut:
         """Of tensors whose elements are in a row (`in_order`)."""
-        (_, steps, heads, width), key_heads = q.shape, k.shape[2]
+        _, steps, heads, width = q.shape
+        heads, width, key_heads = int(heads), int(width), int(k.shape[2])
         tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
         keys, splits = _splits(k, context, target)
         live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, _span(k, target))
         return cls(q, k, v, tile, rows, _span(k, target), live, splits)
 
     @property
-    def split(self) -> AnyInt:
+    def split(self) -> int:
         """Keys of a split."""
         return len(ARRAYS) * self.live
 
@@ -93,15 +95,21 @@ class Cut:
     def launches(self) -> Iterator[dict[str, Any]]:
         """What each launch binds, its parameters and grid."""
         (batch, steps, heads, _), capacity = self.q.shape, self.k.shape[1]
-        for sequence, split in product(range(batch), range(self.splits)):
+        sequences, splits, tiles = parts_of(batch, 1), range(self.splits), tuple(parts_of(steps, self.tile))
+        for (sequence, is_batched), split in product(sequences, splits):
             wanted = [split * self.split + place * self.live for place in range(len(ARRAYS))]
-            starts = [min(key, capacity - self.span) for key in wanted]
+            # Other memory than a cache has slack after its last key.
+            starts = (
+                wanted
+                if isinstance(capacity, LiveInt)
+                else [min(key, capacity - self.span) for key in wanted]
+            )
             caches: dict[str, Any] = {
                 f"{name}_{array}": _slice(cache, sequence, key)
                 for name, cache in (("k", self.k), ("v", self.v))
                 for array, key in zip(ARRAYS, starts, strict=True)
             }
-            for first_step in (*range(0, steps - self.tile, self.tile), steps - self.tile):
+            for first_step, is_there in tiles:
                 yield {
                     **caches,
                     "q": _slice(self.q, sequence, first_step),
@@ -111,7 +119,7 @@ class Cut:
                     "span": self.live,
                     "first_step": first_step,
                     "shifts": [min(key - at, self.span) for key, at in zip(wanted, starts, strict=True)],
-                    "groups": (heads * self.tile // self.rows, 1, 1),
+                    "groups": (heads * self.tile // self.rows * is_there * is_batched, 1, 1),
                 }
 
 
@@ -128,25 +136,26 @@ def _is_in_order(x: Strided, target: Target) -> bool:
 
 def _is_short(q: Strided, k: Strided, context: AnyInt, target: Target) -> bool:
     """Whether few launches are enough; a single step may take any number."""
-    batch, steps, heads, width = q.shape
-    tile, _ = _rows(steps, heads // k.shape[2], 4 * heads * width, target)
-    tiles = batch * -(-steps // tile)
+    batch, steps, (heads, width) = *q.shape[:2], map(int, q.shape[2:])
+    tile, _ = _rows(steps, heads // int(k.shape[2]), 4 * heads * width, target)
+    tiles = len(list(parts_of(batch, 1))) * len(list(parts_of(steps, tile)))
     return tiles <= 1 or tiles * _splits(k, context, target)[1] <= LAUNCHES_MAX
 
 
-def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[AnyInt, AnyInt]:
+def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[int, int]:
     """(keys in the context's bucket, splits of them)."""
-    keys = min(bucket(context, BUCKET), k.shape[1])
+    keys = min(bucket(context, BUCKET), most(k.shape[1]))
     return keys, -(-keys // (len(ARRAYS) * _span(k, target)))
 
 
-def _span(cache: Strided | Operand, target: Target) -> AnyInt:
+def _span(cache: Strided, target: Target) -> int:
     """Keys per array of a cache, a multiple of 4."""
-    fit = target.uniform_bytes_max // (4 * max(numel(cache.shape[2:]), 1))
-    return min(fit, SPAN_MAX, cache.shape[1]) // 4 * 4
+    fit = target.uniform_bytes_max // (4 * max(int(numel(cache.shape[2:])), 1))
+    keys = cache.shape[1]
+    return min(fit, SPAN_MAX, bucket(keys, 4) if isinstance(keys, LiveInt) else keys) // 4 * 4
 
 
-def _rows(steps: AnyInt, heads_per_key: AnyInt, step_bytes: AnyInt, target: Target) -> tuple[AnyInt, AnyInt]:
+def _rows(steps: AnyInt, heads_per_key: int, step_bytes: int, target: Target) -> tuple[int, int]:
     """(steps per launch, queries per workgroup). A workgroup takes all queries of a key head in those steps,
     or some queries of one step."""
     tile = ROWS_MAX // heads_per_key

@@ -1,8 +1,8 @@
 //! use index
 //! use convolution
 //! loops: TAPS_Y
-//! extent source_a: 4 * ROOM
-//! extent weights_a: 4 * WEIGHTS_ROOM
+//! extent source_a: 4 * ceil(array_channels * array_plane + shifts[0], 4)
+//! extent weights_a: 4 * ceil(array_filters * TAPS_Y * TAPS_X, 4)
 // A convolution (lib/convolution.wgsl) of groups with one channel each, of some channels of one image, for software
 // adapters: the source and the weights, [filter][tap], are uniform arrays. One invocation computes four adjacent
 // pixels of a row, of one filter: it loads all elements that they see in a row of the source once.
@@ -13,11 +13,8 @@ const TAPS_X = 3u;
 const STRIDE = 1u; // along x
 const DILATION = 1u;
 const SEEN = (WIDE - 1u) * STRIDE + (TAPS_X - 1u) * DILATION + 1u; // elements of a row
-const CHANNELS = 1u;
-const PLANE = 4u; // elements of a channel
-const FILTERS = 1u; // in the weights
-const ROOM = (CHANNELS * PLANE + 3u) / 4u;
-const WEIGHTS_ROOM = (FILTERS * TAPS_Y * TAPS_X + 3u) / 4u;
+const ROOM = 64u; // vec4s of the source
+const WEIGHTS_ROOM = 64u;
 
 @group(0) @binding(9) var<uniform> source_a: array<vec4<f32>, ROOM>;
 @group(0) @binding(10) var<uniform> weights_a: array<vec4<f32>, WEIGHTS_ROOM>;
@@ -27,9 +24,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let i = flat_index(id, groups);
   let strips = (params.out_width + WIDE - 1u) / WIDE; // of a row
   let row = i / (strips * params.out_height);
-  if (row >= FILTERS) { return; }
+  if (row >= params.array_filters) { return; }
   let pixel = Pixel(params.image, i / strips % params.out_height, i % strips * WIDE);
-  let plane = row / params.filters * PLANE;
+  let plane = row / params.filters * params.array_plane + params.shifts[0];
   let first_x = pixel.x * STRIDE - params.padding_width; // wraps around before the first column
   var sums = array<f32, WIDE>();
   for (var tap_y = 0u; tap_y < TAPS_Y; tap_y++) {

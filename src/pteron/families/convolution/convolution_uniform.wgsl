@@ -1,33 +1,30 @@
 //! use index
 //! use lanes
 //! use convolution
-//! loops: ARRAYS * window_height * window_width * (1 + CHANNELS) + WIDE * FILTERS
-//! extent source_a: 4 * ROOM
-//! extent source_b: 4 * ROOM
-//! extent source_c: 4 * ROOM
-//! extent source_d: 4 * ROOM
-//! extent weights_a: 4 * WEIGHTS_ROOM
-//! extent weights_b: 4 * WEIGHTS_ROOM
-//! extent weights_c: 4 * WEIGHTS_ROOM
-//! extent weights_d: 4 * WEIGHTS_ROOM
+//! loops: ARRAYS * window_height * window_width * (1 + array_channels) + WIDE * FILTERS
+//! extent source_a: 4 * ceil(array_channels * array_plane + shifts[0], 4)
+//! extent source_b: 4 * ceil(array_channels * array_plane + shifts[1], 4)
+//! extent source_c: 4 * ceil(array_channels * array_plane + shifts[2], 4)
+//! extent source_d: 4 * ceil(array_channels * array_plane + shifts[3], 4)
+//! extent weights_a: window_height * window_width * array_channels * array_filters
+//! extent weights_b: window_height * window_width * array_channels * array_filters
+//! extent weights_c: window_height * window_width * array_channels * array_filters
+//! extent weights_d: window_height * window_width * array_channels * array_filters
 // A convolution (lib/convolution.wgsl) of some channels and rows of one image, for software adapters: the source and the weights are
 // uniform arrays, which load eight times as fast as storage buffers there.
 //
 // One invocation computes four adjacent pixels of FILTERS filters. All invocations of a workgroup have the same filters: of the
 // lanes of a subgroup, each of the first four loads one of four weights, and all read them.
 //
-// Each array of the source has CHANNELS channels, and an array of weights, [tap][channel][filter] from first_filter on.
+// Each array of the source has array_channels channels, and an array of weights, [tap][channel][filter] from first_filter on.
+// Arrays have a power of two of vec4s, so that few kernels are compiled.
 const WORKGROUP = 8u; // the lanes of a vector, or of two
 const WIDE = 4u; // pixels
 const FILTERS = 16u;
 const QUADS = FILTERS / 4u;
 const ARRAYS = 4u; // 1 to 4
-const CHANNELS = 1u;
-const PLANE = 4u; // elements of a channel in an array
-const FILTER_QUADS = 4u; // in the weights, a multiple of QUADS
-const TAPS = 1u;
-const ROOM = (CHANNELS * PLANE + 3u) / 4u;
-const WEIGHTS_ROOM = TAPS * CHANNELS * FILTER_QUADS;
+const ROOM = 64u; // vec4s of an array of the source
+const WEIGHTS_ROOM = 64u;
 
 @group(0) @binding(9) var<uniform> source_a: array<vec4<f32>, ROOM>;
 @group(0) @binding(10) var<uniform> source_b: array<vec4<f32>, ROOM>;
@@ -75,7 +72,7 @@ fn main(
   let lane = subgroup_lane % 4u;
   let strips = (params.pixels + WORKGROUP * WIDE - 1u) / (WORKGROUP * WIDE) * WORKGROUP;
   let i = flat_index(id, groups);
-  let block = min(i / strips, FILTER_QUADS / QUADS - 1u);
+  let block = min(i / strips, params.array_filters / FILTERS - 1u);
   var pixels = array<Pixel, WIDE>();
   //! unroll
   for (var p = 0u; p < WIDE; p++) {
@@ -85,19 +82,19 @@ fn main(
   //! unroll
   for (var a = 0u; a < ARRAYS; a++) {
     var part = array<array<f32, FILTERS>, WIDE>();
-    for (var tap = 0u; tap < TAPS; tap++) {
+    for (var tap = 0u; tap < params.window_height * params.window_width; tap++) {
       var inputs = array<TapInput, WIDE>();
       //! unroll
       for (var p = 0u; p < WIDE; p++) {
         inputs[p] = tap_input(pixels[p], tap / params.window_width, tap % params.window_width);
-        inputs[p].index -= select(0u, params.first_row * params.width, inputs[p].inside);
+        inputs[p].index += params.shifts[a] - select(0u, params.first_row * params.width, inputs[p].inside);
       }
-      for (var c = 0u; c < CHANNELS; c++) {
-        let row = (tap * CHANNELS + c) * FILTER_QUADS + block * QUADS;
+      for (var c = 0u; c < params.array_channels; c++) {
+        let row = (tap * params.array_channels + c) * (params.array_filters / 4u) + block * QUADS;
         var values = array<f32, WIDE>();
         //! unroll
         for (var p = 0u; p < WIDE; p++) {
-          values[p] = select(0.0, value(a, inputs[p].index + c * PLANE), inputs[p].inside);
+          values[p] = select(0.0, value(a, inputs[p].index + c * params.array_plane), inputs[p].inside);
         }
         //! unroll
         for (var q = 0u; q < QUADS; q++) {

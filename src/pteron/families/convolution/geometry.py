@@ -180,23 +180,23 @@ def in_filters(weight: HostArray, groups: int, transposed: int, quads: int, stor
 
 @packing("convolution array")
 def in_uniform_array(
-    weight: HostArray, first: int, channels: int, first_filter: int, filters: int
+    weight: HostArray, first: int, channels: int, first_filter: int, filters: int, room: int
 ) -> HostArray:
-    """[tap][channel][filter] of some channels and filters. If they end past the last channel, the array
-    begins earlier and has zeros there, as it has for filters past the last."""
+    """[tap][channel][filter] of some channels and filters, then zeros up to `room` floats. If they end past
+    the last channel, the array begins earlier and has zeros there, as it has for filters past the last."""
     taps = by_group(weight, 1, False)[0].transpose(2, 1, 0)[:, :, first_filter : first_filter + filters]
     made = np.zeros((len(taps), channels, filters), np.float32)
     start, end = min(first, taps.shape[1] - channels), min(first + channels, taps.shape[1])
     if first < end:
         made[:, first - start : end - start, : taps.shape[2]] = taps[:, first:end]
-    return made
+    return np.pad(made.reshape(-1), (0, room - made.size))
 
 
 @packing("convolution rows of channels")
-def in_rows_of_channels(weight: HostArray, first: int, filters: int) -> HostArray:
-    """[filter][tap] of some filters with one channel each, padded to whole vec4s."""
+def in_rows_of_channels(weight: HostArray, first: int, filters: int, room: int) -> HostArray:
+    """[filter][tap] of some filters with one channel each, then zeros up to `room` floats."""
     rows = weight[first : first + filters].reshape(-1).astype(np.float32)
-    return np.pad(rows, (0, -len(rows) % 4))
+    return np.pad(rows, (0, room - len(rows)))
 
 
 @packing("convolution rows")

@@ -351,7 +351,7 @@ class Convolution:
             "low": self.low,
             "high": self.high,
             "addend_strides": self._addend_strides,
-            **dict.fromkeys(("image", "part", "first_filter", "first_row", "first_pixel", "pixels"), 0),
+            **uniform.NO_ARRAYS,
         }
         bindings = {"source": self.x, "bias": self.bias, "addend": self.addend, "out": self.out}
         return Dispatch(kernel(name, **declarations), **{**bindings, **parameters, **arguments})

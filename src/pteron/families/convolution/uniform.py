@@ -1,100 +1,146 @@
 """Convolutions from uniform arrays (convolution_uniform.wgsl), the fastest loads on software adapters: how
-channels, filters and rows of pixels are split into launches."""
+channels, filters and rows of pixels are split into launches. Sizes of the image are parameters: kernels
+differ in the room of their arrays only, a power of two."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
 from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.families.convolution.geometry import Geometry
-from pteron.ops import AnyInt, Operand, OperandSlice, Target, Weight
+from pteron.ops import AnyInt, LiveInt, Operand, OperandSlice, Target, Weight, bucket, divides, parts_of
+from pteron.ops.window import LivePair
 
 WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
 WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_uniform.wgsl
 _QUADS = {"use_convolution_store": "convolution_store_quads"}
 PLACES = "abcd"  # arrays of one launch
+ROOM_MIN = 256  # floats of an array
 SEEN_MAX = 32  # elements of a row of the source that an invocation of a depthwise convolution keeps
 LAUNCHES_MAX = 512  # with more, planning costs more than it saves
 MERGE_TERMS = 50  # that take as long as a part's sum takes to be stored and merged
+# The parameters of launches, where there are no uniform arrays.
+_NUMBERS = "image part first_filter first_row first_pixel pixels array_channels array_plane array_filters"
+NO_ARRAYS: dict[str, Any] = {**dict.fromkeys(_NUMBERS.split(), 0), "shifts": [0] * 4}
+Part = tuple[int, AnyInt]  # a number, and whether there is that part (`parts_of`)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """Uniform arrays of planes: how many whole planes fit, and where they begin."""
+
+    plane: AnyInt  # elements
+    reach: int  # of the largest plane that the plan is for
+    floats: int  # of the largest array
+    alignment: int
+
+    @classmethod
+    def of(cls, plane: LivePair, target: Target) -> Arrays:
+        size, reach = plane[0] * plane[1], 0
+        floats, alignment = target.uniform_bytes_max // 4, target.uniform_alignment // 4
+        if isinstance(size, LiveInt):
+            fits = floats // 2 < size <= floats - alignment + 1
+            reach = floats - alignment + 1 if fits else bucket(size, ROOM_MIN)
+        return cls(size, reach or int(size), floats, alignment)
+
+    @property
+    def planes(self) -> int:
+        """That fit an array."""
+        return (self.floats - self._lost) // self.reach
+
+    def room(self, planes: int) -> int:
+        """Vec4s of an array of so many."""
+        return room(min(planes * self.reach + self._lost, self.floats))
+
+    def slice(self, x: Operand, first: AnyInt) -> tuple[OperandSlice, AnyInt]:
+        """x from the last place before an element where an array may begin, and how far that is."""
+        shift = first % self.alignment
+        return OperandSlice(x, first - shift), shift
+
+    @property
+    def _lost(self) -> int:
+        return 0 if divides(self.alignment, self.plane) else self.alignment - 1
+
+
+def room(floats: int) -> int:
+    """Vec4s of an array: a power of two, so that few kernels are compiled."""
+    return max(ROOM_MIN, 1 << (floats - 1).bit_length()) // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A launch takes `arrays` times `channels` channels of one image, `filters` filters, and the pixels that
+    """A launch takes `count` times `channels` channels of one image, `filters` filters, and the pixels that
     see `rows` rows of the image."""
 
     sizes: Geometry
-    arrays: int
-    channels: AnyInt
-    filters: AnyInt
+    arrays: Arrays
+    count: int  # arrays of a launch
+    channels: int
+    filters: int
     rows: AnyInt
+    bands: tuple[Part, ...]  # of pixels
 
     @property
-    def parts(self) -> AnyInt:
-        return -(-self.sizes.channels // (self.arrays * self.channels))
+    def parts(self) -> int:
+        return -(-int(self.sizes.channels) // (self.count * self.channels))
 
     @property
     def out_rows(self) -> AnyInt:
         """Rows of pixels of a launch."""
-        window, out_height = self.sizes.window, self.sizes.out_plane[0]
-        if self.rows == self.sizes.plane[0]:
-            return out_height
-        seen = window.dilation[0] * (window.size[0] - 1) + 1  # by one row of pixels
-        return max(0, min(out_height, (self.rows - seen) // window.stride[0] + 1))
+        return _out_rows(self.sizes, self.rows)
 
     @property
-    def count(self) -> AnyInt:
-        bands, blocks = -(-self.sizes.out_plane[0] // self.out_rows), -(-self.sizes.filters // self.filters)
-        return self.sizes.batch * self.parts * blocks * bands
+    def launch_count(self) -> int:
+        return len(list(self.launches))
 
     @property
-    def cost(self) -> tuple[AnyInt, AnyInt]:
+    def cost(self) -> tuple[int, int]:
         """Terms of an output, with those that merging takes the time of; launches."""
-        terms = self.parts * self.arrays * self.channels * self.sizes.taps
-        return terms + (self.parts > 1) * self.parts * MERGE_TERMS, self.count
+        terms = self.parts * self.count * self.channels * self.sizes.taps
+        return terms + (self.parts > 1) * self.parts * MERGE_TERMS, self.launch_count
 
     @property
     def declarations(self) -> dict[str, Any]:
-        absent = PLACES[self.arrays :]
+        absent = PLACES[self.count :]
+        is_whole = len(self.bands) == 1
         return {
             "FILTERS": FILTERS,
-            "ARRAYS": self.arrays,
-            "CHANNELS": self.channels,
-            "PLANE": self.rows * self.sizes.plane[1],
-            "FILTER_QUADS": self.filters // 4,
-            "TAPS": self.sizes.taps,
+            "ARRAYS": self.count,
+            "ROOM": self.arrays.room(self.channels) if is_whole else self.arrays.floats // 4,
+            "WEIGHTS_ROOM": self._weights // 4,
             **(_QUADS if self._are_quads else {}),
             **{f"{kind}_{place}": "0.0" for kind in ("value", "weight") for place in absent},
         }
 
     @property
+    def _weights(self) -> int:
+        """Floats of an array of weights."""
+        return 4 * room(self.channels * self.sizes.taps * self.filters)
+
+    @property
     def _are_quads(self) -> bool:
         """Whether the pixels of every launch are multiples of four."""
         height, width = self.sizes.out_plane
-        return width % 4 == 0 or (self.out_rows == height and height * width % 4 == 0)
+        return divides(4, width) or (len(self.bands) == 1 and divides(4, height * width))
 
     @property
-    def launches(self) -> Iterator[tuple[int, int, int, int]]:
-        """(image, part, first filter, first row of pixels) of each launch."""
-        sizes = self.sizes
-        filters = range(0, sizes.filters, self.filters)
-        return product(
-            range(sizes.batch), range(self.parts), filters, range(0, sizes.out_plane[0], self.out_rows)
-        )
+    def launches(self) -> Iterator[tuple[Part, int, int, Part]]:
+        """(image, part, first filter, band of pixels) of each launch."""
+        filters = range(0, int(self.sizes.filters), self.filters)
+        return product(parts_of(self.sizes.batch, 1), range(self.parts), filters, self.bands)
 
-    def arguments(self, x: Operand, weight: Operand, launch: tuple[int, int, int, int]) -> dict[str, Any]:
-        """What a launch binds, its parameters and grid. An array that would end past the last channel, or the
-        last row, begins earlier."""
-        image, part, first_filter, first_pixels = launch
-        (height, width), (out_height, out_width) = self.sizes.plane, self.sizes.out_plane
-        window = self.sizes.window
-        first_row: AnyInt = max(0, first_pixels * window.stride[0] - window.padding[0])
-        first_row = min(first_row, height - self.rows)
-        pixels = min(self.out_rows, out_height - first_pixels) * out_width
+    def arguments(self, x: Operand, weight: Operand, launch: tuple[Part, int, int, Part]) -> dict[str, Any]:
+        """What a launch binds, its parameters and grid. An array that would end past the last channel begins
+        earlier."""
+        (image, has_image), part, first_filter, (band, has_band) = launch
+        (_, width), (_, out_width), plane = self.sizes.plane, self.sizes.out_plane, self.arrays.plane
+        window, channels = self.sizes.window, int(self.sizes.channels)
+        first_pixels = band * self.out_rows
+        first_row = max(0, first_pixels * window.stride[0] - window.padding[0])
+        pixels = self.out_rows * out_width
         made: dict[str, Any] = {
             "image": image,
             "part": part,
@@ -102,19 +148,33 @@ class Cut:
             "first_row": first_row,
             "first_pixel": first_pixels * out_width,
             "pixels": pixels,
-            "threads": -(-pixels // (WORKGROUP * WIDE)) * WORKGROUP * (self.filters // FILTERS),
+            "array_channels": self.channels,
+            "array_plane": self.rows * width,
+            "array_filters": self.filters,
+            "shifts": [0] * 4,
+            "threads": -(-pixels // (WORKGROUP * WIDE))
+            * (WORKGROUP * (self.filters // FILTERS) * has_image * has_band),
         }
-        for index, place in enumerate(PLACES[: self.arrays]):
-            first = (part * self.arrays + index) * self.channels
-            start = min(first, self.sizes.channels - self.channels)
-            row = (image * self.sizes.channels + start) * height + first_row
-            made[f"source_{place}"] = OperandSlice(x, row * width)
+        for index, place in enumerate(PLACES[: self.count]):
+            first = (part * self.count + index) * self.channels
+            start = min(first, channels - self.channels)
+            begin = (image * channels + start) * plane + first_row * width
+            made[f"source_{place}"], made["shifts"][index] = self.arrays.slice(x, begin)
             made[f"weights_{place}"] = weight.packed(
-                *("convolution array", first, self.channels, first_filter, self.filters),
-                count=self.channels * self.sizes.taps * self.filters,
+                *("convolution array", first, self.channels, first_filter, self.filters, self._weights),
+                count=self._weights,
                 storage=Storage.F32,
             )
         return made
+
+
+def _out_rows(sizes: Geometry, rows: AnyInt) -> AnyInt:
+    """Rows of pixels that see no others than some rows of the image."""
+    window, (out_height, _) = sizes.window, sizes.out_plane
+    if rows is sizes.plane[0]:
+        return out_height
+    seen = window.dilation[0] * (window.size[0] - 1) + 1  # by one row of pixels
+    return max(0, min(out_height, (rows - seen) // window.stride[0] + 1))
 
 
 def depthwise(
@@ -122,63 +182,56 @@ def depthwise(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]] | None:
     """(declarations, arguments) of the launches of a convolution of groups with one channel each, for
     convolution_depthwise_uniform; None if that cannot run."""
-    if not target.is_cpu:
-        return None
-    plane, floats = int(sizes.plane[0] * sizes.plane[1]), target.uniform_bytes_max // 4  # an array's size
-    alignment = target.uniform_alignment // 4
-    unit = alignment // gcd(plane, alignment)
-    most = min(floats // plane, floats // (sizes.filters * sizes.taps), sizes.groups)
-    if most < sizes.groups or sizes.batch > 1:
-        most = most // unit * unit
-    is_aligned = sizes.groups % unit == 0 or (most == sizes.groups and sizes.batch == 1)
     window = sizes.window
     seen = (WIDE - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
-    if not (most and is_aligned and seen <= SEEN_MAX):
+    if not target.is_cpu or sizes.transposed or seen > SEEN_MAX or not _is_plain(x, weight):
         return None
-    if sizes.transposed or sizes.groups * plane % 4 or not _is_plain(x, weight):
-        return None
-    return _depthwise_launches(x, weight, sizes, most)
+    arrays = Arrays.of(sizes.plane, target)
+    most = min(arrays.planes, arrays.floats // (int(sizes.filters) * sizes.taps), sizes.groups)
+    return _depthwise_launches(x, weight, sizes, arrays, most) if most else None
 
 
 def _depthwise_launches(
-    x: Operand, weight: Operand, sizes: Geometry, most: AnyInt
+    x: Operand, weight: Operand, sizes: Geometry, arrays: Arrays, most: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    plane, (out_height, out_width) = sizes.plane[0] * sizes.plane[1], sizes.out_plane
-    window = sizes.window
-    taps = dict(zip(("TAPS_Y", "TAPS_X"), window.size, strict=True))
-    steps = {"STRIDE": window.stride[1], "DILATION": window.dilation[1]}
-    for image, first in product(range(sizes.batch), range(0, sizes.groups, most)):
+    (out_height, out_width), window = sizes.out_plane, sizes.window
+    weights = 4 * room(most * int(sizes.filters) * sizes.taps)
+    declarations = {
+        **dict(zip(("TAPS_Y", "TAPS_X"), window.size, strict=True)),
+        "STRIDE": window.stride[1],
+        "DILATION": window.dilation[1],
+        "ROOM": arrays.room(most),
+        "WEIGHTS_ROOM": weights // 4,
+        **(_QUADS if divides(4, out_width) else {}),
+    }
+    for (image, has_image), first in product(parts_of(sizes.batch, 1), range(0, sizes.groups, most)):
         channels = min(most, sizes.groups - first)
-        filters = channels * sizes.filters
-        weights = weight.packed(
-            *("convolution rows of channels", first * sizes.filters, filters),
-            count=-(-filters * sizes.taps // 4) * 4,
-            storage=Storage.F32,
-        )
+        filters = channels * int(sizes.filters)
+        source, shift = arrays.slice(x, (image * sizes.groups + first) * arrays.plane)
         yield (
-            {
-                "CHANNELS": channels,
-                "PLANE": plane,
-                "FILTERS": filters,
-                **taps,
-                **steps,
-                **(_QUADS if out_width % 4 == 0 else {}),
-            },
+            declarations,
             {
                 "image": image,
                 "first_filter": first * sizes.filters,
                 "pixels": out_height * out_width,
-                "source_a": OperandSlice(x, (image * sizes.groups + first) * plane),
-                "weights_a": weights,
-                "threads": -(-out_width // WIDE) * out_height * filters,
+                "array_channels": channels,
+                "array_plane": arrays.plane,
+                "array_filters": filters,
+                "shifts": [shift, 0, 0, 0],
+                "source_a": source,
+                "weights_a": weight.packed(
+                    *("convolution rows of channels", first * sizes.filters, filters, weights),
+                    count=weights,
+                    storage=Storage.F32,
+                ),
+                "threads": -(-out_width // WIDE) * out_height * (filters * has_image),
             },
         )
 
 
 def _is_plain(x: Operand, weight: Operand) -> bool:
-    """Whether x is f32, and only the weight is a constant."""
-    is_constant = isinstance(weight.buffer, Weight) and not isinstance(x.buffer, Weight)
-    return is_constant and x.storage is Storage.F32
+    """Whether x is f32 in memory with slack, and the weight is a constant."""
+    return isinstance(weight.buffer, Weight) and x.has_slack and x.storage is Storage.F32
 
 
 def choose(target: Target, x: Operand, weight: Operand, sizes: Geometry) -> Cut | None:
@@ -186,28 +239,28 @@ def choose(target: Target, x: Operand, weight: Operand, sizes: Geometry) -> Cut 
     suits = target.is_cpu and target.broadcasts and sizes.groups == 1 and not sizes.transposed
     if not suits or not _is_plain(x, weight):
         return None
-    cuts = [cut for arrays in range(1, 5) if (cut := _cut(target, sizes, arrays)) and cut.out_rows]
+    arrays = Arrays.of(sizes.plane, target)
+    cuts = [cut for count in range(1, 5) if (cut := _cut(arrays, sizes, count))]
     best = min(cuts, key=lambda cut: cut.cost, default=None)
-    return best if best and best.count <= LAUNCHES_MAX else None
+    return best if best and best.launch_count <= LAUNCHES_MAX else None
 
 
-def _cut(target: Target, sizes: Geometry, arrays: int) -> Cut | None:
+def _cut(arrays: Arrays, sizes: Geometry, count: int) -> Cut | None:
     """As many channels as fit each of these arrays, or some rows of one channel."""
-    (height, width), floats = sizes.plane, target.uniform_bytes_max // 4
-    alignment = target.uniform_alignment // 4
-    rows, unit = height, alignment // gcd(height * width, alignment)  # channels from one start to the next
-    fitting = floats // (FILTERS * sizes.taps)  # channels whose weights fit, for FILTERS filters
-    most = min(floats // (height * width), fitting)
-    if most == 0 and fitting and width % alignment == 0:
-        rows, unit, most = floats // width, 1, 1
-    parts = -(-sizes.channels // (arrays * most)) if most else 0
-    channels = -(-sizes.channels // (arrays * parts)) if parts else 0
-    if channels < sizes.channels:
-        channels = -(-channels // unit) * unit
-    is_whole = channels == sizes.channels and sizes.batch == 1
-    is_aligned = (is_whole or sizes.channels % unit == 0) and channels * rows * width % 4 == 0
-    if not 0 < channels <= min(most, sizes.channels) or not is_aligned:
+    (height, width), all_channels = sizes.plane, int(sizes.channels)
+    fitting = arrays.floats // (FILTERS * sizes.taps)  # channels whose weights fit, for FILTERS filters
+    rows, most = height, min(arrays.planes, fitting)
+    bands: tuple[Part, ...] = ((0, 1),)
+    if most == 0 and fitting:
+        rows, most = (arrays.floats - arrays.alignment + 1) // width, 1
+        out_rows = _out_rows(sizes, rows)
+        if out_rows == 0:
+            return None
+        bands = tuple(parts_of(-(-sizes.out_plane[0] // out_rows), 1))
+    if most == 0:
         return None
-    blocks, room = -(-sizes.filters // FILTERS), floats // (channels * sizes.taps * FILTERS)
-    filters = FILTERS * -(-blocks // -(-blocks // room))
-    return Cut(sizes, arrays, channels, filters, rows)
+    parts = -(-all_channels // (count * most))
+    channels = -(-all_channels // (count * parts))
+    filters = int(sizes.filters)
+    blocks, fit = -(-filters // FILTERS), arrays.floats // (channels * sizes.taps * FILTERS)
+    return Cut(sizes, arrays, count, channels, FILTERS * -(-blocks // -(-blocks // fit)), rows, bands)

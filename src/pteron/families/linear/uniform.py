@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pteron.dtypes import Storage
-from pteron.ops import AnyInt, LiveShape, Operand, OperandSlice, Scratch, Target, Weight
+from pteron.ops import AnyInt, LiveInt, Operand, OperandSlice, Scratch, Target, Weight, bucket, parts_of
 from pteron.ops.operand import HostArray, packing
 
 ARRAYS = "abcdefgh"  # of one launch
@@ -38,6 +38,7 @@ class Cut:
     parts: int
     span: int
     uniform_rows: int = 0
+    bands: tuple[tuple[int, AnyInt], ...] = ((0, 1),)  # first rows, and whether there are any (`parts_of`)
 
     @property
     def width(self) -> int:
@@ -50,14 +51,8 @@ class Cut:
         return max(ROOM_MIN, 1 << (self.blocks * self.span - 1).bit_length())
 
     @property
-    def starts(self) -> LiveShape:
-        """First rows of the launches; the last two may overlap."""
-        last = self.rows - self.uniform_rows
-        return (*range(0, last, self.uniform_rows), last) if self.uniform_rows else (0,)
-
-    @property
     def count(self) -> int:
-        return self.parts * -(-self.columns // self.width) * len(self.starts)
+        return self.parts * -(-self.columns // self.width) * len(self.bands)
 
     @property
     def declarations(self) -> dict[str, Any]:
@@ -68,7 +63,7 @@ class Cut:
 
     def launches(self, x: Operand, weight: Operand) -> Iterator[dict[str, Any]]:
         """What each launch binds, its parameters and grid."""
-        tiles = -(-(self.uniform_rows or self.rows) // self.tile)
+        tiles = -(-(self.rows if len(self.bands) == 1 else self.uniform_rows) // self.tile)
         for part, first in product(range(self.parts), range(0, self.columns, self.width)):
             arrays = {
                 f"b_{name}": weight.packed(
@@ -79,7 +74,7 @@ class Cut:
                 )
                 for index, name in enumerate(ARRAYS)
             }
-            for first_row in self.starts:
+            for first_row, is_there in self.bands:
                 yield {
                     "a": OperandSlice(x, first_row * self.depth) if self.uniform_rows else x,
                     **arrays,
@@ -88,7 +83,7 @@ class Cut:
                     "first_row": first_row,
                     "part": part,
                     "blocks": self.blocks,
-                    "threads": -(-4 * self.blocks // WORKGROUP) * WORKGROUP * tiles,
+                    "threads": -(-4 * self.blocks // WORKGROUP) * WORKGROUP * tiles * is_there,
                 }
 
 
@@ -111,6 +106,7 @@ def choose(
     """How to split a product for a software adapter; None if matmul_uniform cannot run, or is not faster."""
     if not (target.is_cpu and target.broadcasts and _is_plain(x, weight)):
         return None
+    assert isinstance(x, Operand)
     columns, depth = map(int, weight.shape if is_along else weight.shape[::-1])
     if rows * columns * depth < PRODUCTS_MIN:
         return None
@@ -122,19 +118,21 @@ def choose(
     blocks = -(-blocks // (len(ARRAYS) * launches))
     tile = next(tile for tile in TILES if tile <= rows)
     cut = Cut(rows, columns, depth, is_along, tile, blocks, parts, span)
-    return _with_uniform_rows(cut, target) or (cut if cut.count <= LAUNCHES_MAX else None)
+    return (x.has_slack and _with_uniform_rows(cut, target)) or (cut if cut.count <= LAUNCHES_MAX else None)
 
 
 def _with_uniform_rows(cut: Cut, target: Target) -> Cut | None:
     """The same with rows from uniform arrays, as many as fit; None if they do not suit."""
-    fitting = min(cut.rows, target.uniform_bytes_max // (4 * cut.depth))
+    rows = bucket(cut.rows) if isinstance(cut.rows, LiveInt) else cut.rows
+    fitting = min(rows, target.uniform_bytes_max // (4 * cut.depth))
     is_large = cut.rows * cut.columns * cut.depth >= UNIFORM_ROWS_MIN
     if cut.span != cut.depth or fitting == 0 or not is_large:
         return None
     tile = next(tile for tile in TILES if tile <= fitting)
     uniform_rows = tile << (fitting // tile).bit_length() - 1
-    made = replace(cut, tile=tile, uniform_rows=uniform_rows)
-    is_aligned = not any(start * cut.depth * 4 % target.uniform_alignment for start in made.starts)
+    bands = tuple(parts_of(cut.rows, uniform_rows))
+    made = replace(cut, tile=tile, uniform_rows=uniform_rows, bands=bands)
+    is_aligned = len(bands) == 1 or uniform_rows * cut.depth * 4 % target.uniform_alignment == 0
     return made if is_aligned and made.count <= UNIFORM_LAUNCHES_MAX else None
 
 

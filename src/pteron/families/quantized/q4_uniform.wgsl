@@ -13,7 +13,7 @@
 // software adapters. Weights and x are uniform arrays: software adapters load a lane's element from a uniform array
 // eight times as fast as from a storage buffer.
 //
-// One invocation computes TILE rows, from first_row on, of ACROSS columns in each of four arrays. Four adjacent
+// One invocation computes TILE rows, from first_row up to the last, of ACROSS columns in each of four arrays. Four adjacent
 // invocations have adjacent columns; each loads one of four x, and all read them by subgroup operations.
 //
 // An array holds BLOCKS blocks of four columns: first their words, [block][word][column], then their scales and, if
@@ -130,7 +130,9 @@ fn main(
     let n = params.first_column + 4u * (c % 4u * BLOCKS + block) + column;
     if (block < BLOCKS && n < params.columns) {
       //! unroll
-      for (var t = 0u; t < TILE; t++) { store(0u, params.first_row + t, n, sums[t][c]); }
+      for (var t = 0u; t < TILE; t++) {
+        if (params.first_row + t < params.rows) { store(0u, params.first_row + t, n, sums[t][c]); }
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 """Products with 4-bit or 8-bit weights from uniform arrays (q4_uniform.wgsl), the fastest loads on software
-adapters. Weights are split into arrays of the maximum size of a binding, rows of x into tiles."""
+adapters. Weights are split into arrays of the maximum size of a binding, rows of x into tiles, of which the
+last may end past the last row (`Target.slack`)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from pteron.dtypes import Storage
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import PackedWeights
-from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, OperandSlice, Scratch, Target, Weight
+from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Scratch, Target, Weight, parts_of
 from pteron.ops.operand import joined
 from pteron.wgsl import Kernels
 
@@ -42,7 +43,7 @@ WORDS = {  # by the library that other kernels read them with
 class Cut:
     tile: int  # rows of a launch
     blocks: int  # of four columns, in each array
-    starts: LiveShape  # first rows of the tiles: each is full, so the last two may overlap
+    tiles: tuple[tuple[int, AnyInt], ...]  # first rows, and whether there are any (`parts_of`)
 
 
 def choose(target: Target, x: Operand | Scratch, rows: AnyInt, packed: PackedWeights) -> Cut | None:
@@ -56,12 +57,12 @@ def choose(target: Target, x: Operand | Scratch, rows: AnyInt, packed: PackedWei
         return None
     blocks = -(-packed.columns // 4)
     launches = -(-blocks // (len(ARRAYS) * most))
-    starts = *range(0, rows - tile, tile), rows - tile
-    if len(starts) > 1 and launches * len(starts) > LAUNCHES_MAX:
+    tiles = tuple(parts_of(rows, tile))
+    if len(tiles) > 1 and (
+        launches * len(tiles) > LAUNCHES_MAX or tile * row_bytes % target.uniform_alignment
+    ):
         return None
-    if any(start * row_bytes % target.uniform_alignment for start in starts):
-        return None
-    return Cut(tile, -(-blocks // (len(ARRAYS) * launches)), starts)
+    return Cut(tile, -(-blocks // (len(ARRAYS) * launches)), tiles)
 
 
 def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut: Cut) -> Iterator[Dispatch]:
@@ -85,7 +86,7 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
             name: _array(packed, first_column + place * width, cut.blocks)
             for place, name in enumerate(ARRAYS)
         }
-        for first_row in cut.starts:
+        for first_row, is_there in cut.tiles:
             yield Dispatch(
                 made,
                 x=OperandSlice(x, first_row * packed.depth),
@@ -95,7 +96,7 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
                 columns=columns,
                 first_row=first_row,
                 first_column=first_column,
-                threads=4 * -(-cut.blocks // across),
+                threads=4 * -(-cut.blocks // across) * is_there,
             )
 
 
@@ -108,6 +109,7 @@ def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
         target.is_cpu
         and target.broadcasts
         and x.storage is Storage.F32
+        and x.has_slack
         and all(matrix.layout in layouts and matrix.shape[1] % 4 == 0 for matrix in matrices)
         and packed.depth % _per_word(packed) == 0
         and all(matrix.shape[0] % 4 == 0 for matrix in matrices[:-1])

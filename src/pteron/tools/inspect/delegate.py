@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pteron.errors import FormatError, PteronError
@@ -12,9 +12,10 @@ from pteron.families.exporter_removed import explained
 from pteron.format.delegate import BACKENDS, read_delegate
 from pteron.format.foreign import RE_EXPORT
 from pteron.format.records import DelegateGraph, DelegateRecord
-from pteron.graph import Graph, Node, build
+from pteron.graph import Graph, Node, Tensor, build
 from pteron.graph.values import describe
 from pteron.ops import Target, Weight
+from pteron.ops.terms import dim_id
 from pteron.passes import is_available, prepare
 from pteron.plan import Compiled, Plan
 from pteron.tools.text import counted
@@ -47,6 +48,7 @@ class DelegateReport:
     states: MemoryUse | None = None
     activations: MemoryUse | None = None
     live_integers: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()  # dynamic dims of which every size needs a plan of its own
     graph: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -85,6 +87,29 @@ def inspect_delegate(
     report = _of_compiled(report, graph, compiled)
     too_large = _too_large(name, compiled, at_most[0] if at_most else None)
     return ExaminedDelegate(_with_problems(report, *too_large), graph, compiled)
+
+
+def with_pins(examined: ExaminedDelegate, dynamic: Sequence[Sequence[bool]]) -> ExaminedDelegate:
+    """The same with the dims that its plans pin, found at the maximum shapes. `dynamic` says which dims of
+    each input may be smaller."""
+    compiled = examined.compiled
+    if compiled is None or not any(map(any, dynamic)):
+        return examined
+    names = {
+        dim_id(tensor.id, dim): (f"dim {dim} of input {index}", tensor.shape_max[dim])
+        for index, (tensor, are) in enumerate(zip(compiled.prepared.graph.inputs, dynamic, strict=True))
+        if isinstance(tensor, Tensor)
+        for dim, is_free in enumerate(are)
+        if is_free and tensor.shape_max[dim] > 1
+    }
+    values = {source.symbol: 0 for source in compiled.executable.sources}
+    try:
+        walked = compiled.walk(compiled.shapes_max, values | {id: most for id, (_, most) in names.items()})
+    except PteronError:  # sizes depend on live integers, which are not known here
+        return examined
+    pins = walked.trace.pins.items()
+    pinned = tuple(f"{names[id][0]}, by node {node.index} {node.name}" for id, node in pins if node)
+    return replace(examined, report=replace(examined.report, pinned=pinned))
 
 
 def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str]:

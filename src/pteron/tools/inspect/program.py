@@ -29,7 +29,7 @@ from pteron.format.weights import load_weights, read_weights
 from pteron.runtime.checks import check_method, with_bounds_of_delegates
 from pteron.runtime.method_memory import with_external_data
 from pteron.runtime.specs import describe
-from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate
+from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate, with_pins
 from pteron.tools.inspect.report import MethodReport, ProgramReport, WeightFileReport, WeightReport
 from pteron.tools.local_adapter import LocalAdapter, find_adapter
 
@@ -143,6 +143,12 @@ def _method(
     loaded = _as_loaded(program, record, weights, examined)
     described = record if isinstance(loaded, str) else loaded
     inputs, outputs = describe(described, [delegate.compiled for delegate in examined])
+    known = {id: spec.dynamic for id, spec in zip(record.inputs, inputs, strict=True)}
+    for call in record.instructions:
+        if isinstance(call, DelegateCall) and (found := examined[call.delegate].graph):
+            given = [known.get(id) or _all_dynamic(described, id) for id in call.args[: len(found.inputs)]]
+            made = with_pins(examined[call.delegate], given)
+            examined = *examined[: call.delegate], made, *examined[call.delegate + 1 :]
     hosted = (call for call in record.instructions if isinstance(call, KernelCall))
     calls = Counter(record.operators[call.operator] for call in hosted)
     tensors = (value for value in record.values if isinstance(value, TensorRecord))
@@ -161,6 +167,12 @@ def _method(
         refusal=loaded if isinstance(loaded, str) else None,
     )
     return ExaminedMethod(report, record, examined)
+
+
+def _all_dynamic(record: MethodRecord, id: int) -> tuple[bool, ...]:
+    """Of a value between delegates the file only says whether it has a dynamic dim."""
+    value = record.values[id]
+    return (value.dynamism != "static",) * len(value.sizes) if isinstance(value, TensorRecord) else ()
 
 
 def _host_operator(name: str) -> HostOperator | None:

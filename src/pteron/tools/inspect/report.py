@@ -135,6 +135,7 @@ def _delegate_lines(index: int, delegate: DelegateReport) -> Iterator[str]:
     if delegate.activations is not None:
         rows.append(["activations", _memory(delegate.activations, "buffer") + ", at the maximum shapes"])
     rows += [["live integer", text] for text in delegate.live_integers]
+    rows += [["pinned", text] for text in delegate.pinned]
     yield from columns(rows, indent=4)
     yield "    operators"
     yield from _uses(delegate.operators, 6, "unsupported")

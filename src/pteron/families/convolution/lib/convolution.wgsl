@@ -40,13 +40,17 @@ struct Params {
   width_reciprocal: f32, // of the window
   low: f32,
   high: f32,
-  // Of a launch of convolution_uniform.wgsl:
+  // Of a launch with uniform arrays:
   image: u32,
   part: u32,
   first_filter: u32,
   first_row: u32, // of the source
   first_pixel: u32,
   pixels: u32,
+  array_channels: u32, // of the source, in each array
+  array_plane: u32, // elements of a channel there
+  array_filters: u32, // of the weights
+  shifts: vec4<u32>, // the first element of each array: arrays begin at multiples of the adapter's alignment
   addend_strides: vec4<u32>, // from image to image, filter to filter, along y, along x
 }
 

@@ -24,10 +24,11 @@ fn store_in_row(pixel: Pixel, row: u32, totals: vec4<f32>) {
   }
 }
 
-// Four adjacent pixels of a launch's image, from pixel `at` on, up to the last of the launch.
+// Four adjacent pixels of a launch's image, from pixel `at` on, up to the last of the launch and of the image.
 fn store_pixels(part: u32, at: u32, row: u32, totals: vec4<f32>) {
   //! unroll
   for (var p = 0u; p < 4u; p++) {
-    if (at + p < params.first_pixel + params.pixels) { store(part, launch_pixel(at + p), row, totals[p]); }
+    let pixel = launch_pixel(at + p);
+    if (at + p < params.first_pixel + params.pixels && pixel.y < params.out_height) { store(part, pixel, row, totals[p]); }
   }
 }

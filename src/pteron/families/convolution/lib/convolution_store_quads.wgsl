@@ -7,7 +7,7 @@ alias R = f32;
 fn put_quad(quad: u32, results: vec4<f32>) { out[quad] = vec4<R>(results); }
 
 fn store_pixels(part: u32, at: u32, row: u32, totals: vec4<f32>) {
-  if (at >= params.first_pixel + params.pixels) { return; }
+  if (at >= params.first_pixel + params.pixels || launch_pixel(at).y >= params.out_height) { return; }
   var results: vec4<f32>;
   //! unroll
   for (var p = 0u; p < 4u; p++) { results[p] = result(launch_pixel(at + p), row, totals[p]); }

@@ -7,4 +7,4 @@ const A_ROOM = 8u; // vec4s: of ROWS rows
 
 fn x_of_row(m: u32, k: u32, lane: u32) -> f32 { return a[(min(m, ROWS - 1u) * params.span + k) / 4u][lane]; }
 
-fn is_row(m: u32) -> bool { return m < ROWS; }
+fn is_row(m: u32) -> bool { return m < ROWS && params.first_row + m < params.rows; }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard, TypeVar
+from weakref import WeakKeyDictionary
 
 import pytest
 from browser_fixtures import browser, open_page  # noqa: F401  # fixtures of tests/browser
@@ -57,6 +56,7 @@ from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
+from pteron.system import give_back_memory
 
 settings.register_profile("pteron", deadline=None)  # a busy machine may take longer than 200 ms
 settings.load_profile("pteron")
@@ -172,13 +172,14 @@ def _without_unlisted_skips(report: Report, config: pytest.Config) -> Report:
     return report
 
 
-KERNELS_KEPT = 48  # compiled kernels between two tests: Mesa and LLVM hold 1 to 3 MB for each
+KERNELS_MET = 48  # kernels compiled from one release to the next: Mesa and LLVM hold 1 to 3 MB for each
+Device.recent_kernel_bytes = 16 << 20
+_compiled = WeakKeyDictionary[Device, int]()  # when kernels were released last
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """Release compiled kernels after a test if there are many. Sessions that still run keep theirs; Mesa's
-    cache on disk has the others when a later test wants them."""
+    """Release the kernels of programs that tests did not close, if tests have compiled many."""
     try:
         return (yield)
     finally:
@@ -187,13 +188,12 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 def _release_kernels() -> None:
     for device in list(Device._shared.values()):
-        if device.is_open and len(device._pipelines) > KERNELS_KEPT:
-            with device.lock:
-                device._pipelines.clear()
+        if device.is_open and device.compiled - _compiled.get(device, 0) > KERNELS_MET:
+            _compiled[device] = device.compiled
             gc.collect()
+            device.release_kernels()
             device.poll(wait=True)  # wgpu releases what nobody refers to
-            if sys.platform == "linux":
-                ctypes.CDLL(None).malloc_trim(0)  # LLVM leaves its heap in pieces
+            give_back_memory()  # LLVM leaves its heap in pieces
 
 
 def _has_route(item: pytest.Item) -> TypeGuard[pytest.Function]:

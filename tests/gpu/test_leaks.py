@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import assert_outputs, read_cases
 from wgpu.backends.wgpu_native._helpers import generate_report
 
 import pteron
 from pteron import Device
+from pteron.runtime import plan_cache
 
 # Prints, round by round: objects that wgpu's library keeps, bytes of buffers, memory of the process.
 ROUNDS = """
@@ -26,7 +28,7 @@ from pteron.runtime import plan_cache
 from wgpu.backends.wgpu_native._helpers import generate_report
 
 folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
-plan_cache.PLANS_KEPT = 4
+plan_cache.PLAN_BYTES_MAX = 4 << 20
 device = Device.open()
 random = np.random.default_rng(1)
 damaged = bytearray((folder / "models" / "tiny_llama_q4.pte").read_bytes())
@@ -58,7 +60,7 @@ for number in range(rounds):
     gc.collect()
     hub = generate_report()["hub"]
     kept = {name: each["kept"] for name, each in hub.items() if each["kept"]}
-    kept.pop("computePipelines", None), kept.pop("shaderModules", None)  # one for each kernel met, for good
+    kept.pop("computePipelines", None)  # those asked for last
     resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     staged = kept.pop("buffers", 0)
     print(staged, sum(kept.values()), device.buffer_bytes, len(device.uploads), resident, sep=",")
@@ -79,7 +81,6 @@ def test_memory_stays_level(models: Path) -> None:
     assert set(uploads) == {0}
     assert len(set(objects[2:])) == 1, objects
     assert max(staged) <= 8  # that a device keeps for the next readbacks
-    # Kernels for shapes not met before are compiled now and then.
     assert resident[-1] - resident[rounds // 2] < 3 << 20, resident
 
 
@@ -115,3 +116,70 @@ def test_a_program_that_is_not_closed(programs: Path, device: Device) -> None:
     del program
     gc.collect()
     assert kept() == before
+
+
+@pytest.fixture
+def no_recent_kernels(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only plans own kernels."""
+    monkeypatch.setattr(device, "recent_kernel_bytes", 0)
+    gc.collect()
+    device.release_kernels()
+
+
+def kernels_of(device: Device) -> int:
+    """How many compiled kernels there are."""
+    gc.collect()
+    device.poll(wait=True)
+    if device.library.name != "wgpu-native":
+        return len(device._pipelines)
+    return int(generate_report()["hub"]["computePipelines"]["kept"])
+
+
+@pytest.mark.usefixtures("no_recent_kernels")
+def test_a_kernel_is_released_with_the_last_program_that_uses_it(programs: Path, device: Device) -> None:
+    x = np.ones((3, 7), np.float32)
+    before = kernels_of(device)
+    first, second = (pteron.load(programs / "mlp_dynamic.pte", device=device) for _ in range(2))
+    (expected,) = first["forward"](x)
+    used = kernels_of(device)
+    assert used > before
+    compiled = device.compiled
+    np.testing.assert_array_equal(second["forward"](x)[0], expected)
+    first.close()
+    assert kernels_of(device) == used
+    np.testing.assert_array_equal(second["forward"](x)[0], expected)
+    assert device.compiled == compiled
+    second.close()
+    assert kernels_of(device) == before
+
+
+@pytest.mark.usefixtures("no_recent_kernels")
+def test_kernels_of_plans_that_were_forgotten(
+    programs: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One plan is kept, and the kernels of no other."""
+    monkeypatch.setattr(plan_cache, "PLAN_BYTES_MAX", 0)
+    before = kernels_of(device)
+    with pteron.load(programs / "vision.pte", device=device) as program:
+        method, counts = program["forward"], list[int]()
+        for width in (16, 11, 16, 7):
+            method(np.ones((1, 3, 17, width), np.float32))
+            counts.append(kernels_of(device) - before)
+        assert max(counts) < 2 * min(counts)
+        assert method.counters.plans >= 5  # two at load, one for each change
+    assert kernels_of(device) == before
+
+
+def test_programs_in_turns_compile_once(programs: Path, device: Device) -> None:
+    names = ["mlp_dynamic", "norms", "mutable_buffer"]
+
+    def one_round() -> int:
+        before = device.compiled
+        for name in names:
+            with pteron.load(programs / f"{name}.pte", device=device) as program:
+                for case in read_cases(programs / f"{name}.npz"):
+                    assert_outputs(program["forward"](*case.inputs), case.outputs)
+        return device.compiled - before
+
+    one_round()
+    assert [one_round(), one_round()] == [0, 0]

@@ -26,9 +26,9 @@ def test_a_kernel_that_does_not_compile_is_named(device: Device) -> None:
     broken = replace(good, source="fn main( {", bounds_checks=True)
     with device.lock:
         with pytest.raises(DeviceError, match="compiling kernel copy"):
-            device.compile([broken, good])
+            device.pipelines([broken, good])
         uploaded = list[str]()
-        device.compile([good], lambda: uploaded.append("a weight"))
+        device.pipelines([good], lambda: uploaded.append("a weight"))
     assert uploaded
     assert device.pipeline(good)
 

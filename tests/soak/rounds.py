@@ -315,7 +315,7 @@ class Rounds:
 @contextmanager
 def _failing(random: Random) -> Iterator[None]:
     """One of the next uses of the device fails, before or after its work."""
-    calls = CALLS | {"pipeline": (Device, "pipeline")}
+    calls = CALLS | {"pipelines": (Device, "pipelines")}
     with pytest.MonkeyPatch.context() as patch:
         Faults(patch, calls).arm(random.choice([*calls]), random.randrange(6), after=random.random() < 0.5)
         yield

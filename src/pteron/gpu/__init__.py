@@ -4,7 +4,7 @@ from pteron.gpu.adapters import AdapterInfo, adapters
 from pteron.gpu.batch_slots import SLOT_ALIGNMENT, SequenceSlots, SlotStates
 from pteron.gpu.buffers import Buffer
 from pteron.gpu.commands import Command, Copy, Replay
-from pteron.gpu.device import Device
+from pteron.gpu.device import Device, KernelKey
 from pteron.gpu.memory import Arena, BorrowedStates, States, Weights, check_room, check_room_for_states
 from pteron.gpu.readback import Readback
 from pteron.gpu.recording import Recording, WordIncrements
@@ -21,6 +21,7 @@ __all__ = [
     "Commands",
     "Copy",
     "Device",
+    "KernelKey",
     "LaunchTimer",
     "PassTimer",
     "Readback",

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
+from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.buffers import Buffer, Buffers
 from pteron.gpu.choose import choose, is_only_software, software_sentence
 from pteron.gpu.fork import check_not_forked, new_lock
+from pteron.gpu.submit import submit
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight
 from pteron.wgsl import Module
 
 _log = logging.getLogger(__name__)
 COMPILERS = min(8, os.cpu_count() or 1)  # threads that compile kernels
+# Host memory of a compiled kernel for each character of its text: machine code and what the driver keeps.
+_BYTES_ON_CPU, _BYTES_ON_GPU = 128, 10
+KernelKey: TypeAlias = tuple[str, bool]  # its text, and whether bounds are checked
 
 
 @dataclass(slots=True)
@@ -33,16 +41,23 @@ class Device(Buffers):
     """An open adapter. Programs on the same device share weights and kernels, and pass tensors to each other
     without a copy to the host. `close` is optional: the device is closed when the process ends.
 
+    A kernel belongs to the recordings that asked for its pipeline, and is released with the last of them. The
+    kernels that were asked for last are kept without an owner, up to `recent_kernel_bytes` of host memory:
+    programs that are loaded in turns do not compile theirs again.
+
     The device opens in a background thread and the first use waits for it. Its `target` is known at once.
     """
 
+    recent_kernel_bytes = 64 << 20
     _shared: dict[str, Device] = {}  # noqa: RUF012  # one open device per adapter, on purpose
     _opening = new_lock()
 
     def __init__(self, adapter: AdapterInfo) -> None:
         super().__init__(adapter)
         self.target = adapter.target
-        self._pipelines: dict[tuple[str, bool], Any] = {}  # by source and whether it is checked
+        self._pipelines: WeakValueDictionary[KernelKey, Any] = WeakValueDictionary()
+        self._recent: OrderedDict[KernelKey, Any] = OrderedDict()  # the latest of them, owned or not
+        self.compiled = 0  # kernels, since the device was opened
         self.uploads: dict[Weight, Upload] = {}  # by content: programs share them
 
     @classmethod
@@ -83,20 +98,53 @@ class Device(Buffers):
         with self.lock:
             super().close()
             self._pipelines.clear()
+            self._recent.clear()
             self.uploads.clear()
 
     def pipeline(self, module: Module) -> Any:
-        """The compute pipeline of a kernel, compiled once per device."""
-        key = module.source, module.bounds_checks
-        if key not in self._pipelines:
-            self._pipelines[key] = self._compile(module)
-        return self._pipelines[key]
+        """The compute pipeline of a kernel."""
+        return self.pipelines([module])[0]
 
-    def compile(self, modules: Iterable[Module], meanwhile: Callable[[], None] | None = None) -> None:
-        """Compile new kernels in threads, while `meanwhile` runs on this one. The caller holds the lock."""
-        wanted = {(module.source, module.bounds_checks): module for module in modules}
-        new = [module for key, module in wanted.items() if key not in self._pipelines]
-        run_in_parallel([partial(self.pipeline, module) for module in new], COMPILERS, meanwhile)
+    def pipelines(self, modules: Sequence[Module], meanwhile: Callable[[], None] | None = None) -> list[Any]:
+        """The compute pipelines of kernels. New ones are compiled in threads, while `meanwhile` runs on this
+        one."""
+        with self.lock:
+            keys = [(module.source, module.bounds_checks) for module in modules]
+            wanted = dict(zip(keys, modules, strict=True))
+            found = {key: known for key in wanted if (known := self._pipelines.get(key)) is not None}
+            before = len(found)
+
+            def find(key: KernelKey) -> None:
+                found[key] = self._compile(wanted[key])
+
+            try:
+                new = [partial(find, key) for key in wanted if key not in found]
+                run_in_parallel(new, COMPILERS, meanwhile)
+            finally:  # after an error, too: the next try compiles the others
+                self.compiled += len(found) - before
+                self._pipelines.update(found)
+                for key, pipeline in found.items():
+                    self._recent[key] = pipeline
+                    self._recent.move_to_end(key)
+                self._forget_oldest()
+            return [found[key] for key in keys]
+
+    def release_kernels(self) -> None:
+        """Free the memory of kernels that have lost their owners."""
+        with self.lock:
+            self._forget_oldest()
+            if self.target.is_cpu and self.is_open:
+                with suppress(DeviceError):  # the next call raises it
+                    submit(self, [])  # Mesa destroys pipelines at the next submission
+
+    def kernel_bytes(self, kernel: KernelKey) -> int:
+        """Host memory of a compiled kernel, estimated."""
+        return len(kernel[0]) * (_BYTES_ON_CPU if self.target.is_cpu else _BYTES_ON_GPU)
+
+    def _forget_oldest(self) -> None:
+        size = sum(map(self.kernel_bytes, self._recent))
+        while size > self.recent_kernel_bytes:
+            size -= self.kernel_bytes(self._recent.popitem(last=False)[0])
 
     def _compile(self, module: Module) -> Any:
         with self.translate_errors(f"compiling kernel {module.kernel}"):

@@ -23,6 +23,7 @@ from pteron.plan.advance import ADVANCE, GROWTHS, Growth
 from pteron.wgsl import compose
 
 _REPLAYS_KEPT = 64  # of a sequence: grids, places
+_LAUNCH_BYTES = 4096  # host memory of a plan for each launch, with its parameters and bind group
 _STATES_ONLY = "states"  # key of a replay, beside tuples of places
 BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
@@ -142,7 +143,10 @@ class Recording:
         self._grids: tuple[int, ...] = ()
         self._set_dims(numbers)
         buffers = [buffer for launch in plan.launches for buffer in launch.buffers]
-        device.compile((launch.module for launch in plan.launches), partial(weights.upload, buffers))
+        modules = [launch.module for launch in plan.launches]
+        self._pipelines = device.pipelines(modules, partial(weights.upload, buffers))
+        self.bytes = _LAUNCH_BYTES * self.dispatches
+        self.kernels = {(module.source, module.bounds_checks) for module in modules}
         self._parameters = self._create_parameters(numbers)
         # Bind groups that sequences share, made at the first replay: a plan may never be replayed, as the one
         # at the maximum shapes, which has thousands of launches on a software adapter.
@@ -231,7 +235,8 @@ class Recording:
         return True
 
     def close(self) -> None:
-        """Free the parameters; the other buffers have other owners."""
+        """Free the parameters and leave the kernels; the other buffers have other owners."""
+        self._pipelines.clear()
         self._replays.clear()
         self._own.clear()
         self._shared.clear()
@@ -278,7 +283,7 @@ class Recording:
         launches that use states or `places`."""
         if not self._shared:
             self._shared = {
-                index: self._bind(launch, None, {})
+                index: self._bind(index, launch, None, {})
                 for index, launch in enumerate(self.plan.launches)
                 if not launch.moves and not any(isinstance(buffer, State) for buffer in launch.buffers)
             }
@@ -290,22 +295,21 @@ class Recording:
                 if index in self._shared and places.keys().isdisjoint(launch.buffers)
                 else []
                 if launch.moves
-                else self._bind(launch, states, places)
+                else self._bind(index, launch, states, places)
                 for index, launch in enumerate(self.plan.launches)
             ]
         bound, launches = [], []
         each = zip(self.plan.launches, own[key], self._filling.launched(self._grids), strict=True)
-        for launch, kept, grid in islice(each, count):
+        for index, (launch, kept, grid) in enumerate(islice(each, count)):
             if 0 not in grid:
-                made = kept or self._bind(launch, states, places)
+                made = kept or self._bind(index, launch, states, places)
                 bound.append(made)
                 launches.append((made[0]._internal, made[1]._internal, *grid))
         return Replay(launches, list(dict.fromkeys(chain.from_iterable(bound))))
 
-    def _bind(self, launch: Launch, states: States | None, places: Places) -> list[Any]:
+    def _bind(self, index: int, launch: Launch, states: States | None, places: Places) -> list[Any]:
         """The pipeline and bind group of a launch, and the bound buffers."""
-        module = launch.module
-        pipeline = self._device.pipeline(module)
+        module, pipeline = launch.module, self._pipelines[index]
         starts = dict(launch.starts)
         entries: list[dict[str, Any]] = []
         for binding, reference in zip(module.bindings, launch.buffers, strict=True):

@@ -1,4 +1,4 @@
-"""A cache of an executable's recorded plans, with at most PLANS_KEPT entries.
+"""A cache of an executable's recorded plans, which take PLAN_BYTES_MAX at most.
 
 A dim of an input that was smaller than its maximum once is live from then on: plans carry it as an
 expression, and their guards say for which sizes they hold. Sizes of 0 and 1 are never live: they change what
@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from pteron.errors import PteronError, ShapeError
-from pteron.gpu import Arena, Device, Recording, Weights
+from pteron.gpu import Arena, Device, KernelKey, Recording, Weights
 from pteron.ops.terms import dim_id
 from pteron.plan import Compiled, Executable, Plan, Shapes, TensorPort
 
-PLANS_KEPT = 64
+PLAN_BYTES_MAX = 256 << 20  # with the kernels that they use
 _SHAPES_KEPT = 256  # shapes whose live dims are remembered
 Dims: TypeAlias = dict[int, int]  # sizes of live dims, by `dim_id`
 
@@ -38,11 +38,12 @@ class PlanCache:
         self._device = device
         self._arena = arena
         self._weights = weights
-        self._kept: OrderedDict[Shapes, list[Recording]] = OrderedDict()
+        self._kept: dict[Shapes, list[Recording]] = {}
         self._live: set[tuple[int, int]] = set()
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
-        self._last: dict[Shapes, tuple[Recording, list[int], Shapes]] = {}
+        self._last: dict[Shapes, tuple[Recording, list[int]]] = {}
         self._called: dict[Shapes, Mapping[int, int]] = {}  # shapes that live plans were used for
+        self._used: OrderedDict[Recording, Shapes] = OrderedDict()  # the key of each; the latest used is last
         self.made = 0
 
     def find(
@@ -51,45 +52,41 @@ class PlanCache:
         """The recorded plan for these shapes whose guards hold, and the numbers of its live terms. Makes and
         records the plan if the cache does not have it. A `plain` plan is for these shapes alone."""
         if plain:
-            known = self._plain(shapes, values)
+            known = self._known_plan(shapes, values)
             return known or self.keep(shapes, self._plan(shapes, values), values)
         if last := self._last.get(shapes):
-            recording, before, key = last
+            recording, before = last
             numbers = recording.plan.numbers_again(before, values)
             if numbers is not None:
-                self._kept.move_to_end(key)
+                self._used.move_to_end(recording)
                 return recording, numbers
         found = self._find(shapes, values)
         if len(self._last) >= _SHAPES_KEPT:
             self._last.clear()
         self._last[shapes] = found
-        return found[:2]
+        return found
 
-    def _find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int], Shapes]:
-        """The same, and the key that it is kept under."""
-        if known := self._plain(shapes, values):
-            return *known, shapes
+    def _find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
+        if known := self._known_plan(shapes, values):
+            return known
         key, dims = self._known.get(shapes) or self._with_live_dims(shapes)
         if not dims:
-            return *self.keep(shapes, self._plan(shapes, values), values), shapes
-        if len(self._called) < PLANS_KEPT:
+            return self.keep(shapes, self._plan(shapes, values), values)
+        if len(self._called) < _SHAPES_KEPT:
             self._called[shapes] = values
         everything = {**values, **dims}
-        for recording in self._kept.get(key, ()):
-            numbers = recording.plan.numbers(everything)
-            if numbers is not None:
-                self._kept.move_to_end(key)
-                return recording, numbers, key
+        if known := self._known_plan(key, everything):
+            return known
         plan = self._live_plan(shapes, values, dims)
         if plan is None:  # it comes from a file, or an operator needs plain sizes
-            return *self.keep(shapes, self._plan(shapes, values), values), shapes
-        return *self.keep(key, plan, everything), key
+            return self.keep(shapes, self._plan(shapes, values), values)
+        return self.keep(key, plan, everything)
 
-    def _plain(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]] | None:
-        for recording in self._kept.get(shapes, ()):
+    def _known_plan(self, key: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]] | None:
+        for recording in self._kept.get(key, ()):
             numbers = recording.plan.numbers(values)
             if numbers is not None:
-                self._kept.move_to_end(shapes)
+                self._used.move_to_end(recording)
                 return recording, numbers
         return None
 
@@ -100,7 +97,7 @@ class PlanCache:
         recording = Recording(self._device, plan, self._arena, self._weights, numbers)
         self.made += 1
         self._kept.setdefault(key, []).insert(0, recording)
-        self._kept.move_to_end(key)
+        self._used[recording] = key
         self._forget_oldest()
         return recording, numbers
 
@@ -117,9 +114,9 @@ class PlanCache:
         return found
 
     def close(self) -> None:
-        for recordings in self._kept.values():
-            for recording in recordings:
-                recording.close()
+        for recording in self._used:
+            recording.close()
+        self._used.clear()
         self._kept.clear()
         self._last.clear()
 
@@ -169,10 +166,17 @@ class PlanCache:
         return self._compiled.plan(shapes, values)
 
     def _forget_oldest(self) -> None:
-        while sum(map(len, self._kept.values())) > PLANS_KEPT:
+        """Forget the plans that were used longest ago, until the others fit. The latest stays."""
+        while len(self._used) > 1 and self.bytes > PLAN_BYTES_MAX:
             self._last.clear()  # it would keep recordings alive
-            shapes, recordings = next(iter(self._kept.items()))
-            if len(recordings) > 1:
-                recordings.pop()  # freed with its last user
-            else:
-                del self._kept[shapes]
+            recording, key = self._used.popitem(last=False)  # freed with its last user
+            self._kept[key].remove(recording)
+            if not self._kept[key]:
+                del self._kept[key]
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the plans and of the kernels that they use, estimated."""
+        kernels = set[KernelKey]().union(*(recording.kernels for recording in self._used))
+        own = sum(recording.bytes for recording in self._used)
+        return own + sum(map(self._device.kernel_bytes, kernels))

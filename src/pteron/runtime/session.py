@@ -258,6 +258,7 @@ class Session:
         with self.device.lock:
             self.is_closed = True
             self._plans.close()
+            self.device.release_kernels()
             self._arena.close()
             self._weights.close()
 

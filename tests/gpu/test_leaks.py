@@ -142,9 +142,10 @@ def test_a_kernel_is_released_with_the_last_program_that_uses_it(programs: Path,
     first, second = (pteron.load(programs / "mlp_dynamic.pte", device=device) for _ in range(2))
     (expected,) = first["forward"](x)
     used = kernels_of(device)
-    assert used > before
+    assert used - before == first["forward"].counters.kernels > 0
     compiled = device.compiled
     np.testing.assert_array_equal(second["forward"](x)[0], expected)
+    assert second["forward"].counters.kernels == 0
     first.close()
     assert kernels_of(device) == used
     np.testing.assert_array_equal(second["forward"](x)[0], expected)

@@ -421,6 +421,68 @@ def test_kept_plans_of_one_shape_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         assert sum(map(len, kept.values())) == 1
 
 
+# Ahead of the first call -------------------------------------------------------------------------
+
+
+def test_prepared_calls_plan_and_compile_nothing(programs: Path) -> None:
+    lines: list[str] = []
+    with pteron.load(programs / "vision.pte") as program:
+        method = program["forward"]
+        method.prepare([(1, 3, 17, 9), (1, 3, 11, 16)], progress=lines.append)
+        before = method.counters
+        for shape in ((1, 3, 17, 9), (1, 3, 11, 16)):
+            method(np.ones(shape, np.float32))
+        after = method.counters
+        assert (after.plans, after.kernels) == (before.plans, before.kernels)
+    assert [line.split(":")[0] for line in lines] == [
+        "prepared 1 of 2, (1, 3, 17, 9)",
+        "prepared 2 of 2, (1, 3, 11, 16)",
+    ]
+    assert "new plans" in lines[0]
+
+
+def test_preparing_leaves_states(programs: Path) -> None:
+    (case, *_) = read_cases(programs / "mutable_buffer.npz")
+    with pteron.load(programs / "mutable_buffer.pte") as program:
+        method = program["forward"]
+        method.prepare([(3, 5), {"input_0": (3, 5)}])
+        assert_outputs(method(*case.inputs), case.outputs)
+
+
+def test_prepared_calls_of_several_inputs(programs: Path) -> None:
+    with pteron.load(programs / "select_position.pte") as program:
+        method = program["forward"]
+        method.prepare([((4, 5), np.array([1])), {"input_0": (3, 5), "input_1": (1,)}])
+        plans = method.counters.plans
+        method(zeros(4, 5), np.array([1]))
+        method(zeros(3, 5), np.array([0]))
+        assert method.counters.plans == plans
+        with pytest.raises(InputError, match="takes 2 inputs"):
+            method.prepare([((4, 5),)])
+        with pytest.raises(ShapeError, match="input 0"):
+            method.prepare([((4, 5, 6), np.array([1]))])
+    with pytest.raises(DeviceError, match="closed"):
+        method.prepare([])
+
+
+def test_a_call_that_compiles_many_kernels_is_logged(
+    programs: Path, device: pteron.Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(device, "recent_kernel_bytes", 0)
+    caplog.set_level("INFO", "pteron.runtime.session")
+    gc.collect()
+    with pteron.load(programs / "vision.pte", device=device) as program:
+        method = program["forward"]
+        at_load = method.counters.kernels
+        for _ in range(2):
+            method(zeros(1, 3, 17, 9))
+        kernels = method.counters.kernels - at_load
+        assert kernels > 4
+    assert len(caplog.messages) == 1
+    assert f"compiled {kernels} kernels in" in caplog.messages[0]
+    assert "inputs of [1, 3, 17, 9]; Method.prepare" in caplog.messages[0]
+
+
 # Closing ----------------------------------------------------------------------------------------
 
 

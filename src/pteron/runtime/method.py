@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -155,6 +156,28 @@ class Method(NotCopyable):
         call = partial(self, *inputs, on_gpu=on_gpu, **named)
         return await asyncio.get_running_loop().run_in_executor(self._worker, call)
 
+    def prepare(self, calls: Iterable[Any], progress: Callable[[str], None] = lambda line: None) -> None:
+        """Plan and compile ahead of the first call, which then takes as long as later ones: run calls on
+        zeros, with states of their own.
+
+        Each call is a tuple with an item for every input, or a dict by name; for a method of one input it may
+        be the item. A tuple of numbers is the shape of a tensor, other items are as in calls:
+        `prepare([(1, 3, 96, 96), (1, 3, 64, 80)], progress=print)`.
+        """
+        self._check_open()
+        calls, other = list(calls), Method(self._loaded)
+        try:
+            for number, call in enumerate(calls, 1):
+                before, started = self.counters, time.perf_counter()
+                other(*self._zeros(call))
+                plans, kernels = self.counters.plans - before.plans, self.counters.kernels - before.kernels
+                progress(
+                    f"prepared {number} of {len(calls)}, {call}: {plans} new plans, {kernels} new kernels, "
+                    f"{time.perf_counter() - started:.1f} s"
+                )
+        finally:
+            other.close()
+
     def reset(self) -> None:
         """Set caches and mutated buffers to their initial values."""
         with self._loaded.lock:
@@ -220,6 +243,15 @@ class Method(NotCopyable):
                 raise InputError(f"{self._where}: input {name!r} is given twice")
             inputs, named = (), {**first, **named}
         return tuple(arranged(self._where, self._names, inputs, named))
+
+    def _zeros(self, call: Any) -> list[object]:
+        """The inputs of a call, with zeros in place of shapes."""
+        named = call if isinstance(call, dict) else {}
+        items = () if named else (call,) if len(self._names) == 1 else call
+        return [
+            np.zeros(item, spec.dtype) if isinstance(item, tuple) else item
+            for spec, item in zip(self.inputs, arranged(self._where, self._names, items, named), strict=True)
+        ]
 
     def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
         """Raise a DtypeError if a delegate may compute integers beyond 32 bits from these inputs."""

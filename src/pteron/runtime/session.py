@@ -7,6 +7,8 @@ sequence's states. Method calls (`run`), calls with further commands (`submit`) 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -41,18 +43,22 @@ from pteron.runtime.plan_cache import PlanCache
 from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableCall
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
+_log = logging.getLogger(__name__)
 OutputCommands: TypeAlias = Callable[[Outputs], Sequence[Command]]  # commands that use a call's outputs
 # A call is prerecorded only if the host reads at most this many bytes: such a call holds a staging buffer,
 # and reading more takes longer than recording most calls.
 _PRERECORD_BYTES_MAX = 1 << 22
+_KERNELS_LOGGED = 5  # a call that compiles as many is logged: it took long
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since a method was loaded. A decode loop plans once; a static graph never writes a parameter."""
+    """Counts since a method was loaded. A decode loop plans once; a static graph never writes a parameter.
+    Kernels are those compiled: the device did not have them."""
 
     calls: int = 0
     plans: int = 0
+    kernels: int = 0
     parameter_writes: int = 0
     dispatches: int = 0
     bytes_uploaded: int = 0
@@ -76,6 +82,7 @@ class Session:
             executable.check_runs_on(device.target)
         device.check_open()  # waits until it is open
         with device.lock:
+            before = device.compiled
             check_room(device, executable, at_most[0] if at_most else None)
             self._weights = Weights(device, executable.name)
             self._arena = Arena(device, executable)
@@ -85,6 +92,7 @@ class Session:
                     self._plans.keep(compiled.shapes_max, *at_most)
                     counters.plans += 1
                 self._run_once()
+                counters.kernels += device.compiled - before
             except BaseException:
                 self.close()
                 raise
@@ -308,6 +316,16 @@ class Session:
         shapes alone: its replays may be kept, or submitted with those of other shapes."""
         made, executable = self._plans.made, self.executable
         shapes, values = live_shapes(executable, inputs), live_values(executable, inputs)
+        compiled, started = self.device.compiled, time.perf_counter()
         found = self._plans.find(shapes, values, plain=plain)
-        self.counters.plans += self._plans.made - made
+        if self._plans.made > made:
+            self.counters.plans += self._plans.made - made
+            kernels = self.device.compiled - compiled
+            self.counters.kernels += kernels
+            if kernels >= _KERNELS_LOGGED:
+                given = ", ".join(str(list(shape)) for shape in shapes if shape is not None)
+                _log.info(
+                    "%s: compiled %d kernels in %.1f s, for inputs of %s; Method.prepare does it ahead",
+                    executable.name, kernels, time.perf_counter() - started, given,
+                )  # fmt: skip
         return found

@@ -14,7 +14,7 @@ from sketch import Sketch, plan_at
 from pteron.dtypes import DType
 from pteron.errors import MisfitError, ShapeError
 from pteron.ops import Target
-from pteron.ops.operand import Slot, State
+from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Plan, ScratchRef
 
 GPU = Target(is_cpu=False)
@@ -66,6 +66,37 @@ def test_the_same_plan_twice() -> None:
     plan_at(prepared, {x: (1, 5)}, {p: 4})
     assert as_data(first) == as_data(plan_at(prepared, {x: (7, 5)}, {p: 2}))
     assert as_data(first) != as_data(plan_at(prepared, {x: (6, 5)}, {p: 2}))
+
+
+def test_a_call_repeats_another_only_if_its_numbers_are_the_same() -> None:
+    """0.0 == -0.0, but what is multiplied by them differs."""
+    sketch = Sketch()
+    x, a, b = sketch.tensor(5), sketch.tensor(5), sketch.tensor(5)
+    sketch.node("aten.mul.Scalar", x, 0.0, a)
+    sketch.node("aten.mul.Scalar", x, -0.0, b)
+    plan = plan_at(sketch.prepare([x], [a, b]))
+    assert len(plan.blocks) == 2
+
+
+def test_a_call_repeats_another_only_if_it_shares_as_many_constants() -> None:
+    """The first norm has one constant as gain and bias, the second has two."""
+    sketch = Sketch()
+    x, tied, gain, bias = sketch.tensor(2, 5), *(sketch.constant(5) for _ in range(3))
+    both = [sketch.tensor(5), sketch.tensor(5)]
+    for packed in both:
+        sketch.node("et_vk.prepack.default", tied, packed)
+    outputs = [sketch.tensor(2, 5), sketch.tensor(2, 5)]
+    for (first, second), out in zip((both, (gain, bias)), outputs, strict=True):
+        moments = sketch.tensor(2, 1), sketch.tensor(2, 1)
+        sketch.node(
+            "aten.native_layer_norm.default", x, (5,), first, second, 1e-5, sketch.list(out, *moments)
+        )
+    plan = plan_at(sketch.prepare([x], outputs))
+    keys = [
+        [buffer.constant.key for buffer in launch.buffers if isinstance(buffer, Weight)]
+        for launch in plan.launches
+    ]
+    assert [len(set(each)) for each in keys] == [1, 2]
 
 
 def test_live_shapes_size_grids_and_parameters_only() -> None:

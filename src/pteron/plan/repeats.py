@@ -113,11 +113,14 @@ def _operands(values: Any) -> Iterable[Operand]:
 
 
 def _numbered(operands: Sequence[Operand]) -> dict[object, int]:
-    """A number for each tensor and each buffer that is not a constant: operators ask which are the same."""
+    """A number for each tensor, buffer and constant: operators ask which are the same."""
     numbers: dict[object, int] = {}
     for operand in operands:
         numbers.setdefault(operand.tensor.id, len(numbers))
-        if not isinstance(operand.buffer, Weight):
+        if isinstance(operand.buffer, Weight):
+            for part in _parts(operand.buffer):
+                numbers.setdefault(part.constant, len(numbers))
+        else:
             numbers.setdefault(operand.buffer, len(numbers))
     return numbers
 
@@ -130,7 +133,10 @@ def _kind(values: Any, numbers: Mapping[object, int]) -> Iterable[Any]:
             yield tensor.dtype, tensor.shape_max, _sizes(value.shape), value.storage, numbers[tensor.id]
             if isinstance(buffer, Weight):
                 yield tuple(
-                    (part.layout, part.arguments, part.shape, part.count, part.storage)
+                    (
+                        *(part.layout, part.arguments, part.shape, part.count, part.storage),
+                        numbers[part.constant],
+                    )
                     for part in _parts(buffer)
                 )
             else:
@@ -140,7 +146,7 @@ def _kind(values: Any, numbers: Mapping[object, int]) -> Iterable[Any]:
         elif isinstance(value, LiveInt):
             yield value.expression
         else:
-            yield type(value), value
+            yield type(value), str(value) if isinstance(value, float) else value  # 0.0 equals -0.0
 
 
 def _sizes(shape: Any) -> tuple[Any, ...]:

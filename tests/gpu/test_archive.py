@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from check import each
+from sketch import Sketch
 
 import pteron
 from pteron import Device, FormatError
@@ -93,6 +94,20 @@ def test_a_language_model_goes_on_from_a_file(
         np.testing.assert_array_equal(run(copied, inputs)[0], result)
     with pytest.raises(pteron.ShapeError, match="no plan for the shapes"):
         run(copied, [np.array([[1, 2]]), np.array([0])])
+
+
+def test_every_plan_of_a_live_shape_is_in_the_file(device: Device, tmp_path: Path) -> None:
+    """The factor of an addition is a number of its plan, so that each factor has a plan."""
+    sketch = Sketch()
+    x, factor, out = sketch.tensor(7, 5), sketch.symbol(), sketch.tensor(7, 5)
+    sketch.node("aten.add.Tensor", x, x, factor, out)
+    original = Delegate(Session.of(sketch.graph([x, factor], [out]), device))
+    ones = np.ones((3, 5), np.float32)
+    calls = [[ones, 2], [ones, 3], [ones, 2], [np.ones((7, 5), np.float32), 4]]
+    expected = [run(original, inputs)[0] for inputs in calls]
+    copied = copy_of(original.session, tmp_path)
+    for inputs, result in zip(calls, expected, strict=True):
+        np.testing.assert_array_equal(run(copied, inputs)[0], result)
 
 
 def test_checks_are_compiled_in_though_the_text_is_known(programs: Path, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ class PlanCache:
         self._live: set[tuple[int, int]] = set()
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
         self._last: dict[Shapes, tuple[Recording, list[int]]] = {}
-        self._called: dict[Shapes, Mapping[int, int]] = {}  # shapes that live plans were used for
+        # The latest shapes and integers that each live plan was used for, by the recording's id.
+        self._called: OrderedDict[tuple[Shapes, int], Mapping[int, int]] = OrderedDict()
         self._used: OrderedDict[Recording, Shapes] = OrderedDict()  # the key of each; the latest used is last
         self.made = 0
 
@@ -52,7 +53,7 @@ class PlanCache:
         """The recorded plan for these shapes whose guards hold, and the numbers of its live terms. Makes and
         records the plan if the cache does not have it. A `plain` plan is for these shapes alone."""
         if plain:
-            known = self._known_plan(shapes, values)
+            known = self._held(shapes, values)
             return known or self.keep(shapes, self._plan(shapes, values), values)
         if last := self._last.get(shapes):
             recording, before = last
@@ -67,22 +68,27 @@ class PlanCache:
         return found
 
     def _find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
-        if known := self._known_plan(shapes, values):
+        if known := self._held(shapes, values):
             return known
         key, dims = self._known.get(shapes) or self._with_live_dims(shapes)
         if not dims:
             return self.keep(shapes, self._plan(shapes, values), values)
-        if len(self._called) < _SHAPES_KEPT:
-            self._called[shapes] = values
         everything = {**values, **dims}
-        if known := self._known_plan(key, everything):
-            return known
-        plan = self._live_plan(shapes, values, dims)
-        if plan is None:  # it comes from a file, or an operator needs plain sizes
-            return self.keep(shapes, self._plan(shapes, values), values)
-        return self.keep(key, plan, everything)
+        found = self._held(key, everything)
+        if found is None:
+            plan = self._live_plan(shapes, values, dims)
+            if plan is None:  # it comes from a file, or an operator needs plain sizes
+                return self.keep(shapes, self._plan(shapes, values), values)
+            found = self.keep(key, plan, everything)
+        called = shapes, id(found[0])
+        self._called[called] = values
+        self._called.move_to_end(called)
+        if len(self._called) > _SHAPES_KEPT:
+            self._called.popitem(last=False)
+        return found
 
-    def _known_plan(self, key: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]] | None:
+    def _held(self, key: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]] | None:
+        """The kept plan that holds for these live integers and dims."""
         for recording in self._kept.get(key, ()):
             numbers = recording.plan.numbers(values)
             if numbers is not None:
@@ -102,15 +108,16 @@ class PlanCache:
         return recording, numbers
 
     def plans(self) -> dict[Shapes, list[Plan]]:
-        """Plans for the shapes of the calls so far, without live dims: files have none."""
+        """Plans for the calls so far, without live dims: files have none."""
         found = {
             shapes: [recording.plan for recording in kept]
             for shapes, kept in self._kept.items()
             if not any(shape and -1 in shape for shape in shapes)
         }
-        for shapes, values in self._called.items():
-            if shapes not in found:
-                found[shapes] = [self._plan(shapes, values)]
+        for (shapes, _), values in self._called.items():
+            plans = found.setdefault(shapes, [])
+            if all(plan.numbers(values) is None for plan in plans):
+                plans.append(self._plan(shapes, values))
         return found
 
     def close(self) -> None:

@@ -6,15 +6,20 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
 from golden import assert_outputs, read_cases
+from sketch import Sketch
 from wgpu.backends.wgpu_native._helpers import generate_report
 
 import pteron
 from pteron import Device
+from pteron.dtypes import DType, Storage
+from pteron.host.tensors import View
 from pteron.runtime import plan_cache
+from pteron.runtime.session import Session
 
 # Prints, round by round: objects that wgpu's library keeps, bytes of buffers, memory of the process.
 ROUNDS = """
@@ -82,6 +87,23 @@ def test_memory_stays_level(models: Path) -> None:
     assert len(set(objects[2:])) == 1, objects
     assert max(staged) <= 8  # that a device keeps for the next readbacks
     assert resident[-1] - resident[rounds // 2] < 3 << 20, resident
+
+
+def test_bindings_of_buffers_that_change_are_not_left(device: Device) -> None:
+    """Replays over other buffers at every call: bind groups of the latest are kept."""
+    sketch = Sketch()
+    x, out = sketch.tensor(5), sketch.tensor(5)
+    sketch.node("aten.relu.default", x, out)
+    session, given = Session.of(sketch.graph([x], [out]), device), []
+    states = session.states()
+    for _ in range(200):
+        buffer = device.create_buffer(20, "input")
+        session.bind_inputs([View(buffer, 0, (5,), DType.F32, Storage.F32)], states, {})
+        device.free(buffer)
+        given.append(ref(buffer))
+        del buffer
+    assert sum(each() is not None for each in given) < 100
+    session.close()
 
 
 def test_calls_recorded_ahead_are_not_left(programs: Path, device: Device) -> None:

@@ -178,6 +178,7 @@ class Recording:
         if key not in replays:
             if len(replays) >= _REPLAYS_KEPT:
                 replays.clear()
+                self._own.pop(states, None)
             replays[key] = self._bound(states, places or {})
         return replays[key]
 

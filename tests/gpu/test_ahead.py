@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from golden import assert_outputs, read_cases
+from sketch import Sketch
 
 import pteron
 from pteron import Device
+from pteron.dtypes import DType
 from pteron.gpu import Commands
+from pteron.host.tensors import HostResult
+from pteron.host.values import HostTensor
+from pteron.runtime.delegate import Delegate
+from pteron.runtime.outputs import Wanted
+from pteron.runtime.session import Session
 
 pytestmark = pytest.mark.usefixtures("encoding")
 
@@ -62,6 +69,34 @@ def test_other_shapes_and_inputs(programs: Path) -> None:
             np.testing.assert_array_equal(method(*cases[index].inputs)[0], expected[index][0])
             doubled = [2 * value for value in cases[index].inputs]
             assert (method(*doubled)[0] != expected[index][0]).any()
+
+
+def test_an_interrupt_between_sequences_of_other_sizes(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One recording serves both. An interrupt leaves its parameters at the size of the other sequence."""
+    sketch = Sketch()
+    x, out = sketch.tensor(17, 7), sketch.tensor(17, 7)
+    sketch.node("aten.relu.default", x, out)
+    session, wanted = Session.of(sketch.graph([x], [out]), device), [Wanted(DType.F32, on_gpu=False)]
+    first, second = Delegate(session), Delegate(session)
+    long, short = (HostTensor(np.ones((rows, 7), np.float32), DType.F32) for rows in (13, 5))
+    for _ in range(3):
+        first.run([long], wanted)
+    for _ in range(3):
+        second.run([short], wanted)
+    write = Device.write
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(Device, "write", write)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Device, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        first.run([long], wanted)
+    (found,) = first.run([HostTensor(3 * long.array, DType.F32)], wanted)
+    assert isinstance(found, HostResult)
+    np.testing.assert_array_equal(found.numpy(), 3 * long.array)
 
 
 def test_inputs_of_other_kinds_between(programs: Path) -> None:

@@ -224,16 +224,15 @@ class Recording:
     def refresh(self, numbers: Sequence[int]) -> bool:
         """Update the live parameters, and the grids of the next replays. Returns whether a write was
         necessary."""
+        is_new = False
+        if self._live:
+            data = self._filled(numbers, self._live)
+            if is_new := data != self._written:
+                self.dims, self._written = (), None  # unknown if the write fails
+                self._device.write(self._parameters, data)
+                self._written = data
         self._set_dims(numbers)
-        if not self._live:
-            return False
-        data = self._filled(numbers, self._live)
-        if data == self._written:
-            return False
-        self._written = None  # unknown if the write fails
-        self._device.write(self._parameters, data)
-        self._written = data
-        return True
+        return is_new
 
     def close(self) -> None:
         """Free the parameters and leave the kernels; the other buffers have other owners."""

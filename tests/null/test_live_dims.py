@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kernel_fixtures import evaluated
+from sketch import Sketch
 
 import pteron
+from pteron.dtypes import DType
 from pteron.format.source import open_bytes
+from pteron.graph import Tensor
 from pteron.ops import Target
 from pteron.ops.terms import dim_id
 from pteron.passes import prepare
@@ -73,3 +77,66 @@ def test_a_found_plan_equals_the_plan_made(compiled: Compiled) -> None:
         else:
             known = plans.known(length, start)
             assert list(evaluated(found, known)) == list(evaluated(made, known))
+
+
+def _upsampled(sketch: Sketch, x: Tensor) -> Tensor:
+    twice, out = sketch.tensor(1, 3, 128, 128), sketch.tensor(1, 3, 256, 256)
+    sketch.node("aten.upsample_nearest2d.vec", x, None, (2.0, 2.0), twice)
+    sizes = sketch.symbol(), sketch.symbol()
+    for dim, size in enumerate(sizes, 2):
+        length = sketch.symbol()
+        sketch.node("sym_size.int", twice, dim, length)
+        sketch.node("mul", length, 2, size)
+    sketch.node("aten.upsample_bilinear2d.vec", twice, sketch.list(*sizes), False, None, out)
+    return out
+
+
+def _normed(sketch: Sketch, x: Tensor) -> Tensor:
+    out, rows, columns, plane = sketch.tensor(1, 3, 64, 64), *(sketch.symbol() for _ in range(3))
+    sketch.node("sym_size.int", x, 2, rows)
+    sketch.node("sym_size.int", x, 3, columns)
+    sketch.node("mul", rows, columns, plane)
+    made = sketch.list(out, sketch.tensor(1, 1), sketch.tensor(1, 1))
+    sketch.node("aten.native_group_norm.default", x, None, None, 1, 3, plane, 1, 1e-5, made)
+    return out
+
+
+def _attended(sketch: Sketch, x: Tensor) -> Tensor:
+    mask, out = sketch.tensor(1, 1, 1, 64), sketch.tensor(1, 3, 64, 64)
+    sketch.node("aten.select_copy.int", x, 3, 0, first := sketch.tensor(1, 3, 64))
+    sketch.node("aten.select_copy.int", first, 1, 0, row := sketch.tensor(1, 64))
+    sketch.node("aten.unsqueeze_copy.default", row, 1, rows := sketch.tensor(1, 1, 64))
+    sketch.node("aten.unsqueeze_copy.default", rows, 1, mask)
+    width = sketch.tensor(1, 3, 64, 16)
+    sketch.node("aten.slice_copy.Tensor", x, 3, 0, 16, 1, width)
+    sketch.node("et_vk.sdpa.default", width, width, width, mask, None, out)
+    return out
+
+
+def _scattered(sketch: Sketch, x: Tensor) -> Tensor:
+    table, out = sketch.tensor(64), sketch.tensor(64)
+    sketch.node("aten.full.default", (64,), 0.0, None, None, None, None, table)
+    sketch.node("aten.select_copy.int", x, 3, 0, first := sketch.tensor(1, 3, 64))
+    sketch.node("aten.select_copy.int", first, 1, 0, row := sketch.tensor(1, 64))
+    sketch.node("aten.squeeze_copy.dims", row, (0,), values := sketch.tensor(64))
+    indices = sketch.tensor(64, dtype=DType.I32)
+    sketch.node("aten._to_copy.default", values, *(None,) * 6, indices)
+    sketch.node("aten.index_put.default", table, sketch.list(indices), values, True, out)
+    return out
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("add", [_upsampled, _normed, _attended, _scattered])
+def test_a_plan_suits_planes_of_other_sizes(add: Callable[[Sketch, Tensor], Tensor], target: str) -> None:
+    """Wider than high or higher than wide."""
+    sketch = Sketch()
+    x = sketch.tensor(1, 3, 64, 64)
+    compiled = sketch.prepare([x], [add(sketch, x)], TARGETS[target])
+
+    def known(height: int, width: int) -> dict[int, int]:
+        return {dim_id(x.id, 2): height, dim_id(x.id, 3): width}
+
+    plan = compiled.plan(((1, 3, 37, 41),), known(37, 41))
+    for height, width in ((35, 45), (43, 39)):
+        made = compiled.plan(((1, 3, height, width),), known(height, width))
+        assert list(evaluated(plan, known(height, width))) == list(evaluated(made, known(height, width)))

@@ -150,7 +150,7 @@ class AttentionCall:
         return self.options.reach(self.context, self._steps)
 
     def _mask_shape(self) -> LiveShape:
-        return (self.q.shape[0], self._heads, self._steps, int(self.context))
+        return (self.q.shape[0], self._heads, self._steps, self.context)
 
     @property
     def _count(self) -> AnyInt:

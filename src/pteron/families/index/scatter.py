@@ -143,7 +143,8 @@ def scatter_writes(
         writes.shape, writes.out_strides, writes.index_strides, writes.value_strides
     )
     bases = numel(writes.shape)
-    for first in range(0, writes.count if bases else 0, SPAN_MAX):
+    first = 0
+    while bases and first < writes.count:
         end = min(first + SPAN_MAX, writes.count)
         yield Dispatch(
             kernel("scatter", T=compute, combine=element(_COMBINE[how], compute, out)),
@@ -165,6 +166,7 @@ def scatter_writes(
             value_strides=value_strides,
             threads=bases,
         )
+        first += SPAN_MAX
 
 
 def _put_shape(x: Operand, *_: object) -> LiveShape:

@@ -92,7 +92,7 @@ def layer_norm(
 
 def _group_norm_shapes(x: Operand, *arguments: Any) -> tuple[LiveShape, LiveShape, LiveShape]:
     require(x.rank >= 2, "group norm takes two dims or more", x)
-    sizes, group = tuple(int(size) for size in arguments[2:5]), arguments[5]
+    sizes, group = tuple(arguments[2:5]), arguments[5]
     found = (*x.shape[:2], numel(x.shape[2:]))
     require(sizes == found, f"N, C and HxW are {list(sizes)}, the input has {list(found)}", x)
     divides = group > 0 and x.shape[1] % group == 0

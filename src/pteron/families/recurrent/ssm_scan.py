@@ -66,7 +66,8 @@ def ssm_scan(
     layout = shared_rows(target, *((1, SOFTWARE_ROWS) if target.is_cpu else (SUBGROUP, 2)))
     own = -(-columns // layout["LANES"])
     most = (target.loop_max - 2 * own) // (own + 9) if target.loop_max else length
-    for first in range(0, length, most):  # as many steps as the device's loops may have
+    first: AnyInt = 0
+    while first < length:  # as many steps as the device's loops may have
         yield Dispatch(
             kernel("ssm_scan", STATE=columns, **layout, **sequences.declarations),
             xbc=xbc,
@@ -87,3 +88,4 @@ def ssm_scan(
             groups=row_groups(target, layout, rows),
             **sequences.arguments(state) | {"start": sequences.start + first},
         )
+        first += most

@@ -33,7 +33,7 @@ def _sampled_shape(x: Operand, grid: Operand, interpolation: int, padding: int, 
         grid.shape[-1] == dims, f"the grid's last dim must be {dims}: the coordinates of a point", x, grid
     )
     require(grid.shape[0] == x.shape[0], "input and grid must have one batch", x, grid)
-    require(min(x.shape[2:]) > 0, "planes and volumes must not be empty", x, grid)
+    require(all(size > 0 for size in x.shape[2:]), "planes and volumes must not be empty", x, grid)
     _require_known("interpolation_mode", interpolation, _SAMPLES[dims])
     _require_known("padding_mode", padding, _PADDINGS)
     return (*x.shape[:2], *grid.shape[1:-1])

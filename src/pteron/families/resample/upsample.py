@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel, op, require
+from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel, op, require, settled
 from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
+_FACTOR_MAX = 1 << 16
 
 
 def _resized(
@@ -18,18 +19,30 @@ def _resized(
     require(x.rank == 4 and x.dtype.is_float, "upsampling takes four dims of floats", x)
     has_one = (output_size is None) != (scale_factors is None)
     require(has_one, "either output_size or scale_factors is given", x)
-    given = output_size if scale_factors is None else scale_factors
-    assert given is not None
-    require(len(given) == 2, f"planes have two dims, {list(given)} must too", x)
+    given = [*(output_size or ()), *(scale_factors or ())]
+    require(len(given) == 2, f"planes have two dims, {given} must too", x)
     if scale_factors is None:
-        height, width = (int(size) for size in given)
+        height, width = map(settled, output_size or ())
     else:
-        sizes = [float(size) * factor for size, factor in zip(x.shape[2:], scale_factors, strict=True)]
-        require(all(map(math.isfinite, sizes)), f"sizes by the factors {list(given)} must be finite", x)
-        height, width = map(int, sizes)
-    filled = min(*x.shape[1:], height, width) > 0
+        height, width = map(_scaled, x.shape[2:], scale_factors)
+    filled = all(size > 0 for size in (*x.shape[1:], height, width))
     require(filled, f"upsampling to [{height}, {width}] takes planes and channels that are not empty", x)
     return (*x.shape[:2], height, width)
+
+
+def _scaled(size: AnyInt, factor: float) -> AnyInt:
+    """A size by a factor, rounded down. Only a fraction pins a live size."""
+    if factor.is_integer() and 0 <= factor < _FACTOR_MAX:
+        return size * int(factor)
+    scaled = float(size) * factor
+    require(math.isfinite(scaled), f"{size} by {factor} must be finite")
+    return int(scaled)
+
+
+def _ratio(size: AnyInt, result: AnyInt) -> float:
+    """Only what is no multiple pins live sizes."""
+    times = result // size
+    return 1.0 / times if isinstance(times, int) and times * size == result else int(size) / int(result)
 
 
 def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> tuple[float, float]:
@@ -37,7 +50,7 @@ def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> t
     Equal sizes are a copy."""
     ratios = zip(x.shape[2:], out.shape[2:], scale_factors or (None, None), strict=True)
     height, width = (
-        1.0 if size == result else int(size) / int(result) if factor is None else 1.0 / factor
+        1.0 if size == result else _ratio(size, result) if factor is None else 1.0 / factor
         for size, result, factor in ratios
     )
     return height, width

@@ -28,7 +28,7 @@ def _size(x: Operand, dim: int) -> AnyInt:
     return x.shape[axis(dim, x.rank)]
 
 
-# A plan is made for given shapes, so a size is a plain number in it.
+# Of a live dim it is that live integer.
 scalar("sym_size.int", _size, "self dim:int -> out:symint")
 scalar("add", lambda a, b: a + b)
 scalar("sub", lambda a, b: a - b)

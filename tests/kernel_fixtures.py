@@ -68,7 +68,7 @@ def check_found(
 
 
 def evaluated(plan: Plan, values: Mapping[int, int]) -> Iterator[object]:
-    """All that a device sees of a plan."""
+    """All that a device and a caller see of a plan."""
     numbers = plan.numbers(values)
     assert numbers is not None
     filling = Filling.of(plan)
@@ -78,6 +78,7 @@ def evaluated(plan: Plan, values: Mapping[int, int]) -> Iterator[object]:
         starts = [(name, evaluate_at(start, numbers)) for name, start in launch.starts]
         yield launch.module.source, launch.buffers, block, launch.grid(numbers), starts
     yield {id: plan.shape(id, numbers) for id in plan.shapes}
+    yield {id: number.evaluate(numbers) for id, number in plan.integers.items()}
 
 
 def evaluate_at(value: int | Affine, numbers: Sequence[int]) -> int:

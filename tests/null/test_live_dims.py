@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ from sketch import Sketch
 
 import pteron
 from pteron.dtypes import DType
+from pteron.errors import PteronError
 from pteron.format.source import open_bytes
 from pteron.graph import Tensor
 from pteron.ops import Target
 from pteron.ops.terms import dim_id
-from pteron.passes import prepare
 from pteron.plan import Compiled, Plan
 from pteron.tools.inspect.program import examine_program
 from pteron.tools.local_adapter import LocalAdapter
 
+FILES = sorted((Path(__file__).parents[1] / "fixtures").glob("*/*.pte"))
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m" / "model.pte"
 TARGETS = {
     "software": Target(),
@@ -30,13 +32,16 @@ TARGETS = {
 }
 
 
+def compiled_delegates(path: Path, target: Target) -> list[Compiled]:
+    program = examine_program(open_bytes(path), local=LocalAdapter(target, "a GPU"))
+    delegates = (each.compiled for method in program.methods for each in method.delegates)
+    return [each for each in delegates if each]
+
+
 @pytest.fixture(params=TARGETS)
 def compiled(request: pytest.FixtureRequest) -> Compiled:
-    target = TARGETS[request.param]
-    program = examine_program(open_bytes(STORIES), local=LocalAdapter(target, "a GPU"))
-    (delegate,) = (each for method in program.methods for each in method.delegates)
-    assert delegate.compiled is not None
-    return Compiled(prepare(delegate.compiled.prepared.graph), target)
+    (delegate,) = compiled_delegates(STORIES, TARGETS[request.param])
+    return delegate
 
 
 class Plans:
@@ -77,6 +82,35 @@ def test_a_found_plan_equals_the_plan_made(compiled: Compiled) -> None:
         else:
             known = plans.known(length, start)
             assert list(evaluated(found, known)) == list(evaluated(made, known))
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_found_plans_of_the_fixtures(path: Path, target: str) -> None:
+    """Inputs' dims of one maximum are one dim here. Sizes that a program does not take are left out."""
+    drawn = random.Random(0)
+    for compiled in compiled_delegates(path, TARGETS[target]):
+        inputs = [value for value in compiled.prepared.graph.inputs if isinstance(value, Tensor)]
+        most = [value.shape_max if value in inputs else None for value in compiled.prepared.graph.inputs]
+        for size in sorted({size for value in inputs for size in value.shape_max if size > 2}):
+            kept: list[Plan] = []
+            for _ in range(4):
+                less = drawn.randint(2, size - 1)
+                shapes = tuple(shape and tuple(less if n == size else n for n in shape) for shape in most)
+                dims = [
+                    dim_id(value.id, dim)
+                    for value in inputs
+                    for dim, length in enumerate(value.shape_max)
+                    if length == size
+                ]
+                known = {source.symbol: drawn.choice((0, 1)) for source in compiled.prepared.sources}
+                known |= dict.fromkeys(dims, less)
+                with suppress(PteronError):
+                    made = compiled.plan(shapes, known)
+                    found = next((plan for plan in kept if plan.numbers(known) is not None), made)
+                    assert list(evaluated(found, known)) == list(evaluated(made, known))
+                    kept.append(made)
 
 
 def _upsampled(sketch: Sketch, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from broken_kernel import broken
 import pteron
 from pteron import Device, InputError
 from pteron.cli import main
+from pteron.gpu.recording import Affines
 from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.tools.compare import Tolerances, Verdict
@@ -125,6 +126,15 @@ def test_a_wrong_rewrite_is_named(models: Path, monkeypatch: pytest.MonkeyPatch)
     assert report.first.ran == "pteron.silu_mul"
     assert report.culprit is not None
     assert report.culprit.endswith("which run as pteron.silu_mul by silu_mul")
+
+
+def test_a_plan_for_several_sizes_is_what_runs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in what live dims become is found below the maximum."""
+    right = Affines.at
+    monkeypatch.setattr(Affines, "at", lambda self, numbers: right(self, [n - 1 for n in numbers]))
+    path = programs / "mlp_dynamic.pte"
+    assert not pteron.compare(path, sizes=[LiveSize(5)]).is_right
+    assert pteron.compare(path).is_right
 
 
 def test_expected_outputs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pteron.gpu import Device, Recording, Replay, States, submit
+from pteron.gpu import Device, Replay, States, submit
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.graph.values import tensors
 from pteron.host.tensors import widen_bf16
@@ -25,7 +25,7 @@ from pteron.ops import Call, Kind, Operand
 from pteron.ops.call import mutated_ids
 from pteron.ops.live import affine
 from pteron.ops.operand import Slot, State, Weight
-from pteron.ops.terms import evaluate
+from pteron.ops.terms import Symbol
 from pteron.plan import Compiled, Plan
 from pteron.plan.planner import Planning
 from pteron.runtime.outputs import Output, Wanted, allocate_outputs
@@ -98,7 +98,7 @@ def values_of(graph: Graph) -> set[int]:
 
 def integers_of(walked: Planning, values: Mapping[int, int]) -> dict[int, int]:
     """The live integers of a call by id, from those that it is given."""
-    terms = evaluate(walked.trace.tape, values)
+    terms = walked.trace.numbers
     return {**values, **{id: affine(value).evaluate(terms) for id, value in walked.integers.items()}}
 
 
@@ -229,23 +229,20 @@ class SteppedSession(Session):
         with self.device.lock:
             self.check_open()
             states.check_open()
-            values = live_values(self.executable, inputs)
-            walked = self.compiled.walk(live_shapes(self.executable, inputs), values)
-            plan = walked.finish()
-            terms = plan.numbers(values)
-            assert terms is not None  # the plan was made for these values
-            recording = Recording(self.device, plan, self._arena, self._weights, terms)
-            try:
-                staged = stage(self.executable, inputs, plan.indices)
-                copies, _ = upload(self.device, staged, lambda port: self.buffer(port, states))
-                submit(self.device, copies)
-                states.invalidate()
-                self._run_steps(_TensorReader(self, walked, states, values), plan, recording.replay(states))
-                views = self.outputs(recording, terms, states)
-                outputs, after, _ = allocate_outputs(self.device, self.executable.name, views, wanted)
-                submit(self.device, after)
-            finally:
-                recording.close()
+            recording, numbers = self.find_recording(inputs)
+            plan, values = recording.plan, live_values(self.executable, inputs)
+            terms = zip(plan.tape, numbers, strict=True)
+            dims = {term.id: number for term, number in terms if isinstance(term, Symbol) and term.is_dim}
+            walked = self.compiled.walk(live_shapes(self.executable, inputs), {**values, **dims})
+            recording.refresh(numbers)
+            staged = stage(self.executable, inputs, plan.indices)
+            copies, _ = upload(self.device, staged, lambda port: self.buffer(port, states))
+            submit(self.device, copies)
+            states.invalidate()
+            self._run_steps(_TensorReader(self, walked, states, values), plan, recording.replay(states))
+            views = self.outputs(recording, numbers, states)
+            outputs, after, _ = allocate_outputs(self.device, self.executable.name, views, wanted)
+            submit(self.device, after)
             return outputs
 
     def _run_steps(self, reader: _TensorReader, plan: Plan, replay: Replay) -> None:

@@ -1,4 +1,4 @@
-"""The Plan: everything needed to run a graph at one set of live shapes, as plain data."""
+"""The Plan: everything needed to run a graph at the live shapes that its guards allow, as plain data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PlanBuffer: TypeAlias = BufferRef | ScratchRef
 
 @dataclass(frozen=True, slots=True)
 class ParameterBlock:
-    """A kernel's Params: its bytes, and which 32-bit words follow live integers."""
+    """A kernel's Params: its bytes, and which 32-bit words follow live dims and integers."""
 
     data: bytes
     live: tuple[tuple[int, Affine], ...] = ()  # (byte offset, value)

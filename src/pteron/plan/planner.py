@@ -1,7 +1,7 @@
 """Calls and live shapes -> plan: run each shape rule in the order of calls, collect the dispatches.
 
-Nothing here touches a device, so a resize is simply another plan: no operator has a resize hook, and
-because calls are walked in order, none sees one operand resized and the other not.
+Nothing here touches a device. Live dims stay expressions, so no operator has a resize hook; and because
+calls are walked in order, none sees one operand resized and the other not.
 """
 
 from __future__ import annotations

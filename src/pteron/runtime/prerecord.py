@@ -1,9 +1,9 @@
 """Records a sequence's next call while the current one runs.
 
 Recording a command buffer takes as long as running a small graph, and a command buffer can be submitted only
-once. Inputs and live parameters are in buffers, so all calls of one plan over the same states have the same
-commands. If a call uses the same plan and outputs as the call before it, the next call is expected to do so
-too.
+once. Inputs and live parameters are in buffers, so all calls of one plan at the same live dims, over the same
+states, have the same commands. If a call uses the same plan, dims and outputs as the call before it, the next
+call is expected to do so too.
 """
 
 from __future__ import annotations

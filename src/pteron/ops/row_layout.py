@@ -73,14 +73,14 @@ def folded(target: Target, count: AnyInt) -> tuple[AnyInt, int, int]:
     return -(-count // folds), folds, 1
 
 
-def row_parts(layout: Mapping[str, Any], length: AnyInt) -> tuple[AnyInt, AnyInt]:
+def row_parts(layout: Mapping[str, Any], length: AnyInt) -> tuple[int, AnyInt]:
     """(parts, span) of a row whose parts are walked by a row kernel's lanes."""
     return split(length, WALK_MAX * int(layout["LANES"]))
 
 
-def split(length: AnyInt, span_max: AnyInt) -> tuple[AnyInt, AnyInt]:
+def split(length: AnyInt, span_max: AnyInt) -> tuple[int, AnyInt]:
     """(parts, span): `length` in near-equal spans of at most `span_max`. Only the last may be shorter; none
-    is empty, unless there is nothing to split."""
-    parts = max(1, -(-length // span_max))
+    is empty, unless there is nothing to split. A plan has one number of parts, which sizes scratch memory."""
+    parts = int(max(1, -(-length // span_max)))
     span = max(1, -(-length // parts))
-    return max(1, -(-length // span)), span
+    return int(max(1, -(-length // span))), span

@@ -256,6 +256,9 @@ def measure_unseen(model: LanguageModel, stream: list[int], count: int, below: i
         model.prefill(stream[:length])
         return 1e3 * (time.perf_counter() - started)
 
+    started = time.perf_counter()
+    model.warm()
+    print(f"plans ahead: {1e3 * (time.perf_counter() - started):.0f} ms, {model.method.counters.plans} plans")
     plans = model.method.counters.plans
     passes = {"first time": [seconds(length) for length in lengths]}
     plans = model.method.counters.plans - plans

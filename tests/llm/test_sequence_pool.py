@@ -17,7 +17,7 @@ from llm_fixtures import MODELS
 
 from pteron import Device, InputError
 from pteron.errors import OutOfMemory
-from pteron.llm import LLM, LanguageModel
+from pteron.llm import LLM, LanguageModel, sequence_pool
 from pteron.llm.arguments import SEQUENCES_MAX
 from pteron.llm.sequence_pool import COPIED_MIN
 
@@ -202,6 +202,53 @@ def test_answers_are_right_at_any_bound(device: Device) -> None:
         with load(device, sequences=sequences) as llm:
             found.append([tokens(llm, ids) for ids in texts])
     assert found[0] == found[1] == found[2]
+
+
+# Plans ahead ------------------------------------------------------------------------------------
+
+
+def ahead() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "plans made ahead"]
+
+
+def test_plans_are_made_ahead(llm: LLM) -> None:
+    """Afterwards no length, no position and no number of rows needs a plan or a kernel."""
+    assert not ahead()  # a software adapter's cores are needed elsewhere
+    llm.pool.warm()
+    for thread in ahead():
+        thread.join(60)
+    before = llm.model.method.counters
+    assert before.plans > 2
+    for length in (2, 31, 7, 1, 16, 25, 4):
+        llm.reset()
+        tokens(llm, D[:length], 60 - length)
+    after = llm.model.method.counters
+    assert (after.plans, after.kernels) == (before.plans, before.kernels)
+
+    batched = llm.pool.gather([llm.model])
+    for thread in ahead():
+        thread.join(60)
+    counters = batched.session.counters
+    made = counters.plans, counters.kernels
+    llm.generate_batch([A[:5], B[:9], C[:3]], max_new_tokens=20, stop_ids=())
+    assert (counters.plans, counters.kernels) == made
+
+
+def test_plans_ahead_end_with_the_pool(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two plans the thread waits for a pause; closing ends it, whatever is left to do."""
+    monkeypatch.setattr(sequence_pool, "PAUSE_AWAITED", 60.0)
+    llm = load(device)
+    stream = llm.generate(A, stop_ids=())
+    next(stream)
+    llm.pool.warm()
+    (thread,) = ahead()
+    plans = llm.model.method.counters.plans
+    thread.join(0.2)
+    assert thread.is_alive()  # a generation is under way
+    llm.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert llm.model.method.counters.plans <= plans + 1
 
 
 # No memory for another --------------------------------------------------------------------------

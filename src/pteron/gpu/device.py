@@ -107,27 +107,28 @@ class Device(Buffers):
 
     def pipelines(self, modules: Sequence[Module], meanwhile: Callable[[], None] | None = None) -> list[Any]:
         """The compute pipelines of kernels. New ones are compiled in threads, while `meanwhile` runs on this
-        one."""
+        one; without the lock, unless the caller holds it."""
+        keys = [(module.source, module.bounds_checks) for module in modules]
+        wanted = dict(zip(keys, modules, strict=True))
         with self.lock:
-            keys = [(module.source, module.bounds_checks) for module in modules]
-            wanted = dict(zip(keys, modules, strict=True))
             found = {key: known for key in wanted if (known := self._pipelines.get(key)) is not None}
-            before = len(found)
+        before = len(found)
 
-            def find(key: KernelKey) -> None:
-                found[key] = self._compile(wanted[key])
+        def find(key: KernelKey) -> None:
+            found[key] = self._compile(wanted[key])
 
-            try:
-                new = [partial(find, key) for key in wanted if key not in found]
-                run_in_parallel(new, COMPILERS, meanwhile)
-            finally:  # after an error, too: the next try compiles the others
+        try:
+            new = [partial(find, key) for key in wanted if key not in found]
+            run_in_parallel(new, COMPILERS, meanwhile)
+        finally:  # after an error, too: the next try compiles the others
+            with self.lock:
                 self.compiled += len(found) - before
                 self._pipelines.update(found)
                 for key, pipeline in found.items():
                     self._recent[key] = pipeline
                     self._recent.move_to_end(key)
                 self._forget_oldest()
-            return [found[key] for key in keys]
+        return [found[key] for key in keys]
 
     def release_kernels(self) -> None:
         """Free the memory of kernels that have lost their owners."""

@@ -7,7 +7,7 @@ the GPU, so the host writes nothing between two steps unless sequences join or l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from weakref import ReferenceType, ref
@@ -247,6 +247,16 @@ class BatchedModel:
             data = self.device.read(view.buffer, len(rows) * self.model.vocabulary * view.storage.itemsize)
             found = np.frombuffer(data, view.storage.numpy).reshape(len(rows), -1)
             return found.astype(np.float32)
+
+    def warm(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Make the plans for all numbers of rows at all positions, the most rows first, as long as they are
+        wanted. Other threads may use the model meanwhile."""
+        positions = [source.symbol for source in self.session.executable.sources]
+        for rows in sorted({self._padded(count) for count in range(1, self.slots.count + 1)}, reverse=True):
+            context = 1
+            while context <= self._context and is_wanted():
+                plan = self.session.make_plan((self._slots_of(rows), context), plain=True)
+                context = int(min([self._context, *(plan.limits_of(id)[1] for id in positions)])) + 1
 
     def close(self) -> None:
         """Free its memory. Sequences in its slots become unusable."""

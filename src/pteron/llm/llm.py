@@ -66,6 +66,9 @@ class LLM(TextModel):
     and the number that fits into `cache_bytes`; 16 if neither is given. Idle sequences keep their cache until
     the memory is needed; the least recently used one is reused first. A prefix of 64 tokens or more that any
     sequence has in its cache, such as a system prompt, is copied on the GPU instead of computed again.
+
+    On a GPU, plans for prompts of other lengths are made in the background after loading, in pauses between
+    generations; `warm=False` makes them when they are needed.
     """
 
     engine: Engine | None = None  # runs streams and batches; made at the first use

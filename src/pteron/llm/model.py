@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from pteron.llm.cached_sequence import CachedSequence
 from pteron.llm.images.prompt import text_start
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import SamplerSessions
+from pteron.ops.terms import dim_id
 from pteron.plan import TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
@@ -114,6 +116,27 @@ class LanguageModel(CachedSequence):
     def decode_one_token(self, token: int) -> Logits:
         """Run one more token through the model; returns the logits."""
         return self.prefill([token])
+
+    def warm(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Make the plans for prompts of all lengths, the longest first, and for a token at all positions, as
+        long as they are wanted. Other threads may use the model meanwhile."""
+        if self.delegate is None or not self.is_resident:
+            return
+        session, (tokens, _) = self.delegate.session, self.delegate.executable.inputs
+        positions = [source.symbol for source in self.delegate.executable.sources]
+
+        def limits(length: int, position: int, id: int) -> tuple[float, float]:
+            given = np.zeros((1, length), np.int64), np.array([position], np.int64)
+            return session.make_plan(given).limits_of(id)
+
+        length = self.steps_max - 1 if self.is_dynamic else 1
+        while length > 1 and is_wanted():
+            least, _ = limits(length, 0, dim_id(tokens.id, 1))
+            length = int(max(least, 2)) - 1
+        position = 0
+        while self.context and position < self.context and is_wanted():
+            most = min((limits(1, position, id)[1] for id in positions), default=inf)
+            position = int(min(most, self.context)) + 1
 
     def ids(self, given: Iterable[int]) -> list[int]:
         """Token ids as plain integers; an error if one is outside the vocabulary."""

@@ -7,12 +7,15 @@ generation gets that sequence, or a copy of that part of its cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from threading import Event, Thread, main_thread
+from time import monotonic
 from weakref import ReferenceType, ref
 
-from pteron.errors import DeviceError, InputError, OutOfMemory
+from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import SEQUENCES_MAX, integer
 from pteron.llm.batched_model import BatchedModel
@@ -20,6 +23,7 @@ from pteron.llm.cached_sequence import CachedRows
 from pteron.llm.model import LanguageModel
 
 COPIED_MIN = 64  # tokens: the prefill of a shorter prefix is as fast as its copy
+PAUSE_AWAITED = 1.0  # seconds: where generations leave no pause, each plan ahead is made between them
 _times = count(1)  # a logical clock; `next` is atomic
 
 
@@ -62,6 +66,14 @@ class SequencePool:
         self.batched: BatchedModel | None = None  # made when sequences first step as a batch
         self._lock = new_lock()
         self._closed = False
+        self._closing = Event()
+        self._warms = False
+
+    def warm(self) -> None:
+        """Make the plans of later generations ahead, on a thread of its own that waits for pauses, and those
+        of a batch once there is one."""
+        self._warms = True
+        self._warm(self._entries[0].model.warm)
 
     @property
     def live(self) -> int:
@@ -128,6 +140,8 @@ class SequencePool:
             self._check_open()
             if self.batched is None:
                 self.batched = BatchedModel.allocate(self._entries[0].model, self.sequences_max)
+                if self._warms:
+                    self._warm(self.batched.warm)
             idle = [entry.model for entry in self._entries if entry.is_free]
             for model in (*models, *(idle if self.batched.slots.count >= self.sequences_max else ())):
                 self.batched.move_into_slot(model)
@@ -147,10 +161,26 @@ class SequencePool:
                 entry.model.close()
 
     def close(self) -> None:
+        self._closing.set()
         with self._lock:
             self._closed = True
             if self.batched is not None:
                 self.batched.close()
+
+    def _warm(self, make: Callable[[Callable[[], bool]], None]) -> None:
+        def run() -> None:
+            with suppress(PteronError):  # a call that needs the plan raises it
+                make(self._has_time)
+
+        Thread(target=run, name="plans made ahead").start()
+
+    def _has_time(self) -> bool:
+        """Wait for a moment without generations, for a second at most. False once the pool is closed or the
+        process ends."""
+        end = monotonic() + PAUSE_AWAITED
+        while not self._closing.wait(0.02) and self.idle < self.live and monotonic() < end:
+            pass
+        return not self._closing.is_set() and main_thread().is_alive()
 
     # The choice of a sequence -------------------------------------------------------------------
 

@@ -84,6 +84,7 @@ class TextModel:
         rings: bool = True,
         speculate: str | os.PathLike[str] | TextModel | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        warm: bool = True,
         **others: Never,
     ) -> None:
         check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
@@ -121,6 +122,8 @@ class TextModel:
             on_error.callback(self.close)
             if speculate is not None:
                 self.speculator = self._speculate(speculate, cache)
+            if warm and not self.program.device.target.is_cpu:  # the cores of a software adapter are busy
+                self.pool.warm()
             on_error.pop_all()
 
     def __repr__(self) -> str:

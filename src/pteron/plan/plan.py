@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeAlias
 
 from pteron.graph import Shape
@@ -112,6 +113,10 @@ class Plan:
             guard for guard in self.guards if any(term in moving for term, _ in guard.expression.terms)
         ]
         object.__setattr__(self, "moving", (tuple(sorted(moving)), tuple(checked)))
+
+    def limits_of(self, id: int) -> tuple[float, float]:
+        """The interval of a live integer or dim, as far as it does not depend on others."""
+        return next(((low, high) for symbol, low, high in self.limits if symbol == id), (-inf, inf))
 
     def shape(self, output: int, numbers: Sequence[int]) -> Shape:
         """The shape of an output, by tensor id, where its live terms have these numbers."""

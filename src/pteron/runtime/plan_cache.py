@@ -19,6 +19,7 @@ from pteron.plan import Compiled, Executable, Plan, Shapes, TensorPort
 PLAN_BYTES_MAX = 256 << 20  # with the kernels that they use
 _SHAPES_KEPT = 256  # shapes whose live dims are remembered
 Dims: TypeAlias = dict[int, int]  # sizes of live dims, by `dim_id`
+Found: TypeAlias = tuple[Recording, list[int]]  # and the numbers of its live terms
 
 
 class PlanCache:
@@ -41,15 +42,13 @@ class PlanCache:
         self._kept: dict[Shapes, list[Recording]] = {}
         self._live: set[tuple[int, int]] = set()
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
-        self._last: dict[Shapes, tuple[Recording, list[int]]] = {}
+        self._last: dict[Shapes, Found] = {}
         # The latest shapes and integers that each live plan was used for, by the recording's id.
         self._called: OrderedDict[tuple[Shapes, int], Mapping[int, int]] = OrderedDict()
         self._used: OrderedDict[Recording, Shapes] = OrderedDict()  # the key of each; the latest used is last
         self.made = 0
 
-    def find(
-        self, shapes: Shapes, values: Mapping[int, int], *, plain: bool = False
-    ) -> tuple[Recording, list[int]]:
+    def find(self, shapes: Shapes, values: Mapping[int, int], *, plain: bool = False) -> Found:
         """The recorded plan for these shapes whose guards hold, and the numbers of its live terms. Makes and
         records the plan if the cache does not have it. A `plain` plan is for these shapes alone."""
         if plain:
@@ -67,16 +66,24 @@ class PlanCache:
         self._last[shapes] = found
         return found
 
-    def _find(self, shapes: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
-        if known := self._held(shapes, values):
-            return known
+    def lookup(
+        self, shapes: Shapes, values: Mapping[int, int], *, plain: bool = False
+    ) -> tuple[Found | None, Shapes, Mapping[int, int]]:
+        """The kept plan, if any; what a plan for these shapes is kept under, and its live integers and
+        dims."""
+        found = self._held(shapes, values)
+        if found or plain:
+            return found, shapes, values
         key, dims = self._known.get(shapes) or self._with_live_dims(shapes)
-        if not dims:
-            return self.keep(shapes, self._plan(shapes, values), values)
         everything = {**values, **dims}
-        found = self._held(key, everything)
+        return self._held(key, everything) if dims else None, key, everything
+
+    def _find(self, shapes: Shapes, values: Mapping[int, int]) -> Found:
+        found, key, everything = self.lookup(shapes, values)
+        if key == shapes:  # no dim is live
+            return found or self.keep(shapes, self._plan(shapes, values), values)
         if found is None:
-            plan = self._live_plan(shapes, values, dims)
+            plan = self._live_plan(shapes, everything)
             if plan is None:  # it comes from a file, or an operator needs plain sizes
                 return self.keep(shapes, self._plan(shapes, values), values)
             found = self.keep(key, plan, everything)
@@ -87,7 +94,7 @@ class PlanCache:
             self._called.popitem(last=False)
         return found
 
-    def _held(self, key: Shapes, values: Mapping[int, int]) -> tuple[Recording, list[int]] | None:
+    def _held(self, key: Shapes, values: Mapping[int, int]) -> Found | None:
         """The kept plan that holds for these live integers and dims."""
         for recording in self._kept.get(key, ()):
             numbers = recording.plan.numbers(values)
@@ -96,7 +103,7 @@ class PlanCache:
                 return recording, numbers
         return None
 
-    def keep(self, key: Shapes, plan: Plan, values: Mapping[int, int]) -> tuple[Recording, list[int]]:
+    def keep(self, key: Shapes, plan: Plan, values: Mapping[int, int]) -> Found:
         """Record a plan and keep it."""
         numbers = plan.numbers(values)
         assert numbers is not None  # it was made for these values
@@ -155,10 +162,10 @@ class PlanCache:
         self._known[shapes] = key, dims
         return key, dims
 
-    def _live_plan(self, shapes: Shapes, values: Mapping[int, int], dims: Dims) -> Plan | None:
+    def _live_plan(self, shapes: Shapes, everything: Mapping[int, int]) -> Plan | None:
         if self._compiled is not None:
             with suppress(PteronError):  # a plan for these shapes alone raises it
-                return self._compiled.plan(shapes, {**values, **dims})
+                return self._compiled.plan(shapes, everything)
         return None
 
     def _plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:

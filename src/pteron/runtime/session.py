@@ -72,6 +72,7 @@ class Session:
         self, executable: Executable, device: Device, counters: Counters, compiled: Compiled | None = None
     ) -> None:
         self.executable = executable
+        self._compiled = compiled
         self.device = device
         self.counters = counters
         self.is_closed = False
@@ -113,6 +114,26 @@ class Session:
                 return lent
             check_room_for_states(self.device, self.executable)
             return States(self.device, self.executable)
+
+    def make_plan(self, inputs: Sequence[Input], *, plain: bool = False) -> Plan:
+        """The plan for a call, made and compiled if there is none yet. Other threads may use the session
+        meanwhile: the device's lock is only held to record the plan."""
+        executable, compiled = self.executable, self._compiled
+        shapes, values = live_shapes(executable, inputs), live_values(executable, inputs)
+        with self.device.lock:
+            self.check_open()
+            found, key, everything = self._plans.lookup(shapes, values, plain=plain)
+        if found is None and compiled is not None:
+            plan = compiled.plan(shapes, everything)
+            kernels = self.device.pipelines([launch.module for launch in plan.launches])
+            with self.device.lock:
+                self.check_open()
+                found, *_ = self._plans.lookup(shapes, values, plain=plain)
+                if found is None:
+                    found = self._plans.keep(key, plan, everything)
+                    self.counters.plans += 1
+            del kernels  # the recording has them
+        return found[0].plan if found else self.find_recording(inputs, plain=plain)[0].plan
 
     def submit(
         self,

@@ -17,7 +17,7 @@ from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.buffers import Buffer, Buffers
 from pteron.gpu.choose import choose, is_only_software, software_sentence
 from pteron.gpu.fork import check_not_forked, new_lock
-from pteron.gpu.submit import submit
+from pteron.gpu.submit import checked, submit
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight
 from pteron.wgsl import Module
@@ -129,6 +129,12 @@ class Device(Buffers):
                     self._recent.move_to_end(key)
                 self._forget_oldest()
         return [found[key] for key in keys]
+
+    def bind_group(self, pipeline: Any, entries: Sequence[tuple[int, Buffer, int, int]], what: str) -> Any:
+        """A bind group of a pipeline; an entry is (binding, buffer, offset, size). `what` is for errors."""
+        given = [(binding, buffer._internal, offset, size) for binding, buffer, offset, size in entries]
+        make, handle = self.library.bind_group, self.handle._internal
+        return checked(self, self.library.report(what), make, handle, pipeline._internal, given)
 
     def release_kernels(self) -> None:
         """Free the memory of kernels that have lost their owners."""

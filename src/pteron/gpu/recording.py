@@ -278,21 +278,25 @@ class Recording:
         increments = tuple(WordIncrements.of(self._device, buffer, growths) for buffer, growths in grown)
         return ParameterAdvance(advance, increments, increment_replay(self._device, increments))
 
-    def _bound(self, states: States | None, places: Places, count: int | None = None) -> Replay:
-        """The first launches, or all, except those of no workgroup: shared bind groups, and new ones for
-        launches that use states or `places`."""
+    def bind_shared(self) -> None:
+        """Make the bind groups that sequences share, unless they are there."""
         if not self._shared:
             self._shared = {
                 index: self._bind(index, launch, None, {})
                 for index, launch in enumerate(self.plan.launches)
                 if not launch.moves and not any(isinstance(buffer, State) for buffer in launch.buffers)
             }
+
+    def _bound(self, states: States | None, places: Places, count: int | None = None) -> Replay:
+        """The first launches, or all, except those of no workgroup: shared bind groups, and new ones for
+        launches that use states or `places`."""
+        self.bind_shared()
         key = tuple(places.items())
         own = self._own.setdefault(states, {}) if states is not None else {}
         if key not in own:
             own[key] = [
                 self._shared[index]
-                if index in self._shared and places.keys().isdisjoint(launch.buffers)
+                if index in self._shared and (not places or places.keys().isdisjoint(launch.buffers))
                 else []
                 if launch.moves
                 else self._bind(index, launch, states, places)
@@ -304,14 +308,14 @@ class Recording:
             if 0 not in grid:
                 made = kept or self._bind(index, launch, states, places)
                 bound.append(made)
-                launches.append((made[0]._internal, made[1]._internal, *grid))
+                launches.append((made[0]._internal, made[1], *grid))
         return Replay(launches, list(dict.fromkeys(chain.from_iterable(bound))))
 
     def _bind(self, index: int, launch: Launch, states: States | None, places: Places) -> list[Any]:
         """The pipeline and bind group of a launch, and the bound buffers."""
         module, pipeline = launch.module, self._pipelines[index]
         starts = dict(launch.starts)
-        entries: list[dict[str, Any]] = []
+        entries: list[tuple[int, Buffer, int, int]] = []
         for binding, reference in zip(module.bindings, launch.buffers, strict=True):
             buffer = self._buffer(reference, states, places)
             is_state = isinstance(reference, State) and states is not None and reference not in places
@@ -319,19 +323,16 @@ class Recording:
             first, size = part or (0, buffer.size)
             start = starts.get(binding.name, 0)
             start = start.evaluate(self.numbers) if isinstance(start, Affine) else start
-            resource = {"buffer": buffer, "offset": first + start, "size": binding.bytes or size - start}
-            entries.append({"binding": binding.index, "resource": resource})
+            entries.append((binding.index, buffer, first + start, binding.bytes or size - start))
         if launch.block is not None:
+            assert module.params_index is not None
             offset = launch.block * BLOCK_STRIDE
-            resource = {"buffer": self._parameters, "offset": offset, "size": module.params_size}
-            entries.append({"binding": module.params_index, "resource": resource})
-        with self._device.translate_errors(f"binding the buffers of {launch}"):
-            layout = pipeline.get_bind_group_layout(0)
-            group = self._device.handle.create_bind_group(layout=layout, entries=entries)
-        return [pipeline, group, *(entry["resource"]["buffer"] for entry in entries)]
+            entries.append((module.params_index, self._parameters, offset, module.params_size))
+        group = self._device.bind_group(pipeline, entries, f"binding the buffers of {launch}")
+        return [pipeline, group, *(buffer for _, buffer, _, _ in entries)]
 
     def _buffer(self, reference: PlanBuffer, states: States | None, places: Places) -> Buffer:
-        if reference in places:
+        if places and reference in places:
             return places[reference]
         if isinstance(reference, Weight):
             return self._weights[reference]
@@ -360,22 +361,17 @@ class WordIncrements:
 
 def increment_replay(device: Device, increments: Sequence[WordIncrements]) -> Replay:
     """Dispatches that add increments to their words, one workgroup for each word."""
-    with device.translate_errors("binding the parameters of a loop"):
-        pipeline = device.pipeline(compose(ADVANCE))
-        layout = pipeline.get_bind_group_layout(0)
-        bound: list[Any] = [
-            device.handle.create_bind_group(
-                layout=layout,
-                entries=[
-                    {"binding": 0, "resource": {"buffer": each.growths}},
-                    {"binding": 1, "resource": {"buffer": each.words}},
-                ],
-            )
-            for each in increments
-        ]
+    pipeline = device.pipeline(compose(ADVANCE))
+    bound: list[Any] = [
+        device.bind_group(
+            pipeline,
+            [(0, each.growths, 0, each.growths.size), (1, each.words, 0, each.words.size)],
+            "binding the parameters of a loop",
+        )
+        for each in increments
+    ]
     launches: list[BoundLaunch] = [
-        (pipeline._internal, group._internal, each.count, 1, 1)
-        for group, each in zip(bound, increments, strict=True)
+        (pipeline._internal, group, each.count, 1, 1) for group, each in zip(bound, increments, strict=True)
     ]
     buffers = [buffer for each in increments for buffer in (each.growths, each.words)]
     return Replay(launches, [pipeline, *bound, *buffers])

@@ -65,7 +65,7 @@ class Commands:
             device, current = self._device, self._choose()
             handle = device.handle._internal
             self._recorded = [
-                _checked(device, self._report, current.record, handle, packed) for packed in self._packed
+                checked(device, self._report, current.record, handle, packed) for packed in self._packed
             ]
 
     def submit(self) -> int:
@@ -84,7 +84,7 @@ class Commands:
             return [device.library.submit(queue, part) for part in recorded][-1]
         current, report = self._choose(), self._report
         numbers: list[int] = [
-            _checked(device, report, current.submit, handle, queue, packed, report) for packed in self._packed
+            checked(device, report, current.submit, handle, queue, packed, report) for packed in self._packed
         ]
         return numbers[-1]
 
@@ -121,7 +121,7 @@ def submit_written(device: OpenDevice, write: Callable[[Any], None], uses: Itera
     with device.lock:
         device.check_buffers(uses)
         report = device.library.report(_RECORDING)
-        return device.library.submit(device.queue, _checked(device, report, encode))
+        return device.library.submit(device.queue, checked(device, report, encode))
 
 
 def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
@@ -133,7 +133,7 @@ def clear(device: OpenDevice, buffer: Any, start: int, size: int) -> None:
     submit_written(device, write, [Copy(buffer, buffer, 0)])
 
 
-def _checked(device: OpenDevice, report: Report, call: Callable[..., Any], *arguments: object) -> Any:
+def checked(device: OpenDevice, report: Report, call: Callable[..., Any], *arguments: object) -> Any:
     """Make raw wgpu calls and return their result; raises an error that they report."""
     try:
         return device.library.checked(report, call, *arguments)

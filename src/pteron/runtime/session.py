@@ -132,6 +132,7 @@ class Session:
                 if found is None:
                     found = self._plans.keep(key, plan, everything)
                     self.counters.plans += 1
+            found[0].bind_shared()
             del kernels  # the recording has them
         return found[0].plan if found else self.find_recording(inputs, plain=plain)[0].plan
 

@@ -24,8 +24,9 @@ def test_metadata_is_that_of_the_gguf_package(tmp_path: Path) -> None:
         writer.add_float64("real", 0.5)
         writer.add_array("list", [1, -2])
         writer.add_array("texts", ["", "日本"])
-        for width in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64"):
-            getattr(writer, f"add_{width}")(width, 7)
+        for bits in (8, 16, 32, 64):  # numbers that need their sign, or their last bit
+            getattr(writer, f"add_uint{bits}")(f"uint{bits}", (1 << bits) - 7)
+            getattr(writer, f"add_int{bits}")(f"int{bits}", -7)
         writer.add_float32("float32", 0.25)
 
     file = write_gguf(tmp_path / "model.gguf", "gpt2", ["a"], fill)
@@ -39,6 +40,14 @@ def test_metadata_is_that_of_the_gguf_package(tmp_path: Path) -> None:
         (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:cut])
         with pytest.raises(FormatError, match=r"^cut\.gguf is damaged"):
             read_metadata(tmp_path / "cut.gguf")
+
+
+def test_the_version_before_is_read_alike(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "model.gguf", "gpt2", ["a"])
+    data = bytearray(file.read_bytes())
+    data[4:8] = struct.pack("<I", 2)
+    (tmp_path / "older.gguf").write_bytes(data)
+    assert read_header(tmp_path / "older.gguf") == read_header(file)
 
 
 @pytest.mark.parametrize("alignment", [None, 8, 64, 1024])

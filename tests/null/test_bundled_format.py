@@ -55,11 +55,11 @@ def test_scalars_and_tensors() -> None:
     data = np.arange(6, dtype=np.float32)
     file = bundle(
         [
-            tensor_of(6, (2, 3), data.tobytes(), (1, 0)),
+            tensor_of(6, (2, 3), data.tobytes() + b"more", (1, 0)),
             value_of(2, {0: int64(-4)}),
             value_of(3, {0: int8(1)}),
             value_of(4, {0: Scalar("d", 0.25)}),
-            tensor_of(11, (3,), bytes([0, 1, 200]), (0,)),
+            tensor_of(11, (3,), bytes([0, 1, 200, 1]), (0,)),
             tensor_of(15, (), b"\x80\x3f", ()),
         ]
     )

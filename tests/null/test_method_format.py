@@ -123,7 +123,7 @@ def test_values_that_are_wrong(value: Fields) -> None:
     [
         tensor_of(slot0=int8(27)),
         tensor_of(slot1=int32(1)),
-        tensor_of(slot2=int32s(2, -3)),
+        tensor_of(slot2=int32s(2, -1)),
         tensor_of(slot2=int32s(2**31 - 1, 2**31 - 1)),
         tensor_of(slot2=int32s(*[1] * 17), slot3=bytes(range(17))),
         tensor_of(slot3=bytes([0, 0])),
@@ -144,6 +144,12 @@ def test_a_tensor_without_data() -> None:
     assert record == TensorRecord(
         DType.F32, (2, 3), (1, 0), "bound", None, False, False, name=None, is_external=False
     )
+
+
+def test_the_largest_tensor() -> None:
+    assert read_one_tensor(tensor_of(slot2=int32s(2**23, 2**23))).sizes == (2**23, 2**23)
+    with pytest.raises(FormatError, match="is larger than any memory"):
+        read_values(tensor_of(slot2=int32s(2**23, 2**23 + 1)))
 
 
 def test_an_external_tensor_is_found_by_name() -> None:
@@ -174,6 +180,9 @@ def test_constants_and_initial_values_in_segments() -> None:
     initial = read_one_tensor(state, {4: SEGMENTS, 6: [subsegments]}, area)
     assert initial.data == memoryview(area[8:32])
     assert (initial.is_mutable, initial.is_constant) == (True, False)
+    # Without constants exporters write one placeholder, and need no segment.
+    none = Fields({0: uint32(9), 1: uint64s(0)})
+    assert read_program(program_bytes([plan_of([])], {5: none})).methods[0].values == ()
     for index in (3, 4, 2**32 - 1):
         with pytest.raises(FormatError, match="data_buffer_idx"):
             read_one_tensor(tensor_of(slot5=uint32(index)), {4: SEGMENTS, 5: subsegments}, area)

@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from struct import pack
 
 import numpy as np
 import pytest
@@ -35,6 +36,15 @@ def test_fields_of_every_kind_are_read_back() -> None:
         assert (table.text(0, "text"), table.integer(1, "long", INT64)) == ("text ü", -5)
         assert (table.integer(2, "byte", UINT8), table.doubles(3, "doubles")) == (7, (0.5, -1.5))
     assert root.tables(2, "two")[1].text(0, "text") == ""
+
+
+@pytest.mark.parametrize("text", ["", "a", "abc", "abcdefg"])
+def test_fields_are_aligned(text: str) -> None:
+    """Readers in C++ take them where they are."""
+    table: Table = {0: text, 1: Scalar(UINT8, 7), 2: Scalar(INT64, -5), 3: Vector(DOUBLE, [0.5, -1.5])}
+    data = bytes(write_flatbuffer({0: text, 1: [table, table]}, b"TEST"))
+    assert data.index(pack("<q", -5)) % 8 == 0
+    assert data.index(pack("<2d", 0.5, -1.5)) % 8 == 0
 
 
 WRITABLE = ["attention_cache", "mlp_dynamic", "multi_method", "input_order", "letters"]

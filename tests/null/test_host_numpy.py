@@ -22,7 +22,7 @@ from pteron.host.values import HostTensor, UnsetTensor
 
 EXAMPLES = 50
 SIGNS_OF_ZERO = {"relu", "maximum", "minimum", "amax", "amin"}  # of +0 and -0 either is the greater
-SHAPES = [(), (0,), (1,), (3,), (2, 3), (1, 3), (3, 1), (2, 1, 3), (2, 0), (4, 6), (1, 1, 2)]
+SHAPES = [(), (0,), (1,), (3,), (5,), (2, 3), (5, 4), (1, 3), (3, 1), (2, 1, 3), (2, 0), (4, 6), (1, 1, 2)]
 INTEGERS = [0, 1, -1, 2, 3, 5, 7, 100, 127, -128, 255, 300, 2**31 - 1, -(2**31), 2**31, 2**53 + 1, 2**63 - 1]
 FLOATS = [0.0, -0.0, 0.1, -1.5, 2.5, 3.5, 1e-40, 3e38, 1e300, float("inf"), float("-inf"), float("nan")]
 BOOLEAN = {"eq", "ne", "lt", "le", "gt", "ge", "any", "all", "isnan", "isinf"}
@@ -39,7 +39,7 @@ class Chance:
         self._choose = self._random.choice
 
     def arguments(self) -> list[Any]:
-        self._dtypes = [DType.F32, DType.F32, DType.I64, DType.F64, *DType]
+        self._dtypes = [DType.F32] * 6 + [DType.I64, DType.F64] * 2 + list(DType)
         if self._base.startswith("bitwise"):
             self._dtypes = [DType.I64, DType.I32, DType.U8, DType.BOOL, DType.F32]
         if self._random.random() < 0.8:
@@ -47,7 +47,7 @@ class Chance:
         made: dict[str, Any] = {}
         for parameter in self._parameters[:-1]:
             made[parameter.name] = self._argument(parameter, made)
-        return [*made.values(), UnsetTensor(self._choose([self._likely(made)] * 5 + list(DType)))]
+        return [*made.values(), UnsetTensor(self._choose([self._likely(made)] * 9 + [DType.F32, DType.I64]))]
 
     def _likely(self, made: dict[str, Any]) -> DType:
         """What the output is, mostly."""
@@ -138,12 +138,12 @@ def test_results_are_those_of_pytorch(name: str) -> None:
         if isinstance(found, HostError) or isinstance(expected, HostError):
             assert type(found) is type(expected), (arguments, found, expected)
             continue
-        compared += 1
+        compared += found.size
         np.testing.assert_array_equal(found, expected, str(arguments))
         if found.dtype.kind == "f" and base not in SIGNS_OF_ZERO:
             zeros = found == 0
             np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
-    assert compared >= 2
+    assert compared >= 16  # elements
 
 
 @pytest.mark.parametrize("name", NUMPY)
@@ -161,6 +161,24 @@ def test_what_numpy_leaves_to_pytorch_is_run_by_it() -> None:
     arguments = [half, half, 1, UnsetTensor(DType.F16)]
     (written,) = operator.run(arguments).values()
     np.testing.assert_array_equal(written.array, [2, 4])  # type: ignore[attr-defined]
+    floats = HostTensor(np.array([[1, 2]], np.float32), DType.F32)
+    left: dict[str, list[Any]] = {
+        "add.out": arguments,
+        "argmax.out": [floats, None, True, UnsetTensor(DType.I64)],
+    }
+    for name, given in left.items():
+        alone = find_numpy_operator(f"aten::{name}", lambda _: None)
+        assert alone is not None
+        with pytest.raises(HostError, match="needs PyTorch"):
+            alone.run(given)
+
+
+def test_running_sums_are_in_double_precision() -> None:
+    operator = find_numpy_operator("aten::cumsum.out", lambda _: None)
+    assert operator is not None
+    x = HostTensor(np.array([2**24, 1, 1], np.float32), DType.F32)
+    found = outcome(operator, [x, 0, None, UnsetTensor(DType.F32)])
+    assert found.tolist() == [2**24, 2**24, 2**24 + 2]
 
 
 def test_results_are_memory_of_their_own() -> None:

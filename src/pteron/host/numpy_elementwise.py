@@ -92,6 +92,8 @@ def _define_binary(name: str, function: Function, kinds: str, result: DType | No
     def combine(a: HostTensor, b: Operand, *rest: Any) -> HostArray:
         if rest[:-1] not in ((), (1,)):
             raise NeedsTorch(f"alpha {rest[0]}")  # PyTorch multiplies and adds in one rounding
+        if isinstance(b, bool) and "b" not in kinds:  # PyTorch subtracts no booleans, not even numbers
+            raise NeedsTorch(f"the number {b} beside {a.dtype}")
         return _apply(function, kinds, rest[-1], a, b, result=result)
 
     other = "number" if name.endswith("Scalar_out") else "Tensor"

@@ -18,7 +18,7 @@ from interruption import is_interrupted, moments
 
 import pteron
 from pteron import Device, StateLost
-from pteron.gpu.worker_pool import interrupts_deferred, run_in_parallel
+from pteron.gpu.worker_pool import gc_paused, interrupts_deferred, run_in_parallel
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="uses a timer signal")
 
@@ -78,6 +78,21 @@ def test_few_threads_run_all_tasks() -> None:
     run_in_parallel([lambda number=number: done.append(number) for number in range(100)], 2)  # type: ignore[misc]
     assert sorted(done) == [*range(100)]
     run_in_parallel([], 4)
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    with gc_paused():
+        with gc_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "another thread is inside such a block"
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with gc_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_a_deferred_interrupt() -> None:

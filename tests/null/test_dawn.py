@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -223,6 +224,79 @@ def test_a_test_kernel_that_fails(equal_gpus: list[AdapterInfo], monkeypatch: py
     assert requested.library is choose.dawn()
     assert not requested.target.has_matrices
     assert equal_gpus[1].target.has_matrices
+
+
+NAMED = [
+    replace(GPU, index=0, name="NVIDIA RTX 4090"),
+    replace(GPU, index=1, name="Intel Arc 770", kind="IntegratedGPU"),
+    replace(CPU, index=2),
+]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "variable", "index"),
+    [
+        (None, "", 0),
+        ("1", "", 1),
+        ("770", "", 1),  # longer numbers are of names
+        ("integrated", "", 1),
+        ("cpu", "", 2),
+        (None, "LLVM", 2),
+        ("", "LLVM", 2),
+        ("0", "LLVM", 0),
+        ("vulkan", "2", 0),
+    ],
+)
+def test_which_adapter_a_name_means(
+    wanted: str | None, variable: str, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "adapters", lambda: tuple(NAMED))
+    monkeypatch.setenv(choose.ADAPTER_VARIABLE, variable)
+    monkeypatch.setenv(choose.LIBRARY_VARIABLE, "metal")  # an argument comes first
+    assert choose.choose(wanted, "wgpu") is NAMED[index]
+    for wrong, says in (("3", "there is no adapter 3"), ("radeon", "no adapter matches 'radeon'")):
+        with pytest.raises(DeviceError, match=rf"{says}; this machine has 0: NVIDIA RTX 4090 \("):
+            choose.choose(wrong, "wgpu")
+
+
+def test_matrices_are_tested_once_for_each_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tested: list[AdapterInfo] = []
+
+    def check(adapter: AdapterInfo) -> None:
+        tested.append(adapter)
+        if adapter.name == "broken":
+            raise DeviceError("wrong products")
+
+    monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    monkeypatch.setattr(choose, "check", check)
+    newer, broken = replace(GPU, driver="2"), replace(GPU, name="broken")
+    for adapter in (GPU, GPU, newer, GPU, newer):
+        choose.check_matrices(adapter)
+    assert tested == [GPU, newer]
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="wrong products"):
+            choose.check_matrices(broken)
+    assert tested[2:] == [broken, broken]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "features", "subgroup_size", "broadcasts", "loop_max"),
+    [
+        (CPU, (), 0, False, 65535),
+        (CPU, ("subgroup",), 0, True, 65535),
+        (GPU, ("subgroup",), 32, False, 0),
+        (GPU, (), 0, False, 0),
+    ],
+)
+def test_the_target_of_an_adapter(
+    adapter: AdapterInfo, features: tuple[str, ...], subgroup_size: int, broadcasts: bool, loop_max: int
+) -> None:
+    size = 0 if adapter.is_cpu else 32
+    target = replace(adapter, features=features, limits=LIMITS, subgroup_size=size).target
+    assert (target.subgroup_size, target.broadcasts, target.loop_max) == (subgroup_size, broadcasts, loop_max)
+    assert (target.is_cpu, target.shader_f16) == (adapter.is_cpu, False)
+    assert (target.buffers_max, target.uniform_alignment, target.invocations_max) == (10, 64, 1024)
+    assert (target.workgroup_bytes_max, target.binding_bytes_max) == (49152, 1 << 31)
 
 
 def test_an_unknown_library(monkeypatch: pytest.MonkeyPatch) -> None:

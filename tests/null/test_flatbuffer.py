@@ -89,7 +89,7 @@ def test_absent_vectors_are_empty() -> None:
 
 
 def test_indices_are_checked_and_the_wrong_one_is_named() -> None:
-    table = root_of(Fields({0: int32s(0, 3, 2), 1: int32(3), 2: int32s(-1)}))
+    table = root_of(Fields({0: int32s(0, 3, 2), 1: int32(3), 2: int32s(-1), 3: int32(-1)}))
     assert table.indices(0, "args", 4, "values") == (0, 3, 2)
     assert table.index(1, "op", 4, "operators") == 3
     assert table.indices(2, "items", 1, "values", lowest=-1) == (-1,)
@@ -99,6 +99,8 @@ def test_indices_are_checked_and_the_wrong_one_is_named() -> None:
         table.index(1, "op", 3, "operators")
     with pytest.raises(FormatError, match="-1 is not an index"):
         table.indices(2, "items", 1, "values")
+    with pytest.raises(FormatError, match="-1 is not an index into 3 operators"):
+        table.index(3, "op", 3, "operators")
 
 
 def test_another_identifier() -> None:
@@ -143,6 +145,14 @@ def test_fields_outside_their_table(offset: int) -> None:
 def test_vectors_longer_than_the_buffer(count: int) -> None:
     table = open_bytes_of(table_bytes(pack("<IIQ", 4, count, 0), 4, size=8))
     for read in (table.integers, table.doubles, table.booleans, table.tables, table.text, table.blob):
+        with pytest.raises(FormatError, match=re.escape("Root.x, at byte")):
+            read(0, "x")
+
+
+def test_items_of_several_bytes_end_within_the_buffer() -> None:
+    table = open_bytes_of(table_bytes(pack("<IIQ", 4, 3, 0), 4, size=8))
+    assert table.booleans(0, "x") == (False, False, False)
+    for read in (table.integers, table.doubles, table.tables):
         with pytest.raises(FormatError, match=re.escape("Root.x, at byte")):
             read(0, "x")
 

@@ -16,6 +16,8 @@ from pteron.format.records import (
     KernelCall,
     MoveCall,
 )
+from pteron.host.lookup import find_operator
+from pteron.host.values import HostTensor, UnsetTensor
 
 ADD, COPY = "executorch_prim::add.Scalar", "executorch_prim::et_copy_index.tensor"
 
@@ -101,6 +103,17 @@ def test_rows_that_are_not_there(index: int) -> None:
         Machine(values, [COPY], [KernelCall(0, (1, 0, 2, 1))]),
         f"row {index} is written to a tensor of 0 rows",
     )
+
+
+def test_a_copy_has_memory_of_its_own() -> None:
+    x = HostTensor(np.arange(3, dtype=np.float32), DType.F32).protected()
+    for name in ("_clone_dim_order", "_to_dim_order_copy"):
+        operator = find_operator(f"dim_order_ops::{name}.out")
+        assert operator is not None
+        (written,) = operator.run([x, False, (0,), UnsetTensor(DType.F32)]).values()
+        assert isinstance(written, HostTensor)
+        assert written.array.flags.writeable
+        assert not np.may_share_memory(written.array, x.array)
 
 
 def test_half_precision_numbers_are_read_as_numbers() -> None:

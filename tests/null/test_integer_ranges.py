@@ -39,7 +39,24 @@ def check(given: dict[int, Range], *calls: tuple[Any, ...]) -> None:
         ({0: (0, 1 << 28)}, [("aten.mul.Scalar", A, 9, OUT)], "0 to 2415919104"),
         ({0: (-(1 << 31), 0)}, [("aten.neg.default", A, OUT)], "0 to 2147483648"),
         ({0: (0, HALF)}, [("aten.sum.dim_IntList", A, (0,), False, None, OUT)], "0 to 4294967296"),
+        ({0: (5, HALF)}, [("aten.sum.dim_IntList", A, (0,), False, None, OUT)], "from 0 to 4294967296"),
         ({0: (0, 9)}, [("aten.cumsum.default", A, 0, OUT)], None),
+        (
+            {0: (0, 9)},
+            [("aten.argmax.default", A, 0, False, OUT), ("aten.mul.Scalar", OUT, HALF, LATER)],
+            "node 1.*0 to 4294967296",
+        ),
+        (
+            {0: (0, 9)},
+            [("aten.clamp.default", A, -2, HALF, OUT), ("aten.mul.Scalar", OUT, 2, LATER)],
+            "node 1.*-4 to 2147483648",
+        ),
+        (
+            {0: (0, 9)},
+            [("aten.constant_pad_nd.default", A, (1, 1), HALF, OUT), ("aten.mul.Scalar", OUT, 2, LATER)],
+            "node 1.*0 to 2147483648",
+        ),
+        ({0: (0, 9)}, [("aten.slice_copy.Tensor", A, 0, 0, (1 << 63) - 1, 1, OUT)], None),
         (
             {0: (0, HALF)},
             [("aten.slice_copy.Tensor", A, 0, 0, 2, 1, OUT), ("aten.mul.Scalar", OUT, 2, LATER)],

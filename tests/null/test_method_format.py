@@ -146,6 +146,11 @@ def test_a_tensor_without_data() -> None:
     )
 
 
+def test_a_place_in_an_arena_has_64_bits() -> None:
+    place = Fields({0: uint32(1), 1: uint32(16), 2: uint32(3)})
+    assert read_one_tensor(tensor_of(slot6=place)).allocation == (1, (3 << 32) + 16)
+
+
 def test_the_largest_tensor() -> None:
     assert read_one_tensor(tensor_of(slot2=int32s(2**23, 2**23))).sizes == (2**23, 2**23)
     with pytest.raises(FormatError, match="is larger than any memory"):

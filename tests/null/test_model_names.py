@@ -66,6 +66,8 @@ def test_kinds(tmp_path: Path, programs: Path) -> None:
         ("model.gguf", b"\n<!DOCTYPE html><html>", "a web page (HTML); the download gave a page"),
         ("model.tflite", b"\x1c\0\0\0TFL3", "a TensorFlow Lite model"),
         ("model.tar.gz", b"\x1f\x8b\x08", "an archive (gzip); unpack it"),
+        ("MODEL.ONNX", b"\x08\x07\x12\x07pytorch", "an ONNX model; export the PyTorch model"),
+        ("notes.txt", b"letters {", "a text file; a model is a .pte program"),  # as a header of weights
         ("notes.txt", b"hello", "a text file; a model is a .pte program, a GGUF file"),
         ("pyproject.toml", b"[project]\n", "a text file; a model is a .pte program, a GGUF file"),
         ("model.pte", b"", "an empty file; download or export it again"),

@@ -238,6 +238,20 @@ def test_one_operand_twice_is_no_hazard() -> None:
     assert plan_at(sketch.prepare([x], [out])).launches[0].buffers == (Slot(0), Slot(0), Slot(1))
 
 
+@pytest.mark.parametrize(("memory", "expected"), [(2, ["unary", "unary"]), (0, ["unary", "copy", "unary"])])
+def test_a_copy_stays_where_its_reader_writes_to_its_source(memory: int, expected: list[str]) -> None:
+    """The last of one row is a copy that changes nothing; without it a kernel would read what it writes."""
+    sketch = Sketch()
+    x, a = sketch.tensor(7, 5), sketch.tensor(7, 5, memory=0)
+    last, out = sketch.tensor(1, 5, memory=1), sketch.tensor(1, 5, memory=memory)
+    sketch.node("aten.relu.default", x, a)
+    sketch.node("aten.slice_copy.Tensor", a, 0, -1, (1 << 63) - 1, 1, last)
+    sketch.node("aten.abs.default", last, out)
+    prepared = sketch.prepare([x], [out])
+    assert kernels(plan_at(prepared, {x: (1, 5)})) == expected
+    assert kernels(plan_at(prepared, {x: (2, 5)})) == ["unary", "copy", "unary"]
+
+
 # Refusals ---------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from struct import pack
 
@@ -17,7 +19,8 @@ from program_writer import SEGMENTS, program_bytes
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.format.program import read_program
+from pteron.format.program import METADATA_KEY, read_program
+from pteron.format.program_writer import StreamedData, write_program
 from pteron.format.records import (
     DelegateCall,
     IndexList,
@@ -25,6 +28,7 @@ from pteron.format.records import (
     KernelCall,
     MethodRecord,
     MoveCall,
+    PortRecord,
     ProgramFile,
     TensorRecord,
 )
@@ -171,6 +175,48 @@ def test_headers_that_are_wrong(header: tuple[bytes, int, int, int, int]) -> Non
     data = write_flatbuffer(Fields({}), b"ET12", header=pack("<4sIQQQ", *header)).ljust(120, b"\0")
     with pytest.raises(FormatError, match=r"x\.pte: the header"):
         read_program(data, "x.pte")
+
+
+def with_metadata(name: str = "forward", **changed: object) -> ProgramFile:
+    """A program that `pteron.compile` could have written: a state, an input that is written, an output."""
+    tensor = TensorRecord(
+        DType.F32,
+        (4,),
+        (0,),
+        "bound",
+        None,
+        is_constant=False,
+        is_mutable=False,
+        name=None,
+        is_external=False,
+    )
+    method = MethodRecord(name, (tensor,) * 5, (0, 1), (2, 3, 4), (), (), ())
+    metadata = {
+        "states": ["count"],
+        "inputs": [{"name": "x", "min": [2]}],
+        "written": [0],
+        "outputs": [{"name": "y"}],
+        **changed,
+    }
+    text, file = json.dumps(metadata).encode(), io.BytesIO()
+    write_program(file, [method], {METADATA_KEY: StreamedData(len(text), lambda: [text])})
+    return read_program(file.getvalue(), "x.pte")
+
+
+def test_names_and_least_sizes_of_a_compiled_module() -> None:
+    (method,) = with_metadata().methods
+    assert method.input_ports == (PortRecord("state.count"), PortRecord("x", (2,)))
+    assert method.output_ports == (PortRecord("state.count"), PortRecord("x", (2,)), PortRecord("y"))
+    assert with_metadata("get_eos_ids").methods[0].input_ports == ()
+    for wrong, complaint in (
+        ({"inputs": [{"name": "x", "min": [5]}]}, r"x is at least \[5\] and at most \[4\]"),
+        ({"inputs": [{"name": "x", "min": [-1]}]}, r"x is at least \[-1\]"),
+        ({"inputs": [{"name": "x", "min": [1, 1]}]}, r"x is at least \[1, 1\]"),
+        ({"outputs": []}, "2 for 3 of the method"),
+        ({"written": [1]}, "the inputs in pteron.json are invalid"),
+    ):
+        with pytest.raises(FormatError, match=complaint):
+            with_metadata(**wrong)
 
 
 def test_an_empty_program_has_no_methods() -> None:

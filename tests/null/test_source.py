@@ -85,6 +85,32 @@ def test_pieces_use_the_given_memory(tmp_path: Path, size: int) -> None:
     assert list(pieces(view[:0], memoryview(staging))) == []
 
 
+@linux
+@pytest.mark.usefixtures("mapped")
+def test_a_read_that_takes_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_READ_MAX", 7)
+    path = tmp_path / "weights.bin"
+    path.write_bytes(bytes(range(100)))
+    assert bytes(contents(open_bytes(path).view[3:60])) == bytes(range(3, 60))
+
+
+def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b"0123456789")
+    assert source.read_file(path, 10) == b"0123456789"
+    with pytest.raises(FormatError, match="10 bytes; at most 9 are read"):
+        source.read_file(path, 9)
+
+
+def test_views_with_the_same_bytes() -> None:
+    data, copy = memoryview(b"abab"), memoryview(bytearray(b"abab"))
+    assert source.is_same(data, data)
+    assert source.is_same(data, copy)
+    assert source.is_same(data[:2], data[2:])
+    assert not source.is_same(data, data[:2])
+    assert not source.is_same(data[:2], copy[1:3])
+
+
 def test_a_small_file_is_read_at_once(tmp_path: Path) -> None:
     path = tmp_path / "small.pte"
     path.write_bytes(b"0123456789")

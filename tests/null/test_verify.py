@@ -167,6 +167,10 @@ def test_memory_that_is_smaller_than_its_tensor() -> None:
     short = replace(compiled.placement, slot_bytes=(20, 16))
     with pytest.raises(GraphError, match=r"node 0 .*: %1:f32\[5\] takes 20 bytes, its memory has 16"):
         check_memory("sketch", compiled.prepared.calls, short, Target())
+    with pytest.raises(GraphError, match=r"%0:f32\[5\] takes 20 bytes, its memory has 16"):
+        check_memory(
+            "sketch", compiled.prepared.calls, replace(compiled.placement, slot_bytes=(16, 20)), Target()
+        )
 
 
 def test_a_view_that_claims_more_than_it_views_is_a_copy() -> None:
@@ -210,6 +214,18 @@ def test_an_unchecked_kernel_stays_within_what_it_states() -> None:
         verify(short, module, (1, 1, 1), Target())
     with pytest.raises(RequirementError, match="reaches 16 elements of out, scratch memory has 7"):
         verify(product(16, 1, Scratch(7)), module, (1, 1, 1), Target())
+
+
+def test_a_loop_ends_before_the_adapter_ends_it() -> None:
+    dispatch = product(16, 1, operand(1, 16))
+    module = compose(dispatch.kernel)
+    assert module.statements.loops is not None
+    count = module.statements.loops.value(dispatch.parameters)
+    assert count > 1
+    for most in (0, count):  # 0: no limit
+        verify(dispatch, module, (1, 1, 1), Target(loop_max=most))
+    with pytest.raises(RequirementError, match=f"needs {count} iterations, the adapter ends loops after"):
+        verify(dispatch, module, (1, 1, 1), Target(loop_max=count - 1))
 
 
 def test_a_live_extent_leaves_a_guard() -> None:

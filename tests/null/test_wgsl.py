@@ -14,6 +14,7 @@ from pteron.ops import Target
 from pteron.ops.row_layout import split
 from pteron.wgsl import compose, module
 from pteron.wgsl.module import _layout
+from pteron.wgsl.statements import read_statements
 from pteron.wgsl.unroll import unroll
 
 KERNELS = sorted(FILES)
@@ -251,12 +252,35 @@ def test_offsets(members: str, places: dict[str, int], size: int) -> None:
     assert ({field.name: field.offset for field in fields}, found) == (places, size)
 
 
+def test_loops_of_libraries_add_up() -> None:
+    text = "//! loops: count\n//! loops: ceil(count, 2)\n//! extent x: count * 3\nfn main() {}\n"
+    statements, rest = read_statements(text, ["x"], {})
+    assert rest == "fn main() {}\n"
+    assert statements.loops is not None
+    assert statements.loops.value({"count": 7}) == 7 + 4
+    assert statements.reach is not None
+    assert statements.reach.value({"count": 7}) == (21,)
+    assert read_statements(text, ["x", "y"], {})[0].reach is None
+
+
 # Browsers ---------------------------------------------------------------------------------------
 
 
 def test_browsers_enable_subgroups_where_they_are_used() -> None:
     module = compose(kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2))
     assert module.portable_source == "enable subgroups;\n" + module.source
+
+
+def test_every_index_is_clamped() -> None:
+    module = replace(compose(kernel("unary")), source="out[x[i] + f(x[x[0u]])] = xx[1u] + a.x[2u];")
+
+    def clamped(name: str, index: str) -> str:
+        return f"{name}[min(u32({index}), arrayLength(&{name}) - 1u)]"
+
+    inner = clamped("x", clamped("x", "0u"))
+    assert (
+        module.clamped_source == clamped("out", f"{clamped('x', 'i')} + f({inner})") + " = xx[1u] + a.x[2u];"
+    )
     assert "enable subgroups" not in module.source
     half = compose(kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2, X="f16"))
     assert half.portable_source.startswith("enable subgroups;\nenable f16;\n")

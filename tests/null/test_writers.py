@@ -18,7 +18,7 @@ from pteron.format.flatbuffer import DOUBLE, INT8, INT64, UINT8, open_root
 from pteron.format.flatbuffer_writer import Scalar, Table, Vector, write_flatbuffer
 from pteron.format.program import read_program
 from pteron.format.program_writer import StreamedData, write_program
-from pteron.format.records import MethodRecord
+from pteron.format.records import DelegateGraph, DelegateRecord, MethodRecord, VkSymInt, VkValueList
 
 PROGRAMS = Path(__file__).parents[1] / "fixtures/programs"
 
@@ -45,6 +45,15 @@ def test_fields_are_aligned(text: str) -> None:
     data = bytes(write_flatbuffer({0: text, 1: [table, table]}, b"TEST"))
     assert data.index(pack("<q", -5)) % 8 == 0
     assert data.index(pack("<2d", 0.5, -1.5)) % 8 == 0
+
+
+def test_values_of_every_kind_are_read_back() -> None:
+    values = (None, True, -(2**40), 0.5, "none", (1, -2), (1, 0.5), (0.5, 1), (True, False), (), VkSymInt(3))
+    graph = DelegateGraph("x", (), (*values, VkValueList((0, 1))), (), (), ())
+    found = read_delegate(memoryview(write_delegate(graph)), "x", lambda key: None)
+    assert found.values == graph.values
+    assert [type(value) for value in found.values] == [type(value) for value in graph.values]
+    assert all(type(item) is bool for item in found.values[8])  # type: ignore[union-attr]  # a tuple
 
 
 WRITABLE = ["attention_cache", "mlp_dynamic", "multi_method", "input_order", "letters"]
@@ -113,6 +122,21 @@ def test_executorch_runs_its_constant_methods() -> None:
     program = runtime.load_program(file.getvalue())
     assert program.method_names == {"get_eos_ids"}
     assert list(program.load_method("get_eos_ids").execute([])) == [3, 7]
+
+
+def test_each_method_has_its_own_delegates() -> None:
+    names = (b"first", b"second", b"third")
+    first, second, third = (DelegateRecord("VulkanBackend", memoryview(name)) for name in names)
+    methods = [
+        MethodRecord("two", (), (), (), (), (), (first, second)),
+        MethodRecord("one", (), (), (), (), (), (third,)),
+    ]
+    file = io.BytesIO()
+    write_program(file, methods, {"key": StreamedData(3)})
+    found = read_program(file.getvalue())
+    blobs = [[bytes(each.blob) for each in method.delegates] for method in found.methods]
+    assert blobs == [[b"first", b"second"], [b"third"]]
+    assert bytes(found.named_data["key"]) == bytes(3)
 
 
 def test_data_of_another_size_are_refused() -> None:

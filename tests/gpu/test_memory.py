@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,8 +15,12 @@ from sketch import Sketch
 
 import pteron
 from pteron import Device, DeviceError, OutOfMemory, system
-from pteron.dtypes import DType
-from pteron.gpu import memory
+from pteron.dtypes import DType, Storage
+from pteron.gpu import Arena, Buffer, Weights, memory
+from pteron.graph import Constant
+from pteron.ops import Weight
+from pteron.ops.operand import plain_weight
+from pteron.plan import Executable, Plan
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.session import Session
 from pteron.tools.inspect.page import program_details
@@ -85,6 +92,97 @@ def test_scratch_memory_of_a_larger_device(
     monkeypatch.setattr(device, "target", replace(device.target, binding_bytes_max=5000))
     with pytest.raises(DeviceError, match="planned for a larger device, with buffers of 8,192 bytes"):
         Delegate.open(tmp_path / "plans.ptex", device)
+
+
+# Buffers and their owners -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(device: Device) -> Iterator[Device]:
+    """A device with buffers of no other test."""
+    opened = Device(device.adapter)
+    yield opened
+    opened.close()
+
+
+def floats(device: Device, buffer: Buffer) -> list[float]:
+    return np.frombuffer(device.read(buffer, buffer.size), np.float32).tolist()
+
+
+def test_data_of_any_layout_are_written(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once and in chunks; a few bytes at the end do not touch what follows their word."""
+    buffer, square = own.create_buffer(64, "floats"), np.arange(16, dtype=np.float32).reshape(4, 4)
+    for _ in range(2):
+        own.write(buffer, square.T)
+        assert floats(own, buffer) == square.T.reshape(-1).tolist()
+        own.write(buffer, b"\1\2\3\4\5", 8)
+        assert own.read(buffer, 12, 8) == b"\1\2\3\4\5\0\0\0" + np.float32(1).tobytes()
+        own.clear(buffer, 4, 8)
+        assert own.read(buffer, 20)[:12] == bytes(12)
+        monkeypatch.setattr("pteron.gpu.buffers._SMALL", 0)
+        monkeypatch.setattr("pteron.gpu.buffers._UPLOAD_CHUNK", 8)
+    with pytest.raises(DeviceError, match=r"8 bytes at offset 60 do not fit into the 64 of 'floats'"):
+        own.write(buffer, bytes(8), 60)
+
+
+def test_staging_memory_is_used_again_where_it_is_not_much_too_large(own: Device) -> None:
+    first = own.readback(256)
+    first.release()
+    small = own.readback(32)
+    assert small.staging is not first.staging
+    again = own.readback(64)
+    assert again.staging is first.staging
+    assert own.readback(64).staging is not first.staging, "it is in use"
+    again.begin()
+    with pytest.raises(DeviceError, match="'readback' is being read back already"):
+        again.begin()
+    assert again.peek(8, 4) == bytes(4)
+    for offset, size in ((4, 8), (248, 16), (-8, 8)):
+        with pytest.raises(DeviceError, match=f"cannot read bytes {offset} to"):
+            again.fill(np.zeros(size, np.uint8), offset)
+
+
+def test_scratch_memory_grows_and_earlier_plans_keep_theirs(own: Device) -> None:
+    arena = Arena(own, cast(Executable, SimpleNamespace(name="graph", slots=(32,))))
+
+    def reserve(*sizes: int) -> tuple[Buffer, ...]:
+        return arena.reserve(cast(Plan, SimpleNamespace(scratch_bytes=sizes)))
+
+    first = reserve(64, 16)
+    assert reserve(48) == first[:1]
+    larger, same = reserve(80, 16)
+    assert larger.size == 80
+    assert same is first[1]
+    assert reserve(64)[0] is larger
+    own.write(first[0], np.ones(16, np.float32))  # it is not freed
+    assert floats(own, first[0]) == [1.0] * 16
+    assert arena.bytes_by_kind == {"activations": 32, "scratch": 64 + 16 + 80}
+    arena.close()
+    assert own.buffer_bytes == 0
+    with pytest.raises(DeviceError, match="'graph scratch 0' was freed"):
+        own.read(first[0], 4)
+
+
+def test_equal_weights_are_one_buffer_until_their_last_user(own: Device) -> None:
+    def weight(number: float) -> Weight:
+        data = np.full(4, number, np.float32)
+        return plain_weight(Constant(f"{number}", DType.F32, (4,), memoryview(data.tobytes())), Storage.F32)
+
+    one, other = Weights(own, "one"), Weights(own, "other")
+    one.upload([weight(1), weight(1)])
+    assert one[weight(1)] is other[weight(1)]
+    assert own.buffer_bytes == one.bytes == other.bytes == 16
+    too_long = replace(weight(3), count=2)
+    with pytest.raises(ValueError, match="packs"):
+        other.upload([weight(1), weight(2), too_long])
+    assert set(own.uploads) == {weight(1)}, "what nobody uses is freed"
+    buffer = one[weight(1)]
+    one.close()
+    one.close()
+    assert floats(own, buffer) == [1.0] * 4
+    other.close()
+    assert not own.uploads
+    assert own.buffer_bytes == 0
 
 
 # The memory that the inspect page shows -----------------------------------------------------------

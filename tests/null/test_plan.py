@@ -12,7 +12,7 @@ import pytest
 from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType
-from pteron.errors import MisfitError, ShapeError
+from pteron.errors import GraphError, MisfitError, ShapeError
 from pteron.ops import Target
 from pteron.ops.operand import Slot, State, Weight
 from pteron.plan import Plan, ScratchRef
@@ -265,6 +265,47 @@ def test_a_refusal_names_graph_node_operator_and_shapes() -> None:
         match=r"^sketch, node 0 aten.mm.default: .* the second's rows; got %0:f32\[3, 4\], %1:f32\[5, 7\]$",
     ):
         plan_at(prepared, {x: (3, 4)})
+
+
+def test_what_never_fits_is_refused_at_load() -> None:
+    sketch = Sketch()
+    x, y, out = sketch.tensor(3, 5), sketch.tensor(4, 7), sketch.tensor(3, 7)
+    sketch.node("aten.mm.default", x, y, out)
+    with pytest.raises(GraphError, match=r"node 0 aten.mm.default: .* the second's rows"):
+        sketch.prepare([x, y], [out]).plan_at_maximum()
+
+
+def test_what_fits_for_some_integers_is_not_refused_at_load() -> None:
+    """Rows [p, 4) of one tensor beside two of another: right for p = 2 alone. At load p is 0."""
+    sketch = Sketch()
+    x, p, y = sketch.tensor(11, 5), sketch.symbol(), sketch.tensor(2, 5)
+    rows, out = sketch.tensor(4, 5), sketch.tensor(4, 5)
+    sketch.node("aten.slice_copy.Tensor", x, 0, p, 4, 1, rows)
+    sketch.node("aten.add.Tensor", rows, y, 1, out)
+    prepared = sketch.prepare([x, p, y], [out])
+    assert prepared.plan_at_maximum() is None
+    assert plan_at(prepared, values={p: 2}).shapes[out.id] == (2, 5)
+
+
+def test_a_claim_beyond_the_device_that_no_shape_rule_makes() -> None:
+    sketch = Sketch()
+    x, claimed, out = sketch.tensor(4), sketch.tensor(1 << 10), sketch.tensor(4)
+    sketch.node("aten.relu.default", x, claimed)
+    sketch.node("aten.relu.default", claimed, out)
+    with pytest.raises(GraphError, match=r"node 0 aten.relu.default.* computes \[4\] at most"):
+        sketch.prepare([x], [out], Target(binding_bytes_max=4095)).plan_at_maximum()
+    assert sketch.prepare([x], [out], Target(binding_bytes_max=4096)).plan_at_maximum()
+
+
+def test_shapes_follow_live_integers() -> None:
+    sketch = Sketch()
+    x, p, out = sketch.tensor(11, 5), sketch.symbol(), sketch.tensor(11, 5)
+    sketch.node("aten.slice_copy.Tensor", x, 0, 0, p, 1, out)
+    prepared = sketch.prepare([x, p], [out])
+    assert prepared.plan_at_maximum()
+    for value in (0, 3, 0):
+        assert prepared.shapes(prepared.shapes_max, {p.id: value})[out.id] == (value, 5)
+    assert prepared.shapes(((2, 5), None), {p.id: 0})[x.id] == (2, 5)
 
 
 def test_an_output_that_does_not_fit() -> None:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pytest
+from kernel_files import kernel
+from sketch import Sketch
 
 import pteron
 from pteron.cli import main
+from pteron.dtypes import DType, Storage
+from pteron.graph import Constant
+from pteron.ops import Target, Weight
+from pteron.ops.live import Trace
+from pteron.ops.operand import State, plain_weight
 from pteron.ops.terms import evaluate
+from pteron.passes import prepare
+from pteron.plan import Advance, Compiled, Executable, Launch
+from pteron.plan.collect import Collector
 from pteron.web import export_web, weights
+from pteron.web.check import checks_of
 from pteron.web.language import WebLanguageModel
 from pteron.web.planned import plan_ahead
-from pteron.web.variants import TARGETS
+from pteron.web.shapes import read_ranges
+from pteron.web.variants import TARGETS, Variant, chosen_targets
+from pteron.web.weights import Place, used_weights
+from pteron.wgsl import Kernel, compose
 
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
 PLAYER_MAX = 60_000  # bytes
@@ -82,10 +97,7 @@ def test_plans_serve_every_position() -> None:
 
 def test_the_players_tables_are_the_plans(programs: Path) -> None:
     """Launches and blocks by number are those of the plan; parameters follow the live integers."""
-    from pteron.passes import prepare
-    from pteron.plan import Compiled
     from pteron.web.executable_json import ExecutableWriter, ModuleTable
-    from pteron.web.weights import Place, used_weights
 
     program = pteron.load(programs / "attention_cache.pte")
     (graph,) = program.graphs("forward")
@@ -113,6 +125,107 @@ def test_the_players_tables_are_the_plans(programs: Path) -> None:
                 pairs = zip(terms[::2], terms[1::2], strict=True)
                 words[word] = constant + sum(numbers[term] * factor for term, factor in pairs)
             assert words.tobytes() == plan.blocks[launch.block].fill(numbers)
+
+
+def test_a_loop_knows_what_grows_and_where_states_end(programs: Path) -> None:
+    from pteron.web.executable_json import ExecutableWriter, ModuleTable
+
+    (graph,) = pteron.load(programs / "attention_cache.pte").graphs("forward")
+    compiled = Compiled(prepare(graph), TARGETS["software"])
+    executable = plan_ahead(compiled, [compiled.shapes_max])
+    places = {weight: Place(0, 0, 0) for weight in used_weights(executable)}
+    writer, growth = (
+        ExecutableWriter(executable, places, ModuleTable()),
+        {each.symbol: 1 for each in executable.sources},
+    )
+    (plans,) = executable.plans.values()
+    for plan in plans:
+        written, advance = writer.plan(plan, growth), Advance.of(plan, growth)
+        live = [block for block in plan.blocks if block.live]
+        assert advance is not None
+        assert advance.words
+        assert len(written["blocks"]) == len(live)
+        assert written["growth"] == [
+            [written["blocks"][index], offset // 4, by] for index, offset, by in advance.words
+        ]
+        writes = [
+            index
+            for index, launch in enumerate(plan.launches)
+            for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
+            if binding.access == "read_write" and isinstance(buffer, State)
+        ]
+        assert 0 < written["states"] == max(writes) + 1 < len(plan.launches)
+
+
+def test_weights_of_variants_are_in_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that all use in one, those of one variant in another; each begins at a multiple of 16 bytes."""
+
+    def weight(count: int) -> Weight:
+        data = np.arange(count, dtype=np.float32)
+        constant = Constant(f"{count}", DType.F32, (count,), memoryview(data.tobytes()))
+        return plain_weight(constant, Storage.F32)
+
+    monkeypatch.setattr(weights, "CHUNK", 16)
+    both, first = [weight(1), weight(15)], weight(3)
+    streams, places, needed = weights.write_weights(tmp_path, {"a": [both[0], first, both[1]], "b": both})
+    assert needed == {"a": [0, 1], "b": [0]}
+    assert [places[each] for each in (*both, first)] == [Place(0, 0, 4), Place(0, 16, 60), Place(1, 0, 12)]
+    for each, place in places.items():
+        stream = streams[place.stream]
+        data = b"".join((tmp_path / chunk["file"]).read_bytes() for chunk in stream["chunks"])
+        assert len(data) == stream["bytes"]
+        assert data[place.offset : place.offset + place.length] == each.pack().tobytes()
+        assert all(chunk["bytes"] <= 16 for chunk in stream["chunks"])
+
+
+def test_what_an_adapter_must_have() -> None:
+    empty = Collector(Target()).finish({}, {}, Trace({}), ())
+
+    def needs(kernels: list[Kernel], *slots: int) -> Any:
+        launches = [Launch(0, "op", compose(each), (), None, (1, 1, 1)) for each in kernels]
+        plan = replace(empty, launches=tuple(launches))
+        executable = Executable("x", TARGETS["subgroups"], (), (), (), slots, {}, plan)
+        return Variant("subgroups", TARGETS["subgroups"], {"x": executable}).needs()
+
+    plain, usual = needs([kernel("unary")], 1 << 27), {"software": False, "features": [], "language": []}
+    assert plain == {**usual, "subgroupSize": 0, "limits": {}}
+    large = (1 << 28) + 16
+    assert needs([], 1 << 20, large)["limits"] == {
+        "maxBufferSize": large, "maxStorageBufferBindingSize": large,
+    }  # fmt: skip
+    assert needs([], (1 << 27) + 16)["limits"] == {"maxStorageBufferBindingSize": (1 << 27) + 16}
+    special = needs([kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2), kernel("q8_tiled")])
+    assert (special["features"], special["subgroupSize"]) == (["subgroups"], 32)
+    assert special["language"] == ["packed_4x8_integer_dot_product"]
+    assert special["limits"] == {"maxComputeWorkgroupStorageSize": 32768}
+    assert list(chosen_targets(["software", "subgroups"])) == ["subgroups", "software"]
+    assert list(chosen_targets("hardware")) == ["hardware"]
+
+
+def test_ranges_of_shapes() -> None:
+    assert read_ranges("x=1-3x7, y=") == {"x": [range(1, 4), range(7, 8)], "y": []}
+    for wrong in ("x", "=1", "x=-1", "x=1-", "x=1--2", "x=1x"):
+        with pytest.raises(pteron.InputError):
+            read_ranges(wrong)
+
+
+def test_checks_have_inputs_that_the_graph_takes() -> None:
+    """Indices below the rows of their table, small integers elsewhere, 0 for a live integer."""
+    pytest.importorskip("torch")
+    sketch = Sketch()
+    ids, p, count = sketch.tensor(2, dtype=DType.I64), sketch.symbol(), sketch.tensor(2, dtype=DType.I64)
+    x, rows, out = sketch.tensor(2, 5), sketch.tensor(2, 5), sketch.tensor(2, 5)
+    doubled, start, end = sketch.tensor(2, dtype=DType.I64), sketch.tensor(11, 5), sketch.tensor(5)
+    sketch.node("aten.embedding.default", sketch.constant(9, 5), ids, -1, False, False, rows)
+    sketch.node("aten.add.Tensor", rows, x, 1, out)
+    sketch.node("aten.add.Tensor", count, count, 1, doubled)
+    sketch.node("aten.select_copy.int", start, 0, p, end)
+    compiled = sketch.prepare([ids, p, count, x, start], [out, doubled, end])
+    executable = plan_ahead(compiled, [compiled.shapes_max])
+    (check,) = checks_of(compiled, executable)
+    assert check.limits == (9, None, 8, 0, 0)
+    assert check.values == {p.id: 0}
+    assert {answer.operator for answer in check.answers} >= {"aten.embedding.default", "aten.add.Tensor"}
 
 
 def refusal(*arguments: Any, **options: Any) -> str:

@@ -62,6 +62,42 @@ def test_a_slower_machine_is_no_regression() -> None:
     assert not judged.is_worse
     both = Bench((case(noisy(2.5, 2)), case(noisy(1.5, 3), CONTROL)))
     assert judge(old, both).is_worse
+    elsewhere = (case(noisy(1.0, 4), CONTROL, "another GPU"), case(noisy(3.0, 5), CONTROL, "another GPU"))
+    before, after = (
+        Bench((case(noisy(median, 0)), case(noisy(1.0, 1), CONTROL), other))
+        for median, other in zip((1.0, 1.5), elsewhere, strict=True)
+    )
+    assert judge(before, after).is_worse, "the control of another device says nothing"
+
+
+def test_what_a_case_measures_is_part_of_it() -> None:
+    plain = case(noisy(1.0, 0))
+    for changed in ({"unit": "token"}, {"amount": 2}, {"inputs": ()}, {"device": "x"}, {"program": "x"}):
+        assert replace(plain, **changed).key != plain.key  # type: ignore[arg-type]  # by name
+    assert replace(plain, samples=(1.0,), rounds=1).key == plain.key
+
+
+def test_every_round_must_be_slower() -> None:
+    """Four rounds of five are, one is as fast as before."""
+    old, new = noisy(1.0, 0), noisy(2.0, 1)
+    new[:10] = old[:10]
+    assert verdict(old, new) == "noise"
+    assert verdict(new, old) == "noise"
+
+
+def test_equal_samples_are_no_evidence() -> None:
+    assert mann_whitney([1.0] * 9, [1.0] * 9) == 1.0
+    tied, apart = [1.0, 1.0, 1.0, 2.0, 2.0], [2.0, 2.0, 3.0, 3.0, 3.0]
+    values = [*tied, *apart]
+
+    def distance(places: tuple[int, ...]) -> float:
+        rest = [place for place in range(10) if place not in places]
+        wins = sum((values[p] > values[q]) + (values[p] == values[q]) / 2 for p in places for q in rest)
+        return abs(wins - 12.5)
+
+    seen = distance((0, 1, 2, 3, 4))
+    exact = np.mean([distance(places) >= seen for places in combinations(range(10), 5)])
+    assert mann_whitney(tied, apart) == pytest.approx(exact, rel=0.5)
 
 
 @pytest.mark.parametrize("sizes", [(6, 6), (5, 8)])

@@ -69,6 +69,12 @@ def test_what_is_allowed() -> None:
     assert chosen.bound(Rounding.ELEMENTS, DType.F32).relative == 1e-2
     assert chosen.bound(Rounding.SUMS, DType.F16).relative == 0.5
     assert chosen.bound(Rounding.MOVED, DType.F32) == EXACT
+    assert Tolerances.of(["moved=1e-3"]).bound(Rounding.MOVED, DType.F32) == Bound(1e-3, 1.0)
+    assert Tolerances.of(["sums=1", "2e-3"]).bound(Rounding.SUMS, DType.F32).relative == 2e-3  # the last
+    for rounding in Rounding:
+        assert default.bound(rounding, DType.F64) == default.bound(rounding, DType.F32)
+    assert default.bound(Rounding.SUMS, DType.F16).steps == 2**-24  # below what a half float can be normal
+    assert default.bound(Rounding.SUMS, DType.F32).steps == 0.0
     for wrong in ("", "x", "sums=", "sums=x", "-1", "nan", "inf", "other=1"):
         with pytest.raises(InputError, match="expected a number such as 1e-3, or one of moved=1e-3"):
             Tolerances.of([wrong])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from plan_figures import PROGRAMS
 
 from pteron.cli import main
 from pteron.errors import InputError, OutOfMemory
-from pteron.tools.estimate import Gpu, estimate, find_gpus, fit, known_gpus
+from pteron.tools.estimate import Gpu, GpuEstimate, estimate, find_gpus, fit, gpus, known_gpus
 from pteron.tools.estimate.estimates import launch_times
 from pteron.tools.estimate.gpus import gpu_of_adapter
 from pteron.tools.inspect.figures import program_figures
@@ -60,6 +61,36 @@ def test_times_follow_the_rates() -> None:
     assert launch_times(slow, computing) == launch_times(H200, computing)
 
 
+def test_what_fits_leaves_a_twentieth_free() -> None:
+    def fits(memory: int, of_gpu: int | None) -> bool | None:
+        return GpuEstimate("a GPU", memory, of_gpu, 0, 0, (), "", is_measured=False).fits
+
+    assert [fits(95, 100), fits(96, 100), fits(95, None)] == [True, False, None]
+
+
+def test_published_rates_are_not_reached() -> None:
+    with gpus._FILE.open(encoding="utf-8", newline="") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    assert {row["measured"] for row in rows.values()} == {"yes", "no"}
+    for gpu in known_gpus():
+        row, reached = rows[gpu.name], 1.0 if gpu.is_measured else 0.95
+        assert gpu.is_measured == (row["measured"] == "yes")
+        assert gpu.bytes_per_second == pytest.approx(float(row["bandwidth_gb"]) * 1e9 * reached)
+        assert gpu.operations_per_second == pytest.approx(float(row["f32_tflops"]) * 1e12 * reached)
+        assert gpu.launch_seconds == pytest.approx(float(row["launch_us"] or 3) * 1e-6)
+
+
+def test_a_context_has_room_for_the_next_token() -> None:
+    (found,) = estimate(MODEL, [H200]).gpus
+    context = int(found.calls[-1].what.removeprefix("decode at context ")) + 1
+    assert context < 100  # what is decoded at otherwise
+    assert estimate(MODEL, [H200], decode=[context - 1]).gpus[0].calls[-1].launches
+    with pytest.raises(InputError, match=f"the KV cache holds {context}, one more is needed"):
+        estimate(MODEL, [H200], decode=[context])
+    with pytest.raises(InputError, match="prefill of 0 tokens"):
+        estimate(MODEL, [H200], prefill=[0])
+
+
 def test_a_longer_context_takes_longer() -> None:
     near, far = estimate(MODEL, [H200], decode=[1, 60]).gpus[0].calls[1:]
     assert near.bytes < far.bytes
@@ -103,6 +134,17 @@ def test_a_program_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
         OutOfMemory, match=r"needs [\d,]+ bytes on a GPU, without KV caches; NVIDIA H200 has 100,000"
     ):
         fit.check_fits(MODEL)
+    (found,) = estimate(MODEL, [H200]).gpus
+    least = found.memory - found.states
+    for memory, is_enough in ((least, True), (least - 1, False)):
+        monkeypatch.setattr(
+            fit, "gpu_of_adapter", lambda _, memory=memory: replace(H200, memory_bytes=memory)
+        )
+        if is_enough:
+            fit.check_fits(MODEL)
+        else:
+            with pytest.raises(OutOfMemory):
+                fit.check_fits(MODEL)
 
 
 def test_serve_refuses_what_cannot_fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pteron.errors import InputError, ShapeError
 from pteron.runtime import ValueSpec
 from pteron.tools.inputs import Input, LiveSize, fill_inputs, live_shapes, read_inputs
 from pteron.tools.run import difference
-from pteron.tools.text import columns, counted, human_bytes, human_time
+from pteron.tools.text import columns, counted, human_bytes, human_time, json_text
 
 TOKENS = ValueSpec("tensor", DType.I64, (1, 31), (False, True))
 POSITION = ValueSpec("tensor", DType.I64, (1,), (False,))
@@ -79,6 +80,12 @@ def test_random_inputs_are_small_and_repeatable() -> None:
     assert count.value == 5
     again = fill_inputs(specs, [], [LiveSize(7)], seed=3)
     np.testing.assert_array_equal(again[2].value, features.value)
+    other = fill_inputs(specs, [], [LiveSize(7)], seed=4)
+    assert (other[2].value != features.value).any()
+    mask, short = (ValueSpec("tensor", dtype, (99,), (False,)) for dtype in (DType.BOOL, DType.I8))
+    drawn = [given.value for given in fill_inputs([mask, short], [], [], seed=0)]
+    assert (drawn[0].dtype, {*drawn[0].tolist()}) == (np.bool_, {False, True})
+    assert (drawn[1].dtype, {*drawn[1].tolist()}) == (np.int8, {*range(8)})
 
 
 def test_given_inputs_come_first() -> None:
@@ -86,6 +93,8 @@ def test_given_inputs_come_first() -> None:
     inputs = fill_inputs([TOKENS, POSITION], [given], [], seed=0)
     assert inputs[0] is given
     assert inputs[1].origin == "zero"
+    drawn = fill_inputs([TOKENS, FEATURES], [], [], seed=0)
+    np.testing.assert_array_equal(fill_inputs([TOKENS, FEATURES], [given], [], 0)[1].value, drawn[1].value)
 
 
 def test_results_are_compared_by_their_element_type() -> None:
@@ -111,7 +120,12 @@ def test_text() -> None:
     assert [human_bytes(n) for n in (0, 999, 1000, 5140, 999_960, 847_984_000)] == [
         "0 B", "999 B", "1.0 kB", "5.1 kB", "1.0 MB", "848.0 MB",
     ]  # fmt: skip
-    assert [human_time(t) for t in (2.5, 0.0123, 4.5e-5)] == ["2.50 s", "12.3 ms", "45 µs"]
+    assert [human_time(t) for t in (2.5, 1, 0.0123, 1e-3, 9.9e-4)] == [
+        "2.50 s", "1.00 s", "12.3 ms", "1 ms", "990 µs",
+    ]  # fmt: skip
+    assert json.loads(json_text({"a": [float("nan"), -float("inf"), 0.5], "b": DType.F32})) == {
+        "a": [None, None, 0.5], "b": "f32",
+    }  # fmt: skip
     assert [counted(1, "node"), counted(2, "node"), counted(2, "entry", "entries")] == [
         "1 node", "2 nodes", "2 entries",
     ]  # fmt: skip

@@ -6,18 +6,29 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sketch import Sketch
 
 import pteron
+from pteron.errors import InputError
 from pteron.graph import Graph, Node, Shape, Tensor
 from pteron.graph.values import tensors
 from pteron.ops import Target, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.tools.graph_structure import layers_of, longest_repetition
+from pteron.tools.profile.report import (
+    OUTSIDE,
+    Ceilings,
+    LaunchTime,
+    Profile,
+    Stage,
+    group_launches,
+    profile_lines,
+)
 from pteron.tools.profile.timing import fit_to_pass, subtract_stamp_cost
 from pteron.tools.profile.work import LaunchWork, work_of
 
@@ -125,6 +136,55 @@ def test_a_slice_reads_what_it_gives() -> None:
     sketch.node("aten.slice_copy.Tensor", x, 0, 5, 8, 1, out)
     works = work_of(sketch.graph([x], [out]), SOFTWARE, ((100, 8),), {})
     assert [(work.bytes_read, work.bytes_written, work.operations) for work in works] == [(96, 96, None)]
+
+
+def test_the_least_time_is_that_of_the_slower_part() -> None:
+    ceilings = Ceilings(bytes_per_second=10.0, operations_per_second=4.0)
+    assert ceilings.least_seconds(20, 4.0) == 2.0
+    assert ceilings.least_seconds(20, 100.0) == 25.0
+    assert ceilings.least_seconds(20, None) == 2.0
+
+
+def launch(index: int, seconds: float, operations: float | None = None, **about: Any) -> LaunchTime:
+    known: dict[str, Any] = {"delegate": 0, "node": index, "nodes": (index,), "layer": None, **about}
+    return LaunchTime(
+        index, operator="op", family="linear", kernel="k", groups=(1, 1, 1), seconds=seconds,
+        stamped_seconds=seconds, bytes_read=6, bytes_written=4, operations=operations, **known,
+    )  # fmt: skip
+
+
+def test_groups_of_launches() -> None:
+    launches = (
+        launch(0, 1.0, layer=0),
+        launch(1, 2.0, 8.0, nodes=(1, 2), layer=0),
+        launch(2, 4.0, node=3, nodes=(3,), layer=1),
+        launch(3, 1.0, delegate=None),
+    )
+    profile = Profile(
+        "m.pte", "forward", "forward", "a GPU", ("f32[1]",), 5, "stamps", launches, 0.0, 8.0, 8.0, 10.0,
+        (Stage("wait", 5.0, False), Stage("prepare", 3.0, True)), 0, Ceilings(10.0, 4.0),
+    )  # fmt: skip
+    assert [row.name for row in group_launches(profile)] == ["0 op", "1-2 op", "3 op", "draw op"]
+    outside, first, second = (
+        next(row for row in group_launches(profile, "layer") if row.name == name)
+        for name in (OUTSIDE, "layer 0", "layer 1")
+    )
+    assert (first.seconds, first.share, first.bytes, first.operations) == (3.0, 3 / 8, 20, 8.0)
+    assert first.fraction == (1.0 + 2.0) / 3.0
+    assert (first.bytes_per_second, first.operations_per_second) == (20 / 3, 8 / 3)
+    assert (second.operations, second.operations_per_second, second.fraction) == (None, None, 0.25)
+    assert outside.launches == (launches[3],)
+    several = replace(profile, launches=(launches[0], launch(1, 1.0, delegate=1, node=0, nodes=(0,))))
+    assert [row.name for row in group_launches(several)] == ["0:0 op", "1:0 op"]
+    lines = "\n".join(profile_lines(profile, "layer", top=1))
+    assert "no layers found: nothing in the graph repeats" in lines
+    assert "2 more" in lines
+    assert "the last launch samples the next token" in lines
+    assert "wait" in lines
+    assert "50.0%" in lines  # of the call
+    assert "no layers" not in "\n".join(profile_lines(replace(profile, layers=2), "layer"))
+    with pytest.raises(InputError, match="grouped by launch, node"):
+        group_launches(profile, "color")
 
 
 # Layers ---------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +18,12 @@ from pteron import Device
 from pteron.cli import main
 from pteron.gpu.adapters import adapters
 from pteron.gpu.exceptions import read_exceptions
-from pteron.tools.compare.report import Verdict
+from pteron.ops import Target
+from pteron.tools import Progress, silent
+from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.doctor import diagnosis
 from pteron.tools.doctor.probes import loop_limit
-from pteron.tools.doctor.replay import BuiltIn
+from pteron.tools.doctor.replay import BuiltIn, Checked
 from pteron.tools.doctor.report import doctor_lines
 
 Q4 = "et_vk.linear_q4gsw.default"
@@ -95,6 +100,58 @@ def test_a_kernel_of_every_route_has_no_way_around(device: Device) -> None:
     assert not report.is_written
     shown = report._repr_html_()
     assert all(text in str(report) and text in shown for text in ("no simpler route is right", "/issues/new"))
+
+
+class Subject:
+    """Two kernels that run; each is wrong on some targets."""
+
+    name = "a subject"
+
+    def __init__(self, is_wrong: Callable[[str, Target], bool]) -> None:
+        self._is_wrong = is_wrong
+        self.targets: list[Target] = []
+
+    def check(
+        self, device: Device, target: Target, only: Sequence[str] | None = None, progress: Progress = silent
+    ) -> list[Checked]:
+        self.targets.append(target)
+        names = [name for name in ("first", "second") if only is None or name in only]
+        return [Checked(name, (self._row(name, target),)) for name in names]
+
+    def _row(self, name: str, target: Target) -> NodeResult:
+        verdict = Verdict.DEPARTS if self._is_wrong(name, target) else Verdict.WITHIN
+        return NodeResult("", 0, (0,), (), name, "", verdict, kernels=(name,))
+
+
+def test_a_route_is_right_where_everything_is(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without packed dots the first kernel is right, but then the second is wrong, on this kind of device."""
+
+    def is_wrong(name: str, target: Target) -> bool:
+        is_first = name == "first"
+        return (
+            target.packed_dots
+            if is_first
+            else not target.packed_dots and target.is_cpu == device.target.is_cpu
+        )
+
+    subject = Subject(is_wrong)
+    monkeypatch.setattr(diagnosis, "BuiltIn", lambda: subject)
+    adapter = replace(device.adapter, exceptions=("packed-dots",))  # as an earlier run found
+    with closing(Device(adapter)) as used:
+        assert not used.target.packed_dots
+        report = pteron.doctor(device=used, timing=False)
+        assert subject.targets[0].packed_dots, "the device is checked with all of its parts"
+        tried = {trial.without: trial.wrong for trial in report.trials}
+        assert tried["packed-dots",] == ("second",)
+        assert tried["route",] == ("first",)
+        assert report.trials[-1].is_right
+        assert {"packed-dots", "route"} <= {*report.trials[-1].without}
+        assert report.without == report.trials[-1].without
+        assert (report.exceptions, report.is_written) == (("packed-dots",), False)
+        assert not report.is_healthy
+        assert not Path(report.file).exists()
+        assert pteron.doctor(device=used, timing=False, write=True).exceptions == report.without
+        assert Path(report.file).exists()
 
 
 def test_a_program_is_checked_beside_pytorch(programs: Path, device: Device) -> None:

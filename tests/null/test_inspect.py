@@ -10,7 +10,8 @@ import pytest
 
 import pteron
 from pteron.errors import DeviceError, GraphError, InputError
-from pteron.gpu import Device
+from pteron.gpu import AdapterInfo, Device
+from pteron.gpu.choose import choose
 from pteron.graph import Constant
 from pteron.ops import Target
 from pteron.tools.inspect import inspect
@@ -170,10 +171,38 @@ def test_without_an_adapter_delegates_do_not_run(
 
 def test_adapters_are_remembered_by_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
+    asked: list[str | None] = []
+
+    exceptions = tmp_path / "exceptions"
+
+    def noted(adapter: str | None) -> AdapterInfo:
+        asked.append(adapter)
+        return choose(adapter)
+
+    monkeypatch.setattr("pteron.gpu.choose.choose", noted)
     found = [find_adapter() for _ in range(2)]  # the second from the cache
     assert found[0] == found[1]
     with pytest.raises(DeviceError, match="some GPU"):
         find_adapter("some GPU")
+    if not Path("/proc/sys/kernel/random/boot_id").exists():
+        return
+    assert asked == [None, "some GPU"]
+    assert [find_adapter("0"), find_adapter("0")] == found
+    exceptions.mkdir()
+    (exceptions / "found-by-doctor.json").write_text("{}")
+    find_adapter()
+    monkeypatch.setenv("PTERON_ADAPTER", "0")
+    find_adapter()
+    assert asked == [None, "some GPU", "0", None, None]
+
+
+def test_what_plans_are_shown_for() -> None:
+    software = LocalAdapter(Target(broadcasts=True, loop_max=65535, buffers_max=10), "llvmpipe")
+    assert software.limits == Target(buffers_max=10)
+    assert software.planning_target == (Target(is_cpu=False), "a GPU with WebGPU's default limits")
+    gpu = LocalAdapter(Target(is_cpu=False, subgroup_size=32), "a GPU")
+    assert gpu.planning_target == (gpu.target, "a GPU")
+    assert LocalAdapter(gpu.target, None).planning_target == software.planning_target
 
 
 def test_a_buffer_larger_than_the_adapter_allows(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,24 @@ memory is placed."""
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from kernel_files import kernel
 
 from pteron.dtypes import DType
 from pteron.graph import Node, Tensor
-from pteron.ops import Dispatch, Operand, Target
+from pteron.ops import Dispatch, Operand, RequirementError, Target
+from pteron.ops.live import Trace
 from pteron.ops.operand import Slot
 from pteron.ops.rewrite import IsRead, memory_of, same_memory
-from pteron.plan import ScratchRef
-from pteron.plan.collect import Collector
+from pteron.plan import ParameterBlock, ScratchRef
+from pteron.plan.collect import Collector, block_of
+from pteron.wgsl import compose
 
 FIRST, SECOND = Node(0, "first", ()), Node(1, "second", ())
 GPU = Target(is_cpu=False)
@@ -133,3 +138,47 @@ def test_scratch_memory_is_kept_apart() -> None:
         (ScratchRef(1), ScratchRef(2)),
         (ScratchRef(2), Slot(2)),
     ]
+
+
+# Parameters -------------------------------------------------------------------------------------
+
+
+def packed(**changed: Any) -> ParameterBlock:
+    """The block of a launch with these numbers."""
+    numbers = {"count": COUNT, "integer": 0, "first": 0.0, "second": 0.0} | changed
+    dispatch = Dispatch(kernel("unary"), x=operand(0), out=operand(1), **numbers, threads=COUNT)
+    return block_of(dispatch, compose(dispatch.kernel))
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    for wrong in (-1, 1 << 32):
+        with pytest.raises(RequirementError, match=f"count = {wrong} does not fit u32"):
+            packed(count=wrong)
+    assert packed(count=(1 << 32) - 1, integer=-(1 << 31)).data[:8] == struct.pack(
+        "<Ii", (1 << 32) - 1, -(1 << 31)
+    )
+    with pytest.raises(RequirementError, match="integer = 2147483648 does not fit i32"):
+        packed(integer=1 << 31)
+    with pytest.raises(RequirementError, match="count takes at most 1 values, got 2"):
+        packed(count=(1, 2))
+    with pytest.raises(ValueError, match="has the parameters"):
+        packed(other=1)
+
+
+@pytest.mark.parametrize(("name", "low"), [("count", 0), ("integer", -(1 << 31))])
+def test_a_live_number_stays_within_its_word(name: str, low: int) -> None:
+    trace = Trace({0: 5})
+    block = packed(**{name: trace.symbol(0)})
+    assert [offset for offset, _ in block.live] == [0 if name == "count" else 4]
+    holds = [
+        all(guard.holds([value]) for guard in trace.guards()) for value in (low - 1, low, 2**31 - 1, 2**31)
+    ]
+    assert holds == [False, True, True, False]
+    with pytest.raises(RequirementError, match=f"{name} = {low - 1}. does not fit"):
+        packed(**{name: Trace({0: low - 1}).symbol(0)})
+
+
+def test_floats_beyond_32_bits_are_the_largest() -> None:
+    largest = np.finfo(np.float32).max
+    for given, found in ((1e300, largest), (-1e300, -largest), (-math.inf, -math.inf), (0.5, 0.5)):
+        assert struct.unpack_from("<f", packed(first=given).data, 8)[0] == found

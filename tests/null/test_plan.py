@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from kernel_files import kernel
 from sketch import Sketch, plan_at
 
-from pteron.dtypes import DType
+from pteron.dtypes import DType, Storage
 from pteron.errors import GraphError, MisfitError, ShapeError
-from pteron.ops import Target
-from pteron.ops.operand import Slot, State, Weight
-from pteron.plan import Plan, ScratchRef
+from pteron.graph import Constant, Tensor
+from pteron.ops import Call, Dispatch, Operand, Target, Weight
+from pteron.ops.operand import BufferRef, Slot, State
+from pteron.ops.rewrite import memory_of
+from pteron.ops.terms import Affine
+from pteron.plan import ParameterBlock, Plan, ScratchRef
+from pteron.plan.repeats import Repeats
 
 GPU = Target(is_cpu=False)
 
@@ -116,14 +122,14 @@ def test_the_live_shape_chooses_the_kernel() -> None:
     sketch = Sketch()
     x, weight, out = sketch.tensor(64, 32), sketch.constant(16, 32), sketch.tensor(64, 16)
     sketch.node("aten.linear.default", x, weight, None, out)
-    for target, rows, kernel in [
+    for target, rows, name in [
         (Target(), 64, "linear_thread"),
         (Target(), 1, "linear_thread"),
         (GPU, 64, "matmul_tiled"),
         (GPU, 1, "matvec"),
     ]:
         prepared = sketch.prepare([x], [out], target)
-        assert kernels(plan_at(prepared, {x: (rows, 32)})) == [kernel]
+        assert kernels(plan_at(prepared, {x: (rows, 32)})) == [name]
 
 
 def test_nothing_is_launched_for_no_elements() -> None:
@@ -207,6 +213,102 @@ def test_a_live_number_in_a_float_parameter_is_pinned() -> None:
     assert [value for value in range(5) if plan.numbers({p.id: value}) is not None] == [2]
 
 
+def test_words_wrap_to_32_bits() -> None:
+    block = ParameterBlock(bytes(12), ((4, Affine(-1)), (8, Affine(2, ((0, -3),)))))
+    assert struct.unpack("<Iii", block.fill([5])) == (0, -1, -13)
+
+
+def test_numbers_of_the_next_call_follow_those_of_the_last() -> None:
+    """None where the plan does not hold, or where a product leaves 64 bits."""
+    sketch = Sketch()
+    p, doubled, squared, out = (
+        sketch.symbol(),
+        sketch.symbol(),
+        sketch.symbol(),
+        sketch.tensor(4, dtype=DType.I32),
+    )
+    sketch.node("mul", p, 2, doubled)
+    sketch.node("mul", p, doubled, squared)
+    sketch.node("aten.full.default", (4,), squared, None, None, None, None, out)
+    plan = plan_at(sketch.prepare([p], [out]), values={p: 3})
+    numbers = plan.numbers({p.id: 3})
+    assert numbers is not None
+    for value in (0, 5, 32767, 32768, 70000, 1 << 40):
+        assert plan.numbers_again(numbers, {p.id: value}) == plan.numbers({p.id: value})
+    assert plan.numbers({p.id: 32767}) is not None
+    assert plan.numbers({p.id: 32768}) is None
+
+
+# Indices ----------------------------------------------------------------------------------------
+
+
+def test_indices_are_checked_where_they_come_from() -> None:
+    """Those of an input at every call, also behind a view; those of a constant now."""
+    sketch = Sketch()
+    x, ids = sketch.tensor(3), sketch.tensor(2, 1, dtype=DType.I64)
+    flat, rows = sketch.tensor(2, dtype=DType.I64), sketch.tensor(2, 5)
+    sketch.node("aten.view_copy.default", ids, (2,), flat)
+    sketch.node("aten.embedding.default", sketch.constant(9, 5), flat, -1, False, False, rows)
+    (found,) = plan_at(sketch.prepare([x, ids], [rows])).indices
+    assert (found.input, found.high, found.operator) == (1, 8, "aten.embedding.default")
+    sketch = Sketch()
+    table, ones, out = sketch.tensor(1, 5), sketch.constant(2, dtype=DType.I64), sketch.tensor(2, 5)
+    sketch.node("aten.embedding.default", table, ones, -1, False, False, out)
+    with pytest.raises(MisfitError, match="index 1 is outside"):
+        plan_at(sketch.prepare([table], [out]))
+
+
+# Calls that repeat ------------------------------------------------------------------------------
+
+
+def operand(id: int, buffer: BufferRef, shape: tuple[int, ...] = (4,), dtype: DType = DType.F32) -> Operand:
+    return Operand(Tensor(id, dtype, (4,)), shape, Target().storage(dtype), buffer)
+
+
+def weight(layout: str = "plain", key: str = "a") -> Weight:
+    constant = Constant(key, DType.F32, (4,), memoryview(bytes(16)))
+    return Weight(constant, (4,), layout, ("f32",), 4, Storage.F32)
+
+
+X, OUT = operand(0, Slot(0)), operand(1, Slot(1))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "repeats"),
+    [
+        ([operand(7, Slot(7)), operand(8, weight(key="b")), 1], True),
+        ([operand(0, Slot(0)), operand(8, weight()), 1], True),
+        ([operand(7, Slot(7)), operand(8, weight()), 2], False),
+        ([operand(7, Slot(7)), operand(8, weight()), 1.0], False),
+        ([operand(7, Slot(7)), operand(8, weight()), True], False),
+        ([operand(7, Slot(7)), operand(8, weight()), (1,)], False),
+        ([operand(7, Slot(7)), operand(8, weight("other")), 1], False),
+        ([operand(7, Slot(7)), operand(8, Slot(8)), 1], False),
+        ([operand(7, State(7)), operand(8, weight()), 1], False),
+        ([operand(7, Slot(7), (3,)), operand(8, weight()), 1], False),
+        ([operand(7, Slot(7), dtype=DType.I32), operand(8, weight()), 1], False),
+        ([operand(7, Slot(9)), operand(8, weight()), 1], False),  # it writes what it reads
+        ([operand(9, Slot(7)), operand(8, weight()), 1], False),
+    ],
+)
+def test_a_call_repeats_another_of_its_kind(inputs: list[object], repeats: bool) -> None:
+    call, ran = cast(Call, SimpleNamespace(operator=SimpleNamespace(name="op"))), 0
+
+    def made(x: Operand, bound: Operand, out: Operand) -> Iterator[Dispatch]:
+        nonlocal ran
+        ran += 1
+        yield Dispatch(kernel("unary"), x=x, weight=bound, out=out, threads=4)
+
+    first, found = [X, operand(2, weight()), 1], Repeats()
+    found.dispatches(call, first, [OUT], made(X, cast(Operand, first[1]), OUT))
+    out = operand(9, Slot(9))
+    x, bound = cast(tuple[Operand, Operand], tuple(inputs[:2]))
+    (dispatch,) = found.dispatches(call, inputs, [out], made(x, bound, out))
+    assert isinstance(dispatch, Dispatch)
+    assert ran == (1 if repeats else 2)
+    assert [memory_of(each) for each in dispatch.bindings.values()] == [x.buffer, bound.buffer, out.buffer]
+
+
 # Hazards ----------------------------------------------------------------------------------------
 
 
@@ -225,10 +327,10 @@ def test_an_update_in_place_goes_through_scratch() -> None:
 
 def test_scratch_is_shared_by_nodes() -> None:
     sketch = Sketch()
-    small, large = sketch.constant(3), sketch.constant(7)
-    sketch.node("aten.relu.default", small, small)
-    sketch.node("aten.relu.default", large, large)
-    assert plan_at(sketch.prepare([], [small, large])).scratch_bytes == (28,)
+    tensors = [sketch.constant(size) for size in (3, 7, 5)]
+    for tensor in tensors:
+        sketch.node("aten.relu.default", tensor, tensor)
+    assert plan_at(sketch.prepare([], tensors)).scratch_bytes == (28,)
 
 
 def test_one_operand_twice_is_no_hazard() -> None:

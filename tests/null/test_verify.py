@@ -12,13 +12,14 @@ from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import GraphError, MisfitError, PteronError, ShapeError
-from pteron.graph import Constant, Graph, SymInt, Tensor
+from pteron.graph import Constant, Graph, Node, SymInt, Tensor
 from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, RequirementError, Scratch, Target
 from pteron.ops.live import Trace
 from pteron.ops.operand import Slot, Weight
 from pteron.ops.rewrite import REWRITES
 from pteron.passes import prepare
 from pteron.plan import Compiled
+from pteron.plan.collect import Collector
 from pteron.plan.verify import check_memory, verify
 from pteron.wgsl import compose
 
@@ -214,6 +215,13 @@ def test_an_unchecked_kernel_stays_within_what_it_states() -> None:
         verify(short, module, (1, 1, 1), Target())
     with pytest.raises(RequirementError, match="reaches 16 elements of out, scratch memory has 7"):
         verify(product(16, 1, Scratch(7)), module, (1, 1, 1), Target())
+
+
+def test_an_equal_launch_over_less_memory_is_checked_again() -> None:
+    collector, node = Collector(Target()), Node(0, "product", ())
+    collector.add(node, [product(16, 1, operand(1, 16))])
+    with pytest.raises(RequirementError, match="reaches 16 elements of out"):
+        collector.add(node, [product(16, 1, operand(1, 15))])
 
 
 def test_a_loop_ends_before_the_adapter_ends_it() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, parts_of
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, parts_of, typical
 from pteron.ops.requirement import RequirementError
-from pteron.ops.terms import evaluate
+from pteron.ops.terms import dim_id, evaluate
 
 ARITHMETIC: tuple[Callable[[AnyInt, AnyInt], AnyInt], ...] = (operator.add, operator.sub, operator.mul)
 COMPARISONS: tuple[Callable[[AnyInt, AnyInt], bool], ...]
@@ -154,6 +156,36 @@ def test_a_bucket_holds_for_all_its_values(value: int) -> None:
     for other in range(-2, 1100):
         holds = holds_at(trace, {0: other})
         assert holds == (bucket(other) == size)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "found"),
+    [
+        (1, 2, 16), (16, 2, 16), (17, 2, 24), (32, 2, 24), (33, 2, 48), (256, 2, 192),
+        (257, 2, 320), (384, 2, 320), (385, 2, 448), (512, 2, 448), (513, 2, 640), (300, 4, 640),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_chosen_by_the_middle_of_a_bucket(value: int, step: int, found: int) -> None:
+    trace = Trace({0: value})
+    assert typical(live(trace, 0), step=step) == found
+    assert typical(value, step=step) == value
+    for other in range(1100):
+        holds = holds_at(trace, {0: other})
+        assert holds == (typical(live(Trace({0: other}), 0), step=step) == found)
+
+
+@pytest.mark.parametrize("bound", [-3.5, -3.0, 0.5, 2.0, 2.5, math.inf])
+@pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge])
+def test_floats_are_compared_with(compare: Callable[[Any, float], bool], bound: float) -> None:
+    for value in range(-6, 6):
+        if not (math.isinf(bound) and compare in (operator.lt, operator.ge)):
+            assert compare(live(Trace({0: value}), 0), bound) == compare(value, bound)
+
+
+def test_each_dim_has_its_number() -> None:
+    numbers = {dim_id(tensor, dim) for tensor in range(40) for dim in range(32)}
+    assert len(numbers) == 40 * 32
+    assert max(numbers) < 0  # those of values are not
 
 
 # Size -------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ from check import each
 from sketch import Sketch
 
 import pteron
-from pteron import Device, FormatError
+from pteron import Device, DType, FormatError
 from pteron.format.delegate import read_delegate
 from pteron.format.program import read_program
 from pteron.format.records import DelegateCall
 from pteron.format.source import open_bytes
 from pteron.graph import build
 from pteron.host.tensors import HostResult
-from pteron.plan import Executable, TensorPort
-from pteron.plan.archive import read
+from pteron.ops import Target
+from pteron.passes import prepare
+from pteron.plan import Compiled, Executable, Plan, TensorPort
+from pteron.plan.archive import read, write
+from pteron.plan.archive.writer import PREFIX, VERSION, aligned
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
@@ -67,6 +71,85 @@ def test_a_copy_gives_the_same_bits(name: str, programs: Path, tmp_path: Path) -
     for inputs, results in zip(given, expected, strict=True):
         for found, result in zip(run(copied, inputs), results, strict=True):
             np.testing.assert_array_equal(np.asarray(found), np.asarray(result))
+
+
+def said(plan: Plan) -> tuple[object, ...]:
+    """What a plan says besides its kernels and buffers, which have other names in a file."""
+    launches = [
+        (each.node, each.nodes, each.operator, each.block, each.groups, each.starts, each.module.source)
+        for each in plan.launches
+    ]
+    rest = (plan.blocks, plan.scratch_bytes, dict(plan.shapes), dict(plan.integers), plan.tape, plan.guards)
+    return launches, *rest, plan.indices
+
+
+def test_plans_are_read_as_they_were(models: Path, programs: Path, tmp_path: Path) -> None:
+    """Guards, terms, nodes of launches, indices: also what a call at these sizes does not need."""
+    paths = [models / "tiny_llama_q4.pte", *(programs / f"{name}.pte" for name in PROGRAMS)]
+    made = [
+        Compiled(prepare(graph), Target()) for path in paths for graph in pteron.load(path).graphs("forward")
+    ]
+    sketch, seen = Sketch(), set[str]()
+    p, squared, quarter = sketch.symbol(), sketch.symbol(), sketch.symbol()
+    many, few = (sketch.tensor(4, dtype=DType.I32) for _ in range(2))
+    for name, number, found, out in (("mul", p, squared, many), ("floordiv", 4, quarter, few)):
+        sketch.node(name, p, number, found)
+        sketch.node("aten.full.default", (4,), found, None, None, None, None, out)
+    for compiled in (*made, sketch.prepare([p], [many, few, squared])):
+        values = {source.symbol: 3 for source in compiled.executable.sources}
+        plans = {compiled.shapes_max: [compiled.plan(compiled.shapes_max, values)]}
+        executable = replace(compiled.executable, plans=plans)
+        write(executable, tmp_path / "a")
+        again = read(memoryview((tmp_path / "a").read_bytes()), "a", trusted=True)
+        pairs = zip(again.all_plans(), executable.all_plans(), strict=True)
+        assert all(said(read_back) == said(plan) for read_back, plan in pairs)
+        assert (again.slots, again.sources, again.target) == (executable.slots, executable.sources, Target())
+        assert again.states.keys() == executable.states.keys()
+        (plan,) = plans[compiled.shapes_max]
+        seen |= {type(term).__name__ for term in plan.tape}
+        seen |= {"nodes" for launch in plan.launches if len(launch.nodes) > 1}
+        seen |= {"indices" for _ in plan.indices} | {"guards" for _ in plan.guards}
+    assert seen >= {"Symbol", "Product", "Quotient", "nodes", "indices", "guards"}
+
+
+def changed(data: bytes, change: Callable[[Any], None], version: int = VERSION) -> memoryview:
+    """An archive with another header."""
+    magic, _, length = PREFIX.unpack_from(data)
+    header = json.loads(data[PREFIX.size : PREFIX.size + length])
+    change(header)
+    text = json.dumps(header).encode()
+    start = aligned(PREFIX.size + len(text))
+    written = PREFIX.pack(magic, version, len(text)) + text
+    return memoryview(written.ljust(start) + data[aligned(PREFIX.size + length) :])
+
+
+def test_a_file_does_not_write_to_weights(programs: Path, tmp_path: Path) -> None:
+    """Programs share the buffers of equal weights."""
+    (graph,) = pteron.load(programs / "mlp.pte").graphs("forward")
+    compiled = Compiled(prepare(graph), Target())
+    plan = compiled.plan(compiled.shapes_max, {})
+    write(replace(compiled.executable, plans={compiled.shapes_max: [plan]}), tmp_path / "a")
+    data = (tmp_path / "a").read_bytes()
+    assert read(changed(data, lambda header: None), "a").plans
+    with pytest.raises(FormatError, match="not an executable of version"):
+        read(changed(data, lambda header: None, VERSION + 1), "a")
+
+    def bind_input(header: Any) -> None:
+        kinds = [buffer["kind"] for buffer in header["buffers"]]
+        header["inputs"][0]["buffer"] = kinds.index("weight")
+
+    def bind_output(header: Any) -> None:
+        kinds = [buffer["kind"] for buffer in header["buffers"]]
+        launch = header["plans"][0]["plans"][0]["launches"][0]
+        access = [binding["access"] for binding in header["modules"][launch["module"]]["bindings"]]
+        launch["buffers"][access.index("read_write")] = kinds.index("weight")
+
+    for change, says in (
+        (bind_input, "an input is bound to the buffer of a weight"),
+        (bind_output, "writes to a weight"),
+    ):
+        with pytest.raises(FormatError, match=says):
+            read(changed(data, change), "a", trusted=True)
 
 
 @pytest.mark.long(every=4)

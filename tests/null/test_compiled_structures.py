@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pteron.dtypes import DType
-from pteron.errors import FormatError, InputError
+from pteron.errors import DtypeError, FormatError, InputError, ShapeError
 from pteron.export.dims import evaluate
 from pteron.export.signature import Signature
 from pteron.export.trees import from_json, leaf_names, to_json
@@ -134,3 +134,89 @@ def test_invalid_ports(change: dict[str, Any]) -> None:
 def test_invalid_signatures(change: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match="the stored signature is invalid"):
         Signature.from_metadata({**METADATA, **change})
+
+
+# Calls ------------------------------------------------------------------------------------------
+
+
+def signature() -> Signature:
+    """forward(x, *, y, z, scale): x [rows, 3], y [2 rows, columns], z [rows], and a number."""
+    tensors = [("x", ["rows", 3], [2, 3]), ("y", ["2*rows", "columns"], [4, 1]), ("z", ["rows"], [2])]
+    inputs = [{"name": name, "dtype": "float32", "dims": dims, "min": least} for name, dims, least in tensors]
+    return Signature.from_metadata(
+        {
+            "arguments": ["x", "y", "z", "scale"],
+            "inputs": [*inputs, {"name": "scale", "value": 2}],
+            "outputs": [
+                {"name": "flag", "value": True},
+                {"name": "sum", "dtype": "float32", "dims": [], "min": []},
+            ],
+            "dims": {"rows": [2, 8], "2*rows": [4, 16], "columns": [1, 5]},
+            "in_tree": to_json(structure(((0,), {"y": 0, "z": 0, "scale": 0}))),
+            "out_tree": to_json(structure({"flag": 0, "sum": 0})),
+        }
+    )
+
+
+def call(x: Any = None, **changed: Any) -> list[Any]:
+    """The checked leaves of a call, some of whose arguments are others."""
+    given = {"y": torch.zeros(6, 2), "z": torch.zeros(3), "scale": 2} | changed
+    made = signature()
+    return made.check(made.flatten((torch.zeros(3, 3) if x is None else x,), given))
+
+
+def test_arguments_are_bound_as_in_python() -> None:
+    x, y, z = torch.zeros(3, 3), torch.zeros(6, 2), torch.zeros(3)
+    made = signature()
+    assert all(
+        found is given
+        for found, given in zip(made.flatten((x,), {"scale": 2, "z": z, "y": y}), (x, y, z, 2), strict=True)
+    )
+    assert made.flatten((), {"scale": 2, "z": z, "y": y, "x": x})[0] is x
+    for args, kwargs, says in (
+        ((x, y), {"z": z, "scale": 2}, r"expected 1 positional arguments \(x\), got 2"),
+        ((x,), {"x": x, "y": y, "z": z, "scale": 2}, "x is given by position and by name"),
+        ((x,), {"y": y, "scale": 2}, "missing: z"),
+        ((x,), {"y": y, "z": z, "scale": 2, "other": 1}, "not in the example: other"),
+        (([x],), {"y": y, "z": z, "scale": 2}, "the call differs from the example"),
+    ):
+        with pytest.raises(InputError, match=says):
+            made.flatten(args, kwargs)
+    assert made.unflatten([None, 5]) == {"flag": True, "sum": 5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "says"),
+    [
+        ({"x": torch.zeros(9, 3)}, ShapeError, r"x: dim 0 \(rows\) of \[9, 3\] must be from 2 to 8"),
+        ({"x": torch.zeros(1, 3)}, ShapeError, r"x: dim 0 \(rows\) of \[1, 3\] must be from 2 to 8"),
+        ({"x": torch.zeros(3, 4)}, ShapeError, r"x: dim 1 of \[3, 4\] must be 3"),
+        ({"x": torch.zeros(3)}, ShapeError, r"x: expected \[rows, 3\], got \[3\]"),
+        ({"y": torch.zeros(5, 2)}, ShapeError, r"y: dim 0 of \[5, 2\] must be 2\*rows = 6"),
+        ({"y": torch.zeros(6, 6)}, ShapeError, r"y: dim 1 \(columns\) of \[6, 6\] must be from 1 to 5"),
+        ({"z": torch.zeros(4)}, ShapeError, r"z: dim 0 \(rows\) of \[4\] must be 3, as dim 0 of x"),
+        ({"z": torch.zeros(3).double()}, DtypeError, "z: expected torch.float32, got torch.float64"),
+        ({"z": [0.0] * 3}, InputError, "the call differs from the example"),
+        ({"z": 3}, InputError, "z: expected a tensor, got int"),
+        ({"z": torch.zeros(3, requires_grad=True)}, InputError, "z requires grad"),
+        ({"z": torch.zeros(3, device="meta")}, InputError, "z: expected a CPU tensor, got one on meta"),
+        ({"scale": 2.0}, InputError, "scale: the module was compiled for 2, got 2.0"),
+        ({"scale": 3}, InputError, "scale: the module was compiled for 2, got 3"),
+    ],
+)
+def test_calls_are_checked(changed: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        call(**changed)
+
+
+def test_calls_that_are_right() -> None:
+    assert call()[3] == 2
+    (x, *_) = call(torch.zeros(3, 3).numpy(), scale=torch.tensor(2))
+    assert (x.dtype, tuple(x.shape)) == (torch.float32, (3, 3))
+    with torch.no_grad():
+        call(z=torch.zeros(3, requires_grad=True))
+    made = signature()
+    for rows in (2, 8, 2):  # sizes that were checked before are not taken for others
+        leaves = [torch.zeros(rows, 3), torch.zeros(2 * rows, 5), torch.zeros(rows), 2]
+        assert made.fits(leaves)
+        assert not made.fits([leaves[0][:1], *leaves[1:]])

@@ -218,6 +218,11 @@ def test_refused() -> None:
     plain = (None, *PLAIN, True, 1.0)
     refuse_op(ROUTE, tensor(3, 4), 5, "softmax", *plain, match="5 of 4 experts", out=((3, 5), (3, 5)))
     refuse_op(ROUTE, tensor(3, 4), 2, "tanh", *plain, match="softmax, sigmoid", out=((3, 2), (3, 2)))
+    # Experts, groups, kept groups, the best that count of each.
+    for k, *wrong in ((5, 2, 1, 1), (1, 3, 1, 1), (1, 2, 3, 1), (1, 2, 0, 1), (1, 2, 1, 5)):
+        options = ("softmax", None, *wrong, True, 1.0)
+        out = ((3, k), (3, k))
+        refuse_op(ROUTE, tensor(3, 8), k, *options, match=f"{wrong[0]} groups", out=out, dtype="i32")
     chosen = tensor(3, 2, dtype="i32", low=0, high=1)
     refuse_op(FLOAT, tensor(4, 8), chosen, weight(6, 8), 2, match="tokens", out=((3, 2, 3),))
     refuse_op(FLOAT, tensor(3, 8), chosen, weight(5, 8), 2, match="2 matrices", out=((3, 2, 3),))

@@ -16,10 +16,11 @@ from sketch import Sketch
 import pteron
 from pteron import Device, DeviceError, OutOfMemory, system
 from pteron.dtypes import DType, Storage
-from pteron.gpu import Arena, Buffer, Weights, memory
+from pteron.gpu import Arena, Buffer, SequenceSlots, States, Weights, memory
 from pteron.graph import Constant
 from pteron.ops import Weight
-from pteron.ops.operand import plain_weight
+from pteron.ops.operand import State, plain_weight
+from pteron.passes import StateSpec
 from pteron.plan import Executable, Plan
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.session import Session
@@ -106,7 +107,7 @@ def own(device: Device) -> Iterator[Device]:
 
 
 def floats(device: Device, buffer: Buffer) -> list[float]:
-    return np.frombuffer(device.read(buffer, buffer.size), np.float32).tolist()
+    return list(map(float, np.frombuffer(device.read(buffer, buffer.size), np.float32)))
 
 
 def test_data_of_any_layout_are_written(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +184,45 @@ def test_equal_weights_are_one_buffer_until_their_last_user(own: Device) -> None
     other.close()
     assert not own.uploads
     assert own.buffer_bytes == 0
+
+
+def test_sequences_have_parts_of_shared_memory(own: Device) -> None:
+    """A state has its own memory only where the batch has none. A slot is cleared when it is used again."""
+
+    def graph(*states: tuple[int, int]) -> Executable:
+        specs = {id: StateSpec(bytes, None) for id, bytes in states}
+        return cast(Executable, SimpleNamespace(name="graph", states=specs))
+
+    shared = States(own, graph((1, 512)))
+    slots = SequenceSlots(own, graph((1, 256), (2, 32)), shared, 2, [1])
+    first, second = slots.take(), slots.take()
+    assert first is not None
+    assert second is not None
+    assert own.buffer_bytes == 512 + 2 * 32
+    assert (first.bytes, second.bytes, slots.free) == (288, 288, 0)
+    assert slots.take() is None
+    whole = np.arange(128, dtype=np.float32)
+    own.write(shared[State(1)], whole)
+    halves = [list(map(float, np.frombuffer(each.read({1: 256})[0], np.float32))) for each in (first, second)]
+    assert [*halves[0], *halves[1]] == whole.tolist()
+    second.write({1: np.ones(4, np.uint8)})
+    assert first.read({1: 4}) == [bytes(4)]
+    second.copy(first, {1: 256})  # within one buffer
+    assert second.read({1: 256}) == first.read({1: 256})
+    first.reset()
+    assert first.read({1: 256}) == [bytes(256)]
+    assert any(second.read({1: 256})[0])
+    second.close()
+    second.close()
+    assert (slots.free, own.buffer_bytes) == (1, 512 + 32)
+    again = slots.take()
+    assert again is not None
+    assert again.read({1: 256, 2: 32}) == [bytes(256), bytes(32)]
+    shared.close()
+    with pytest.raises(DeviceError, match="the batch memory of this sequence is closed"):
+        again.check_open()
+    again.close()
+    assert slots.take() is None
 
 
 # The memory that the inspect page shows -----------------------------------------------------------

@@ -73,7 +73,7 @@ def test_a_slower_machine_is_no_regression() -> None:
 def test_what_a_case_measures_is_part_of_it() -> None:
     plain = case(noisy(1.0, 0))
     for changed in ({"unit": "token"}, {"amount": 2}, {"inputs": ()}, {"device": "x"}, {"program": "x"}):
-        assert replace(plain, **changed).key != plain.key  # type: ignore[arg-type]  # by name
+        assert replace(plain, **changed).key != plain.key
     assert replace(plain, samples=(1.0,), rounds=1).key == plain.key
 
 

@@ -193,7 +193,7 @@ def test_inputs_by_position_and_by_name() -> None:
 
 def named(positional: int, keywords: Any, count: int) -> tuple[str, ...]:
     """The names by a tree as exporters write it."""
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
     def tree(value: Any) -> Any:
         if not isinstance(value, dict):

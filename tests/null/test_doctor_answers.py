@@ -3,6 +3,7 @@ exit code says whether programs are right from now on."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def test_cases_plan_for_every_kind_of_device() -> None:
     launched: set[str] = set()
     matrices = replace(TARGETS["Vulkan, subgroups"], shader_f16=True, matrices=(MATRIX,))
     uniform = replace(TARGETS["software"], broadcasts=True)
-    for target in (*TARGETS.values(), matrices, uniform):
+    small = replace(uniform, uniform_bytes_max=1 << 13)
+    for target in (*TARGETS.values(), matrices, uniform, small):
         for case in built_in():
             compiled = Compiled(prepare(case.graph), target)
             for call in case.calls:
@@ -68,6 +70,10 @@ def test_cases_plan_for_every_kind_of_device() -> None:
                 values = {value.id: given for value, given in pairs if isinstance(given, int)}
                 plan = compiled.plan(shapes, values)
                 launched |= {launch.module.kernel.name for launch in plan.launches}
+                for launch in plan.launches:
+                    sizes = [each.bytes for each in launch.module.bindings if each.access == "uniform"]
+                    assert max(sizes, default=0) <= target.uniform_bytes_max, launch.module.kernel
+                    assert math.prod(launch.module.workgroup) <= target.invocations_max
     folders = "attention convolution elementwise linear norm pool quantized reduce rope"
     common = {name for name, path in FILES.items() if path.parent.name in folders.split()}
     assert common - launched == {*NOT_LAUNCHED.split()}

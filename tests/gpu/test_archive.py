@@ -28,7 +28,7 @@ from pteron.plan.archive import read, write
 from pteron.plan.archive.writer import PREFIX, VERSION, aligned
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.session import Session
+from pteron.runtime.session import Counters, Session
 
 PROGRAMS = ["mlp", "mlp_dynamic", "attention_cache", "update_cache", "select_position", "dtypes"]
 
@@ -110,6 +110,25 @@ def test_plans_are_read_as_they_were(models: Path, programs: Path, tmp_path: Pat
         seen |= {"nodes" for launch in plan.launches if len(launch.nodes) > 1}
         seen |= {"indices" for _ in plan.indices} | {"guards" for _ in plan.guards}
     assert seen >= {"Symbol", "Product", "Quotient", "nodes", "indices", "guards"}
+
+
+def test_a_file_has_several_plans_for_one_shape(device: Device) -> None:
+    """Each for other live integers: rows [0, p // 4) of a table."""
+    sketch = Sketch()
+    p, quarter, table, out = sketch.symbol(), sketch.symbol(), sketch.tensor(5, 2), sketch.tensor(5, 2)
+    sketch.node("floordiv", p, 4, quarter)
+    sketch.node("aten.slice_copy.Tensor", table, 0, 0, quarter, 1, out)
+    compiled = sketch.prepare([p, table], [out], device.target)
+    plans = [compiled.plan(compiled.shapes_max, {p.id: value}) for value in (5, 9, 14)]
+    executable = replace(compiled.executable, plans={compiled.shapes_max: plans})
+    delegate = Delegate(Session(executable, device, Counters()))
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for value in (13, 4, 9, 15, 7):
+        np.testing.assert_array_equal(run(delegate, [value, x])[0], x[: value // 4])
+    with pytest.raises(pteron.ShapeError, match="no plan for the shapes"):
+        run(delegate, [16, x])
+    delegate.close()
+    delegate.session.close()
 
 
 def changed(data: bytes, change: Callable[[Any], None], version: int = VERSION) -> memoryview:

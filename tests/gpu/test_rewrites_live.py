@@ -469,6 +469,13 @@ def test_what_is_not_padding_of_a_convolution(name: str) -> None:
     assert "aten.constant_pad_nd.default" in operators(graph, list(REWRITES))
 
 
+def test_padding_that_differs_at_both_ends(device: Device) -> None:
+    graph, calls = padded_convolution([0, 1, 2, 0])()
+    found, expected = (run_graph(graph, on, calls, device, device.target) for on in (list(REWRITES), []))
+    for (of_all,), (of_none,) in zip(found, expected, strict=True):
+        np.testing.assert_allclose(of_all, of_none, atol=5e-5, rtol=5e-5)
+
+
 @pytest.mark.long(every=6)
 @pytest.mark.parametrize("name", CASES)
 def test_with_all_and_with_none(name: str, device: Device, target: Target) -> None:

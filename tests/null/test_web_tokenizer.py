@@ -130,6 +130,33 @@ def test_spaces_around_added_tokens() -> None:
     assert [each["id"] for each in added if each["isSpecial"]] == [1, 3]
 
 
+def test_steps_before_the_words() -> None:
+    """What pages do with a text before they cut it, and with a space before it."""
+    tokenizer = library.Tokenizer(library.models.BPE({"a": 0}, []))
+    tokenizer.decoder = library.decoders.ByteLevel()
+    before, cuts = library.normalizers, library.pre_tokenizers
+    steps = [before.NFC(), before.NFKC(), before.Lowercase(), before.Replace("''", '"'), before.Prepend("_")]
+    tokenizer.normalizer = before.Sequence(steps)
+    written = tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+    assert written["normalize"] == [["nfc"], ["nfkc"], ["lower"], ["replace", "''", '"'], ["prepend", "_"]]
+    tokenizer.normalizer = None
+    for scheme, expected in (("always", [["prepend", " "]]), ("never", [])):
+        tokenizer.pre_tokenizer = cuts.Metaspace("_", scheme, split=False)
+        found = tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+        assert found["normalize"] == [*expected, ["replace", " ", "_"]]
+    for individual, rule in ((True, r"\p{N}"), (False, r"\p{N}+")):
+        tokenizer.pre_tokenizer = cuts.Digits(individual_digits=individual)
+        assert tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))["splits"] == [rule]
+    for prefix in (True, False):
+        tokenizer.pre_tokenizer = cuts.ByteLevel(add_prefix_space=prefix, use_regex=False)
+        found = tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+        assert (found["isByteLevel"], found["prefixSpace"], found["splits"]) == (True, prefix, [])
+    refused = (before.NFD(), before.Replace(library.Regex("a+"), "b"))
+    for tokenizer.normalizer in refused:
+        with pytest.raises(UnsupportedError, match="do not know the normalizer"):
+            tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+
+
 def test_added_tokens_that_pages_would_find_elsewhere_are_refused() -> None:
     tokenizer = library.Tokenizer(library.models.BPE({"a": 0}, []))
     tokenizer.decoder = library.decoders.ByteLevel()

@@ -144,7 +144,7 @@ def test_staging_memory_is_used_again_where_it_is_not_much_too_large(own: Device
 
 
 def test_scratch_memory_grows_and_earlier_plans_keep_theirs(own: Device) -> None:
-    arena = Arena(own, cast(Executable, SimpleNamespace(name="graph", slots=(32,))))
+    arena, slack = Arena(own, cast(Executable, SimpleNamespace(name="graph", slots=(32,)))), own.target.slack
 
     def reserve(*sizes: int) -> tuple[Buffer, ...]:
         return arena.reserve(cast(Plan, SimpleNamespace(scratch_bytes=sizes)))
@@ -152,12 +152,12 @@ def test_scratch_memory_grows_and_earlier_plans_keep_theirs(own: Device) -> None
     first = reserve(64, 16)
     assert reserve(48) == first[:1]
     larger, same = reserve(80, 16)
-    assert larger.size == 80
+    assert larger.size == 80 + slack
     assert same is first[1]
     assert reserve(64)[0] is larger
     own.write(first[0], np.ones(16, np.float32))  # it is not freed
-    assert floats(own, first[0]) == [1.0] * 16
-    assert arena.bytes_by_kind == {"activations": 32, "scratch": 64 + 16 + 80}
+    assert floats(own, first[0])[:16] == [1.0] * 16
+    assert arena.bytes_by_kind == {"activations": 32 + slack, "scratch": 64 + 16 + 80 + 3 * slack}
     arena.close()
     assert own.buffer_bytes == 0
     with pytest.raises(DeviceError, match="'graph scratch 0' was freed"):
@@ -246,4 +246,5 @@ def test_bytes_on_the_device(name: str, device: Device) -> None:
         ("activations", memory.activations_reserved, len(delegate.values)),
         ("scratch", memory.scratch_reserved, len(delegate.values)),
     ):
-        assert bytes <= held[kind] <= bytes + ROUNDING * buffers, kind
+        more = ROUNDING + (device.target.slack if kind in ("activations", "scratch") else 0)
+        assert bytes <= held[kind] <= bytes + more * buffers, kind

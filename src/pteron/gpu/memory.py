@@ -286,8 +286,9 @@ class Arena:
     def reserve(self, plan: Plan) -> tuple[Buffer, ...]:
         """Scratch memory for a plan. The plan keeps these buffers even if a later plan replaces them by
         larger ones."""
+        slack = self._device.target.slack
         for index, size in enumerate(plan.scratch_bytes):
-            if index < len(self._scratch) and self._scratch[index].size >= size:
+            if index < len(self._scratch) and self._scratch[index].size >= size + slack:
                 continue
             buffer = self._create(size, f"scratch {index}")
             if index < len(self._scratch):

@@ -141,8 +141,8 @@ class Library(ABC):
         return self.ffi.gc(finished, self.lib.wgpuCommandBufferRelease)
 
     def bind_group(self, device: Any, pipeline: Any, entries: Sequence[tuple[int, Any, int, int]]) -> Any:
-        """A bind group of a pipeline; an entry is (binding, buffer, offset, size). The raw calls cost a tenth of
-        the package's own methods, and a plan has hundreds of groups."""
+        """A bind group of a pipeline; an entry is (binding, buffer, offset, size). The raw calls cost a tenth
+        of the package's own methods, and a plan has hundreds of groups."""
         ffi, lib = self.ffi, self.lib
         layout = ffi.gc(
             lib.wgpuComputePipelineGetBindGroupLayout(pipeline, 0), lib.wgpuBindGroupLayoutRelease

@@ -14,18 +14,21 @@ from pteron.serving import Answer, Engine, Load, Request
 
 @dataclass
 class Script:
-    """The answer to a request: the texts of its pieces, its finish reason or error, and whether it hangs."""
+    """The answer to a request: the texts of its pieces, its finish reason or error, whether it hangs, the
+    stop string that ends it, and the tokens of its prompt that were in the cache."""
 
     texts: Sequence[str]
     reason: str = "stop"
     error: Exception | None = None
     hangs: bool = False
+    stop: str = ""
+    reused: int = 0
 
 
 class ScriptedAnswer(Answer):
     def __init__(self, script: Script, request: Request) -> None:
         self._script = script
-        self._taken = Statistics(prompt_tokens=len(request.ids))
+        self._taken = Statistics(len(request.ids), script.reused, stop_string=script.stop)
         self.is_cancelled = False
         self._reason = ""
 

@@ -121,7 +121,24 @@ def test_control_tokens_are_read_by_name() -> None:
 def test_arguments_that_are_cut() -> None:
     parser = AnswerParser(answer_format(QWEN_3.template), NAMES)
     parts = list(parser.add(Piece(0, '<tool_call>{"name": "weather", "arguments": {"ci', 0.0)))
-    assert joined([*parts, *parser.end("length", "")]) == ("", "", [("weather", '{"ci')])
+    parts += parser.end("length", "")
+    assert joined(parts) == ("", "", [("weather", '{"ci')])
+    assert parts[-1] == End("length")
+
+
+def test_tokens_of_reasoning_are_counted_and_have_no_logprobs() -> None:
+    parser = AnswerParser(answer_format(QWEN_3.template), NAMES)
+    texts, top = ("<think>", "Hm", ".", "</think>", "\n\n", "Yes"), ((1, -0.5),)
+    found = [list(parser.add(Piece(0, text, -0.5, top))) for text in texts]
+    assert parser.reasoning_tokens == 2
+    with_piece = [[isinstance(part, Text) and part.piece is not None for part in parts] for parts in found]
+    assert with_piece == [[True], [False], [False], [True], [True], [True]]
+
+
+def test_reasoning_that_is_cut() -> None:
+    parser = AnswerParser(answer_format(QWEN_3.template), NAMES, is_thinking=True)
+    parts = list(parser.add(Piece(0, "Hm</thi", 0.0)))
+    assert [*parts, *parser.end("length", "")] == [Thought("Hm"), Thought("</thi"), End("length")]
 
 
 class Scene:

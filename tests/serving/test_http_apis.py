@@ -15,6 +15,8 @@ from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, MESSAGES, WEATHER
 
 from pteron.llm import LLM
+from pteron.serving.http import Limits
+from pteron.serving.http.messages import PromptBody, to_chat
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
 MESSAGE: dict[str, Any] = {"model": NAME, "max_tokens": 20, "messages": MESSAGES}
@@ -129,6 +131,54 @@ class TestMessages:
         assert asked.sampling.biases == ((7, -100.0),)
         assert asked.stop == ("END",)
 
+    def test_the_stop_string_is_named(self, scene: Scene) -> None:
+        scene.play("Rain", stop="END")
+        for stream in (False, True):
+            response = scene.server.http.post("/v1/messages", json=MESSAGE | {"stream": stream})
+            found = named_events(response)[-2]["delta"] if stream else response.json()
+            assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "END")
+
+    def test_which_stop_strings_count(self, scene: Scene) -> None:
+        """Its own name of the field wins over vLLM's."""
+        engine = scene.play("x")
+        scene.post("/v1/messages", **MESSAGE, stop_sequences=["A"], stop="B")
+        scene.post("/v1/messages", **MESSAGE, stop="B")
+        assert [request.stop for request in engine.requests] == [("A",), ("B",)]
+
+    def test_blocks(self, scene: Scene) -> None:
+        """Of a conversation: images, reasoning that is hidden, and nothing."""
+        image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+        blocks = [{"type": "text", "text": "See"}, {"type": "image", "source": image}]
+        blocks.append({"type": "image", "source": {"type": "url", "url": "data:image/gif;base64,BBBB"}})
+        turns: list[Any] = [
+            *({"role": "user", "content": blocks}, {"role": "assistant", "content": []}),
+            {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]},
+        ]
+        body = PromptBody.model_validate({"messages": turns, "system": "Be brief."})
+        system, user, *others = to_chat(body).messages
+        assert (system.role, system.content) == ("system", "Be brief.")
+        assert isinstance(user.content, list)
+        urls = [part.image_url.url if part.image_url else part.text for part in user.content]
+        assert urls == ["See", "data:image/png;base64,AAAA", "data:image/gif;base64,BBBB"]
+        assert [(turn.role, turn.content) for turn in others] == [("assistant", "")]
+
+    def test_formats(self, scene: Scene) -> None:
+        """Both names of the field."""
+        schema = {"type": "object", "properties": {"a": {"const": 1}}}
+        format = {"type": "json_schema", "schema": schema}
+        for asked in ({"output_format": format}, {"output_config": {"format": format, "effort": "low"}}):
+            body = PromptBody.model_validate({"messages": MESSAGES, **asked})
+            found = to_chat(body).response_format
+            assert found is not None
+            assert found.json_schema is not None
+            assert (found.type, found.json_schema.schema_) == ("json_schema", schema)
+
+    def test_two_calls(self, scene: Scene) -> None:
+        """Each has its own arguments."""
+        scene.play(CALL + CALL.replace("Paris", "Rome"))
+        found = scene.post("/v1/messages", **MESSAGE, tools=[TOOL])
+        assert [block["input"] for block in found["content"]] == [{"city": "Paris"}, {"city": "Rome"}]
+
     @pytest.mark.parametrize(
         ("thinking", "thinks"),
         [(None, False), ("disabled", False), ("enabled", True), ("adaptive", True)],
@@ -220,6 +270,8 @@ class TestMessages:
             for key, status in (("right", 200), ("wrong", 401)):
                 response = server.http.post("/v1/messages", json=MESSAGE, headers={"x-api-key": key})
                 assert response.status_code == status
+                both = {"x-api-key": "wrong", "Authorization": f"bearer {key}"}  # which wins
+                assert server.http.post("/v1/messages", json=MESSAGE, headers=both).status_code == status
 
 
 class TestResponses:
@@ -293,6 +345,50 @@ class TestResponses:
                 method(first.id)
         client.responses.create(model=NAME, input="So?", previous_response_id=second.id)
         assert [turn["content"] for turn in scene.seen] == ["Weather?", "Rain.", "Is that so?", "Yes.", "So?"]
+
+    def test_what_was_asked_is_repeated(self, scene: Scene) -> None:
+        scene.play("x")
+        asked: dict[str, Any] = {"instructions": "A", "max_output_tokens": 5, "temperature": 0.5}
+        asked |= {"top_p": 0.5, "user": "me", "metadata": {"a": "b"}, "top_logprobs": 2}
+        asked |= {"service_tier": "auto", "reasoning": {"effort": "low"}, "tools": [FUNCTION]}
+        asked |= {"parallel_tool_calls": False, "tool_choice": "none", "truncation": "auto", "store": True}
+        found = scene.post("/v1/responses", model=NAME, input="a", **asked)
+        assert found["tools"][0]["name"] == "weather"
+        assert {name: found[name] for name in asked} == asked | {"tools": found["tools"]}
+        plain = scene.post("/v1/responses", model=NAME, input="a")
+        defaults = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "store": True}
+        defaults |= {"truncation": "disabled", "text": {"format": {"type": "text"}}, "background": False}
+        defaults |= dict.fromkeys(("instructions", "temperature", "metadata", "error", "top_logprobs"))
+        assert {name: plain[name] for name in defaults} == defaults
+
+    def test_items_of_one_turn_are_joined(self, scene: Scene) -> None:
+        scene.play("x")
+        parts = [{"type": "output_text", "text": "I"}, {"type": "refusal", "refusal": " will"}]
+        turn: dict[str, Any] = {"role": "assistant", "content": parts}
+        scene.post("/v1/responses", model=NAME, input=[turn, turn | {"content": " not."}])
+        assert [(message["role"], message["content"]) for message in scene.seen] == [
+            ("assistant", "I will not.")
+        ]
+
+    def test_errors_count_the_items_of_this_input(self, scene: Scene) -> None:
+        first = scene.post("/v1/responses", model=NAME, input="a")
+        body = {"model": NAME, "previous_response_id": first["id"], "input": [{"role": "user"}]}
+        response = scene.server.http.post("/v1/responses", json=body)
+        assert error(response, 400)["param"] == "input.0"
+
+    def test_logprobs(self, server: Running) -> None:
+        """Where they are included, or their number is stated; those of the stream are those of the whole."""
+        body = {"model": NAME, "input": "Once upon a time", "max_output_tokens": 3}
+        for more, count in (({"include": ["message.output_text.logprobs"]}, 0), ({"top_logprobs": 2}, 2)):
+            whole = server.http.post("/v1/responses", json=body | more).json()
+            entries = whole["output"][0]["content"][0]["logprobs"]
+            assert [len(entry["top_logprobs"]) for entry in entries] == [count] * 3
+            events = named_events(server.http.post("/v1/responses", json=body | more | {"stream": True}))
+            deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+            assert [entry["token"] for event in deltas for entry in event["logprobs"]] == [
+                entry["token"] for entry in entries
+            ]
+            assert events[-1]["response"]["output"][0]["content"][0]["logprobs"] != []
 
     @pytest.mark.parametrize(
         ("query", "param"),
@@ -391,6 +487,51 @@ class TestOllama:
         assert raw["response"] == "Once upon"
         assert engine.requests[-1].grammar is not None
 
+    def test_options(self, scene: Scene) -> None:
+        """Those that other APIs have too, under ollama's names; a negative length is no limit."""
+        engine = scene.play("x")
+        drawing: dict[str, Any] = {"temperature": 0.5, "top_p": 0.6, "top_k": 7, "min_p": 0.1, "seed": 3}
+        drawing |= {"presence_penalty": 0.2, "frequency_penalty": 0.3}
+        options = drawing | {"repeat_penalty": 1.5, "num_predict": -1}
+        for raw in (False, True):
+            scene.post("/api/generate", model=NAME, prompt="a", options=options, stream=False, raw=raw)
+            asked = engine.requests[-1]
+            assert {name: getattr(asked.sampling, name) for name in drawing} == drawing
+            assert asked.sampling.repetition_penalty == 1.5
+            assert asked.max_new_tokens == Limits().new_tokens
+
+    @pytest.mark.parametrize(
+        ("think", "seen"),
+        [
+            (None, {}),
+            (False, {"enable_thinking": False}),
+            ("low", {"enable_thinking": True, "reasoning_effort": "low"}),
+        ],
+        ids=str,
+    )
+    def test_thinking(self, scene: Scene, think: Any, seen: dict[str, Any]) -> None:
+        scene.play("x")
+        scene.post("/api/chat", model=NAME, messages=MESSAGES, think=think, stream=False)
+        found = scene.model.conversations[-1]
+        names = ("enable_thinking", "reasoning_effort")
+        assert {name: found[name] for name in names if name in found} == seen
+
+    def test_a_call_and_its_result(self, scene: Scene) -> None:
+        scene.play("Rain.")
+        call = {"function": {"name": "weather", "arguments": {"city": "Rome"}}}
+        turns = [
+            {"role": "assistant", "thinking": "Hm.", "tool_calls": [call]},
+            {"role": "tool", "tool_name": "weather", "content": "rain"},
+        ]
+        scene.post("/api/chat", model=NAME, messages=[*MESSAGES, *turns], stream=False)
+        _, called, result = scene.seen
+        assert called["tool_calls"][0]["function"] == {"name": "weather", "arguments": {"city": "Rome"}}
+        assert called["reasoning_content"] == "Hm."
+        assert (result["name"], result["content"]) == ("weather", "rain")
+        scene.play(CALL)
+        body: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": [CHAT_TOOL], "stream": False}
+        assert scene.post("/api/chat", **body)["done_reason"] == "stop"  # ollama has no reason for calls
+
     def test_models(self, scene: Scene) -> None:
         (found,) = scene.server.http.get("/api/tags").json()["models"]
         assert found["name"] == NAME
@@ -430,6 +571,11 @@ class TestTokens:
         assert back == {"prompt": "Once upon a time", "content": "Once upon a time"}
         pieces = post("/tokenize", json={"content": "Hi", "with_pieces": True}).json()["tokens"]
         assert pieces[0] == {"id": 1, "piece": "<s>"}
+        for adds in ({"add_special_tokens": False}, {"add_special_tokens": True, "add_special": False}):
+            named = post("/tokenize", json={"prompt": "Hi", "return_token_strs": True, **adds}).json()
+            assert named["tokens"] == [each["id"] for each in pieces[1:]]
+            assert named["token_strs"] == [each["piece"] for each in pieces[1:]]
+        assert post("/tokenize", json={"prompt": "", "add_special_tokens": False}).json()["tokens"] == []
 
     def test_conversations(self, server: Running) -> None:
         body = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -453,6 +599,19 @@ class TestTokens:
     )
     def test_errors(self, server: Running, route: str, body: dict[str, Any]) -> None:
         error(server.http.post(route, json=body), 400)
+
+
+def test_tokens_that_were_in_the_cache(scene: Scene) -> None:
+    """Of three tokens of a prompt, in each API."""
+    scene.play("x", reused=2)
+    chat = scene.post("/v1/chat/completions", model=NAME, messages=MESSAGES)["usage"]
+    assert (chat["prompt_tokens"], chat["prompt_tokens_details"]["cached_tokens"]) == (3, 2)
+    usage = scene.post("/v1/messages", **MESSAGE)["usage"]
+    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (1, 2, 1)
+    usage = scene.post("/v1/responses", model=NAME, input="a")["usage"]
+    assert (usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]) == (3, 2)
+    whole = scene.post("/api/chat", model=NAME, messages=MESSAGES, stream=False)
+    assert whole["prompt_eval_count"] == 3
 
 
 @pytest.mark.parametrize(

@@ -231,14 +231,49 @@ def test_half_of_a_surrogate_pair(scene: Scene, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_variables_reach_the_template(scene: Scene) -> None:
-    scene.ask("x", extra_body={"chat_template_kwargs": {"enable_thinking": False}})
-    assert scene.model.conversations[0]["enable_thinking"] is False
+    """What a client states for the template wins."""
+    kwargs = {"enable_thinking": False, "reasoning_effort": "high"}
+    scene.ask("x", reasoning_effort="low", extra_body={"chat_template_kwargs": kwargs})
+    seen = scene.model.conversations[0]
+    assert (seen["enable_thinking"], seen["reasoning_effort"]) == (False, "high")
+
+
+def test_the_newer_name_of_a_length_wins(scene: Scene) -> None:
+    scene.ask("x", max_tokens=7, max_completion_tokens=5)
+    assert {request.max_new_tokens for request in scene.engine.requests} == {5}
+
+
+def test_without_ends_there_are_no_stops_of_the_model(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.model, "chat_stops", ("User:",))
+    for ignores, stops in ((False, ("END", "User:")), (True, ("END",))):
+        scene.ask("x", stop="END", extra_body={"ignore_eos": ignores})
+        assert {request.stop for request in scene.engine.requests} == {stops}
+
+
+def test_a_chosen_tool_is_the_only_one(scene: Scene) -> None:
+    choice: Any = {"type": "function", "function": {"name": "now"}}
+    scene.ask('{"name": "now", "arguments": {}}', tool_choice=choice)
+    assert [tool["function"]["name"] for tool in scene.model.conversations[0]["tools"]] == ["now"]
 
 
 def test_an_unknown_tool_cannot_be_chosen(scene: Scene) -> None:
     choice: Any = {"type": "function", "function": {"name": "fly"}}
     with pytest.raises(openai.BadRequestError, match="no tool 'fly'"):
         scene.ask("x", tool_choice=choice)
+
+
+def test_tools_are_checked_together(scene: Scene) -> None:
+    with pytest.raises(openai.BadRequestError, match="two tools have the same name"):
+        scene.ask("x", tools=[*TOOLS, TOOLS[1]])
+    large = [
+        {"type": "function", "function": {"name": name, "parameters": {"description": "x" * 70_000}}}
+        for name in ("a", "b")
+    ]
+    with pytest.raises(openai.BadRequestError, match="the limit is 131072"):
+        scene.ask("x", tools=large)
+    scene.ask("x", tools=large[:1])
 
 
 class BareTokenizer(ByteTokenizer):

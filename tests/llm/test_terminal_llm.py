@@ -7,14 +7,15 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from pteron.cli import main
 from pteron.errors import FormatError, InputError
-from pteron.llm import LLM, Sampling
+from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.model_files import read_sampling
 from pteron.llm.models import BUNDLED
 
@@ -204,6 +205,88 @@ def test_a_conversation(
     assert [message["role"] for message in messages] == ["user", "assistant"]
     assert messages[1]["content"] in printed.out
     assert json.loads((tmp_path / "empty.json").read_text("utf-8")) == []
+
+
+class Canned:
+    """A model whose answers are fixed, and what it is asked."""
+
+    sampling, adapters = Sampling(), ("lora",)
+    asked: ClassVar[list[tuple[Any, dict[str, Any]]]]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.asked.clear()
+
+    def __enter__(self) -> Canned:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def reset(self) -> None:
+        self.asked.append(("reset", {}))
+
+    def chat(self, messages: list[dict[str, Any]], **options: Any) -> Iterator[Piece]:
+        self.asked.append(([f"{each['role']}: {each['content']}" for each in messages], options))
+        if messages[-1]["content"] == "too long":
+            raise InputError("it is too long")
+        yield Piece(1, "Yes.", 0.0)
+
+    def generate(self, prompt: str, **options: Any) -> Iterator[Piece]:
+        self.asked.append((prompt, options))
+        yield Piece(1, " upon", 0.0)
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+    found: list[tuple[Any, dict[str, Any]]] = []
+    monkeypatch.setattr(Canned, "asked", found, raising=False)
+    monkeypatch.setattr("pteron.llm.LLM", Canned)
+    return found
+
+
+def test_what_a_conversation_asks(
+    asked: list[tuple[Any, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The system prompt outlives /reset; a message that fails is left out of the next ones."""
+    typed = ["One", "/reset", "", "Two", "too long", "Three", "/quit", "x"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed)))
+    options = ["--system", "Be brief.", "--stop", "END", "--stop", "STOP", "-n", "9", "--quiet"]
+    assert main(["chat", "stories15m", *options, "--temperature", "0.5", "--seed", "0"]) == 0
+    system, rest = "system: Be brief.", ["user: Two", "assistant: Yes."]
+    assert [messages for messages, _ in asked] == [
+        [system, "user: One"],
+        "reset",
+        [system, "user: Two"],
+        [system, *rest, "user: too long"],
+        [system, *rest, "user: Three"],
+    ]
+    assert asked[0][1] == {
+        **{"max_new_tokens": 9, "sampling": Sampling(temperature=0.5, seed=0), "stop": ["END", "STOP"]},
+        **{"overflow": "truncate", "adapter": "lora"},
+    }
+    assert "it is too long; the conversation goes on without this message" in capsys.readouterr().err
+    assert main(["chat", "stories15m", "too long", "--quiet"]) == 1  # what is given must work
+
+
+def test_what_a_text_asks(
+    asked: list[tuple[Any, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C ends it, with the exit code that shells know."""
+    options = ["--stop", "END", "-n", "9", "--overflow", "truncate", "--quiet"]
+    assert main(["generate", "stories15m", "Once", *options]) == 130
+    assert capsys.readouterr().out == "Once upon …\n"
+    assert asked == [
+        (
+            "Once",
+            {
+                **{"max_new_tokens": 9, "sampling": Sampling(), "stop": ["END"], "overflow": "truncate"},
+                **{"grammar": None, "adapter": "lora"},
+            },
+        )
+    ]
 
 
 @pytest.mark.parametrize("command", ["generate", "chat"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from inspect import signature
 from typing import Any
 
 import pytest
 
+from pteron.llm import LLM
 from pteron.serving.cluster import Options
 from pteron.serving.cluster.options import missing_resources
 from pteron.serving.cluster.routing import conversation_key, preferred_replica, rank_replicas
+from pteron.serving.http import create_app
 
 NAMES = [f"replica{index}" for index in range(5)]
 SESSIONS = [f"session {index}" for index in range(500)]
@@ -138,18 +141,32 @@ def test_keys_of_other_apis() -> None:
     assert key(path, input="Hello") == key(path, input=[USER, later]) != key(path, input="Other")
     assert key("/api/generate", prompt="Hello") != ""
     assert key("/v1/messages/count_tokens", messages=[USER]) == ""
+    assert key(path, input="a", instructions="A") != key(path, input="a", instructions="B")
+    assert key(path, input="a") != key(path, input="a", model="other")
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"],
+    [
+        *(b"", b"{", b"[]", b"null", b"{}", b'{"messages": 5}', b'{"prompt": {}}', b"[" * 100_000, b"\xff"),
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',  # which the replica refuses
+    ],
 )
 def test_invalid_bodies_have_no_key(body: bytes) -> None:
     assert conversation_key(CHAT, body) == ""
 
 
-def test_lone_surrogates_have_a_key() -> None:
-    assert len(conversation_key(CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}')) == 64
+def test_options_are_all_that_models_and_applications_take() -> None:
+    """Except those that a replica chooses itself."""
+    options = Options("m", "n", sequences=3, open_page=False, api_keys=("k",), digits=2)
+    given = {
+        name for name, each in signature(create_app).parameters.items() if each.kind is each.KEYWORD_ONLY
+    }
+    assert options.app_settings.keys() == given - {"keep_alive", "logs", "traces"}
+    given = {name for name, each in signature(LLM).parameters.items() if each.kind is each.KEYWORD_ONLY}
+    assert options.model_settings.keys() == (given | {"tokenizer"}) - {"model", "device"}
+    for name, value in (options.app_settings | options.model_settings).items():
+        assert value == getattr(options, name)
 
 
 # Machines ---------------------------------------------------------------------------------------

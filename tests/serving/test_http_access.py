@@ -63,6 +63,8 @@ def test_each_key_is_valid(guarded: Running) -> None:
     for key in ("first-key", "second-key"):
         client = openai_client(guarded, api_key=key)
         assert client.completions.create(model=NAME, prompt="Hi").choices[0].text == "Once"
+        spelled = {"Authorization": f"bearer   {key}"}  # as HTTP allows
+        assert guarded.http.get("/v1/models", headers=spelled).status_code == 200
     with pytest.raises(openai.AuthenticationError):
         openai_client(guarded, api_key="third").models.list()
     assert "first-key" not in str(guarded.log())
@@ -201,6 +203,14 @@ def test_cors_and_open_metrics(engine: ScriptedEngine, guarded: Running) -> None
         response = server.http.post("/v1/completions", json=TEXT, headers=origin)
         assert response.status_code == 401  # and the page may read why
         assert response.headers["access-control-allow-origin"] == "https://chat.example"
+        assert set(response.headers["access-control-expose-headers"].split(", ")) == {
+            "X-Request-Id",
+            "Retry-After",
+        }
+        for method, names in (("DELETE", "x-api-key"), ("GET", "authorization"), ("PUT", "content-type")):
+            asked = ask | {"Access-Control-Request-Method": method, "Access-Control-Request-Headers": names}
+            status = server.http.options("/v1/responses/resp_1", headers=asked).status_code
+            assert status == (400 if method == "PUT" else 200)
 
 
 def test_limits_of_a_request(engine: ScriptedEngine) -> None:

@@ -18,6 +18,7 @@ from speech_fixtures import Heard, ScriptedTranscriber, said
 
 from pteron.llm import LLM
 from pteron.serving.http import Limits
+from pteron.serving.speech import Segment
 
 soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
 pytest.importorskip("python_multipart", reason="needs the extra `audio`")
@@ -117,6 +118,41 @@ def test_translations() -> None:
             model=NAME, file=file(), response_format="verbose_json", language="de"
         )
         assert whole.language == "german"
+
+
+def test_what_is_asked_of_the_transcriber(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And times of more than an hour in its answer."""
+    asked: dict[str, Any] = {}
+
+    def transcribe(samples: Any, **options: Any) -> Iterator[Segment]:
+        asked.update(options, samples=len(samples))
+        numbers = (0.25, -0.5, 1.5, 0.125)
+        yield Segment(59.9996, 3725.25, " One --> two.", (5, 6), *numbers)
+        yield Segment(3725.25, 36_000.0, " Three.", (7,), *numbers)
+
+    monkeypatch.setattr(server.app.state.service.speech, "transcribe", transcribe)
+    given = {"prompt": "Names", "temperature": "0.5", "response_format": "srt"}
+    assert post(server, **given).text == (
+        "1\n00:01:00,000 --> 01:02:05,250\nOne -> two.\n\n2\n01:02:05,250 --> 10:00:00,000\nThree.\n"
+    )
+    is_cancelled = asked.pop("is_cancelled")
+    settings = {"language": "en", "task": "transcribe", "prompt": "Names", "temperature": 0.5}
+    assert asked == settings | {"samples": 4 * 16_000}
+    assert is_cancelled()  # the request is over
+    first, _ = post(server, response_format="verbose_json").json()["segments"]
+    assert first == {
+        **{"id": 0, "seek": 0, "start": 60.0, "end": 3725.25, "text": " One --> two.", "tokens": [5, 6]},
+        **{"temperature": 0.25, "avg_logprob": -0.5, "compression_ratio": 1.5, "no_speech_prob": 0.125},
+    }
+    lines = post(server, stream="true").text.split("\n\n")
+    assert '"delta":"One --> two."' in lines[0]
+    assert '"delta":" Three."' in lines[1]
+
+
+def test_another_file_of_the_form(server: Running, speech: ScriptedTranscriber) -> None:
+    """A form has one file; a file of another name is none."""
+    other = server.http.post("/v1/audio/transcriptions", data={"model": NAME}, files={"sound": file()})
+    assert error(other, 400)["message"] == "file is missing"
 
 
 def test_the_card_of_the_model(server: Running) -> None:

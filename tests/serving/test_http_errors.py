@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -9,10 +10,17 @@ import pytest
 from http_fixtures import CHAT, NAME, TEXT, Running, error, events, openai_client, running
 from scripted import Script, ScriptedEngine, ScriptedModel, play
 
-from pteron import DeviceLost, OutOfMemory
+from pydantic import BaseModel
+
+from pteron import DeviceLost, FormatError, InputError, OutOfMemory
 from pteron.llm import LLM
 from pteron.serving import Busy
 from pteron.serving.http import Limits
+from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, api_error, validated
+from pteron.serving.http.messages import MessageBody
+from pteron.serving.http.responses import ResponseBody
+from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody
+from pteron.serving.http.scores import RerankBody
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -77,6 +85,77 @@ def test_invalid_completions(server: Running, change: dict[str, Any], param: str
 )
 def test_invalid_chats(server: Running, change: dict[str, Any], param: str) -> None:
     assert error(server.http.post("/v1/chat/completions", json=CHAT | change), 400)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "accepted", "refused"),
+    [
+        (ChatBody, "temperature", (0, 2), (-0.01, 2.01)),
+        (ChatBody, "top_p", (0.01, 1), (0, 1.01)),
+        (ChatBody, "top_k", (-1, 0, 99), (-2, 1.5)),
+        (ChatBody, "min_p", (0, 1), (-0.01, 1.01)),
+        (ChatBody, "repetition_penalty", (0.01, 9), (0,)),
+        (ChatBody, "presence_penalty", (-2, 2), (-2.01, 2.01)),
+        (ChatBody, "frequency_penalty", (-2, 2), (-2.01, 2.01)),
+        (ChatBody, "logit_bias", ({"1": -100}, {"1": 100}, {}), ({"1": -101}, {"1": 101}, [1])),
+        (ChatBody, "top_logprobs", (0, 20), (-1, 21)),
+        (ChatBody, "n", (1, 9), (0,)),
+        (ChatBody, "max_tokens", (1,), (0,)),
+        (ChatBody, "max_completion_tokens", (1,), (0,)),
+        (ChatBody, "stop_token_ids", ([0], [1] * 1000), ([-1], [1] * 1001)),
+        (ChatBody, "modalities", (["text"], None), (["audio"], ["text", "audio"])),
+        (ChatBody, "function_call", ("none", "auto", None), ("look",)),
+        (ChatBody, "use_beam_search", (False, None, {}), (True,)),
+        (ChatBody, "tool_choice", ("none", "auto", "required", None), ("any", {"type": "function"})),
+        (CompletionBody, "logprobs", (0, 20), (-1, 21)),
+        (CompletionBody, "best_of", (1, None), (0, 2)),
+        (CompletionBody, "suffix", ("", None), ("x",)),
+        (EmbeddingBody, "dimensions", (1,), (0,)),
+        (EmbeddingBody, "encoding_format", ("float", "base64"), ("int8",)),
+        (ResponseBody, "max_output_tokens", (1,), (0,)),
+        (ResponseBody, "top_logprobs", (0, 20), (-1, 21)),
+        (ResponseBody, "metadata", ("x" * 16_382,), ("x" * 16_383,)),
+        (ResponseBody, "background", (False, None), (True,)),
+        (MessageBody, "max_tokens", (1,), (0, None)),
+        (RerankBody, "top_n", (0, 1), (-1,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_bounds_of_fields(
+    kind: type[BaseModel], name: str, accepted: tuple[Any, ...], refused: tuple[Any, ...]
+) -> None:
+    message = {"role": "user", "content": "Hi"}
+    whole = {"messages": [message], "input": "a", "max_tokens": 1, "query": "a", "documents": ["a"]}
+    whole |= {"prompt": "a"} if kind is CompletionBody else {}
+    for value in accepted:
+        assert getattr(validated(kind, whole | {name: value}), name) == value
+    for value in refused:
+        with pytest.raises(ApiError) as raised:
+            validated(kind, whole | {name: value})
+        assert raised.value.param == name
+
+
+def test_types_and_headers_of_errors() -> None:
+    """By status, for the clients of OpenAI and of Anthropic."""
+    types = {400: ("invalid_request_error",) * 2, 401: ("authentication_error",) * 2}
+    types |= {
+        403: ("permission_error",) * 2,
+        429: ("rate_limit_error",) * 2,
+        500: ("server_error", "api_error"),
+    }
+    types |= {404: ("invalid_request_error", "not_found_error"), 503: ("server_error", "overloaded_error")}
+    types |= {413: ("invalid_request_error", "request_too_large")}
+    for status, expected in types.items():
+        raised = ApiError(status, "no", code="code")
+        theirs = anthropic_body(raised)["error"]
+        assert (raised.body["error"]["type"], theirs["type"]) == expected
+        assert "details" not in theirs
+    thread = anthropic_body(ApiError(400, "no", code=NO_THREADS))["error"]
+    assert thread["details"] == {"error_code": NO_THREADS}
+    for error_, seconds in ((Busy("full", 0.1), "1"), (Busy("full", 7.01), "8"), (DeviceLost("x"), "5")):
+        assert (api_error(error_).headers or {})["Retry-After"] == seconds
+    assert api_error(InputError("a")).status == 400
+    assert api_error(FormatError("a")).status == 500
 
 
 def test_neutral_values_are_accepted(server: Running) -> None:
@@ -213,6 +292,15 @@ def test_fields_of_other_servers_are_ignored(scripted: Running, route: str) -> N
     own = {"input": "a"} if "responses" in route else {"messages": CHAT["messages"]}
     more = {"cache_prompt": True, "min_tokens": 0, "ignore_eos": False, "x": [1]}
     assert scripted.http.post(route, json={"model": NAME, **own, **more}).status_code == 200
+
+
+def test_a_byte_order_mark(scripted: Running) -> None:
+    """Some clients on Windows write one."""
+    content = b"\xef\xbb\xbf" + json.dumps(TEXT).encode()
+    response = scripted.http.post(
+        "/v1/completions", content=content, headers={"Content-Type": "application/json"}
+    )
+    assert response.status_code == 200
 
 
 def test_surrogate_pairs(scripted: Running) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,8 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripted import Script, ScriptedEngine, play
 
 from pteron.llm import LLM
-from pteron.serving import Engine
+from pteron.serving import Engine, Load
 from pteron.serving.http import create_app
+from pteron.serving.http.metrics import Metrics
+from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.server import Server, configure
 from pteron.serving.http.service import Service
 
@@ -100,6 +104,47 @@ def test_metrics_count(server: Running) -> None:
     assert after["pteron_requests_running{}"] == after["pteron_requests_waiting{}"] == 0
     assert after["pteron_cache_bytes{}"] > 0
     assert after["pteron_speculation_proposed_tokens_total{}"] == 0
+
+
+def test_every_number_of_an_engine_has_its_metric() -> None:
+    load = Load(1, 2, 3, 4, 5, 6.5, 7, 8, 9, 10, 11, 12, 13, 14)
+    engine: Any = SimpleNamespace(load=load)
+    metrics = Metrics(engine)
+    gone, whole = RequestRecord("1", "GET", route="/a"), RequestRecord("2", "GET", route="/a")
+    gone.status, gone.is_abandoned, whole.status = 499, True, 200
+    for record in (gone, whole):
+        metrics.request(record)
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+    assert found["pteron_http_abandoned_total"] == 1
+    assert found["pteron_http_request_seconds_count"] == 2
+    names = {field.name: getattr(load, field.name) for field in fields(Load)}
+    metric = {"running": "requests_running", "waiting": "requests_waiting"}
+    metric |= {"requests": "engine_requests_total", "prompt_tokens": "prompt_tokens_total"}
+    metric |= {"reused_tokens": "prompt_tokens_reused_total", "new_tokens": "generated_tokens_total"}
+    metric |= {f"{kind}_tokens": f"speculation_{kind}_tokens_total" for kind in ("proposed", "accepted")}
+    metric |= {kind: f"requests_{kind}_total" for kind in ("cancelled", "failed")}
+    for name, value in names.items():
+        assert found[f"pteron_{metric.get(name, name)}"] == value, name
+
+
+def test_several_answers_are_timed_as_one_request(stories: LLM) -> None:
+    """To the first token of any; one that was cancelled has that as its reason."""
+    script = Script(["Once"], hangs=True)
+    with running(ScriptedEngine(stories, lambda _: script)) as server:
+        body = ASKED | {"n": 2, "stream": True}
+        with server.http.stream("POST", "/v1/completions", json=body) as response:
+            number = response.headers["x-request-id"]
+            for _, _ in zip(range(2), (line for line in response.iter_lines() if line), strict=False):
+                pass
+        until(lambda: any(line.get("id") == number for line in server.log()))
+        (line,) = [line for line in server.log() if line.get("id") == number]
+        assert (line["choices"], line["finish_reasons"]) == (2, ["cancelled"] * 2)
+        assert samples(server)["pteron_time_to_first_token_seconds_count{}"] == 1
+        assert samples(server)["pteron_http_abandoned_total{}"] == 1
 
 
 def test_names_and_aliases(stories: LLM) -> None:

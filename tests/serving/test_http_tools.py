@@ -243,9 +243,7 @@ def test_the_newer_name_of_a_length_wins(scene: Scene) -> None:
     assert {request.max_new_tokens for request in scene.engine.requests} == {5}
 
 
-def test_without_ends_there_are_no_stops_of_the_model(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ends_there_are_no_stops_of_the_model(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene.model, "chat_stops", ("User:",))
     for ignores, stops in ((False, ("END", "User:")), (True, ("END",))):
         scene.ask("x", stop="END", extra_body={"ignore_eos": ignores})

@@ -85,7 +85,7 @@ def test_addresses_and_names() -> None:
         assert not any(line.startswith("  chat ") for line in closed)
     heard = tried(Banner(["it's"]).lines("http://h:1", "audio"))
     assert heard == """curl http://h:1/v1/audio/transcriptions -F file=@speech.mp3 -F 'model=it'"'"'s'"""
-    assert masked("short") == "…"
+    assert (masked("short"), masked("k" * 11), masked("0123456789ab")) == ("…", "…", "012…")
 
 
 # A line per request ------------------------------------------------------------------------------
@@ -124,6 +124,14 @@ def test_a_request_cannot_write_a_line(scripted: Running, monkeypatch: pytest.Mo
     scripted.http.get("/x%0A12:00:00 POST /v1/chat/completions 200")
     (line,) = logged(scripted, log, 1)
     assert r"GET /x\x0a12:00:00 POST /v1/chat/completions 200 404" in line
+
+
+def test_a_client_that_left_and_a_long_path() -> None:
+    fields = {"event": "request", "time": "2026-01-01T00:00:00Z", "method": "GET", "route": "other"}
+    fields |= {"path": "/" + "x" * 200, "status": 499, "seconds": 1.234, "abandoned": True, "error": "e"}
+    line = text_line(fields)
+    assert line is not None
+    assert line.split(" ", 1)[1] == f"GET /{'x' * 79} 499 1.23 s the client left"
 
 
 def test_other_lines() -> None:

@@ -12,10 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -27,7 +28,8 @@ from scripted import Script, ScriptedEngine
 from pteron.cli import build_parser, main
 from pteron.errors import PteronError
 from pteron.llm import LLM
-from pteron.llm.arguments import SEQUENCES_MAX
+from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
+from pteron.llm.models import BUNDLED
 from pteron.serving.http import Limits, create_app, listening
 from pteron.serving.http.server import Server, configure
 
@@ -232,6 +234,118 @@ def test_options_reach_the_application(
     several = ["stories15m", "other=stories15m"]  # which are loaded at their first request
     assert main(["serve", *several, "--port", "0", "--quiet", *given]) == 1
     assert {name: found[name] for name in reached} == reached
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `pteron serve` would open and run, without a model; its log is a file of the test's folder."""
+    found: dict[str, Any] = {}
+
+    def open_served(*given: Any, **options: Any) -> None:
+        found.update(options, given=given)
+
+    def in_engine(model: object, **options: Any) -> Any:
+        found.update(options)
+        return nullcontext(model)
+
+    def create(model: Any, **options: Any) -> str:
+        found.update(options, model=model)
+        return "the application"
+
+    def run(app: object, place: socket.socket, **options: Any) -> None:
+        found.update(options, app=app)
+
+    monkeypatch.setattr("pteron.tools.estimate.fit.check_fits", lambda *_: None)
+    monkeypatch.setattr("pteron.serving.hidden_states.open_served", open_served)
+    monkeypatch.setattr("pteron.serving.hidden_states.in_engine", in_engine)
+    monkeypatch.setattr("pteron.serving.http.create_app", create)
+    monkeypatch.setattr("pteron.serving.http.run", run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "reached"),
+    [
+        (["stories15m"], {"name": "stories15m", "adapters": {}, "sequences": None, "cache_bytes": None}),
+        (["stories15m"], {"waiting": WAITING_MAX, "grace": 30.0, "certificate": None, "rings": True}),
+        (["mine=stories15m"], {"name": "mine"}),
+        (["mine=stories15m", "--name", "x", "--alias", "y"], {"name": "x", "aliases": ("y",)}),
+        (["stories15m", "--grace", "0", "--queue", "3"], {"grace": 0, "waiting": 3}),
+        (
+            ["stories15m", "--sequences", "2", "--cache-bytes", "9", "--lora", "a=p", "--tokenizer", "t"],
+            {"sequences": 2, "cache_bytes": 9, "adapters": {"a": "p"}},
+        ),
+        (
+            ["stories15m", "--context", "99", "--cache", "f16", "--no-rings", "--speculate", "lookup"],
+            {"context": 99, "cache": "f16", "rings": False, "speculate": "lookup"},
+        ),
+        (["stories15m", "--host", "0.0.0.0"], {"hosts": ()}),
+        (["stories15m", "--host", "0.0.0.0", "--allow-host", "h"], {"hosts": ("h",)}),
+        (["stories15m", "--host", "127.0.0.2"], {"hosts": ("127.0.0.1", "localhost", "[::1]")}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_reach_the_model(
+    given: list[str], reached: dict[str, Any], opened: dict[str, Any], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    assert main(["serve", *given, "--port", "0", "--log", str(log)]) == 0
+    assert {name: opened[name] for name in reached} == reached
+    assert opened["app"] == "the application"
+    before, *lines = log.read_text("utf-8").splitlines()  # of an earlier run
+    assert before == "before"
+    is_open = "0.0.0.0" in given
+    assert [json.loads(line)["event"] for line in lines] == ["access"] * is_open
+
+
+def test_several_models_have_their_own_adapters(opened: dict[str, Any]) -> None:
+    """A model without one does not get those of others."""
+    given = ["serve", "stories15m", "b=stories15m", "--lora", "b:sql=p", "--port", "0", "--quiet"]
+    assert main(given) == 0
+    for source, adapters in zip(opened["model"], ({}, {"sql": "p"}), strict=True):
+        with source.open():
+            assert opened["adapters"] == adapters
+        assert source.adapters == tuple(adapters)
+
+
+def test_options_reach_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths are whole there: each machine of a cluster has its own current folder."""
+    served: list[Any] = []
+    launch = SimpleNamespace(run=lambda options, **named: served.append((options, named)))
+    monkeypatch.setitem(sys.modules, "pteron.serving.cluster.launch", launch)
+    monkeypatch.setattr("pteron.extras.check_installed", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("sql", "draft", "b"):
+        (tmp_path / name).symlink_to(BUNDLED["stories15m"])
+    given = [*("--replicas", "1-4", "--replica-gpus", "1", "--replica-cpus", "2.5", "--proxies", "3")]
+    given += [*("--sequences", "5", "--cache-bytes", "9", "--queue", "6", "--log-prompts", "--quiet")]
+    given += [*("--ray-address", "h:1", "--port", "7", "--digits", "2", "--no-rings", "--data", "w.ptd")]
+    given += ["--lora", "a=sql", "--speculate", "draft", "--tokenizer", "t", "--closed-page"]
+    assert main(["serve", "stories15m", "--ray", *given]) == 0
+    expected = {"replicas": (1, 4), "gpus": 1, "cpus": 2.5, "proxies": 3, "sequences": 5, "cache_bytes": 9}
+    expected |= {"queue": 6, "logs_prompts": True, "is_quiet": True, "digits": 2, "rings": False}
+    expected |= {"data": ("w.ptd",), "adapters": {"a": str(BUNDLED["stories15m"])}, "open_page": False}
+    expected |= {"speculate": str(BUNDLED["stories15m"]), "tokenizer": "t", "model": "stories15m"}
+    ((options, named),) = served
+    assert {name: getattr(options, name) for name in expected} == expected
+    assert (named["address"], named["host"], named["port"]) == ("h:1", "127.0.0.1", 7)
+    for many, found in (("3", 3), ("2-2", (2, 2))):
+        assert main(["serve", "stories15m", "c=b", "--ray", "--replicas", many, "--host", "0.0.0.0"]) == 0
+        options, _ = served.pop()
+        assert (options.replicas, options.more_models) == (found, {"c": str(BUNDLED["stories15m"])})
+        assert "everyone who can reach 0.0.0.0 can use the model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "page"), [([], True), (["--no-page"], False), (["--closed-page"], False)])
+def test_the_banner_names_the_page_if_a_browser_can_open_it(
+    given: list[str], page: bool, opened: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "stories15m", "--port", "0", "--quiet", *given]) == 0
+    opened["ready"]("http://127.0.0.1:8000")
+    assert ("in a browser" in capsys.readouterr().out) is page
 
 
 def test_many_connections_at_once(tmp_path: Path) -> None:

@@ -72,6 +72,36 @@ def test_repetition_is_tried_again_at_a_higher_temperature() -> None:
     assert (segment.text, segment.temperature) == (" la" * 40, 1.0)  # a given temperature is the only one
 
 
+def test_an_unlikely_text_is_tried_again() -> None:
+    """And no text of a high temperature is context for the next window."""
+    first, second = said(0.0, " one", 29.0, 29.0), said(0.0, " two", 1.0)
+
+    def heard(window: int, attempt: int) -> Heard:
+        return Heard(second) if window else Heard(first, doubt=38 if attempt < 3 else 0)
+
+    transcriber = ScriptedTranscriber(heard)
+    found = list(transcriber.transcribe(sound(31)))
+    assert [(each.text, each.temperature) for each in found] == [(" one", 0.6), (" two", 0.0)]
+    assert found[0].avg_logprob > -1
+    assert transcriber.prompts[-1] == [transcriber.vocabulary.start]
+
+
+def test_a_probable_silence_with_a_likely_text_is_none() -> None:
+    transcriber = ScriptedTranscriber(lambda *_: Heard(said(0.0, " yes", 1.0), no_speech=0.9))
+    assert spoken(transcriber, 2) == [(0, 1, " yes")]
+
+
+def test_a_segment_after_the_end_and_a_long_context() -> None:
+    """The latest tokens of earlier windows are context, as many as half of all positions have room for."""
+    texts = ["abcdefghij" * 20, "klmnopqrst" * 20, " end"]
+    parts = [said(0.0, text, 29.0, 29.0) for text in texts[:2]] + [said(0.0, " end", 1.0, 25.0, " ?", 26.0)]
+    transcriber = ScriptedTranscriber(lambda window, _: Heard(parts[window]))
+    found = spoken(transcriber, 60, temperature=0.1)
+    assert [text for _, _, text in found] == [*texts[:2], " end"]  # the last one begins after the sound
+    assert len(transcriber.prompts[-1]) == 448 // 2 + 1
+    assert transcriber.prompts[-1][1:-1] == (parts[0][:-1] + parts[1][:-1])[-223:]
+
+
 def test_the_prompt_and_the_task() -> None:
     transcriber = ScriptedTranscriber(
         lambda *_: Heard(said(0.0, " Hi.", 1.0)), multilingual=True, language="de"

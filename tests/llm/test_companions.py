@@ -84,10 +84,12 @@ def test_which_file_wins(folder: Path) -> None:
         return load_tokenizer(folder).chat_template
 
     for name in reversed(CONFIGURATIONS):
-        content = {"chat_template": name, "eos_token_id": 300 + CONFIGURATIONS.index(name)}
+        number = CONFIGURATIONS.index(name)
+        content = {"chat_template": name, "eos_token_id": 300 + number, "add_bos_token": number % 2 == 0}
         (folder / name).write_text(json.dumps(content), "utf-8")
         assert template() == name
-        assert load_tokenizer(folder).eos_ids == (content["eos_token_id"],)
+        found = load_tokenizer(folder)
+        assert (found.eos_ids, found.adds_bos) == ((content["eos_token_id"],), content["add_bos_token"])
     (folder / "chat_template.jinja").write_text("jinja", "utf-8")
     assert template() == "jinja"
     (folder / "chat_template.jinja").write_text("", "utf-8")

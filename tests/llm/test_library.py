@@ -126,6 +126,9 @@ class TestByName:
     def test_a_name_like_none(self, llm: LLM) -> None:
         with pytest.raises(InputError, match=r"unknown option 'enable_thinking': known are .*temperature"):
             llm.generate("hello", enable_thinking=False)  # type: ignore[call-arg]  # as mypy says too
+        for short in ("t", "st"):  # could mean many
+            with pytest.raises(InputError, match=f"unknown option {short!r}: known are "):
+                llm("hello", **{short: 1})
         assert tokens(llm.chat(MESSAGES, max_new_tokens=2, enable_thinking=False))
 
     def test_all_are_documented_and_typed(self) -> None:

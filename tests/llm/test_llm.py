@@ -19,7 +19,7 @@ from pteron import FormatError, InputError
 from pteron.cli import main
 from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.models import fetch
-from pteron.llm.output import StopStrings
+from pteron.llm.output import Statistics, StopStrings
 from pteron.tools.perplexity import measure_perplexity, perplexity
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -109,6 +109,16 @@ class TestTinyModel:
         assert llm.statistics.prompt_tokens == 64 - 8
         kept = [1, *ids[len(ids) - 55 :]]
         assert truncated == tokens_of(llm.generate(kept, max_new_tokens=8, stop_ids=()))
+        for asked, fitted in ((62, [1, 108]), (63, [108]), (64, [108]), (999, [108])):
+            assert llm.fit_to_context(ids, asked, "truncate") == fitted
+        assert llm.fit_to_context(ids[1:], 61, "truncate") == ids[-3:]  # no BOS token to keep
+
+
+def test_rates_leave_out_what_was_not_computed() -> None:
+    """Tokens from the cache, and the first token, which ends the prompt's time."""
+    taken = Statistics(10, 4, new_tokens=5, prompt_seconds=2.0, decode_seconds=0.5)
+    assert (taken.prompt_rate, taken.decode_rate) == (3, 8)
+    assert (Statistics(10).prompt_rate, Statistics(10, new_tokens=1).decode_rate) == (0, 0)
 
 
 def test_stop_scanner_holds_back_no_more_than_it_must() -> None:

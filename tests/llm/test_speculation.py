@@ -221,14 +221,19 @@ def test_several_requests(plain: LLM, speculating: LLM, batched: bool) -> None:
         Request(tuple(A), COUNT, stop_ids=frozenset()),
     ]
     with Engine(speculating.without_engine(), batched=batched) as engine:
-        answers = at_once(engine, requests)
+        before, answers = engine.load, at_once(engine, requests)
         found = [answer.pieces() for answer in answers]
         load = engine.load
     for pieces, right_ones in zip(found, [expected, *others, expected], strict=True):
         same(pieces, right_ones)
     assert answers[0].statistics.accepted_tokens > 0
     assert answers[1].statistics.proposed_tokens == 0
-    assert load.proposed_tokens >= load.accepted_tokens > 0
+    totals = [each.statistics for each in answers]
+    proposed, accepted = (
+        sum(getattr(each, f"{kind}_tokens") for each in totals) for kind in ("proposed", "accepted")
+    )
+    assert load.proposed_tokens - before.proposed_tokens == proposed > accepted
+    assert load.accepted_tokens - before.accepted_tokens == accepted
 
 
 def test_a_cancelled_request_leaves_a_right_cache(plain: LLM, speculating: LLM) -> None:
@@ -490,6 +495,16 @@ def test_proposals_stop_where_they_lose(monkeypatch: pytest.MonkeyPatch) -> None
     speculation.take(3)
     speculation.propose(range(step + 4), 100, 0)
     assert speculation.proposal
+
+
+def test_pauses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    speculation, step = speculation_of(monkeypatch, {rows: 0.9 * rows for rows in ROWS}), 0
+    for count in range(7):
+        speculation.propose(range(step), 100, 0)
+        assert speculation.until - step == min(LOSS_STEPS << count, LOSS_STEPS_MAX)
+        step = speculation.until
+        speculation.propose(range(step), 100, 0)
+        speculation.take(0)
 
 
 def test_a_verification_as_slow_as_its_steps_is_hardly_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,10 +263,8 @@ def test_what_a_conversation_asks(
         [system, *rest, "user: too long"],
         [system, *rest, "user: Three"],
     ]
-    assert asked[0][1] == {
-        **{"max_new_tokens": 9, "sampling": Sampling(temperature=0.5, seed=0), "stop": ["END", "STOP"]},
-        **{"overflow": "truncate", "adapter": "lora"},
-    }
+    drawing = {"max_new_tokens": 9, "sampling": Sampling(temperature=0.5, seed=0), "stop": ["END", "STOP"]}
+    assert asked[0][1] == drawing | {"overflow": "truncate", "adapter": "lora"}
     assert "it is too long; the conversation goes on without this message" in capsys.readouterr().err
     assert main(["chat", "stories15m", "too long", "--quiet"]) == 1  # what is given must work
 
@@ -278,15 +276,8 @@ def test_what_a_text_asks(
     options = ["--stop", "END", "-n", "9", "--overflow", "truncate", "--quiet"]
     assert main(["generate", "stories15m", "Once", *options]) == 130
     assert capsys.readouterr().out == "Once upon …\n"
-    assert asked == [
-        (
-            "Once",
-            {
-                **{"max_new_tokens": 9, "sampling": Sampling(), "stop": ["END"], "overflow": "truncate"},
-                **{"grammar": None, "adapter": "lora"},
-            },
-        )
-    ]
+    drawing = {"max_new_tokens": 9, "sampling": Sampling(), "stop": ["END"], "overflow": "truncate"}
+    assert asked == [("Once", drawing | {"grammar": None, "adapter": "lora"})]
 
 
 @pytest.mark.parametrize("command", ["generate", "chat"])

@@ -160,105 +160,100 @@ def test_arguments_that_name_nothing_usable(
     assert said.startswith(f"pteron: {sentence}")
 
 
-GIVEN = ["--data", "w.ptd", "--device", "a GPU", "--digits", "2", "--products", "f16"]
-REACHED: dict[str, Any] = {"data": ["w.ptd"], "device": "a GPU", "digits": 2, "products": "f16"}
-STEPS = ["--prompt-tokens", "7", "--prompt-tokens", "9", "--decode", "--context", "0", "--context", "5"]
+GIVEN = "--data w.ptd --device llvmpipe --digits 2 --products f16"
+REACHED: dict[str, Any] = {"data": ["w.ptd"], "device": "llvmpipe", "digits": 2, "products": "f16"}
+STEPS = "--prompt-tokens 7 --prompt-tokens 9 --decode --context 0 --context 5"
 
 
 @pytest.mark.parametrize(
-    ("argv", "function", "reached"),
+    ("command", "function", "reached"),
     [
         (
-            [*("bench", "m.pte", *GIVEN, "--cache", "int8", *STEPS, "--runs", "3", "--seconds", "0.5")]
-            + ["--warmup", "2", "--tokens", "4"],
+            f"bench m.pte {GIVEN} {STEPS} --cache int8 --runs 3 --seconds 0.5 --warmup 2 --tokens 4",
             "pteron.tools.bench.bench",
             REACHED
-            | {"devices": ["a GPU"], "device": None, "cache": "int8", "pace": Pace(3, 0.5, 2, 4)}
+            | {"devices": ["llvmpipe"], "device": None, "cache": "int8", "pace": Pace(3, 0.5, 2, 4)}
             | {"given": ["m.pte", [Prefill(7), Prefill(9), Decode(0), Decode(5)]]},
         ),
-        (["bench", "m.pte"], "pteron.tools.bench.bench", {"given": ["m.pte", [Selection(None, [], [])]]}),
-        (["bench", "."], "pteron.tools.bench.bench", {"given": [".", []]}),  # a prefill and a decode step
+        ("bench m.pte", "pteron.tools.bench.bench", {"given": ["m.pte", [Selection(None, [], [])]]}),
+        ("bench .", "pteron.tools.bench.bench", {"given": [".", []]}),  # a prefill and a decode step
         (
-            ["bench", "m.pte", "--decode"],
+            "bench m.pte --decode",
             "pteron.tools.bench.bench",
             {"given": ["m.pte", [Decode(100)]], "pace": Pace(), "devices": [None], "products": None},
         ),
         (
-            [*("compare", "m.pte", *GIVEN, "--reference", "rewrites", "--method", "f", "--dim", "3")]
-            + ["--tokens", "0,5", "--steps", "2", "--each-node", "--save", "out", "--seed", "4"],
+            f"compare m.pte {GIVEN} --reference rewrites --method f --dim 3 --tokens 0,5 --steps 2 "
+            "--each-node --save out --seed 4",
             "pteron.tools.compare.compare",
             REACHED
             | {"reference": "rewrites", "method": "f", "sizes": [LiveSize(3)], "tokens": [0, 5], "steps": 2}
             | {"each_node": True, "save_to": "out", "seed": 4, "given": ["m.pte"]},
         ),
         (
-            ["doctor", "m.pte", "--write", "--no-timing", "--device", "a GPU"],
+            "doctor m.pte --write --no-timing --device llvmpipe",
             "pteron.tools.doctor.doctor",
-            {"given": ["m.pte"], "write": True, "timing": False, "device": "a GPU"},
+            {"given": ["m.pte"], "write": True, "timing": False, "device": "llvmpipe"},
         ),
-        (["doctor"], "pteron.tools.doctor.doctor", {"given": [None], "write": False, "timing": True}),
+        ("doctor", "pteron.tools.doctor.doctor", {"given": [None], "write": False, "timing": True}),
         (
-            [*("estimate", "m.pte", "--gpu", "4090", "--gpu", "h200", "--method", "f", "--prefill", "7")]
-            + ["--decode", "0", "--decode", "5", "--dim", "3"],
+            "estimate m.pte --gpu 4090 --gpu h200 --method f --prefill 7 --decode 0 --decode 5 --dim 3",
             "pteron.tools.estimate.estimate",
             {"given": [Path("m.pte"), [*find_gpus("4090"), *find_gpus("h200")]], "method": "f"}
             | {"prefill": [7], "decode": [0, 5], "sizes": [LiveSize(3)]},
         ),
         (
-            [*("export", "llm", ".", "-o", "out", "--quantize", "8w", "--group-size", "64", "--fp16")]
-            + [*("--embedding-bits", "8", "--rounding", "extremes", "--exporter", "executorch")]
-            + ["--max-seq-len", "7", "--max-context-len", "9"],
+            "export llm . -o out --quantize 8w --group-size 64 --fp16 --embedding-bits 8 --rounding extremes "
+            "--exporter executorch --max-seq-len 7 --max-context-len 9",
             "pteron.llm.export.export_llm",
             {"quantize": "8w", "group_size": 64, "embedding_bits": 8, "rounding": "extremes"}
             | {"max_seq_len": 7, "max_context_len": 9, "force_fp16": True, "exporter": "executorch"},
         ),
         (
-            ["export", "llm", ".", "-o", "out", "--quantize", "none"],
+            "export llm . -o out --quantize none",
             "pteron.llm.export.export_llm",
             {"quantize": None, "embedding_bits": None, "group_size": 32, "force_fp16": False},
         ),
         (
-            ["export", "llm", ".", "-o", "out"],
+            "export llm . -o out",
             "pteron.llm.export.export_llm",
             {"quantize": "auto", "embedding_bits": "auto", "max_seq_len": None, "max_context_len": None},
         ),
         (
-            [*("export", "web", "m.pte", "-o", "out", "--variant", "software", "--method", "f", "--force")]
-            + [*("--shape", "x=1x1-8", "--context", "9", "--length", "4", "--cache", "f16", "--name", "N")]
-            + ["--labels", "labels.txt", "--page", "vision"],
+            "export web m.pte -o out --variant software --method f --force --shape x=1x1-8 --context 9 "
+            "--length 4 --cache f16 --name N --labels labels.txt --page vision",
             "pteron.web.export_web",
             {"given": ["m.pte", "out"], "variants": ["software"], "methods": ["f"], "shapes": ["x=1x1-8"]}
             | {"context": 9, "lengths": [1, 4], "cache": "f16", "name": "N", "labels": ["cat", "dog"]}
             | {"page": "vision", "force": True},
         ),
         (
-            [*("profile", "m.pte", *GIVEN, "--runs", "3", "--warmup", "0", "--timing", "wall")]
-            + ["--remeasure", "--decode", "--context", "0"],
+            f"profile m.pte {GIVEN} --runs 3 --warmup 0 --timing wall --remeasure --decode --context 0",
             "pteron.tools.profile.profile",
             REACHED
             | {"given": ["m.pte", Decode(0)], "runs": 3, "warmup": 0, "timing": "wall", "remeasure": True},
         ),
-        (["profile", "."], "pteron.tools.profile.profile", {"given": [".", Decode(100)]}),
+        ("profile .", "pteron.tools.profile.profile", {"given": [".", Decode(100)]}),
         (
-            ["profile", ".", "--method", "f", "--seed", "3", "--dim", "0.1=5"],
+            "profile . --method f --seed 3 --dim 0.1=5",
             "pteron.tools.profile.profile",
             {"given": [".", Selection("f", [], [LiveSize(5, 0, 1)], 3)]},
         ),
-        (["run", "m.pte", *GIVEN], "pteron.runtime.load", {"given": ["m.pte", ["w.ptd"], "a GPU"]}),
+        (f"run m.pte {GIVEN}", "pteron.runtime.load", {"given": ["m.pte", ["w.ptd"], "llvmpipe"]}),
         (
-            [*("generate", ".", "Once", *GIVEN, "--context", "99", "--cache", "f16", "--no-rings")]
-            + ["--speculate", "lookup", "--tokenizer", "t.json", "--lora", "sql"],
+            f"generate . Once {GIVEN} --context 99 --cache f16 --no-rings --speculate lookup --lora sql "
+            "--tokenizer t.json",
             "pteron.llm.LLM",
             REACHED
             | {"given": [Path("."), "t.json"], "context": 99, "cache": "f16", "rings": False}
             | {"speculate": "lookup", "adapters": {"lora": "sql"}},
         ),
-        (["chat", "."], "pteron.llm.LLM", {"context": None, "cache": None, "rings": True, "adapters": None}),
+        ("chat .", "pteron.llm.LLM", {"context": None, "cache": None, "rings": True, "adapters": None}),
     ],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+    ids=lambda value: value[:60] if isinstance(value, str) and " " in value else "",
 )
 def test_options_reach_the_library(
-    argv: list[str],
+    command: str,
     function: str,
     reached: dict[str, Any],
     tmp_path: Path,
@@ -273,10 +268,12 @@ def test_options_reach_the_library(
 
     monkeypatch.chdir(tmp_path)
     Path("labels.txt").write_text("cat\ndog\n")
-    folder = Path("model.pte") if argv[:2] != ["export", "llm"] else Path("model.gguf")
-    folder.write_bytes(b"GGUF" if folder.suffix == ".gguf" else b"....ET12")
+    is_checkpoint = command.startswith("export llm")
+    Path("model.gguf" if is_checkpoint else "model.pte").write_bytes(
+        b"GGUF" if is_checkpoint else b"....ET12"
+    )
     monkeypatch.setattr(function, called)
-    assert main(argv) == 1
+    assert main(command.split()) == 1
     assert "far enough" in capsys.readouterr().err
     assert {name: found.get(name) for name in reached} == reached
 

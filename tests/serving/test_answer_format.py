@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tool_fixtures import MESSAGES, TOOLS, WEATHER
 
 from pteron.llm import LLM, Piece
 from pteron.serving.http.answer_format import CallFormat, answer_format
-from pteron.serving.http.answer_parser import AnswerParser
+from pteron.serving.http.answer_parser import AnswerParser, control_tags
 from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.tool_grammar import forced_grammar
 
@@ -116,6 +117,14 @@ def test_control_tokens_are_read_by_name() -> None:
     pieces = [Piece(5, "", 0.0), Piece(9, f'[{{"name": "weather", "arguments": {PARIS}}}]', 0.0)]
     parts = [part for piece in pieces for part in parser.add(piece)]
     assert joined([*parts, *parser.end("stop", "")])[2] == [("weather", PARIS)]
+
+
+def test_which_tags_are_control_tokens() -> None:
+    """Those that have no text of their own: of others the text is read."""
+    found = answer_format(QWEN_3.template)
+    ids = {"<tool_call>": 5, "</tool_call>": 6, "<think>": 7, "<other>": 8}
+    tokenizer: Any = SimpleNamespace(token_id=ids.get, token_bytes=lambda id: b"<think>" if id == 7 else b"")
+    assert control_tags(found, tokenizer) == {5: "<tool_call>", 6: "</tool_call>"}
 
 
 def test_arguments_that_are_cut() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 
 from http_fixtures import until
+from scripted import Script, ScriptedEngine
 from starlette.types import Message as AsgiMessage
 
 from pteron import DeviceError, InputError
@@ -98,7 +100,11 @@ class Client:
         return None if isinstance(error, LostError) else ApiError(500, "no", code="internal_error")
 
     async def ask(
-        self, *parts: bytes, path: str = CHAT, headers: tuple[tuple[bytes, bytes], ...] = ()
+        self,
+        *parts: bytes,
+        path: str = CHAT,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        method: str = "POST",
     ) -> None:
         """Send a request in parts; an empty last part never arrives."""
         self.unread: list[AsgiMessage] = [
@@ -116,7 +122,7 @@ class Client:
         async def send(message: AsgiMessage) -> None:
             self.sent.append(message)
 
-        scope = {**scope_of(path), "headers": list(headers), "app": object()}
+        scope = {**scope_of(path), "method": method, "headers": list(headers), "app": object()}
         await asyncio.wait_for(self.proxy(scope, receive, send), 60)
 
     @property
@@ -200,6 +206,42 @@ def test_no_answer_in_time() -> None:
     client = asyncio.run(wait())
     assert client.status == 503
     assert client.calls[0].is_cancelled
+
+
+def test_a_replica_reports_a_timeout_itself() -> None:
+    """The proxy waits longer than the limit of a request."""
+    late = asyncio.Event()
+
+    async def ask_late() -> Client:
+        asyncio.get_running_loop().call_later(0.1, late.set)
+        client = Client([late, START, said(b"a")], limits=Limits(seconds=0.01))
+        await client.ask(b"{}")
+        return client
+
+    assert asyncio.run(ask_late()).body == b"a"
+
+
+def test_what_a_replica_opens(monkeypatch: pytest.MonkeyPatch, stories: LLM) -> None:
+    """The GPU that the user names, or the one that Ray has reserved; models of a cluster are of one age."""
+    opened: list[Any] = []
+
+    def open_served(*given: Any, **options: Any) -> LLM:
+        opened.append((given, options["device"], options["sequences"]))
+        return stories
+
+    monkeypatch.setattr("pteron.serving.cluster.replica.open_served", open_served)
+    monkeypatch.setattr(
+        "pteron.serving.cluster.replica.in_engine",
+        lambda llm, **limits: nullcontext(
+            ScriptedEngine(opened.append(limits) or llm, lambda _: Script(["x"]))
+        ),
+    )
+    for device, adapter in (("mine", "0"), (None, "0"), (None, None)):
+        options = Options("m", "n", device=device, created=5, sequences=3, queue=7, is_quiet=True)
+        found = ask(Replica(options, adapter), {}, path="/v1/models", method="GET")
+        assert json.loads(found.body)["data"][0]["created"] == 5
+        assert opened == [(("m",), device or adapter, 3), {"running": 3, "waiting": 7}]
+        opened.clear()
 
 
 def test_a_call_that_cannot_be_made() -> None:
@@ -306,11 +348,11 @@ def replica() -> Iterator[Replica]:
         made.check_health()
 
 
-def ask(replica: Replica, body: dict[str, Any], path: str = CHAT) -> Client:
+def ask(replica: Replica, body: dict[str, Any], path: str = CHAT, method: str = "POST") -> Client:
     client = Client()
     client.proxy = Proxy(lambda key, scope, text: Direct(replica, scope, text), Limits(), lambda error: None)
     headers = ((b"content-type", b"application/json"), (b"host", b"localhost"))
-    return run(client, json.dumps(body).encode(), path=path, headers=headers)
+    return run(client, json.dumps(body).encode(), path=path, headers=headers, method=method)
 
 
 def test_streamed_equals_whole(replica: Replica, stories: LLM) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,12 @@ import pytest
 from byte_tokenizer import ByteTokenizer
 from engine_fixtures import CHUNK, MODEL, A, Watched, alone, asked, same, tokens
 
-from pteron import Device, InputError, UnsupportedError
+from pteron import Device, DeviceError, InputError, UnsupportedError
 from pteron.llm import LLM, LanguageModel, Piece, Sampling
+from pteron.llm.engine import load
+from pteron.llm.engine.answer import Job
+from pteron.llm.engine.load import Totals
+from pteron.llm.engine.queue import RequestQueue
 from pteron.serving import Answer, Busy, Engine, Load, Request
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 9, 13, 17, 21, 30, 41)
@@ -211,6 +216,56 @@ def test_the_load(engine: Engine) -> None:
     assert load.reused_tokens == len(A) - 1
     assert load.tokens_per_second > 0
     assert (load.cancelled, load.failed) == (0, 0)
+
+
+def test_the_rate_of_tokens_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(load, "monotonic", lambda: now)
+    totals, rates = Totals(), list[float]()
+    for second, count in ((100.0, 10), (101.0, 10), (101.5, 10), (109.0, 5), (130.0, 0)):
+        now = second
+        totals.add_tokens(count)
+        rates.append(round(totals.rate(), 3))
+    assert rates == [10, 20, 20, round(5 / 7.5, 3), 0]  # of the first second at least
+    assert totals.new_tokens == 35
+
+
+def test_when_a_refused_request_may_try_again() -> None:
+    """As long as the queue takes to empty by the duration of earlier requests, from 1 s to 60 s."""
+    totals = Totals()
+    assert totals.retry_seconds(64, 1) == 1
+    for reason, seconds in (("stop", 10.0), ("cancelled", 20.0), ("error", None)):
+        totals.add_ended(reason, seconds)
+    assert totals.request_seconds == 12  # a moving average
+    assert [totals.retry_seconds(*each) for each in ((6, 3), (1, 16), (90, 2))] == [24, 1, 60]
+    assert (totals.cancelled, totals.failed) == (1, 1)
+
+
+def test_jobs_that_wait() -> None:
+    """First come first served, without those that were cancelled or are past their deadline."""
+    queue, jobs = RequestQueue(3), [Job(Request((1,), seconds=seconds)) for seconds in (50, 10, 90)]
+    for job in jobs:
+        queue.put(job, lambda: 7.0)
+    assert [job.number for job in jobs] == [0, 1, 2]
+    assert queue.deadline == jobs[1].deadline
+    with pytest.raises(Busy, match="3 requests wait") as refused:
+        queue.put(Job(Request((1,))), lambda: 7.0)
+    assert refused.value.seconds == 7
+    assert queue.expire(jobs[1].deadline - 1) == []
+    assert queue.expire(jobs[1].deadline) == [jobs[1]]
+    assert (queue.deadline, queue.accepted) == (jobs[0].deadline, 3)
+    jobs[2].cancel()
+    assert len(queue) == 1
+    last = Job(Request((1,)))
+    queue.put(last, lambda: 7.0)
+    assert queue.expire(0) == [jobs[2]]
+    queue.refuse("first")
+    queue.refuse("second")
+    with pytest.raises(DeviceError, match="first"):
+        queue.put(Job(Request((1,))), lambda: 7.0)
+    assert [queue.take(), queue.take(), queue.take()] == [jobs[0], last, None]
+    assert queue.expire(0) == []
+    assert queue.deadline == math.inf
 
 
 def test_what_is_public() -> None:

@@ -166,6 +166,7 @@ def test_time_is_up_before_the_first_token(single: tuple[Engine, Watched]) -> No
     watched.go()
     assert second.pieces() == []
     assert second.finish_reason == "time"
+    assert second.statistics.queue_seconds >= 0.05
     assert len(first.pieces()) == 4
     assert watched.of("begin") == [0]
 

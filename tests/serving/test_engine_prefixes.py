@@ -4,8 +4,10 @@ get a copy. Other requests do not wait, and a request stops waiting if the reade
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from engine_fixtures import CHUNK, MODEL, Watched, asked, either_way, read_all, 
 from pteron import Device, DeviceError
 from pteron.llm import LLM, LanguageModel, Sampling, sequence_pool
 from pteron.llm.engine import scheduler
+from pteron.llm.engine.answer import Job
+from pteron.llm.engine.queue import PrefixWaitlist
 from pteron.serving import Answer, Engine, Request
 
 COPIED_MIN = 16
@@ -146,6 +150,24 @@ def test_other_requests_do_not_wait(engine: Engine, watched: Watched) -> None:
     assert read_all(asked_at_once(engine, watched, requests)) == right
     assert watched.of("begin")[1:] == [1, 3, 2, 4]
     assert watched.of("hold") == [2, 4]
+
+
+def test_a_prefix_of_another_adapter_is_not_waited_for() -> None:
+    """Nor is one that is submitted already, or whose request has ended."""
+    reader, waiting = Job(Request(SYSTEM)), Job(Request((*SYSTEM, 5)))
+    other = replace(reader.request, adapter="sql")
+    source: Any = SimpleNamespace(job=reader, model="model", reason="", is_prefilled=False, submitted=4)
+    pool: Any = SimpleNamespace(source_worth_waiting_for=lambda _, coming, __: next(iter(coming), None))
+    waits = PrefixWaitlist(pool)
+    assert waits.tokens_awaited(waiting, [source]) == len(SYSTEM)
+    for name, value in (("submitted", len(SYSTEM)), ("reason", "cancelled")):
+        kept = getattr(source, name)
+        setattr(source, name, value)
+        assert waits.tokens_awaited(waiting, []) == 0
+        setattr(source, name, kept)
+    waits.drop(waiting)
+    source.job = Job(other)
+    assert waits.tokens_awaited(waiting, [source]) == len(waits) == 0
 
 
 def test_waiting_for_a_prefix_counts_as_running(tiny_llm: LLM) -> None:

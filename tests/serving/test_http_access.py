@@ -225,5 +225,12 @@ def test_limits_of_a_request(engine: ScriptedEngine) -> None:
         assert "limit is 3" in error(server.http.post("/v1/chat/completions", json=chat), 400)["message"]
     assert [request.max_new_tokens for request in engine.requests] == [5, 5]
     assert all(
-        request.seconds is not None and 0 < request.seconds <= limits.seconds for request in engine.requests
+        request.seconds is not None and 0 < request.seconds < limits.seconds for request in engine.requests
     )
+
+
+def test_the_longest_prompt(engine: ScriptedEngine) -> None:
+    with running(engine, limits=Limits(prompt_tokens=3)) as server:
+        for count, status in ((3, 200), (4, 400)):
+            body = TEXT | {"prompt": [5] * count}
+            assert server.http.post("/v1/completions", json=body).status_code == status

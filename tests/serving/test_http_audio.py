@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -140,10 +141,9 @@ def test_what_is_asked_of_the_transcriber(server: Running, monkeypatch: pytest.M
     assert asked == settings | {"samples": 4 * 16_000}
     assert is_cancelled()  # the request is over
     first, _ = post(server, response_format="verbose_json").json()["segments"]
-    assert first == {
-        **{"id": 0, "seek": 0, "start": 60.0, "end": 3725.25, "text": " One --> two.", "tokens": [5, 6]},
-        **{"temperature": 0.25, "avg_logprob": -0.5, "compression_ratio": 1.5, "no_speech_prob": 0.125},
-    }
+    numbers = {"temperature": 0.25, "avg_logprob": -0.5, "compression_ratio": 1.5, "no_speech_prob": 0.125}
+    place = {"id": 0, "seek": 0, "start": 60.0, "end": 3725.25}
+    assert first == place | numbers | {"text": " One --> two.", "tokens": [5, 6]}
     lines = post(server, stream="true").text.split("\n\n")
     assert '"delta":"One --> two."' in lines[0]
     assert '"delta":" Three."' in lines[1]
@@ -223,6 +223,9 @@ def test_limits() -> None:
         assert error(post(server, ("a.wav", b"x" * 100_000)), 413)["code"] == "request_too_large"
         assert error(server.http.post("/v1/embeddings", content=b"x" * 2000), 413)["code"]
         assert post(server).status_code == 200  # more than other bodies may have
+        assert error(post(server, route="translations"), 400)["param"] == "model"  # also of other routes
+        made.program = SimpleNamespace(device=SimpleNamespace(is_usable=False))  # type: ignore[assignment]
+        assert server.http.get("/health").json()["status"] == "lost"
     made.wait = lambda: time.sleep(0.1)
     with running(made, limits=Limits(seconds=0.5)) as server:
         assert error(post(server), 503)["code"] == "timeout"

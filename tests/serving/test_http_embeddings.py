@@ -102,6 +102,17 @@ def test_invalid_inputs_of_embeddings(server: Running) -> None:
     assert server.http.post("/v1/embeddings", json=asked).status_code == 200
 
 
+def test_a_text_without_a_direction(letters: Letters) -> None:
+    """Its states are zeros, which no length can make one."""
+    letters.table[:] = 0
+    assert letters.embed([1, 2]).tolist() == [0] * 5
+
+
+def test_texts_are_counted_in_the_log(server: Running) -> None:
+    line = server.logged(server.http.post("/v1/embeddings", json={"model": NAME, "input": ["ab", "c", "d"]}))
+    assert (line["choices"], line["prompt_tokens"], line["new_tokens"]) == (3, 4, 0)
+
+
 def test_a_text_that_is_too_long_is_not_encoded_whole(server: Running, letters: Letters) -> None:
     encode, sizes = letters._encode, list[int]()
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 from http_fixtures import CHAT, NAME, TEXT, Running, error, events, openai_client, running
+from pydantic import BaseModel
 from scripted import Script, ScriptedEngine, ScriptedModel, play
 
-from pydantic import BaseModel
-
 from pteron import DeviceLost, FormatError, InputError, OutOfMemory
-from pteron.llm import LLM
+from pteron.llm import LLM, Sampling
 from pteron.serving import Busy
 from pteron.serving.http import Limits
 from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, api_error, validated
@@ -320,6 +320,26 @@ def test_other_content_types(server: Running) -> None:
         error(
             server.http.post("/v1/completions", content=b'{"model":"x","prompt":"a"}', headers=headers), 404
         )
+
+
+def test_how_an_answer_is_drawn(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the model's authors recommend, where a request says nothing; each answer has its own seed."""
+    recommended = Sampling(temperature=0.7, top_k=9, top_p=0.8)
+    monkeypatch.setattr(scripted.engine.llm, "sampling", recommended)
+    engine = play(scripted, Script(["Once"]))
+    asked: dict[str, Any] = {"n": 2, "seed": (1 << 31) - 1, "top_k": -1}  # for some clients: all
+    assert scripted.http.post("/v1/completions", json=TEXT | asked).status_code == 200
+    found = [request.sampling for request in engine.requests]
+    assert found == [replace(recommended, top_k=0, seed=seed) for seed in ((1 << 31) - 1, 0)]
+
+
+def test_roles_that_templates_know(stories: LLM) -> None:
+    model = ScriptedModel.like(stories, "{{ messages }}")
+    messages = [{"role": "developer", "content": "A"}, {"role": "user", "content": "B"}]
+    with running(ScriptedEngine(model, lambda _: Script(["x"]))) as server:
+        body = {"model": NAME, "messages": messages}
+        assert server.http.post("/v1/chat/completions", json=body).status_code == 200
+    assert [each["role"] for each in model.conversations[-1]["messages"]] == ["system", "user"]
 
 
 def test_the_only_model_needs_no_name(scripted: Running) -> None:

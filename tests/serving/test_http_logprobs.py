@@ -10,7 +10,7 @@ from byte_tokenizer import ByteTokenizer
 from http_fixtures import NAME
 
 from pteron.llm import LLM, Piece, Sampling
-from pteron.serving.http.choices import CompletionChoice
+from pteron.serving.http.choices import ChatChoice, CompletionChoice
 from pteron.serving.http.parts import Text
 
 PROMPT = "Once upon a time, there was a"
@@ -96,6 +96,19 @@ def test_biases(client: openai.OpenAI, stories: LLM) -> None:
     assert banned not in [piece.token for piece in expected]
     forced = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=4, logit_bias={str(wanted): 100})
     assert forced.choices[0].text == stories.tokenizer.token_bytes(wanted).decode() * 4
+
+
+def test_tokens_that_are_impossible_and_no_alternatives() -> None:
+    """JSON has no infinity."""
+    letter, other, nothing = 3 + ord("x"), 3 + ord("y"), -float("inf")
+    piece = Piece(letter, "x", nothing, ((letter, nothing), (other, -1e9)))
+    (part,) = ChatChoice(ByteTokenizer(), 2).add(Text("x", piece))
+    (entry,) = part["logprobs"]["content"]
+    assert (entry["logprob"], [each["logprob"] for each in entry["top_logprobs"]]) == (-9999, [-9999, -9999])
+    for count, top in ((1, [{"x": -9999}]), (0, [None])):
+        choice = CompletionChoice(ByteTokenizer(), count)
+        assert [each["logprobs"]["top_logprobs"] for each in choice.add(Text("x", piece))] == [top]
+        assert choice.body()["logprobs"]["token_logprobs"] == [-9999]
 
 
 def test_of_equal_texts_the_most_likely_token_is_reported() -> None:

@@ -134,6 +134,24 @@ def test_adapters_and_metrics_of_several(stories: LLM) -> None:
         create_app([shelf.source("a", adapters=("b",)), shelf.source("b")])
 
 
+def test_what_several_models_share(stories: LLM) -> None:
+    """Stored responses, and answers that are cancelled when the server ends."""
+    shelf = Shelf(stories)
+    with running([shelf.source("a"), shelf.source("b", "second")], name="") as server:
+        assert server.http.get("/api/ps").json()["models"] == []
+        first = server.http.post("/v1/responses", json={"model": "a", "input": "x"}).json()
+        body = {"model": "b", "input": "y", "previous_response_id": first["id"]}
+        assert server.http.post("/v1/responses", json=body).status_code == 200
+        assert server.http.get(f"/v1/responses/{first['id']}").json() == first
+        for engine in shelf.engines.values():
+            engine.play = lambda _: Script(["x"], hangs=True)
+        body = TEXT | {"stream": True}
+        with server.http.stream("POST", "/v1/completions", json=body | {"model": "second"}) as response:
+            server.app.state.service.cancel()
+            assert "shutting_down" in response.read().decode()
+        assert [each["name"] for each in server.http.get("/api/ps").json()["models"]] == ["a", "b"]
+
+
 def test_an_idle_model_is_unloaded(stories: LLM) -> None:
     shelf = Shelf(stories)
     with running([shelf.source("a"), shelf.source("b")], name="", keep_alive=0.1) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,11 +82,15 @@ def test_rerank_by_vectors(letters: Running, route: str) -> None:
     scores = [result["relevance_score"] for result in found["results"]]
     np.testing.assert_allclose(scores, sorted(cosines("cat"), reverse=True), atol=1e-6)
     assert found["usage"]["total_tokens"] == len("cat") + sum(map(len, TEXTS))
-    assert letters.logged(response)["prompt_tokens"] == found["usage"]["prompt_tokens"]
+    line = letters.logged(response)
+    assert (line["prompt_tokens"], line["choices"]) == (found["usage"]["prompt_tokens"], len(TEXTS))
 
 
 def test_the_best_without_their_texts(pairs: Running) -> None:
-    body = {"query": "cat", "documents": TEXTS, "top_n": 2, "return_documents": False}
+    body: dict[str, Any] = {"query": "cat", "documents": TEXTS, "top_n": 2, "return_documents": False}
+    for count, shown in ((0, 4), (1, 1), (9, 4)):
+        all_or_few = pairs.http.post("/v1/rerank", json=body | {"top_n": count}).json()["results"]
+        assert len(all_or_few) == shown
     found = pairs.http.post("/v1/rerank", json=body).json()["results"]  # the only model needs no name
     assert found == [
         {"index": 1, "relevance_score": pytest.approx(sigmoid(1))},
@@ -103,6 +108,20 @@ def test_score(letters: Running, pairs: Running, route: str) -> None:
     expected = [sigmoid(shared - 2) for shared in (3, 0, 4, 2)]
     np.testing.assert_allclose([item["score"] for item in found["data"]], expected, atol=1e-6)
     assert found["usage"]["prompt_tokens"] == len("dogdogcatsreed") + sum(map(len, TEXTS))
+
+
+def test_the_pooling_of_a_folder(tmp_path: Path) -> None:
+    """States of the last token, or the mean of all; what a tokenizer would cut stays."""
+    write_letters(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation": cut}))
+    (tmp_path / "pteron.json").write_text('{"pooling": "last"}')
+    with Encoder(tmp_path) as encoder:
+        assert (encoder.vocabulary, len(encoder.encode("tree"))) == (128, 4)
+        np.testing.assert_allclose(encoder.embed(encoder.encode("tree")), letters_mean("e"), atol=1e-6)
+    with pytest.raises(UnsupportedError, match="adapters cannot be added"):  # said of a language model
+        open_served(tmp_path, adapters={"sql": str(tmp_path)})
 
 
 def test_a_pair_of_vectors(letters: Running) -> None:

@@ -155,6 +155,8 @@ def test_names_and_aliases(stories: LLM) -> None:
         assert server.http.get("/v1/models/team/model").json()["id"] == "team/model"
         found = server.http.post("/v1/completions", json=ASKED | {"model": "gpt-4o"}).json()
         assert found["model"] == NAME
+        refused = server.http.post("/v1/completions", json=ASKED | {"model": "x"}).json()["error"]
+        assert refused["message"] == f"there is no model 'x'; this server has '{NAME}'"
 
 
 def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +173,15 @@ def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch
     engine = play(scripted, Script(["Once"]))
     monkeypatch.setattr(engine, "is_full", True)
     assert status() == [(200, "ok"), (503, "full")]
-    monkeypatch.setattr(engine, "is_full", False)
     monkeypatch.setattr(scripted.app.state.service, "is_draining", True)
-    assert status() == [(200, "ok"), (503, "draining")]
+    assert status() == [(200, "ok"), (503, "draining")]  # which does not pass, as a full queue does
+    monkeypatch.setattr(engine, "is_full", False)
+    assert scripted.http.get("/").status_code == scripted.http.get("/metrics").status_code == 503
     rejected = scripted.http.post("/v1/completions", json=ASKED)
     assert (rejected.status_code, rejected.json()["error"]["code"]) == (503, "shutting_down")
     monkeypatch.setattr(engine, "is_alive", False)
     assert status() == [(503, "lost"), (503, "lost")]
+    assert scripted.logged(scripted.http.get("/health"))["status"] == 503  # only good health is not logged
 
 
 def test_a_drain_waits_for_admitted_requests_only(stories: LLM) -> None:

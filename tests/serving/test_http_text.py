@@ -90,7 +90,10 @@ def test_content_in_parts_is_one_text(client: openai.OpenAI) -> None:
 
 def test_usage_is_streamed_only_on_request(server: Running) -> None:
     asked = {"model": NAME, "prompt": PROMPT, "max_tokens": 3, "stream": True}
-    chunks = events(server.http.post("/v1/completions", json=asked))
+    response = server.http.post("/v1/completions", json=asked)
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # nginx must not buffer it
+    assert {name: response.headers[name] for name in headers} == headers
+    chunks = events(response)
     assert all("usage" not in chunk for chunk in chunks)
     chunks = events(server.http.post("/v1/completions", json=asked | {"stream_options": USAGE}))
     assert [chunk["usage"] is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]

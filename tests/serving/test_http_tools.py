@@ -71,6 +71,7 @@ BARE_TEXTS = {
         [("now", {}), PARIS],
     ),
     f"[TOOL_CALLS][{CALL}]": ("", [PARIS]),
+    '<|python_tag|>{"parameters": {"city": "Paris"}, "name": "weather"}': ("", [PARIS]),
     '{"answer": 42}': ('{"answer": 42}', []),
     "{not JSON": ("{not JSON", []),
     "<b>bold</b>": ("<b>bold</b>", []),
@@ -241,6 +242,8 @@ def test_variables_reach_the_template(scene: Scene) -> None:
 def test_the_newer_name_of_a_length_wins(scene: Scene) -> None:
     scene.ask("x", max_tokens=7, max_completion_tokens=5)
     assert {request.max_new_tokens for request in scene.engine.requests} == {5}
+    limit = scene.server.app.state.service.limits.seconds  # from the arrival on
+    assert all(request.seconds and 0 < request.seconds < limit for request in scene.engine.requests)
 
 
 def test_without_ends_there_are_no_stops_of_the_model(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from pteron.cli.serve_banner import Banner, Kind, key_source, masked
 from pteron.llm import LLM
 from pteron.serving.http import Logs
 from pteron.serving.http.log_text import text_line
+from pteron.serving.http.request_log import log_records
 
 KEY = "0123456789abcdef"
 
@@ -116,6 +118,21 @@ def test_lines_of_requests(scripted: Running, monkeypatch: pytest.MonkeyPatch) -
     )
     assert re.fullmatch(r"[\d:]+ GET /no/such\\x1b\[31mpage 404 \d+\.\d\d s not_found", second)
     assert third.endswith(" model_not_found")
+
+
+def test_records_of_a_library() -> None:
+    """Within the context only, and afterwards the logger is as before."""
+    log, logger = io.StringIO(), logging.getLogger("pteron-test.library")
+    logger.setLevel(logging.ERROR)
+    with log_records("pteron-test", Logs(log)):
+        logger.error("late")
+        logging.getLogger("pteron-test").info("soon")
+        assert not logging.getLogger("pteron-test").propagate
+    logger.error("nobody hears this")
+    found = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(each["level"], each["message"]) for each in found] == [("error", "late"), ("info", "soon")]
+    outer = logging.getLogger("pteron-test")
+    assert (outer.propagate, outer.level, outer.handlers) == (True, logging.NOTSET, [])
 
 
 def test_a_request_cannot_write_a_line(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,8 +199,10 @@ def test_files_that_are_no_sound() -> None:
         assert "BytesIO" not in str(raised.value)
     file = io.BytesIO()
     soundfile.write(file, np.zeros(RATE * 12), RATE, format="FLAC")
-    with pytest.raises(InputError, match="longer than 10 seconds"):
-        read_sound(file.getvalue(), 10)
+    assert len(read_sound(file.getvalue(), 12)) == RATE * 12
+    for limit in (10, 11.99):
+        with pytest.raises(InputError, match=f"longer than {limit:g} seconds"):
+            read_sound(file.getvalue(), limit)
     for number in (np.nan, np.inf):
         file = io.BytesIO()
         soundfile.write(file, np.full(RATE, number), RATE, format="WAV", subtype="FLOAT")

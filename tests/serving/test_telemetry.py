@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -185,6 +186,40 @@ def test_the_command_sends_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     content = b"".join(body for _, body in Collector.received)
     assert b"story-teller" in content
     assert b"prefill" in content
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (None, None),  # as the variables say
+        ("http://host:4318", "http://host:4318/v1/traces"),
+        ("http://host:4318/", "http://host:4318/v1/traces"),
+        ("http://host/own/path", "http://host/own/path"),
+    ],
+)
+def test_where_traces_are_sent(given: str | None, sent: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    http = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason=WHY)
+    from pteron.serving.http import open_traces
+
+    endpoints: list[Any] = []
+
+    def exporter(endpoint: str | None) -> Any:
+        endpoints.append(endpoint)
+        return Mock()
+
+    monkeypatch.setattr(http, "OTLPSpanExporter", exporter)
+    with open_traces(given):
+        assert endpoints == [sent]
+
+
+def test_tokens_from_the_cache(stories: LLM, exporter: InMemorySpanExporter, options: dict[str, Any]) -> None:
+    with running(ScriptedEngine(stories, lambda _: Script(["Once"], reused=2)), **options) as server:
+        server.http.post("/v1/completions", json=TEXT | {"prompt": [5, 6, 7], "stream": True})
+        found = dict(spans(exporter, "POST /v1/completions")[0].attributes or {})
+    assert found["gen_ai.usage.input_tokens"] == 3
+    assert found["gen_ai.usage.cache_read.input_tokens"] == 2
+    assert found["gen_ai.request.stream"] is True
+    assert 0 < found["gen_ai.response.time_to_first_chunk"] < 60  # type: ignore[operator]  # a number
 
 
 def test_an_endpoint_that_does_not_answer(tmp_path: Path) -> None:

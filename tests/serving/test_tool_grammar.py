@@ -149,6 +149,17 @@ def test_parameters_in_xml(stories: LLM) -> None:
         assert feed(matcher, head + text + end) != head + text + end
 
 
+def test_parameters_that_are_not_described(stories: LLM) -> None:
+    """Any may be given; references may have the older name of definitions."""
+    text = "<tool_call>\n<function=go>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+    older = {"definitions": {"a": {"type": "integer"}}, "properties": {"a": {"$ref": "#/definitions/a"}}}
+    for schema, fits in (({"properties": {}}, True), ({}, True), (older, True)):
+        matcher = lazy(stories, QWEN_3_CODER.template, {"go": schema})
+        assert (feed(matcher, text) == text) is fits
+    wrong = text.replace("1", "x")
+    assert feed(lazy(stories, QWEN_3_CODER.template, {"go": older}), wrong) != wrong
+
+
 def test_references_in_schemas(stories: LLM) -> None:
     schema = {"type": "object", "properties": {"to": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"const": "x"}}}
     format = answer_format(QWEN_3.template).calls

@@ -123,6 +123,17 @@ def test_one_token_has_no_speed(generate: Callable[..., tuple[str, str]]) -> Non
     assert re.search(r"; text: 2 tokens at [\d,.]+ tokens/s; ", generate("--prompt", "Once", tokens=2)[1])
 
 
+def test_reused_tokens_are_told_from_read_ones(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["-p", "Tell me of a bird that lives in a tall tree.", "-p", "And?", "-n", "2"]
+    assert main(["chat", str(folder), *asked]) == 0
+    found = re.findall(
+        r"prompt: (\d+) tokens? at [\d,]+ tokens/s(?: \((\d+) reused)?", capsys.readouterr().err
+    )
+    (first, none), (read, reused) = found
+    assert none == ""
+    assert 0 < int(read) < int(first) <= int(reused) + 1
+
+
 def test_json(generate: Callable[..., tuple[str, str]]) -> None:
     report = json.loads(generate("--prompt", "Once", "--json")[0])
     assert report["text"] == " upon a time,"

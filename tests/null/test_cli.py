@@ -111,6 +111,10 @@ def test_run_is_not_for_models_by_name(name: str, capsys: pytest.CaptureFixture[
         (["generate", "m", "a", "b"], "unrecognized arguments: b\n"),
         (["--vesion", "info"], "did you mean --version?"),
         (["serve", "m", "--max-model-len", "100"], "did you mean --context?"),
+        (["serve", "m", "--ssl-certfile", "c"], "did you mean --certificate?"),
+        (["serve", "m", "--ssl-keyfile", "k"], "did you mean --private-key?"),
+        (["serve", "m", "--allowed-origins", "o"], "did you mean --cors?"),
+        (["generate", "m", "--parallel", "4"], "unrecognized arguments: --parallel 4\n"),  # it has no such
         (["serve", "m", "--foo"], "unrecognized arguments: --foo\n"),  # not like --doors, which is hidden
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -354,6 +358,7 @@ def test_a_reader_that_stops_reading_is_no_error(models: Path) -> None:
     [
         (pteron.DeviceError("the kernel\n  was refused"), "the kernel was refused"),
         (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(13, "Permission denied", "some/file"), "some/file: Permission denied"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "invalid start byte"),
         (MemoryError(), "there is not enough memory"),
         (RecursionError("too deep"), "nested too deeply: too deep"),

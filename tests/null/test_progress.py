@@ -99,6 +99,10 @@ def test_the_time_that_is_left() -> None:
     assert format_remaining(extrapolate(300, 250, 1000)) == "about 15 min left"
     assert format_remaining(extrapolate(10, 995, 1000)) == format_remaining(math.inf) == ""
     assert extrapolate(10, 0, 100) is extrapolate(10, 3, 0) is extrapolate(0.5, 50, 100) is None
+    assert (extrapolate(10, 4, 100), extrapolate(10, 5, 100)) == (None, 190)
+    assert [format_remaining(seconds) for seconds in (0.9, 1.4, 19, 89, 91)] == [
+        *("", "about 1 s left", "about 19 s left", "about 90 s left", "about 2 min left")
+    ]
 
 
 def test_stages_of_an_export() -> None:
@@ -188,6 +192,14 @@ def test_the_next_export_knows_the_machine() -> None:
     assert all(each.left is not None and abs(each.left - each.truth) < 2 for each in shown)
 
 
+def test_a_machine_that_slept() -> None:
+    """What it has missed is not its pace."""
+    eta = ExportEta()
+    eta.enter(Stage.of(READING, SIZE, rounds=False), 0)
+    eta.leave(1e9)
+    assert eta.slowness[READING] == 100
+
+
 def test_a_cold_disk() -> None:
     """A slow first stage does not change what is expected of the others by much."""
     first = ExportEta()
@@ -222,8 +234,10 @@ def test_an_interrupted_export_is_remembered(monkeypatch: pytest.MonkeyPatch, tm
                 report_stages(tell, SIZE)(name)
             raise KeyboardInterrupt
 
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+    assert signal.getsignal(signal.SIGTERM) is before
     assert set(load_slowness()) == {READING, LOADING}
 
 
@@ -263,8 +277,8 @@ def test_weights_that_cannot_be_read_name_the_model(tmp_path: Path) -> None:
 def test_paces_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
     assert load_slowness() == {}
-    save_slowness({READING: 2.0, LOADING: 0.0})
-    assert load_slowness() == {READING: 2.0, LOADING: 0.01}
+    save_slowness({READING: 2.0, LOADING: 0.0, QUANTISING: 1e9})
+    assert load_slowness() == {READING: 2.0, LOADING: 0.01, QUANTISING: 100.0}
     for damaged in ("", "[1]", '{"a": []}'):
         (tmp_path / "cache" / "export_stages.json").write_text(damaged, "utf-8")
         assert load_slowness() == {}

@@ -87,7 +87,7 @@ def test_wide_characters_are_printed_at_once() -> None:
 
 def test_notes_of_devices_are_shown_once() -> None:
     log, outer, inner = logging.getLogger("pteron.gpu.some_module"), list[str](), list[str]()
-    before = logging.getLogger("pteron.gpu").handlers
+    before, level = logging.getLogger("pteron.gpu").handlers, logging.getLogger("pteron.gpu").level
     with device_notes(outer.append):
         log.info("slow")
         with device_notes(inner.append):
@@ -97,6 +97,7 @@ def test_notes_of_devices_are_shown_once() -> None:
     log.info("nobody sees this")
     assert (outer, inner) == (["slow", "slower"], ["slow"])
     assert logging.getLogger("pteron.gpu").handlers == before
+    assert logging.getLogger("pteron.gpu").level == level
 
 
 def test_a_notebook_gets_tables_and_styles() -> None:
@@ -118,7 +119,7 @@ def test_json_has_no_numbers_that_json_lacks() -> None:
 HOSTILE = """
 from pteron.cli.terminal import print_error, print_note, print_report
 from pteron.tools.text import columns
-name = "\\x1b]0;owned\\x07\\x9b31m\\nruns here"
+name = "\\x1b]0;owned\\x07\\x9b31m\\x7f\\nruns here"
 print_report([name, *columns([["operator", name]])])
 print_error(name)
 print_note(name)
@@ -128,7 +129,7 @@ print_note(name)
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_control_characters_in_names_are_escaped(is_terminal: bool) -> None:
     text = seen(on_terminal(HOSTILE, 200)) if is_terminal else in_pipe(HOSTILE)
-    shown = r"\x1b]0;owned\x07\x9b31m\x0aruns here"
+    shown = r"\x1b]0;owned\x07\x9b31m\x7f\x0aruns here"
     assert not set(text) & {"\x1b", "\x07", "\x9b"}
     expected = [shown, f"operator  {shown}", f"pteron: {shown}", shown]
     assert text.splitlines() == (expected if is_terminal else expected[:2])
@@ -222,12 +223,23 @@ def test_help_in_a_foreign_locale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run", "x.pte", "--seed", "-1"], ["demo", "--seed", "x"], ["run", "x.pte", "--repeat=-1"]]
+    ("arguments", "bounds"),
+    [
+        (["run", "x.pte", "--seed", "-1"], "an integer from 0 to 2147483647, not '-1'"),
+        (["demo", "--seed", "2147483648"], "an integer from 0 to 2147483647, not '2147483648'"),
+        (["demo", "--seed", "x"], "an integer from 0 to 2147483647, not 'x'"),
+        (["run", "x.pte", "--repeat=-1"], "an integer of at least 0, not '-1'"),
+        (["profile", "x.pte", "--runs", "0"], "an integer of at least 1, not '0'"),
+        (["generate", "x", "--top-p", "1.1"], "a number from 0 to 1, not '1.1'"),
+        (["generate", "x", "--temperature", "nan"], "a number of at least 0, not 'nan'"),
+    ],
 )
-def test_seeds_and_counts_are_checked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_and_counts_are_checked(
+    arguments: list[str], bounds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert "expected an integer" in capsys.readouterr().err
+    assert f"expected {bounds}" in capsys.readouterr().err
 
 
 PROMPT = """

@@ -35,6 +35,7 @@ from pteron.graph import Constant, Tensor
 from pteron.ops import AnyInt, Operand, OperandSlice, Target
 from pteron.ops.dispatch import elements
 from pteron.ops.operand import Slot, plain_weight
+from pteron.ops.strided import Strided
 from pteron.reference.products import linear_int8_weights
 
 pytestmark = pytest.mark.kernels
@@ -286,7 +287,7 @@ def test_spans_fit_a_cache() -> None:
     def span(capacity: int, width: int, bytes: int) -> AnyInt:
         shape = (1, capacity, 2, width)
         cache = Operand(Tensor(0, DType.F32, shape), shape, Storage.F32, Slot(0))
-        return attention._span(cache, Target(uniform_bytes_max=bytes))
+        return attention._span(Strided.of(cache), Target(uniform_bytes_max=bytes))
 
     assert span(93, 16, 1 << 16) == attention.SPAN_MAX
     assert span(23, 16, 1 << 16) == 20

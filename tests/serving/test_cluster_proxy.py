@@ -229,13 +229,12 @@ def test_what_a_replica_opens(monkeypatch: pytest.MonkeyPatch, stories: LLM) -> 
         opened.append((given, options["device"], options["sequences"]))
         return stories
 
+    def in_engine(llm: LLM, **limits: Any) -> nullcontext[ScriptedEngine]:
+        opened.append(limits)
+        return nullcontext(ScriptedEngine(llm, lambda _: Script(["x"])))
+
     monkeypatch.setattr("pteron.serving.cluster.replica.open_served", open_served)
-    monkeypatch.setattr(
-        "pteron.serving.cluster.replica.in_engine",
-        lambda llm, **limits: nullcontext(
-            ScriptedEngine(opened.append(limits) or llm, lambda _: Script(["x"]))
-        ),
-    )
+    monkeypatch.setattr("pteron.serving.cluster.replica.in_engine", in_engine)
     for device, adapter in (("mine", "0"), (None, "0"), (None, None)):
         options = Options("m", "n", device=device, created=5, sequences=3, queue=7, is_quiet=True)
         found = ask(Replica(options, adapter), {}, path="/v1/models", method="GET")

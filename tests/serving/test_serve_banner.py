@@ -144,8 +144,9 @@ def test_a_request_cannot_write_a_line(scripted: Running, monkeypatch: pytest.Mo
 
 
 def test_a_client_that_left_and_a_long_path() -> None:
-    fields = {"event": "request", "time": "2026-01-01T00:00:00Z", "method": "GET", "route": "other"}
-    fields |= {"path": "/" + "x" * 200, "status": 499, "seconds": 1.234, "abandoned": True, "error": "e"}
+    fields: dict[str, Any] = {"event": "request", "time": "2026-01-01T00:00:00Z", "method": "GET"}
+    fields |= {"route": "other", "path": "/" + "x" * 200}
+    fields |= {"status": 499, "seconds": 1.234, "abandoned": True, "error": "e"}
     line = text_line(fields)
     assert line is not None
     assert line.split(" ", 1)[1] == f"GET /{'x' * 79} 499 1.23 s the client left"

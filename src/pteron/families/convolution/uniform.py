@@ -52,7 +52,7 @@ class Arrays:
         return (self.floats - self._lost) // self.reach
 
     def room(self, planes: int) -> int:
-        """Vec4s of an array of so many."""
+        """Vec4s of an array with this number of planes."""
         return room(min(planes * self.reach + self._lost, self.floats))
 
     def slice(self, x: Operand, first: AnyInt) -> tuple[OperandSlice, AnyInt]:

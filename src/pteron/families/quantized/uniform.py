@@ -1,6 +1,6 @@
 """Products with 4-bit or 8-bit weights from uniform arrays (q4_uniform.wgsl), the fastest loads on software
-adapters. Weights are split into arrays of the maximum size of a binding, rows of x into tiles, of which the
-last may end past the last row (`Target.slack`)."""
+adapters. Weights are split into arrays of the maximum size of a binding, rows of x into tiles; the
+last tile may end past the last row (`Target.slack`)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class DelegateReport:
     states: MemoryUse | None = None
     activations: MemoryUse | None = None
     live_integers: tuple[str, ...] = ()
-    pinned: tuple[str, ...] = ()  # dynamic dims of which every size needs a plan of its own
+    pinned: tuple[str, ...] = ()  # dynamic dims: each of their sizes needs its own plan
     graph: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

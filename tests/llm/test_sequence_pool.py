@@ -222,6 +222,10 @@ def test_plans_are_made_ahead(llm: LLM) -> None:
     for length in (2, 31, 7, 1, 16, 25, 4):
         llm.reset()
         tokens(llm, D[:length], 60 - length)
+    for first, then in ((9, 17), (31, 2), (23, 31), (5, 9), (30, 28)):
+        llm.model.reset()
+        llm.model.prefill(D[:first])
+        llm.model.prefill(D[:then])
     after = llm.model.method.counters
     assert (after.plans, after.kernels) == (before.plans, before.kernels)
 

@@ -256,7 +256,7 @@ class BatchedModel:
             context = 1
             while context <= self._context and is_wanted():
                 plan = self.session.make_plan((self._slots_of(rows), context), plain=True)
-                context = int(min([self._context, *(plan.limits_of(id)[1] for id in positions)])) + 1
+                context = plan.reach(dict.fromkeys(positions, context), positions, self._context) + 1
 
     def close(self) -> None:
         """Free its memory. Sequences in its slots become unusable."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +24,7 @@ from pteron.llm.images.prompt import text_start
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.ops.terms import dim_id
-from pteron.plan import TensorPort
+from pteron.plan import Plan, TensorPort
 from pteron.runtime import Program
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import OutputCommands
@@ -118,25 +117,28 @@ class LanguageModel(CachedSequence):
         return self.prefill([token])
 
     def warm(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Make the plans for prompts of all lengths, the longest first, and for a token at all positions, as
-        long as they are wanted. Other threads may use the model meanwhile."""
+        """Make the plans for prompts of all lengths, the longest first, for a token at all positions, and for
+        prompts there, as long as they are wanted. Other threads may use the model meanwhile."""
         if self.delegate is None or not self.is_resident:
             return
-        session, (tokens, _) = self.delegate.session, self.delegate.executable.inputs
-        positions = [source.symbol for source in self.delegate.executable.sources]
+        executable, session = self.delegate.executable, self.delegate.session
+        dim, positions = dim_id(executable.inputs[0].id, 1), [each.symbol for each in executable.sources]
 
-        def limits(length: int, position: int, id: int) -> tuple[float, float]:
+        def made(length: int, position: int) -> tuple[Plan, dict[int, int]]:
             given = np.zeros((1, length), np.int64), np.array([position], np.int64)
-            return session.make_plan(given).limits_of(id)
+            return session.make_plan(given), {dim: length, **dict.fromkeys(positions, position)}
 
+        lengths = []
         length = self.steps_max - 1 if self.is_dynamic else 1
         while length > 1 and is_wanted():
-            least, _ = limits(length, 0, dim_id(tokens.id, 1))
-            length = int(max(least, 2)) - 1
-        position = 0
-        while self.context and position < self.context and is_wanted():
-            most = min((limits(1, position, id)[1] for id in positions), default=inf)
-            position = int(min(most, self.context)) + 1
+            lengths.append(length)
+            plan, values = made(length, 0)
+            length = plan.reach(values, [dim], 1) - 1
+        for length in (1, *lengths):
+            position = 0
+            while positions and position + length <= (self.context or 0) and is_wanted():
+                plan, values = made(length, position)
+                position = plan.reach(values, positions, (self.context or 0) - length) + 1
 
     def ids(self, given: Iterable[int]) -> list[int]:
         """Token ids as plain integers; an error if one is outside the vocabulary."""

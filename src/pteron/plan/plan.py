@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import TypeAlias
 
 from pteron.graph import Shape
@@ -114,9 +113,19 @@ class Plan:
         ]
         object.__setattr__(self, "moving", (tuple(sorted(moving)), tuple(checked)))
 
-    def limits_of(self, id: int) -> tuple[float, float]:
-        """The interval of a live integer or dim, as far as it does not depend on others."""
-        return next(((low, high) for symbol, low, high in self.limits if symbol == id), (-inf, inf))
+    def reach(self, values: Mapping[int, int], ids: Sequence[int], end: int) -> int:
+        """How far towards `end` these live integers or dims, which are equal in `values`, can go together while
+        the plan holds."""
+        holds, fails = values[ids[0]], end
+        if self.numbers({**values, **dict.fromkeys(ids, end)}) is not None:
+            return end
+        while abs(fails - holds) > 1:
+            middle = (holds + fails) // 2
+            if self.numbers({**values, **dict.fromkeys(ids, middle)}) is not None:
+                holds = middle
+            else:
+                fails = middle
+        return holds
 
     def shape(self, output: int, numbers: Sequence[int]) -> Shape:
         """The shape of an output, by tensor id, where its live terms have these numbers."""

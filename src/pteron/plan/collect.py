@@ -94,7 +94,7 @@ class Collector:
     target: Target
     joins: Sequence[Join] = ()
     launches: list[Collected] = field(default_factory=list)
-    scratch: list[list[AnyInt]] = field(default_factory=list)  # bytes that launches need, of each buffer
+    scratch: list[dict[tuple[int, int], Scratch]] = field(default_factory=list)  # of each buffer, by size
     _scratch: dict[Scratch, int] = field(default_factory=dict)  # indices of a node's scratch buffers
     _proven: set[tuple[object, ...]] = field(default_factory=set)
     _made: dict[tuple[int, int], tuple[Dispatch, Module, ParameterBlock | None, Grid]] = field(
@@ -183,7 +183,7 @@ class Collector:
         return Plan(
             launches=tuple(launches),
             blocks=tuple(ordered),
-            scratch_bytes=tuple(max(map(most, needed)) for needed in self.scratch),
+            scratch_bytes=tuple(max(map(_bytes, sizes.values())) for sizes in self.scratch),
             shapes=shapes,
             integers=integers,
             tape=trace.tape,
@@ -208,9 +208,13 @@ class Collector:
         taken = self._scratch.values()
         index = self._scratch.setdefault(buffer, next(index for index in count() if index not in taken))
         if index == len(self.scratch):
-            self.scratch.append([])
-        self.scratch[index].append(buffer.count * buffer.storage.itemsize)
+            self.scratch.append({})
+        self.scratch[index].setdefault((id(buffer.count), buffer.storage.itemsize), buffer)
         return ScratchRef(index)
+
+
+def _bytes(scratch: Scratch) -> int:
+    return most(scratch.count * scratch.storage.itemsize)
 
 
 def _is_empty(dispatch: Dispatch) -> bool:

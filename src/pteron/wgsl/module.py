@@ -21,7 +21,7 @@ from importlib import import_module
 from itertools import pairwise
 from operator import index
 from pathlib import Path
-from typing import Literal, SupportsIndex, cast
+from typing import Literal, cast
 
 from pteron.wgsl.statements import Statements, read_statements
 from pteron.wgsl.unroll import unroll, whole_number
@@ -352,7 +352,7 @@ def _text(value: object) -> str:
     """A declaration as text. A live integer is decided; as a part of a text it would stay as it is now."""
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(index(value)) if isinstance(value, SupportsIndex) else str(value)
+    text = str(index(value)) if hasattr(value, "__index__") else str(value)  # type: ignore[call-overload]
     if LIVE in text:
         raise ValueError(f"{text}: the text of a kernel cannot contain a live integer")
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -439,6 +440,30 @@ def test_prepared_calls_plan_and_compile_nothing(programs: Path) -> None:
         "prepared 2 of 2, (1, 3, 11, 16)",
     ]
     assert "new plans" in lines[0]
+
+
+VISION = [(1, 3, height, width) for height in range(5, 18) for width in range(5, 17)]
+BY_BUCKET = {
+    "vision": ([(1, 3, 17, 16), (1, 3, 16, 16), (1, 3, 9, 16), (1, 3, 8, 9), (1, 3, 16, 8)], VISION, 7),
+    "mlp_dynamic": ([(17, 7), (16, 7), (8, 7), (4, 7), (2, 7), (1, 7)], [(n, 7) for n in range(1, 18)], 8),
+    "norms": ([(13, 3, 7), (8, 2, 7), (4, 1, 7)], [(n, k, 7) for n in range(1, 14) for k in (1, 2, 3)], 6),
+}
+
+
+@pytest.mark.parametrize("name", BY_BUCKET)
+def test_sizes_of_known_buckets_need_no_kernel(programs: Path, name: str) -> None:
+    """After a few sizes all others, in any order, compile nothing, and few plans suit them all, beside the plan at the maximum."""
+    first, sizes, plans_most = BY_BUCKET[name]
+    sizes = random.Random(0).sample(sizes, min(len(sizes), 40))
+    with pteron.load(programs / f"{name}.pte") as program:
+        method = program["forward"]
+        for shape in first:
+            method(zeros(*shape))
+        kernels = method.counters.kernels
+        for shape in sizes:
+            method(zeros(*shape))
+        assert method.counters.kernels == kernels
+        assert method.counters.plans <= plans_most
 
 
 def test_preparing_leaves_states(programs: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sketch import Sketch
 
 import pteron
 from pteron.errors import DeviceError, GraphError, InputError
@@ -15,6 +16,7 @@ from pteron.gpu.choose import choose
 from pteron.graph import Constant
 from pteron.ops import Target
 from pteron.tools.inspect import inspect
+from pteron.tools.inspect.delegate import DelegateReport, ExaminedDelegate, with_pins
 from pteron.tools.inspect.report import ProgramReport, WeightFileReport, inspect_lines
 from pteron.tools.local_adapter import LocalAdapter, find_adapter
 from pteron.tools.text import json_text
@@ -231,3 +233,21 @@ def test_one_method(programs: Path) -> None:
     assert [method.name for method in report.methods] == ["encode"]
     with pytest.raises(InputError, match=r"no method 'train'; it has decode, encode"):
         inspect(programs / "multi_method.pte", method="train")
+
+
+def test_dims_whose_sizes_need_plans_of_their_own() -> None:
+    """An integer that an operator decides by pins the dim; the report names the input, the dim and the node."""
+    sketch = Sketch()
+    x, out, twice = sketch.tensor(1, 3, 16, 24), sketch.tensor(1, 3, 24, 36), sketch.tensor(1, 3, 16, 24)
+    sketch.node("aten.add.Tensor", x, x, 1, twice)
+    sketch.node("aten.upsample_nearest2d.vec", twice, None, (1.5, 1.5), out)
+    compiled = sketch.prepare([x], [out])
+    examined = ExaminedDelegate(DelegateReport("VulkanBackend", 0), compiled=compiled)
+
+    def pinned(*dynamic: bool) -> tuple[str, ...]:
+        return with_pins(examined, [dynamic]).report.pinned
+
+    rows, columns = (f"dim {dim} of input 0, by node 1 aten.upsample_nearest2d.vec" for dim in (2, 3))
+    assert pinned(False, False, True, True) == (rows, columns)
+    assert pinned(False, False, False, True) == (columns,)
+    assert pinned(False, True, False, False) == pinned(False, False, False, False) == ()

@@ -18,6 +18,7 @@ from pteron.errors import PteronError
 from pteron.format.source import open_bytes
 from pteron.graph import Tensor
 from pteron.ops import Target
+from pteron.ops.target import MATRIX
 from pteron.ops.terms import dim_id
 from pteron.plan import Compiled, Plan
 from pteron.tools.inspect.program import examine_program
@@ -27,8 +28,12 @@ FILES = sorted((Path(__file__).parents[1] / "fixtures").glob("*/*.pte"))
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m" / "model.pte"
 TARGETS = {
     "software": Target(),
+    "software, uniform arrays": Target(broadcasts=True, uniform_alignment=32),
     "GPU": Target(is_cpu=False, workgroup_bytes_max=32768),
     "GPU, subgroups": Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152),
+    "GPU, matrix cores": Target(
+        is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152, shader_f16=True, matrices=(MATRIX,)
+    ),
 }
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/load.py PROGRAM.pte [--runs 3] [--cold] [--save FILE]
 
-Each run is its own process. With --cold the first run has an empty PTERON_CACHE and the others reuse it;
-drivers have their own caches. Python's bytecode is cached, as after an installation. Parts overlap where
-threads do.
+Each run is its own process. With --cold each run is made twice: with empty caches, of Pteron and of NVIDIA's
+and Mesa's drivers, and again with what the first left. Python's bytecode is cached, as after an installation.
+Parts overlap where threads do.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 PROMPT = 16  # tokens that are read before the first is drawn
 COPIED = 10e9  # bytes a second that one core copies
 POINTS = ("imports", "opened", "ready", "first token")
+CACHES = ("PTERON_CACHE", "__GL_SHADER_DISK_CACHE_PATH", "MESA_SHADER_CACHE_DIR")
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
     )
     parser.add_argument("program")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cold", action="store_true", help="the first run finds empty caches")
+    parser.add_argument("--cold", action="store_true", help="each run with empty caches, then with full ones")
     parser.add_argument("--save", help="a file to add the figures to")
     parser.add_argument("--child", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -39,17 +40,20 @@ def main() -> None:
         child(arguments.program, arguments.child)
         return
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryDirectory() as compiled, tempfile.TemporaryDirectory() as empty:
+    cold, warm = [], []
+    with tempfile.TemporaryDirectory() as compiled:
         environment.setdefault("PYTHONPYCACHEPREFIX", compiled)  # the sources may be read-only
-        run_child(arguments.program, {**environment, "PTERON_CACHE": os.path.join(compiled, "cache")})
-        if arguments.cold:
-            environment["PTERON_CACHE"] = empty
-        runs = []
+        run_child(arguments.program, environment)
         for run in range(arguments.runs):
-            runs.append(run_child(arguments.program, environment))
-            show(run, runs[-1])
+            with tempfile.TemporaryDirectory() as empty:
+                if arguments.cold:
+                    environment |= dict.fromkeys(CACHES, empty)
+                    cold.append(run_child(arguments.program, environment))
+                    show(f"run {run}, empty caches", cold[-1])
+                warm.append(run_child(arguments.program, environment))
+                show(f"run {run}", warm[-1])
     if arguments.save:
-        save(arguments.save, runs, os.path.getsize(arguments.program), arguments.cold)
+        save(arguments.save, warm, cold, os.path.getsize(arguments.program))
 
 
 def run_child(program: str, environment: dict[str, str]) -> dict[str, Any]:
@@ -60,36 +64,31 @@ def run_child(program: str, environment: dict[str, str]) -> dict[str, Any]:
     return measured
 
 
-def show(run: int, measured: dict[str, Any]) -> None:
+def show(name: str, measured: dict[str, Any]) -> None:
     points = ", ".join(f"{name} {seconds:.2f}" for name, seconds in measured["points"].items())
-    print(f"run {run}: seconds from the start: {points}")
+    print(f"{name}: seconds from the start: {points}")
     parts = sorted(measured["parts"].items(), key=lambda part: -part[1])
     print("    " + ", ".join(f"{name} {seconds:.3f}" for name, seconds in parts), flush=True)
 
 
-def save(path: str, runs: list[dict[str, Any]], size: int, is_cold: bool) -> None:
-    """Add the points to a file of figures: of the first run where it was cold, and of those after it."""
+def save(path: str, warm: list[dict[str, Any]], cold: list[dict[str, Any]], size: int) -> None:
+    """Add the points to a file of figures: with full caches and, where they were measured, with empty ones."""
     from figures import HOST_TOLERANCE, Figure, add
 
-    warm = runs[is_cold:]
     floor = {"ready": size / COPIED}
     figures = [
         Figure.of(
-            f"load: {point}",
-            [run["points"][point] for run in warm],
+            f"{name}: {point}",
+            [run["points"][point] for run in runs],
             "s",
             floor.get(point),
             tolerance=HOST_TOLERANCE,
         )
+        for name, runs in (("load", warm), ("load, cold", cold))
         for point in POINTS
-        if warm
+        if runs
     ]
-    if is_cold:
-        first = runs[0]["points"]
-        figures += [
-            Figure(f"load, cold: {point}", first[point], "s", tolerance=HOST_TOLERANCE) for point in POINTS
-        ]
-    add(path, runs[0]["machine"], figures)
+    add(path, warm[0]["machine"], figures)
 
 
 def child(path: str, started: float) -> None:

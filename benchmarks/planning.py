@@ -20,6 +20,7 @@ from pteron.dtypes import DType
 from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, Node, Tensor
 from pteron.ops import Target
+from pteron.ops.terms import dim_id
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.plan.collect import Collector
@@ -58,6 +59,7 @@ def plans(path: str, steps: list[int], repeats: int) -> list[Figure]:
     measured = []
     for count in (count for count in steps if (compiled.shapes_max[0] or (0,))[-1] >= count):
         shapes = ((1, count), (1,))
+        values[dim_id(compiled.prepared.graph.inputs[0].id, 1)] = count  # live, as in calls
         launches = compiled.plan(shapes, values).launches
         unchecked = sum(not launch.module.bounds_checks for launch in launches)
 

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 BASELINES = HERE / "baseline"
 # One table each. A part that differs much from run to run is measured more often.
 TABLES = (
-    ("load.py", "PROGRAM", "--cold", "--runs", "6"),
+    ("load.py", "PROGRAM", "--cold", "--runs", "3"),
     ("calls.py", "--seconds", "0.25"),
     ("llm.py", "PROGRAM", "--prefill", "--decode", "100", "128", "256", "430", "512", "1024", "1750", "1900"),
     ("llm.py", "PROGRAM", "--decode", "--prefill", *map(str, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))),

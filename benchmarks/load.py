@@ -72,7 +72,7 @@ def show(name: str, measured: dict[str, Any]) -> None:
 
 
 def save(path: str, warm: list[dict[str, Any]], cold: list[dict[str, Any]], size: int) -> None:
-    """Add the points to a file of figures: with full caches and, where they were measured, with empty ones."""
+    """Add the points to a file of figures: with full caches and, where measured, with empty ones."""
     from figures import HOST_TOLERANCE, Figure, add
 
     floor = {"ready": size / COPIED}

@@ -452,7 +452,8 @@ BY_BUCKET = {
 
 @pytest.mark.parametrize("name", BY_BUCKET)
 def test_sizes_of_known_buckets_need_no_kernel(programs: Path, name: str) -> None:
-    """After a few sizes all others, in any order, compile nothing, and few plans suit them all, beside the plan at the maximum."""
+    """After a few sizes all others, in any order, compile nothing; few plans suit them all, beside the plan
+    at the maximum."""
     first, sizes, plans_most = BY_BUCKET[name]
     sizes = random.Random(0).sample(sizes, min(len(sizes), 40))
     with pteron.load(programs / f"{name}.pte") as program:

@@ -236,7 +236,7 @@ def test_one_method(programs: Path) -> None:
 
 
 def test_dims_whose_sizes_need_plans_of_their_own() -> None:
-    """An integer that an operator decides by pins the dim; the report names the input, the dim and the node."""
+    """An integer that an operator takes pins the dim; the report names the input, the dim and the node."""
     sketch = Sketch()
     x, out, twice = sketch.tensor(1, 3, 16, 24), sketch.tensor(1, 3, 24, 36), sketch.tensor(1, 3, 16, 24)
     sketch.node("aten.add.Tensor", x, x, 1, twice)

@@ -114,8 +114,8 @@ class Plan:
         object.__setattr__(self, "moving", (tuple(sorted(moving)), tuple(checked)))
 
     def reach(self, values: Mapping[int, int], ids: Sequence[int], end: int) -> int:
-        """How far towards `end` these live integers or dims, which are equal in `values`, can go together while
-        the plan holds."""
+        """How far towards `end` these live integers or dims, which are equal in `values`, can go together
+        while the plan holds."""
         holds, fails = values[ids[0]], end
         if self.numbers({**values, **dict.fromkeys(ids, end)}) is not None:
             return end

@@ -352,7 +352,7 @@ def _text(value: object) -> str:
     """A declaration as text. A live integer is decided; as a part of a text it would stay as it is now."""
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(index(value)) if hasattr(value, "__index__") else str(value)  # type: ignore[call-overload]
+    text = str(index(value)) if hasattr(value, "__index__") else str(value)
     if LIVE in text:
         raise ValueError(f"{text}: the text of a kernel cannot contain a live integer")
     return text

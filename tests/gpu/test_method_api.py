@@ -442,8 +442,8 @@ def test_prepared_calls_plan_and_compile_nothing(programs: Path) -> None:
     assert "new plans" in lines[0]
 
 
-VISION = [(1, 3, height, width) for height in range(5, 18) for width in range(5, 17)]
-BY_BUCKET = {
+VISION: list[tuple[int, ...]] = [(1, 3, height, width) for height in range(5, 18) for width in range(5, 17)]
+BY_BUCKET: dict[str, tuple[list[tuple[int, ...]], list[tuple[int, ...]], int]] = {
     "vision": ([(1, 3, 17, 16), (1, 3, 16, 16), (1, 3, 9, 16), (1, 3, 8, 9), (1, 3, 16, 8)], VISION, 7),
     "mlp_dynamic": ([(17, 7), (16, 7), (8, 7), (4, 7), (2, 7), (1, 7)], [(n, 7) for n in range(1, 18)], 8),
     "norms": ([(13, 3, 7), (8, 2, 7), (4, 1, 7)], [(n, k, 7) for n in range(1, 14) for k in (1, 2, 3)], 6),

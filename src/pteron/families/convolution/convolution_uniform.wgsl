@@ -114,10 +114,24 @@ fn main(
     }
   }
   if (i / strips > block) { return; }
-  //! unroll
-  for (var f = 0u; f < FILTERS; f++) {
-    let row = params.first_filter + block * FILTERS + f;
-    let quad = vec4(sums[0][f], sums[1][f], sums[2][f], sums[3][f]);
-    if (row < params.filters) { store_pixels(params.part, params.first_pixel + i % strips * WIDE, row, quad); }
+  // Drivers compile for seconds where there is a copy of `store_pixels` for each filter. Four are picked by comparisons, and a
+  // bound that is not known when compiled keeps the loop.
+  let first = params.first_filter + block * FILTERS;
+  let count = min(FILTERS, params.filters - first);
+  for (var q = 0u; 4u * q < count; q++) {
+    var totals = array<vec4<f32>, 4>();
+    //! unroll
+    for (var other = 0u; other < QUADS; other++) {
+      //! unroll
+      for (var e = 0u; e < 4u; e++) {
+        let f = 4u * other + e;
+        totals[e] = select(totals[e], vec4(sums[0][f], sums[1][f], sums[2][f], sums[3][f]), q == other);
+      }
+    }
+    //! unroll
+    for (var e = 0u; e < 4u; e++) {
+      let row = first + 4u * q + e;
+      if (row < params.filters) { store_pixels(params.part, params.first_pixel + i % strips * WIDE, row, totals[e]); }
+    }
   }
 }

@@ -85,12 +85,21 @@ fn main(
     }
   }
   if (place > block) { return; }
-  //! unroll
-  for (var t = 0u; t < TILE; t++) {
+  // Drivers compile for seconds where there is a copy of `store` for each sum. Sums are picked by comparisons, and bounds that
+  // are not known when compiled keep the loops.
+  for (var c = 0u; c < min(ARRAYS, params.columns); c++) {
+    var column_sums = array<f32, TILE>();
     //! unroll
-    for (var c = 0u; c < ARRAYS; c++) {
-      let n = 4u * (c * params.blocks + block) + column;
-      if (is_row(first + t) && n < params.columns) { store(params.part, params.first_row + first + t, n, sums[t][c]); }
+    for (var other = 0u; other < ARRAYS; other++) {
+      //! unroll
+      for (var t = 0u; t < TILE; t++) { column_sums[t] = select(column_sums[t], sums[t][other], c == other); }
+    }
+    let n = 4u * (c * params.blocks + block) + column;
+    for (var row = 0u; row < TILE && is_row(first + row) && n < params.columns; row++) {
+      var sum = 0.0;
+      //! unroll
+      for (var t = 0u; t < TILE; t++) { sum = select(sum, column_sums[t], row == t); }
+      store(params.part, params.first_row + first + row, n, sum);
     }
   }
 }

@@ -124,14 +124,23 @@ fn main(
       }
     }
   }
-  //! unroll
-  for (var c = 0u; c < WIDE; c++) {
+  // Drivers compile for seconds where there is a copy of `store` for each sum. Sums are picked by comparisons, and a bound
+  // that is not known when compiled keeps the loop.
+  for (var c = 0u; c < min(WIDE, params.columns); c++) {
+    var column_sums = array<f32, TILE>();
+    //! unroll
+    for (var other = 0u; other < WIDE; other++) {
+      //! unroll
+      for (var t = 0u; t < TILE; t++) { column_sums[t] = select(column_sums[t], sums[t][other], c == other); }
+    }
     let block = first_block + c / 4u;
     let n = params.first_column + 4u * (c % 4u * BLOCKS + block) + column;
     if (block < BLOCKS && n < params.columns) {
-      //! unroll
-      for (var t = 0u; t < TILE; t++) {
-        if (params.first_row + t < params.rows) { store(0u, params.first_row + t, n, sums[t][c]); }
+      for (var row = 0u; row < min(TILE, params.rows - params.first_row); row++) {
+        var sum = 0.0;
+        //! unroll
+        for (var t = 0u; t < TILE; t++) { sum = select(sum, column_sums[t], row == t); }
+        store(0u, params.first_row + row, n, sum);
       }
     }
   }

@@ -330,6 +330,7 @@ class Attention(AttentionCall):
         return self._key_heads, -(-self._steps * self._heads_per_key // tiles.rows), self.q.shape[0]
 
     def _typical_count(self, tiles: Tiles | MatrixTiles) -> AnyInt:
-        """How many tiles there are at sizes by which kernels are chosen."""
-        queries = typical(self._steps) * self._heads_per_key
-        return self._key_heads * -(-queries // tiles.rows) * typical(self.q.shape[0], 1)
+        """How many tiles there are at sizes by which kernels are chosen. Batch and steps count together, as
+        rows of matrix products do, so that few plans suit all of both."""
+        queries = typical(self.q.shape[0] * self._steps) * self._heads_per_key
+        return self._key_heads * -(-queries // tiles.rows)

@@ -1,7 +1,7 @@
 //! use index
 //! use lanes
 //! use convolution
-//! loops: ARRAYS * window_height * window_width * (1 + array_channels) + WIDE * FILTERS
+//! loops: ARRAYS * window_height * window_width * (1 + array_channels) + QUADS
 //! extent source_a: 4 * ceil(array_channels * array_plane + shifts[0], 4)
 //! extent source_b: 4 * ceil(array_channels * array_plane + shifts[1], 4)
 //! extent source_c: 4 * ceil(array_channels * array_plane + shifts[2], 4)

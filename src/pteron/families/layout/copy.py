@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pteron.dtypes import DType
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel
+from pteron.ops.live import affine
 from pteron.ops.operand import changes_words, wrapped
 from pteron.ops.shapes import collapse
 from pteron.wgsl import Kernel, Kernels
@@ -44,15 +45,20 @@ def copy_elements(x: Operand, out: Operand) -> Dispatch:
 
 
 def moves_nothing(dispatch: Dispatch) -> bool:
-    """Whether a dispatch copies all of a tensor to another, each element to its own place, unchanged."""
+    """Whether a dispatch surely copies all of a tensor to another, each element to its own place, unchanged.
+    Takes no decision."""
     if dispatch.kernel != _PLAIN:
         return False
     x, out, given = dispatch.bindings["x"], dispatch.bindings["out"], dispatch.parameters
     assert isinstance(out, Operand)
-    offsets = (given["x_offset"], given["out_offset"])
-    starts = all(isinstance(offset, int) and offset == 0 for offset in offsets)  # live ones are not asked
-    in_order = given["x_strides"] == given["out_strides"] and given["x_strides"] in ((), (1,))
-    return starts and in_order and given["count"] == out.numel and x.storage is out.storage
+    starts = _is_surely(given["x_offset"], 0) and _is_surely(given["out_offset"], 0)
+    strides = [*given["x_strides"], *given["out_strides"]]
+    in_order = len(strides) in (0, 2) and all(_is_surely(stride, 1) for stride in strides)
+    return starts and in_order and _is_surely(given["count"], out.numel) and x.storage is out.storage
+
+
+def _is_surely(value: AnyInt, expected: AnyInt) -> bool:
+    return affine(value) == affine(expected)
 
 
 def _conversion(source: DType, result: DType) -> Kernel:

@@ -2,7 +2,7 @@
 //! use lanes
 //! use matmul
 //! use rows_uniform
-//! loops: ceil(span, BLOCK) + ceil(span, 4)
+//! loops: ceil(span, BLOCK) + ceil(span, 4) + ARRAYS * (1 + TILE)
 //! extent b_a: 4 * blocks * span
 //! extent b_b: 4 * blocks * span
 //! extent b_c: 4 * blocks * span

@@ -3,7 +3,7 @@
 //! use nibbles_in_place
 //! use lanes
 //! use index
-//! loops: ceil(WORDS, STEP)
+//! loops: ceil(WORDS, STEP) + WIDE * (1 + TILE)
 //! extent x: 4 * WORD_QUADS * TILE * WORDS
 //! extent weights_a: 4 * ROOM
 //! extent weights_b: 4 * ROOM

@@ -181,6 +181,25 @@ def test_a_plan_suits_planes_of_other_sizes(add: Callable[[Sketch, Tensor], Tens
         assert list(evaluated(plan, known(height, width))) == list(evaluated(made, known(height, width)))
 
 
+@pytest.mark.parametrize(("target", "most"), [("software", 9), ("GPU", 16), ("GPU, matrix cores", 18)])
+def test_few_plans_for_all_batches_and_lengths(target: str, most: int) -> None:
+    """An encoder's layers count rows of all texts together, and compare no batch with a length."""
+    sketch = Sketch()
+    texts, places = sketch.tensor(32, 128, 64), sketch.tensor(128, 64)
+    placed, mixed, pooled = (sketch.tensor(*shape) for shape in ((32, 128, 64), (32, 128, 64), (32, 64)))
+    sketch.node("aten.add.Tensor", texts, places, 1, placed)
+    sketch.node("aten.linear.default", placed, sketch.constant(64, 64), None, mixed)
+    sketch.node("aten.sum.dim_IntList", mixed, (1,), False, None, pooled)
+    compiled = sketch.prepare([texts, places], [pooled], TARGETS[target])
+    drawn, kept = random.Random(0), list[Plan]()
+    for _ in range(300):
+        batch, length = drawn.randint(2, 32), drawn.randint(2, 128)
+        known = {dim_id(texts.id, 0): batch, dim_id(texts.id, 1): length, dim_id(places.id, 0): length}
+        if all(plan.numbers(known) is None for plan in kept):
+            kept.append(compiled.plan(((batch, length, 64), (length, 64)), known))
+    assert len(kept) <= most
+
+
 def test_parts_of_long_rows_take_little_memory() -> None:
     sketch = Sketch()
     x, out = sketch.tensor(7, 20000), sketch.tensor(7, 20000)

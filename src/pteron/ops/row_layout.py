@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pteron.ops.live import AnyInt
+from pteron.ops.live import AnyInt, LiveInt, most
 from pteron.ops.target import Target
 
 WORKGROUP = 64
@@ -28,6 +28,8 @@ def row_layout(target: Target, rows: AnyInt, length: AnyInt) -> dict[str, Any]:
     if target.is_cpu:
         return shared_rows(target, 1, SOFTWARE_ROWS)
     lanes = SUBGROUP if target.subgroup_size == SUBGROUP else 1
+    if isinstance(length, LiveInt):  # by the largest sizes, so that few plans suit all
+        rows, length = most(rows), most(length)
     while lanes < 256 and lanes < length:
         lanes *= 2
     if rows >= 4096 and lanes > SUBGROUP:  # enough rows to fill the device: fewer barriers win

@@ -286,7 +286,7 @@ class Attention(AttentionCall):
             floats = most(self._count) * (self._value_width + 4)
             splits = min(
                 splits,
-                min(context_bucket(self._reach), self._sizes(self.k.shape)[1]) // SPLIT_LEAST,
+                min(context_bucket(self._reach), most(self._sizes(self.k.shape)[1])) // SPLIT_LEAST,
                 min(SCRATCH_BYTES, target.binding_bytes_max) // (4 * floats),
                 target.workgroups_max // most(self.q.shape[0]),
             )

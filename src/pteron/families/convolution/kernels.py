@@ -150,10 +150,11 @@ class Convolution:
             yield self._merge(Scratch(4), 0, 0)
             return
         outputs = sizes.pixels * sizes.rows
-        layout = row_layout(target, outputs, sizes.terms)
         is_constant = isinstance(self.weight.buffer, Weight)
-        is_few = sizes.pixels <= PIXELS_FEW and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
-        by_lanes = is_constant and is_few and not target.is_cpu
+        layout = {}
+        if is_constant and not target.is_cpu and sizes.pixels <= PIXELS_FEW:
+            layout = row_layout(target, outputs, sizes.terms)
+        by_lanes = bool(layout) and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
         is_depthwise = is_constant and sizes.channels == 1
         is_tiled = not target.is_cpu and sizes.filters > FILTERS_THIN and sizes.depth <= 4 * QUOTIENT_MAX
         if self.factors is not None and (is_depthwise or by_lanes or not is_tiled):

@@ -31,7 +31,7 @@ def apply_binary(
     """out = expression(a, b), broadcast. Four elements at a time if the target is a software adapter."""
     compute = compute_type(a, b, out)
     declarations = {"T": compute, "combine": element(expression, compute, out), **using(library)}
-    if a.rank == b.rank == out.rank and a.shape == b.shape == out.shape:  # tuples of other lengths are compared, too
+    if a.rank == b.rank == out.rank and a.shape == b.shape == out.shape:  # tuples compare dims first
         alike = kernel("binary_alike", **declarations)
         yield Dispatch(alike, a=a, b=b, out=out, count=out.numel, alpha=alpha, threads=out.numel)
         return

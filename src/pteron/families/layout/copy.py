@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pteron.dtypes import DType
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel
 from pteron.ops.live import affine
@@ -49,7 +52,8 @@ def moves_nothing(dispatch: Dispatch) -> bool:
     Takes no decision."""
     if dispatch.kernel != _PLAIN:
         return False
-    x, out, given = dispatch.bindings["x"], dispatch.bindings["out"], dispatch.parameters
+    given: Mapping[str, Any] = dispatch.parameters
+    x, out = dispatch.bindings["x"], dispatch.bindings["out"]
     assert isinstance(out, Operand)
     starts = _is_surely(given["x_offset"], 0) and _is_surely(given["out_offset"], 0)
     strides = [*given["x_strides"], *given["out_strides"]]

@@ -139,6 +139,18 @@ def test_a_position_that_leaves_its_table() -> None:
             compiled(x[:count], rows, torch.tensor(position))
 
 
+def test_a_slice_to_a_position_beyond_its_dim_is_shorter() -> None:
+    class First(nn.Module):
+        def forward(self, x: Tensor, count: Tensor) -> Tensor:
+            return x[:, : count.item()] * 2
+
+    x = torch.randn(2, 8)
+    with pytest.warns(UserWarning, match=r"aten.slice.Tensor \(its shape depends on values\)"):
+        compiled = pteron.compile(First().eval(), (x, torch.tensor(3)))
+    for count in (3, 8, 12, 0, -2, -9):
+        assert torch.equal(compiled(x, torch.tensor(count)), x[:, :count] * 2)
+
+
 def test_a_program_that_cannot_be_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> bytes:
         try:

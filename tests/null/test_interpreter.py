@@ -80,8 +80,8 @@ def test_inputs_are_the_callers(writeable: bool) -> None:
 
 
 def test_a_slice_at_a_live_integer_stays_within_its_dim() -> None:
-    """%1 = table[p : p + 2], where PyTorch's operator gives fewer rows or those from the end. Bounds made of
-    sizes alone follow Python's rules."""
+    """%1 = table[p : p + 2], where PyTorch's operator gives fewer rows or those from the end. One live bound,
+    and bounds made of sizes alone, follow Python's rules."""
     table = np.arange(10, dtype=np.float32).reshape(5, 2)
     stored = tensor(5, 2, data=table, is_constant=True)
     values: list[EValue] = [tensor(dtype=DType.I64), tensor(5, 2), stored, 0, 0, 0, 2, 1]
@@ -95,6 +95,10 @@ def test_a_slice_at_a_live_integer_stays_within_its_dim() -> None:
         message = f"instruction 2 aten::slice_copy.Tensor_out: a slice at {position} to {position + 2} leaves"
         with pytest.raises(ShapeError, match=f"written.pte, method forward, {message} its dim.* size 5"):
             machine(np.array(position))
+    one_bound = KernelCall(2, (2, 3, 3, 4, 7, 1, 1))  # table[0:p]
+    machine = Machine(values, operators, [*calls[:2], one_bound])
+    for position in (3, 8, -1, -8):
+        np.testing.assert_array_equal(machine(np.array(position))[0], table[:position])
     sizes: list[Instruction] = [KernelCall(0, (2, 3, 4)), KernelCall(1, (4, 6, 5)), slicing]
     machine = Machine(values, ["aten::sym_size.int", *operators[1:]], sizes)
     assert machine(np.array(0))[0].shape == (0, 2)

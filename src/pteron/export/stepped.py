@@ -158,14 +158,14 @@ def _in_host_memory(value: Any) -> Any:
 
 
 def _check_slices(name: str, module: GraphModule) -> None:
-    """Check slices at integers of tensors before PyTorch runs them: it would make them shorter, and the
+    """Check slices between integers of tensors before PyTorch runs them: it would make them shorter, and the
     assertions of torch.export are removed."""
     for node in list(module.graph.nodes):
         if node.op == "call_function" and getattr(node.target, "_opname", "") in ("slice", "slice_scatter"):
             parameters = (argument.name for argument in node.target._schema.arguments)
             given = dict(zip(parameters, node.args, strict=False)) | dict(node.kwargs)
-            bounds = [given.get(each) if _is_live(given.get(each)) else None for each in ("start", "end")]
-            if bounds != [None, None]:
+            bounds = [given.get(each) for each in ("start", "end")]
+            if all(map(_is_live, bounds)):
                 with module.graph.inserting_before(node):
                     where = f"{name}, {node.name} {node.target}"
                     arguments = (where, given["self"], given.get("dim", 0), *bounds)
@@ -177,7 +177,7 @@ def _is_live(bound: object) -> bool:
     return isinstance(bound, Node) and bool(free_unbacked_symbols(bound.meta.get("val")))
 
 
-def _check_slice(where: str, x: torch.Tensor, dim: int, start: int | None, end: int | None) -> None:
+def _check_slice(where: str, x: torch.Tensor, dim: int, start: int, end: int) -> None:
     try:
         check_live_slice(x.shape[dim], start, end)
     except RequirementError as error:

@@ -26,15 +26,11 @@ def axes(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     return tuple(found) if rank else ()
 
 
-def check_live_slice(size: AnyInt, start: AnyInt | None, end: AnyInt | None) -> None:
-    """Raise unless the live bounds of a slice, None where one is not live, are within a dim of this size.
-    PyTorch exports a slice at a live integer only if it knows this, but exporters drop its checks."""
-    if start is not None and end is not None:
-        is_within = start >= 0 and start <= end and end <= size
-    else:
-        is_within = all(bound >= -size and bound <= size for bound in (start, end) if bound is not None)
-    bounds = " to ".join(str(bound) for bound in (start, end) if bound is not None)
-    require(is_within, f"a slice at {bounds} leaves its dim, which has size {size}")
+def check_live_slice(size: AnyInt, start: AnyInt, end: AnyInt) -> None:
+    """Raise unless a slice between two live integers is within a dim of this size. It comes from `narrow`,
+    whose checks exporters drop. A slice with one live bound is shortened, as PyTorch does it."""
+    is_within = start >= 0 and start <= end and end <= size
+    require(is_within, f"a slice at {start} to {end} leaves its dim, which has size {size}")
 
 
 def broadcast(*shapes: LiveShape) -> LiveShape:

@@ -87,16 +87,16 @@ def _mismatch(given: EValue, value: Tensor | SymInt) -> str | None:
 
 
 class LiveSlice(NamedTuple):
-    """The values that a slice takes; None for a bound that is not a live integer."""
+    """The values that a slice between two live integers takes."""
 
     tensor: int
     dim: int
-    start: int | None
-    end: int | None
+    start: int
+    end: int
 
 
 def live_slices(record: MethodRecord, operators: Sequence[HostOperator]) -> dict[int, LiveSlice]:
-    """The host's slices at live integers, by instruction. Integers that are made of sizes alone are not."""
+    """The host's slices between two live integers, by instruction. Integers made of sizes alone are not."""
     live = {id for id in record.inputs if not isinstance(record.values[id], TensorRecord)}
     found = {}
     for index, call in enumerate(record.instructions):
@@ -108,9 +108,8 @@ def live_slices(record: MethodRecord, operators: Sequence[HostOperator]) -> dict
             live.add(call.args[-1])
         names = (parameter.name for parameter in operators[call.operator].parameters)
         given = dict(zip(names, call.args, strict=False))
-        start, end = (given[bound] if given.get(bound) in live else None for bound in ("start", "end"))
-        if "dim" in given and (start, end) != (None, None):
-            found[index] = LiveSlice(given["self"], given["dim"], start, end)
+        if "dim" in given and given.get("start") in live and given.get("end") in live:
+            found[index] = LiveSlice(given["self"], given["dim"], given["start"], given["end"])
     return found
 
 

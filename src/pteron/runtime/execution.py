@@ -130,12 +130,12 @@ class Execution:
             self._store(call.args[position], cast(RuntimeValue, value), where)
 
     def _check_slice(self, where: str, call: LiveSlice) -> None:
-        """Raise a ShapeError if a slice at live integers leaves its dim: PyTorch would make it shorter."""
-        source, dim, *bounds = (None if id is None else self.values[id] for id in call)
+        """Raise a ShapeError if a slice between live integers leaves its dim, where PyTorch shortens it."""
+        source, dim, *bounds = (self.values[id] for id in call)
         rank = source.array.ndim if isinstance(source, HostTensor) else 0
         if isinstance(source, HostTensor) and dim in range(-rank, rank):  # the operator checks its arguments
             try:
-                check_live_slice(source.array.shape[cast(int, dim)], *cast(list[int | None], bounds))
+                check_live_slice(source.array.shape[cast(int, dim)], *cast(list[int], bounds))
             except RequirementError as error:
                 raise ShapeError(f"{where}: {error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 from pteron.families.create.fill import fill
 from pteron.families.layout.copy import copy_elements, copy_strided
@@ -58,10 +59,10 @@ def _replaced(shape: LiveShape, dim: int, size: AnyInt) -> LiveShape:
 
 
 def slice_bounds(size: AnyInt, start: AnyInt | None, end: AnyInt | None) -> tuple[AnyInt, AnyInt]:
-    """A slice's start and end within [0, size], by Python's rules. Positions must be within it; bounds that
-    follow dims need not."""
-    is_position = [isinstance(bound, LiveInt) and not bound.is_of_dims for bound in (start, end)]
-    check_live_slice(size, start if is_position[0] else None, end if is_position[1] else None)
+    """A slice's start and end within [0, size], by Python's rules. Two positions must be within it; bounds
+    that follow dims need not."""
+    if _is_position(start) and _is_position(end):
+        check_live_slice(size, start, end)
 
     def clamp(position: AnyInt) -> AnyInt:
         if position < 0:
@@ -71,6 +72,10 @@ def slice_bounds(size: AnyInt, start: AnyInt | None, end: AnyInt | None) -> tupl
     first = clamp(0 if start is None else start)
     last = clamp(size if end is None or (isinstance(end, int) and end == TO_END) else end)
     return first, first if last < first else last
+
+
+def _is_position(bound: AnyInt | None) -> TypeGuard[LiveInt]:
+    return isinstance(bound, LiveInt) and not bound.is_of_dims
 
 
 def _slice_shape(x: Operand, dim: int, start: AnyInt | None, end: AnyInt | None, step: int) -> LiveShape:

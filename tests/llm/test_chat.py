@@ -181,6 +181,10 @@ def test_a_template_sees_nothing_outside_its_sandbox(expression: str) -> None:
     assert render(MESSAGES, f"{{{{ {expression} }}}}") == ""
 
 
+def test_a_template_has_no_global_that_runs_for_minutes() -> None:
+    assert render(MESSAGES, "{{ lipsum is defined }} {{ range is defined }}") == "False True"
+
+
 def test_a_slow_template_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template, "SECONDS_MAX", 0.05)
     with pytest.raises(InputError, match=r"rendering takes longer than 0\.05 seconds"):

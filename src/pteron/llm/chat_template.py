@@ -40,6 +40,7 @@ class ChatTemplateEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         extensions = ["jinja2.ext.loopcontrols", Generation]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+        del self.globals["lipsum"]  # one call can run for minutes
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         self.filters |= {"tojson": _to_json, "timed": _timed}
 

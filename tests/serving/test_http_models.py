@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -257,6 +258,33 @@ def test_a_cancelled_request_leaves_a_loaded_model() -> None:
         may_load.clear()
         asyncio.run(cancel(then_open))
         assert events == ["+", "-"]
+
+
+def test_a_model_that_no_request_wants_any_more_is_not_loaded() -> None:
+    events = list[str]()
+    is_loading, may_load = threading.Event(), threading.Event()
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Any]:
+        events.append(name)
+        is_loading.set()
+        assert may_load.wait(PATIENCE)
+        yield object()
+
+    async def cancel() -> None:
+        sources = [ModelSource((name,), partial(opened, name)) for name in "abc"]
+        models = Models[object](sources, lambda loaded, names: loaded, None)
+        opening = [asyncio.ensure_future(models.open(name)) for name in "abc"]
+        await asyncio.to_thread(is_loading.wait, PATIENCE)
+        for each in opening[:2]:
+            each.cancel()
+        await asyncio.wait(opening[:2])
+        may_load.set()
+        await opening[2]
+        assert events == ["a", "c"]  # the first was being loaded
+        await models.close()
+
+    asyncio.run(cancel())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries return memory in other ways")

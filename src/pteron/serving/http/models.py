@@ -89,7 +89,7 @@ class Models(Generic[Service]):
         model.users += 1  # it stays loaded while it is waited for
         try:
             if model.service is None:  # a loaded model does not wait while another one is loaded
-                # A task of its own: no thread can be stopped, so a load whose request is cancelled goes on.
+                # A task of its own: no thread can be stopped, so a load that runs outlives its request.
                 await asyncio.shield(asyncio.ensure_future(self._load(model)))
         except BaseException:
             model.release()
@@ -99,7 +99,7 @@ class Models(Generic[Service]):
 
     async def _load(self, model: ServedModel[Service]) -> None:
         async with self._loading:
-            if model.service is not None:
+            if model.service is not None or not model.users:  # the requests may be cancelled meanwhile
                 return
             try:
                 model.service = await to_thread.run_sync(self._load_now, model)

@@ -15,6 +15,7 @@ from http_fixtures import CHAT, NAME, TEXT, Running, error, until
 from scripted import Script, play
 
 from pteron import OutOfMemory
+from pteron.serving.http.errors import release
 from pteron.serving.http.json_body import DEPTH_MAX, PARTS_MAX, parse_json
 from pteron.serving.http.schema import LOOKUPS_MAX
 
@@ -157,6 +158,21 @@ def test_errors_leave_no_garbage(scripted: Running) -> None:
         until(lambda: exceptions() <= before)
     finally:
         gc.enable()
+
+
+def test_errors_that_come_from_each_other() -> None:
+    """An error with a cause also has the error that it was raised in; they may be a cycle."""
+
+    def raised(message: str) -> Exception:
+        try:
+            raise ValueError(message)
+        except ValueError as error:
+            return error
+
+    error, cause, context = map(raised, ("error", "cause", "context"))
+    error.__cause__, error.__context__, cause.__context__ = cause, context, error
+    release(error)
+    assert [each.__traceback__ for each in (error, cause, context)] == [None] * 3
 
 
 def exceptions() -> set[int]:

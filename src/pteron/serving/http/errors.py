@@ -139,11 +139,16 @@ def _error_response(request: Request, error: Exception) -> Response:
 
 
 def release(error: BaseException | None) -> None:
-    """Drop the tracebacks of an error. A frame that has a future, and so the exception that it raised, is a
-    cycle: it would keep the request's body until a full garbage collection, which is rare."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+    """Drop the tracebacks of an error and of those it comes from. A frame that has a future, and so the
+    exception that it raised, is a cycle: it would keep the request's body until a full garbage collection,
+    which is rare."""
+    left, visited = [error], set[int]()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in visited:
+            visited.add(id(each))
+            each.__traceback__ = None
+            left += [each.__cause__, each.__context__]
 
 
 def recorded_response(scope: Scope, error: ApiError) -> JSONResponse:

@@ -301,13 +301,17 @@ def test_list_and_remove(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["me/gguf:model.gguf", "me/gguf@main", "me/gguf"])
-@pytest.mark.parametrize("linked", ["file", "folder", "reference"])
+@pytest.mark.parametrize("linked", ["file", "folder", "reference", "repository"])
 def test_files_outside_the_cache_stay(name: str, linked: str, hub: Hub, tmp_path: Path) -> None:
-    """A link in a snapshot, a snapshot that is a link, and a reference that leads elsewhere."""
+    """A file, a snapshot or a repository that is a link, and a reference that leads elsewhere."""
     mine = tmp_path / "mine" / "model.gguf"
     mine.parent.mkdir()
     mine.write_bytes(GGUF)
     repository = repository_folder("me/gguf")
+    if linked == "repository":
+        (tmp_path / "disk").mkdir()
+        repository.parent.mkdir(parents=True, exist_ok=True)
+        repository.symlink_to(tmp_path / "disk")
     for folder in ("refs", "snapshots", "blobs"):
         (repository / folder).mkdir(parents=True)
     snapshot = repository / "snapshots" / "c0ffee"
@@ -317,7 +321,9 @@ def test_files_outside_the_cache_stay(name: str, linked: str, hub: Hub, tmp_path
     else:
         snapshot.mkdir()
         (snapshot / "model.gguf").symlink_to(mine)
-    main(["rm", name])
+    is_known = linked != "reference" or name == "me/gguf"
+    assert main(["rm", name]) == (0 if is_known else 1)
+    assert (repository.exists() or repository.is_symlink()) == (not is_known)
     assert mine.read_bytes() == GGUF
 
 

@@ -153,14 +153,15 @@ def remove_cached(model: HubModel) -> int:
     """Delete one file of a model, one revision of it, or all of them if neither is named. Files that another
     revision has too stay in the cache. Returns the bytes freed."""
     repository = repository_folder(model.repository)
-    before = _stored_bytes(repository)
+    stored = repository.resolve()  # a link may lead to it
+    before = _stored_bytes(stored)
     if model.tag is not None:
         _remove_file(repository, model)
     elif model.revision is not None:
         _remove_revision(repository, model)
     if (model.tag is None and model.revision is None) or not _links(repository / "snapshots"):
-        shutil.rmtree(repository, ignore_errors=not repository.exists())
-    return before - _stored_bytes(repository)
+        _remove_folder(repository)
+    return before - _stored_bytes(stored)
 
 
 def _remove_file(repository: Path, model: HubModel) -> None:
@@ -183,8 +184,16 @@ def _remove_revision(repository: Path, model: HubModel) -> None:
         (repository / "refs" / str(name)).unlink()
     if set(named) <= set(removed):
         _remove_links(repository, _links(snapshot))
-        shutil.rmtree(snapshot)
+        _remove_folder(snapshot)
         _listing_file(snapshot).unlink(missing_ok=True)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Delete a folder, if it is there, or the link in its place: what that leads to stays."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def _remove_links(repository: Path, links: Sequence[Path]) -> None:

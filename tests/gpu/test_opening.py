@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -71,12 +72,20 @@ def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drivers are found through Vulkan's loader")
 @pytest.mark.parametrize(
     ("mebibytes", "advice"),
-    [(4096, "4,096 MiB of address space are too few"), (0, "install a Vulkan driver")],
+    [
+        (4096, "; if a driver is there, 4,096 MiB of address space may be too few for it: raise `ulimit -v`"),
+        (0, ""),
+    ],
 )
 def test_why_there_is_no_adapter(mebibytes: int, advice: str) -> None:
-    """A driver that is too large for the address space looks like none."""
+    """A driver that is too large for the address space looks like none: either may be the reason."""
     limit = f"resource.setrlimit(resource.RLIMIT_AS, ({mebibytes} << 20, -1))" if mebibytes else ""
     script = f"import resource; {limit}\nimport pteron; pteron.Device.open()"
     without = {**os.environ, "VK_DRIVER_FILES": os.devnull, "VK_ICD_FILENAMES": os.devnull}
     done = subprocess.run([sys.executable, "-c", script], env=without, capture_output=True, text=True)
-    assert f"DeviceError: no GPU adapter was found; {advice}" in done.stderr
+    (message,) = re.findall(r"DeviceError: no GPU adapter was found; (.*)", done.stderr)
+    drivers = (
+        "install a Vulkan driver, or for a software adapter: Debian/Ubuntu `apt install mesa-vulkan-drivers`"
+    )
+    assert message.startswith(drivers)
+    assert message.endswith(f"`dnf install mesa-vulkan-drivers`{advice}")

@@ -158,7 +158,8 @@ def _find(wanted: str | None, found: Sequence[AdapterInfo]) -> AdapterInfo:
     if not found:
         advice, limit = _DRIVERS.get(sys.platform, _DRIVERS_ELSEWHERE), address_space_max()
         if limit is not None and limit < _ADDRESSES_MIN:
-            advice = f"{limit >> 20:,} MiB of address space are too few for a driver: raise `ulimit -v`"
+            few = f"{limit >> 20:,} MiB of address space may be too few for it: raise `ulimit -v`"
+            advice = f"{advice}; if a driver is there, {few}"
         raise DeviceError(f"no GPU adapter was found; {advice}")
     if wanted is None:
         return found[0]

@@ -102,7 +102,7 @@ def _connect(address: str | None, is_quiet: bool) -> Iterator[bool]:
 
 @contextmanager
 def _catch_signals() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second raises KeyboardInterrupt."""
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets; the second raises KeyboardInterrupt."""
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:

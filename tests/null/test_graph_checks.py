@@ -371,6 +371,11 @@ WRONG_BORDERS: dict[str, tuple[list[EValue], Graph, str]] = {
         graph_of([X], [VkSymInt(0)]),
         "output 0 .*not one integer",
     ),
+    "a fixed output that is smaller": (
+        [value(2, 1), replace(value(2, 1), dynamism="static")],
+        graph_of([X], [X]),
+        r"output 0 .*%1 is a tensor f32\[2, 1\], and its shape is fixed",
+    ),
     "a constant output": (
         [value(2, 3), value(2, 3, constant=True)],
         graph_of([X], [X]),
@@ -394,7 +399,7 @@ ABS = KernelCall(0, (0, 1, 1))
     ("instructions", "values", "found"),
     [
         ([CALL], [TIGHT, TIGHT], [(2, 3), (2, 3)]),
-        ([CALL], [TIGHT, replace(TIGHT, dynamism="static")], [(2, 3), (2, 1)]),
+        ([CALL], [replace(TIGHT, dynamism="static"), TIGHT], [(2, 1), (2, 3)]),
         ([CALL, DelegateCall(0, (1, 2))], [TIGHT] * 3, [(2, 3)] * 3),
         ([CALL, DelegateCall(1, (1, 2))], [TIGHT] * 3, [(2, 1)] * 3),  # the delegates disagree
         ([CALL, ABS], [TIGHT] * 2, [(2, 1)] * 2),  # nobody knows how much a host operator writes

@@ -62,8 +62,11 @@ def _delegate(record: MethodRecord, call: DelegateCall, graph: Graph) -> str | N
     for position, (id, value) in enumerate(zip(call.args, border, strict=True)):
         given, is_output = record.values[id], position >= len(graph.inputs)
         problem = _mismatch(given, value)
-        if not problem and is_output and isinstance(given, TensorRecord) and given.is_constant:
-            problem = "is written, but is a constant"
+        if not problem and is_output and isinstance(given, TensorRecord):
+            if given.is_constant:
+                problem = "is written, but is a constant"
+            elif isinstance(value, Tensor) and given.sizes != value.shape_max and not _is_bound(given):
+                problem = f"is {describe_record(given)}, and its shape is fixed"
         if problem:
             side = f"output {position - len(graph.inputs)}" if is_output else f"input {position}"
             return f"{side} of delegate {graph.name} is {value}; the method's %{id} {problem}"

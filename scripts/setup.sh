@@ -67,6 +67,16 @@ pip_install() {
     echo "$version" >"$stamp"
 }
 
+# On Linux PyPI's build of PyTorch needs gigabytes of CUDA packages that nothing here uses. PyTorch's own index has a
+# build for CPUs; it is asked for this package only. Where it cannot be reached, pip goes on with the other indexes.
+install_pytorch() {
+    if [ "$(uname -s)" = Linux ]; then
+        pip_install torch-cpu "PyTorch's build for CPUs" --no-deps torch==2.13.0 \
+            --extra-index-url https://download.pytorch.org/whl/cpu --retries 1 --timeout 10
+    fi
+    pip_install torch "PyTorch" torch==2.13.0
+}
+
 # Where there is no adapter at all, Mesa's software adapter makes the CPU one.
 provide_adapter() {
     local message

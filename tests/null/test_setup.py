@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 STAND_IN = '#!/bin/sh\necho "$(basename "$0")" "$@" >> "$CALLS"\n'
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-ins are shell scripts")
@@ -44,3 +45,8 @@ def test_a_narrow_run_needs_no_packages_of_pages(tmp_path: Path) -> None:
     assert whole[-2:] == ["npm ci --prefix web", "status 1"]
     assert [any("checks]" in call for call in each) for each in (narrow, whole)] == [False, True]
     assert not any(call.startswith("npm") for call in narrow)
+
+
+def test_pytorch_comes_without_cuda_on_linux(tmp_path: Path) -> None:
+    (asked,) = [call for call in calls(tmp_path / "clone", "tests/null") if CPU_INDEX in call]
+    assert "--no-deps torch==2.13.0 " in asked

@@ -98,7 +98,7 @@ def test_notebooks(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_files(path: Path) -> None:
-    """A notebook has no outputs, Colab's link names its own file, and other links lead to files."""
+    """A notebook has no outputs, its first code installs the clone that it is in, and links lead to files."""
     content = json.loads(path.read_text("utf-8"))
     assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
     assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in content["cells"])
@@ -106,7 +106,9 @@ def test_files(path: Path) -> None:
     text = "\n\n".join(
         "".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "markdown"
     )
-    assert f"/blob/main/docs/notebooks/{path.name})" in text.partition("\n\n")[2].partition("\n\n")[0]
+    (install,) = ["".join(cell["source"]) for cell in content["cells"] if cell["metadata"].get("tags")]
+    (clone,) = re.findall(r'^%pip install -q "?([./]+)', install, re.MULTILINE)
+    assert (FOLDER / clone / "pyproject.toml").exists()
     links = re.findall(r"\]\((?!https:)([^)]+)\)", text)
     assert links
     assert [link for link in links if not (FOLDER / link).exists()] == []

@@ -105,7 +105,7 @@ def test_the_readme_begins_with_commands_of_a_clone() -> None:
 
 def test_only_one_page_says_how_to_install_without_a_clone() -> None:
     """`pip install "pteron[...]"` adds an extra to an installed Pteron; plain `pteron` needs an index."""
-    pages = [*PAGES, *ROOT.glob("deploy/*"), *ROOT.glob("examples/**/*.py")]
+    pages = [*PAGES, *ROOT.glob("docs/**/*.ipynb"), *ROOT.glob("deploy/*"), *ROOT.glob("examples/**/*.py")]
     found = [
         page.name
         for page in pages

@@ -98,6 +98,7 @@ def test_the_readme_begins_with_commands_of_a_clone() -> None:
     scripts = [line.split("#")[0].strip() for line in commands.splitlines()]
     assert scripts == ["scripts/demo", "scripts/test"]
     assert len(start.splitlines()) < 10
+    assert not re.search(r"\b[A-Z]+_[A-Z_]+\b", rest.partition("\n## ")[0]), "a placeholder"
     assert not re.search(r"pip install|git clone|://", start)
     assert not re.search(r"pip install +\"?pteron", rest)
     assert (ROOT / "README.md").read_text("utf-8").count("\n") <= 140

@@ -93,6 +93,19 @@ def test_speed_in_the_readme_is_measured() -> None:
     ]
 
 
+def test_dense_models_in_the_readme_are_of_one_library() -> None:
+    """Dawn's calls; where two runs differ, the slower one."""
+    page = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    row = r"^\| ([\w/-]+), (f32|f16)[^|]*\|[^|]*\| (?:[\d.]+ to )?([\d.]+), "
+    measured = re.findall(row, page, re.MULTILINE)
+    _, _, table = (ROOT / "README.md").read_text("utf-8").partition("| ms a call, batch 1, with copies |")
+    rows = re.findall(r"^\| ([\w/-]+)[^|]* \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|", table, re.MULTILINE)
+    assert len(rows) == 5
+    assert {
+        (name, dtype, ms) for name, *row in rows for dtype, ms in zip(("f32", "f16"), row, strict=True)
+    } <= {*measured}
+
+
 # Programs ----------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from pteron.serving.http.errors import ApiError, validated
 
 PARTS_MAX = 100_000  # lists, objects and names of fields; 10,000 messages with parts and calls have fewer
+VALUES_MAX = 1_500_000  # items of lists, and fields; the ids of a prompt of a million tokens are fewer
 DEPTH_MAX = 100  # of lists and objects in each other; JSON schemas have some 20
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -70,11 +71,13 @@ def parse_json(data: bytes) -> Any:
 
 def _check_structure(data: bytes) -> None:
     """Raise for a JSON text with too many parts, or too many in each other."""
-    if sum(map(data.count, (b"[", b"{", b":"))) <= DEPTH_MAX:
+    if sum(map(data.count, (b"[", b"{", b":"))) <= DEPTH_MAX and data.count(b",") < VALUES_MAX:
         return
     outside = b"".join(data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])  # of strings
     if sum(map(outside.count, (b"[", b"{", b":"))) > PARTS_MAX:
         raise _invalid(f"the body has more than {PARTS_MAX} lists, objects and fields")
+    if outside.count(b",") >= VALUES_MAX:
+        raise _invalid(f"the body has more than {VALUES_MAX} values")
     brackets = outside.translate(None, _NO_BRACKETS)[: 2 * PARTS_MAX]
     if max(accumulate(1 if each in b"[{" else -1 for each in brackets), default=0) > DEPTH_MAX:
         raise _invalid(f"the body has more than {DEPTH_MAX} lists and objects in each other")

@@ -191,6 +191,11 @@ def test_several_threads(shared: pteron.IsolatedProgram) -> None:
 def test_messages_keep_values() -> None:
     values = [None, True, 2**70, 0.1, float("inf"), "ü", [1, [2]], np.float64(3), np.zeros((2, 0), np.int8)]
     arrays = [np.arange(6, dtype=np.uint16).reshape(2, 3).T, np.array(True), np.ones(3, np.float16)]
+    arrays += [
+        np.arange(9)[::-2],
+        np.broadcast_to(np.float32(0.5), (2, 3)),
+        np.arange(8.0).reshape(2, 4)[:, 1],
+    ]
     stream = io.BytesIO()
     wire.send(stream, wire.pack({"values": values, "nested": {"arrays": arrays}}))
     stream.seek(0)

@@ -193,6 +193,7 @@ def test_results_of_different_things() -> None:
         (["new.json"], "name the older one with --against"),
         (["nowhere.pte"], "there is no such file"),
         (["model.pte", "--context", "3"], "--context needs --decode"),
+        (["model.pte", "--prompt-tokens", "7", "--context", "3"], "--context needs --decode"),
         (["model.pte", "--json", "no/folder/r.json"], "cannot be written: no such folder"),
         (["model.pte", "--against", "nowhere.json"], "nowhere.json: there is no such file"),
     ],

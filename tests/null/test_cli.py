@@ -66,15 +66,30 @@ def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--plan"], ["--dim", "1"], ["--histograms", "--json"], ["--integer", "3"]]
+    ("command", "options"),
+    [
+        ("inspect", ["--plan"]),
+        ("inspect", ["--dim", "1"]),
+        ("inspect", ["--histograms", "--json"]),
+        ("inspect", ["--integer", "3"]),
+        ("estimate", ["--device", "0", "--gpu", "4060"]),
+    ],
 )
 def test_options_without_effect(
-    options: list[str], programs: Path, capsys: pytest.CaptureFixture[str]
+    command: str, options: list[str], programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["inspect", str(programs / "mlp.pte"), *options])
+        main([command, str(programs / "mlp.pte"), *options])
     assert ended.value.code == 2
     assert f"error: {options[0]} needs " in capsys.readouterr().err
+
+
+def test_what_a_command_misses(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    assert "give a text after the model, with --prompt" in fails(["generate", "stories15m"], capsys)
+    with pytest.raises(SystemExit, match="2"):
+        main(["completion"])
+    assert "name a shell: bash, zsh, fish" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [[], ["--html"]])

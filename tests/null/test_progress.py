@@ -157,6 +157,7 @@ def followed(eta: ExportEta, times: dict[str, float]) -> list[Shown]:
             shown.append(Shown(at, eta.remaining(at), eta.share(at), end - at))
         now += took[name]
     eta.leave(now)
+    assert (eta.remaining(now), eta.share(now)) == (None, 1)  # between stages
     shares = [each.share for each in shown]
     assert shares == sorted(shares)
     return shown

@@ -89,6 +89,15 @@ def test_the_number_of_experts_is_checked(tmp_path: Path) -> None:
             read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
 
 
+@pytest.mark.parametrize("changed", [{"1": (24, 32)}, {"0": (8,), "1": (8,), "2": (8,), "3": (8,)}], ids=str)
+def test_matrices_of_experts_have_one_shape(changed: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    golden = Golden.load("mixtral")
+    for expert, shape in changed.items():
+        golden.shapes[f"model.layers.1.block_sparse_moe.experts.{expert}.w1.weight"] = shape
+    with pytest.raises(FormatError, match=r"layers\.1\..*w1\.weight: the experts' matrices have different"):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+
+
 def test_gate_and_up_in_one_tensor_of_a_gguf_file() -> None:
     """Of each expert: the rows of the gate, then those of up."""
     both = np.arange(2 * 6 * 4, dtype=np.float32).reshape(2, 6, 4)

@@ -304,6 +304,7 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
         ("small.tiktoken", b"YQ== 0\nYg== 2\n"),
         ("tokenizer.bin", b"\x08\0\0\0" + b"\xff" * 20),
         ("tokenizer.bin", b""),
+        *(("tokenizer.bin", bytes(4 + size)) for size in (3, 7, 8 + 7, 300 * 8 + 5)),  # cut in a piece's head
     ],
 )
 def test_damaged_files(tmp_path: Path, name: str, content: bytes) -> None:

@@ -17,6 +17,7 @@ from pteron.format.program_writer import write_program
 from pteron.format.records import DelegateGraph, VkSymInt, VkTensor, VkValueList
 from pteron.graph import build
 from pteron.llm.architectures import FAMILIES
+from pteron.llm.build.graph import GraphBuilder
 from pteron.llm.build.options import Options
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, assemble
@@ -200,3 +201,16 @@ def test_dtypes_of_activations_are_those_of_the_options() -> None:
     graph = checkpoint.program(Options(None, 32, None, 31, 64, force_fp16=True)).graph
     found = {value.dtype for value in graph.values if isinstance(value, VkTensor)}
     assert found == {DType.F16, DType.I32}
+
+
+def test_types_of_scalars_are_kept() -> None:
+    """Python's True, 1 and 1.0 are equal, but other runtimes refuse a scalar of another type."""
+    builder = GraphBuilder()
+    given = (1, True, 1.0, 0.0, False, 0, None, "1")
+    x = builder.input(DType.F32, (2,))
+    for scalar in given * 2:
+        builder.call("test.call.default", x, scalar, out=(2,))
+    graph = builder.finish("graph", ())
+    stored = [graph.values[node.args[1]] for node in graph.nodes]
+    assert [(type(value), value) for value in stored] == [(type(value), value) for value in given * 2]
+    assert len({node.args[1] for node in graph.nodes}) == len(given)

@@ -209,13 +209,17 @@ def test_the_load(engine: Engine) -> None:
     before = engine.load
     assert before == Load(0, 0, 1, before.cache_bytes, 0, 0.0, 0, 0, 0, 0, 0, 0)
     assert before.cache_bytes > 0
-    engine.submit(asked(A, 5)).pieces()
+    tokens = [piece.token for piece in engine.submit(asked(A, 5)).pieces()]
     engine.submit(asked(A, 4)).pieces()
     load = engine.load
     assert (load.requests, load.prompt_tokens, load.new_tokens) == (2, 2 * len(A), 9)
     assert load.reused_tokens == len(A) - 1
     assert load.tokens_per_second > 0
     assert (load.cancelled, load.failed) == (0, 0)
+    engine.llm.model.pace.steps = 8  # a stop token ends an answer amid the draws of a submission
+    ended = engine.submit(asked(A, stop_ids={tokens[2]}))
+    assert len(ended.pieces()) == ended.statistics.new_tokens == tokens.index(tokens[2]) + 1
+    assert engine.load.new_tokens == load.new_tokens + ended.statistics.new_tokens
 
 
 def test_the_rate_of_tokens_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

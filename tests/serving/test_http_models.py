@@ -26,6 +26,8 @@ from pteron.serving import Engine
 from pteron.serving.http import create_app
 from pteron.serving.http.models import Models, ModelSource
 
+HI = [{"role": "user", "content": "Hi"}]
+
 
 class Shelf:
     """Models with scripted answers, and what was loaded and unloaded; at most `room` at a time."""
@@ -133,6 +135,35 @@ def test_adapters_and_metrics_of_several(stories: LLM) -> None:
             assert line in text
     with pytest.raises(InputError, match="two models have the name"):
         create_app([shelf.source("a", adapters=("b",)), shelf.source("b")])
+
+
+@pytest.mark.parametrize(
+    ("route", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": HI}),
+        ("/v1/completions", {"prompt": "Hi"}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/v1/messages", {"messages": HI, "max_tokens": 2}),
+        ("/api/chat", {"messages": HI, "stream": False}),
+        ("/api/generate", {"prompt": "Hi", "stream": False}),
+        ("/api/generate", {"prompt": "Hi", "stream": False, "raw": True}),
+    ],
+    ids=str,
+)
+def test_every_api_chooses_the_model_and_its_adapter(
+    route: str, fields: dict[str, Any], stories: LLM
+) -> None:
+    shelf = Shelf(stories)
+    with running([shelf.source("a", adapters=("sql",)), shelf.source("b", "second")], name="") as server:
+        for given, name, engine, adapter in (
+            ("a", "a", "a", None),
+            ("sql", "sql", "a", "sql"),
+            ("second", "b", "b", None),
+        ):
+            response = server.http.post(route, json={"model": given, **fields})
+            assert response.status_code == 200, response.text
+            assert (response.json()["model"], f"I am {engine}." in response.text) == (name, True)
+            assert shelf.engines[engine].requests[-1].adapter == adapter
 
 
 def test_what_several_models_share(stories: LLM) -> None:

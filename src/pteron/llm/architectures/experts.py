@@ -51,9 +51,14 @@ class Router:
         return weights, experts
 
 
-def gated(name: str) -> Callable[[Network, Tensor, Tensor], Tensor]:
+@dataclass(frozen=True)
+class Gated:
     """activation(gate) * up."""
-    return lambda net, gate, up: net.multiply(activation(name)(net, gate), up)
+
+    activation: str
+
+    def __call__(self, net: Network, gate: Tensor, up: Tensor) -> Tensor:
+        return net.multiply(activation(self.activation)(net, gate), up)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ def count_of(config: Config) -> int:
 def experts_of(config: Config, shared: Part | None = None, **options: Any) -> Experts:
     """The experts of a configuration, with gated MLPs. `options` are those of the router."""
     router = Router(count_of(config), chosen_of(config), **options)
-    return Experts(router, gated(config.get("hidden_act", "silu")), shared)
+    return Experts(router, Gated(config.get("hidden_act", "silu")), shared)
 
 
 def chosen_of(config: Config) -> int:

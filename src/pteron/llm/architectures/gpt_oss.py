@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pteron.llm.architectures import llama
 from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, flattened
@@ -14,23 +14,30 @@ from pteron.llm.build.network import Network
 from pteron.llm.build.stored_tensor import StoredTensor
 
 
+@dataclass(frozen=True)
+class BoundedGate:
+    """gate · sigmoid(alpha · gate) · (up + 1), with bounds."""
+
+    alpha: float
+    limit: float
+
+    def __call__(self, net: Network, gate: Tensor, up: Tensor) -> Tensor:
+        bounded = net.graph.call("aten.clamp.default", gate, None, self.limit, out=gate.sizes)
+        sigmoid = net.unary("aten.sigmoid.default", net.scaled(bounded, self.alpha))
+        above = net.graph.call("aten.clamp.default", up, -self.limit, self.limit, out=up.sizes)
+        more = net.graph.call("aten.add.Scalar", above, 1.0, 1.0, out=up.sizes)
+        return net.multiply(net.multiply(bounded, sigmoid), more)
+
+
 def decoder(config: Config) -> Decoder:
     full = replace(llama.attention(config), has_sinks=True)
     windowed = replace(full, window=config.get("sliding_window", 128))
     kinds = config.get("layer_types")
-    alpha, limit = float(config.get("swiglu_alpha", 1.702)), float(config.get("swiglu_limit", 7.0))
+    gate = BoundedGate(float(config.get("swiglu_alpha", 1.702)), float(config.get("swiglu_limit", 7.0)))
 
     def attend(layer: int) -> Attention:
         is_windowed = kinds[layer] == "sliding_attention" if kinds else layer % 2 == 0
         return windowed if is_windowed else full
-
-    def gate(net: Network, gate: Tensor, up: Tensor) -> Tensor:
-        """gate · sigmoid(alpha · gate) · (up + 1), with bounds."""
-        bounded = net.graph.call("aten.clamp.default", gate, None, limit, out=gate.sizes)
-        sigmoid = net.unary("aten.sigmoid.default", net.scaled(bounded, alpha))
-        above = net.graph.call("aten.clamp.default", up, -limit, limit, out=up.sizes)
-        more = net.graph.call("aten.add.Scalar", above, 1.0, 1.0, out=up.sizes)
-        return net.multiply(net.multiply(bounded, sigmoid), more)
 
     experts = Experts(Router(count_of(config), chosen_of(config)), gate)
     return llama.decoder(config, attend, feed=lambda _: experts)

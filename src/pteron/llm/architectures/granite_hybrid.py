@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pteron.llm.architectures import granite
-from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, gated
+from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Gated, Router, chosen_of, count_of
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.granite_moe import NAMES as GRANITE_MOE
 from pteron.llm.architectures.llama import GGUF_INTERLEAVED
@@ -18,9 +18,10 @@ from pteron.llm.build.stored_tensor import StoredTensor
 def decoder(config: Config) -> Decoder:
     plain = granite.decoder(config)
     kinds = config.get("layer_types") or config.get("layers_block_type") or ["mamba"] * len(plain.layers)
-    mlp: Part = GatedMlp("silu")
+    activation = config.get("hidden_act", "silu")
+    mlp: Part = GatedMlp(activation)
     if count_of(config):
-        mlp = Experts(Router(count_of(config), chosen_of(config)), gated("silu"), mlp)
+        mlp = Experts(Router(count_of(config), chosen_of(config)), Gated(activation), mlp)
 
     def block(layer: Part, kind: str) -> Part:
         assert isinstance(layer, Block)

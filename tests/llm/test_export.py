@@ -205,11 +205,18 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "model.bin")
 
 
-def test_an_incomplete_gguf_file_is_refused(tmp_path: Path) -> None:
-    file = Golden.load("llama").write_gguf(tmp_path / "model.gguf")
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(FormatError, match=r"model\.gguf is incomplete: tensor .*; download it again"):
-        read_checkpoint(file)
+@pytest.mark.parametrize("name", ["model.gguf", "model.safetensors"])
+def test_an_incomplete_file_is_refused(name: str, tmp_path: Path) -> None:
+    golden, file = Golden.load("llama"), tmp_path / name
+    source = golden.write_gguf(file) if name == "model.gguf" else golden.write_folder(tmp_path)
+    whole = file.read_bytes()
+    for size in (4, 7, 8, 30, 100, len(whole) // 2, len(whole) - 100):
+        file.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match=rf"^{re.escape(name)} is (damaged|incomplete)"):
+            read_checkpoint(source)
+    if name == "model.gguf":
+        with pytest.raises(FormatError, match=r"model\.gguf is incomplete: tensor .*; download it again"):
+            read_checkpoint(source)
 
 
 def test_a_missing_tensor_has_the_name_of_the_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import reprlib
 import struct
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -304,13 +305,29 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
         ("small.tiktoken", b"YQ== 0\nYg== 2\n"),
         ("tokenizer.bin", b"\x08\0\0\0" + b"\xff" * 20),
         ("tokenizer.bin", b""),
-        *(("tokenizer.bin", bytes(4 + size)) for size in (3, 7, 8 + 7, 300 * 8 + 5)),  # cut in a piece's head
     ],
 )
 def test_damaged_files(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(FormatError, match=name.replace(".", r"\.")):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_are_cut(kind: Callable[[Path], Path], tmp_path: Path) -> None:
+    """An error, or a tokenizer of fewer tokens: nothing else."""
+    file = max(kind(tmp_path).iterdir(), key=lambda path: path.stat().st_size)
+    whole = file.read_bytes()
+    count, errors = load_tokenizer(tmp_path).vocab_size, list[str]()
+    ends = (range(1, 30, 3), range(30, len(whole), len(whole) // 8), range(len(whole) - 12, len(whole)))
+    for size in chain(*ends):
+        file.write_bytes(whole[:size])
+        try:
+            assert load_tokenizer(tmp_path).vocab_size <= count
+        except FormatError as error:
+            errors.append(str(error))
+    assert len(errors) > 10
+    assert all(file.name in error for error in errors)
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,7 +248,7 @@ def test_an_adapter(hub: Hub) -> None:
 
 def test_without_the_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(PteronError, match=r"me/it is no path, and .* pip install .*\[hub\]."):
+    with pytest.raises(PteronError, match=r"me/it is no path, and .* pip install .*\[hub,llm\]."):
         locate("me/it")
 
 

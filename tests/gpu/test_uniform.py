@@ -238,6 +238,13 @@ def test_attention_of_encoders(mask: tuple[int | str, ...], software: Target, la
     assert "attention_scores" not in launched
 
 
+def test_attention_of_keys_that_fill_no_array(software: Target, launched: set[str]) -> None:
+    """The last arrays would begin past the 77 keys that there may be."""
+    x = tensor(1, 16, "T", 64)
+    check_op(PLAIN, x, x, x, None, None, live={"T": (77, 65, 76)}, target=software, tolerance=2e-5)
+    assert "attention_uniform" in launched
+
+
 @each("dtype", ["f32", "bool"])
 @each("bytes", [1 << 16, 4 * 4 * 8 * 3])
 def test_attention_of_hidden_keys(dtype: str, bytes: int, software: Target, launched: set[str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_fixtures import evaluated
+from kernel_fixtures import evaluate_at, evaluated
 from sketch import Sketch
 
 import pteron
@@ -18,9 +18,10 @@ from pteron.errors import PteronError
 from pteron.format.source import open_bytes
 from pteron.graph import Tensor
 from pteron.ops import Target
+from pteron.ops.operand import Slot
 from pteron.ops.target import MATRIX
 from pteron.ops.terms import dim_id
-from pteron.plan import Compiled, Plan
+from pteron.plan import Compiled, Plan, ScratchRef
 from pteron.tools.inspect.program import examine_program
 from pteron.tools.local_adapter import LocalAdapter
 
@@ -198,6 +199,45 @@ def test_few_plans_for_all_batches_and_lengths(target: str, most: int) -> None:
         if all(plan.numbers(known) is None for plan in kept):
             kept.append(compiled.plan(((batch, length, 64), (length, 64)), known))
     assert len(kept) <= most
+
+
+def bindings_past_memory(compiled: Compiled, plan: Plan, known: Mapping[int, int]) -> list[str]:
+    """Bindings of one length that leave their slot or scratch memory, slack included."""
+    numbers, slack, found = plan.numbers(known), compiled.target.slack, []
+    assert numbers is not None
+    for launch in plan.launches:
+        starts = dict(launch.starts)
+        for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True):
+            sizes = compiled.executable.slots if isinstance(buffer, Slot) else plan.scratch_bytes
+            if isinstance(buffer, (Slot, ScratchRef)) and 0 not in launch.grid(numbers):
+                start = evaluate_at(starts.get(binding.name, 0), numbers)
+                if start + max(binding.bytes, 4) > sizes[buffer.index] + slack:
+                    found.append(f"{launch}, {binding.name} from {start}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "most", "lengths", "kept"),
+    [
+        (12, 64, 197, (130, 180, 196), 197),
+        (16, 64, 77, (65, 76), 77),
+        (8, 80, 100, (65, 99), 100),
+        (16, 64, 256, (140, 256), 150),  # a later node tells lengths up to 150 from others
+    ],
+)
+def test_uniform_arrays_of_keys_end_in_memory(
+    heads: int, width: int, most: int, lengths: tuple[int, ...], kept: int
+) -> None:
+    sketch = Sketch()
+    x, out, part = (sketch.tensor(1, heads, size, width) for size in (most, most, kept))
+    sketch.node("et_vk.sdpa.default", x, x, x, None, None, out)
+    sketch.node("aten.slice_copy.Tensor", out, 2, 0, kept, 1, part)
+    compiled = sketch.prepare([x], [part], TARGETS["software, uniform arrays"])
+    for length in lengths:
+        known = {dim_id(x.id, 2): length}
+        plan = compiled.plan(((1, heads, length, width),), known)
+        assert any(launch.module.kernel.name == "attention_uniform" for launch in plan.launches)
+        assert not bindings_past_memory(compiled, plan, known)
 
 
 def test_parts_of_long_rows_take_little_memory() -> None:

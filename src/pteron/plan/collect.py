@@ -12,14 +12,14 @@ from typing import NamedTuple, TypeAlias
 
 from pteron.graph import Node
 from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
-from pteron.ops.dispatch import Bound, Parameter, elements
+from pteron.ops.dispatch import Bound, Parameter
 from pteron.ops.live import AnyInt, LiveInt, Trace, affine, most, settled
 from pteron.ops.operand import BufferRef, Slot, State
 from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.repeats import rebind
-from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
+from pteron.plan.verify import check_bindings, check_storage, room, storage_buffers, verify
 from pteron.wgsl import Field, Module, compose, outline
 
 Grid: TypeAlias = tuple[AnyInt, AnyInt, AnyInt]
@@ -183,7 +183,7 @@ class Collector:
         return Plan(
             launches=tuple(launches),
             blocks=tuple(ordered),
-            scratch_bytes=tuple(max(map(_bytes, sizes.values())) for sizes in self.scratch),
+            scratch_bytes=self._scratch_bytes(),
             shapes=shapes,
             integers=integers,
             tape=trace.tape,
@@ -191,11 +191,25 @@ class Collector:
             indices=indices,
         )
 
+    def _scratch_bytes(self) -> tuple[int, ...]:
+        """The size of each scratch buffer. Decisions after a launch may leave less of a tensor than there was
+        when its uniform arrays were placed: these must end in the slack."""
+        needed = [max(map(_bytes, sizes.values())) for sizes in self.scratch]
+        for each in self.launches if self.target.slack else ():
+            for binding, buffer in zip(each.module.bindings, each.buffers, strict=True):
+                bound = each.dispatch.bindings[binding.name]
+                if isinstance(bound, OperandSlice) and isinstance(buffer, ScratchRef) and binding.bytes:
+                    end = most(bound.start) + binding.bytes - self.target.slack
+                    needed[buffer.index] = max(needed[buffer.index], end)
+        return tuple(needed)
+
     def _prove(self, dispatch: Dispatch, module: Module, groups: Grid, block: ParameterBlock | None) -> None:
         """Verify a launch once per shape: layers of a model differ only in their weights."""
         if module.bounds_checks and not self.target.loop_max:
             return
-        sizes = tuple([affine(elements(dispatch.bindings[binding.name])) for binding in module.bindings])
+        sizes = tuple(
+            [affine(room(each, dispatch.bindings[each.name], self.target)) for each in module.bindings]
+        )
         launch = (id(module), _data(groups), block, sizes)
         if launch not in self._proven:
             verify(dispatch, module, groups, self.target)

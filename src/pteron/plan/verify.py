@@ -21,6 +21,7 @@ from pteron.ops import (
     Scratch,
     Target,
     Weight,
+    most,
 )
 from pteron.ops.dispatch import Bound, elements
 from pteron.passes import Placement
@@ -37,7 +38,7 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[AnyInt, AnyInt, Any
     if reach is not None:
         for binding, extent in zip(module.bindings, reach.value(names), strict=True):
             bound = dispatch.bindings[binding.name]
-            count = _room(binding, bound) or elements(bound)
+            count = room(binding, bound, target)
             if extent > count:
                 raise RequirementError(
                     f"kernel {module.kernel.name} reaches {extent} elements of {binding.name}, "
@@ -52,11 +53,16 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[AnyInt, AnyInt, Any
             )
 
 
-def _room(binding: Binding, bound: Bound) -> int:
-    """Scalars of a uniform array that may end past its tensor, in the slack of arena memory; otherwise 0."""
-    operand = bound.of if isinstance(bound, OperandSlice) else bound
+def room(binding: Binding, bound: Bound, target: Target) -> AnyInt:
+    """The scalars that a kernel may touch. A uniform array may end past its tensor, in the slack of arena
+    memory."""
+    operand, start = (bound.of, bound.start) if isinstance(bound, OperandSlice) else (bound, 0)
     has_slack = isinstance(operand, Scratch) or (isinstance(operand, Operand) and operand.has_slack)
-    return binding.bytes // bound.storage.itemsize if has_slack and binding.access == "uniform" else 0
+    if has_slack and binding.access == "uniform":
+        size = bound.storage.itemsize
+        if most(start) + binding.bytes <= most(elements(operand)) * size + target.slack:
+            return binding.bytes // size
+    return elements(bound)
 
 
 def check_storage(kernel: str, binding: Binding, bound: Bound) -> None:
@@ -72,10 +78,10 @@ def check_storage(kernel: str, binding: Binding, bound: Bound) -> None:
 
 def check_bindings(module: Module, target: Target) -> None:
     """Raise a RequirementError if a kernel binds more storage buffers than the device allows."""
-    count, most = storage_buffers(module), target.buffers_max
-    if count > most:
+    count = storage_buffers(module)
+    if count > target.buffers_max:
         raise RequirementError(
-            f"kernel {module.kernel.name} binds {count} buffers, the adapter allows {most}"
+            f"kernel {module.kernel.name} binds {count} buffers, the adapter allows {target.buffers_max}"
         )
 
 

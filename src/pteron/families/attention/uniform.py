@@ -98,12 +98,9 @@ class Cut:
         sequences, splits, tiles = parts_of(batch, 1), range(self.splits), tuple(parts_of(steps, self.tile))
         for (sequence, is_batched), split in product(sequences, splits):
             wanted = [split * self.split + place * self.live for place in range(len(ARRAYS))]
-            # Other memory than a cache has slack after its last key.
-            starts = (
-                wanted
-                if isinstance(capacity, LiveInt)
-                else [min(key, capacity - self.span) for key in wanted]
-            )
+            # The last array ends with the memory of the keys, or, if it holds more, in the slack after them.
+            last = max(0, most(capacity) - self.span)
+            starts = [min(key, last) for key in wanted]
             caches: dict[str, Any] = {
                 f"{name}_{array}": _slice(cache, sequence, key)
                 for name, cache in (("k", self.k), ("v", self.v))

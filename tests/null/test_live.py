@@ -218,6 +218,13 @@ def test_a_pinned_dim_is_noted() -> None:
     assert list(trace.pins) == [-5]
 
 
+def test_a_dim_of_a_pinned_quotient_is_noted() -> None:
+    trace = Trace({-5: 12, -6: 7})
+    rows, columns = trace.symbol(-5, 2, 99), trace.symbol(-6, 2, 99)
+    assert int(-(-rows * columns // 64)) == 2
+    assert sorted(trace.pins) == [-6, -5]
+
+
 def test_products_of_products_are_evaluated_once_each() -> None:
     """Twenty squarings used to take a million steps: every product was evaluated anew for each use."""
     trace = Trace({0: 1})

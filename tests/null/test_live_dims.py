@@ -240,6 +240,27 @@ def test_uniform_arrays_of_keys_end_in_memory(
         assert not bindings_past_memory(compiled, plan, known)
 
 
+def test_few_plans_for_grids_of_several_rows() -> None:
+    """Planes of more workgroups than the device allows on one axis."""
+    sketch, drawn, kept = Sketch(), random.Random(0), list[Plan]()
+    x, out = sketch.tensor(1, 64, 1024, 1024), sketch.tensor(1, 64, 1024, 1024)
+    sketch.node("aten.relu.default", x, out)
+    compiled = sketch.prepare([x], [out], TARGETS["GPU"])
+    for _ in range(60):
+        height, width = drawn.randint(2, 1024), drawn.randint(2, 1024)
+        known = {dim_id(x.id, 2): height, dim_id(x.id, 3): width}
+        made = compiled.plan(((1, 64, height, width),), known)
+        found = next((plan for plan in kept if plan.numbers(known) is not None), None)
+        assert list(evaluated(found or made, known)) == list(evaluated(made, known))
+        across, rows, _ = made.launches[0].grid(made.numbers(known) or ())
+        threads = across * rows * made.launches[0].module.workgroup[0]
+        assert across <= compiled.target.workgroups_max
+        assert threads * 4 >= 64 * height * width
+        if found is None:
+            kept.append(made)
+    assert len(kept) <= 6
+
+
 def test_parts_of_long_rows_take_little_memory() -> None:
     sketch = Sketch()
     x, out = sketch.tensor(7, 20000), sketch.tensor(7, 20000)

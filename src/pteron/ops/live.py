@@ -126,10 +126,14 @@ class Trace:
     def pin(self, expression: Affine, value: int) -> None:
         """The plan holds only for this value; its dims are noted as pinned."""
         self.decide(expression, value, value)
-        for index, _ in expression.terms:
-            for factor in self._factors[index]:
-                term = self._tape[factor]
-                if isinstance(term, Symbol) and term.is_dim:
+        waiting, seen = [expression], set[int]()
+        while waiting:
+            new = {term for term, _ in waiting.pop().terms} - seen
+            seen |= new
+            for term in (self._tape[index] for index in new):
+                if not isinstance(term, Symbol):
+                    waiting += term.left, term.right
+                elif term.is_dim:
                     self.pins.setdefault(term.id, self.node)
 
     def product(self, left: Affine, right: Affine) -> Affine:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from pteron.graph import Node
 from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
 from pteron.ops.dispatch import Bound, Parameter
-from pteron.ops.live import AnyInt, LiveInt, Trace, affine, most, settled
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, most, settled
 from pteron.ops.operand import BufferRef, Slot, State
 from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
@@ -317,7 +317,8 @@ def _groups(dispatch: Dispatch, module: Module, target: Target) -> Grid:
     count = settled(-(-dispatch.threads // module.workgroup[0]))
     if count <= target.workgroups_max:
         return count, 1, 1
-    rows = int(-(-count // target.workgroups_max))
+    needed = -(-count // target.workgroups_max)
+    rows = bucket(needed) if isinstance(needed, LiveInt) else needed
     if rows > target.workgroups_max:
         raise RequirementError(
             f"kernel {dispatch.kernel.name} needs {count} workgroups, "

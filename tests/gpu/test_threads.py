@@ -7,16 +7,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from golden import assert_outputs, read_cases
+from sketch import Sketch
 
 import pteron
 from pteron import DType
+from pteron.gpu import Recording
 from pteron.graph import Graph, Node, SymInt, Tensor
 from pteron.host.tensors import HostResult
+from pteron.ops.terms import dim_id
 from pteron.runtime import plan_cache
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
@@ -197,6 +201,46 @@ def test_closing_while_others_call(programs: Path) -> None:
         assert all(count != -1 for count in together(call, call, program.close))
         with pytest.raises(pteron.DeviceError, match="closed"):
             method(*case.inputs)
+
+
+@pytest.fixture
+def norms(device: pteron.Device) -> Iterator[Session]:
+    """Many launches, so that binding them takes a while."""
+    sketch = Sketch()
+    tensors = [sketch.tensor(40, 8) for _ in range(400)]
+    for x, out in pairwise(tensors):
+        sketch.node("aten._softmax.default", x, 1, False, out)
+    session = Session.of(sketch.graph(tensors[:1], tensors[-1:]), device)
+    yield session
+    session.close()
+
+
+def test_closing_while_a_plan_is_bound(norms: Session) -> None:
+    """A thread that makes a plan ahead ends with the error of a closed program, or with the plan."""
+    interval, plans = sys.getswitchinterval(), norms.counters.plans
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(norms.make_plan, [np.zeros((31, 8), np.float32)])
+            while norms.counters.plans == plans and not made.done():
+                pass
+            norms.close()
+            assert made.exception(TIMEOUT) is None or isinstance(made.exception(), pteron.DeviceError)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_calls_wait_little_for_a_plan_that_is_bound(norms: Session, device: pteron.Device) -> None:
+    """Binding takes the device's lock in pieces."""
+    plan = norms.make_plan([np.zeros((31, 8), np.float32)])
+    numbers = plan.numbers({dim_id(norms.executable.inputs[0].id, 0): 31})
+    assert numbers is not None
+    recording = Recording(device, plan, norms._arena, norms._weights, numbers)
+    pieces = 1
+    while not recording.bind_shared(0.0):
+        pieces += 1
+    assert pieces == len(plan.launches) + 1
+    recording.close()
 
 
 def test_tensors_are_read_and_freed_anywhere(programs: Path, device: pteron.Device) -> None:

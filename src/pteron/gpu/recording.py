@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -151,6 +153,7 @@ class Recording:
         # Bind groups that sequences share, made at the first replay: a plan may never be replayed, as the one
         # at the maximum shapes, which has thousands of launches on a software adapter.
         self._shared: dict[int, list[Any]] = {}
+        self._unbound = enumerate(plan.launches)  # those after the last of `_shared`
         self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
         self._own: WeakKeyDictionary[States, dict[object, list[list[Any]]]] = WeakKeyDictionary()
         self._advances: dict[object, ParameterAdvance | None] = {}
@@ -278,14 +281,15 @@ class Recording:
         increments = tuple(WordIncrements.of(self._device, buffer, growths) for buffer, growths in grown)
         return ParameterAdvance(advance, increments, increment_replay(self._device, increments))
 
-    def bind_shared(self) -> None:
-        """Make the bind groups that sequences share, unless they are there."""
-        if not self._shared:
-            self._shared = {
-                index: self._bind(index, launch, None, {})
-                for index, launch in enumerate(self.plan.launches)
-                if not launch.moves and not any(isinstance(buffer, State) for buffer in launch.buffers)
-            }
+    def bind_shared(self, seconds: float = math.inf) -> bool:
+        """Make the bind groups that sequences share, for that long; returns whether all are there."""
+        end = time.perf_counter() + seconds
+        for index, launch in self._unbound:
+            if not launch.moves and not any(isinstance(buffer, State) for buffer in launch.buffers):
+                self._shared[index] = self._bind(index, launch, None, {})
+                if time.perf_counter() > end:
+                    return False
+        return True
 
     def _bound(self, states: States | None, places: Places, count: int | None = None) -> Replay:
         """The first launches, or all, except those of no workgroup: shared bind groups, and new ones for

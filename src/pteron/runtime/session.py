@@ -48,6 +48,9 @@ OutputCommands: TypeAlias = Callable[[Outputs], Sequence[Command]]  # commands t
 # A call is prerecorded only if the host reads at most this many bytes: such a call holds a staging buffer,
 # and reading more takes longer than recording most calls.
 _PRERECORD_BYTES_MAX = 1 << 22
+# A plan is bound ahead in pieces, so that calls wait for this long at most. A thread that takes a lock again
+# without a pause leaves it to no other.
+_BIND_SECONDS, _PAUSE_SECONDS = 0.001, 0.0001
 _KERNELS_LOGGED = 5  # a call that compiles as many is logged: it took long
 
 
@@ -132,9 +135,18 @@ class Session:
                 if found is None:
                     found = self._plans.keep(key, plan, everything)
                     self.counters.plans += 1
-            found[0].bind_shared()
             del kernels  # the recording has them
+            self._bind(found[0])
         return found[0].plan if found else self.find_recording(inputs, plain=plain)[0].plan
+
+    def _bind(self, recording: Recording) -> None:
+        """Make the bind groups that sequences share. Other threads take the device's lock in between."""
+        is_bound = False
+        while not is_bound:
+            with self.device.lock:
+                self.check_open()
+                is_bound = recording.bind_shared(_BIND_SECONDS)
+            time.sleep(_PAUSE_SECONDS)
 
     def submit(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pteron.errors import PteronError, ShapeError
 from pteron.gpu import Arena, Device, KernelKey, Recording, Weights
@@ -20,6 +20,14 @@ PLAN_BYTES_MAX = 256 << 20  # with the kernels that they use
 _SHAPES_KEPT = 256  # shapes whose live dims are remembered
 Dims: TypeAlias = dict[int, int]  # sizes of live dims, by `dim_id`
 Found: TypeAlias = tuple[Recording, list[int]]  # and the numbers of its live terms
+
+
+class Made(NamedTuple):
+    """A new plan: what it is kept under, and the live integers and dims that it was made for."""
+
+    key: Shapes
+    plan: Plan
+    values: Mapping[int, int]
 
 
 class PlanCache:
@@ -41,6 +49,7 @@ class PlanCache:
         self._weights = weights
         self._kept: dict[Shapes, list[Recording]] = {}
         self._live: set[tuple[int, int]] = set()
+        self._refused: set[Shapes] = set()  # keys whose dims some operator needs as plain sizes
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
         self._last: dict[Shapes, Found] = {}
         # The latest shapes and integers that each live plan was used for, by the recording's id.
@@ -53,7 +62,7 @@ class PlanCache:
         records the plan if the cache does not have it. A `plain` plan is for these shapes alone."""
         if plain:
             known = self._held(shapes, values)
-            return known or self.keep(shapes, self._plan(shapes, values), values)
+            return known or self.keep(*self.make(shapes, values, shapes, values))
         if last := self._last.get(shapes):
             recording, before = last
             numbers = recording.plan.numbers_again(before, values)
@@ -75,18 +84,31 @@ class PlanCache:
         if found or plain:
             return found, shapes, values
         key, dims = self._known.get(shapes) or self._with_live_dims(shapes)
+        if key in self._refused:
+            return None, shapes, values
         everything = {**values, **dims}
         return self._held(key, everything) if dims else None, key, everything
 
+    def make(
+        self, shapes: Shapes, values: Mapping[int, int], key: Shapes, everything: Mapping[int, int]
+    ) -> Made:
+        """A new plan for what `lookup` found none for: with live dims, unless it comes from a file or an
+        operator needs plain sizes. Needs no lock."""
+        if self._compiled is not None and key != shapes:
+            with suppress(PteronError):  # a plan for these shapes alone raises it
+                return Made(key, self._compiled.plan(shapes, everything), everything)
+        plan = self._plan(shapes, values)
+        if key != shapes:
+            self._refused.add(key)
+        return Made(shapes, plan, values)
+
     def _find(self, shapes: Shapes, values: Mapping[int, int]) -> Found:
         found, key, everything = self.lookup(shapes, values)
-        if key == shapes:  # no dim is live
-            return found or self.keep(shapes, self._plan(shapes, values), values)
         if found is None:
-            plan = self._live_plan(shapes, everything)
-            if plan is None:  # it comes from a file, or an operator needs plain sizes
-                return self.keep(shapes, self._plan(shapes, values), values)
-            found = self.keep(key, plan, everything)
+            made = self.make(shapes, values, key, everything)
+            key, found = made.key, self.keep(*made)
+        if key == shapes:  # no dim is live
+            return found
         called = shapes, id(found[0])
         self._called[called] = values
         self._called.move_to_end(called)
@@ -161,12 +183,6 @@ class PlanCache:
             self._known.popitem(last=False)
         self._known[shapes] = key, dims
         return key, dims
-
-    def _live_plan(self, shapes: Shapes, everything: Mapping[int, int]) -> Plan | None:
-        if self._compiled is not None:
-            with suppress(PteronError):  # a plan for these shapes alone raises it
-                return self._compiled.plan(shapes, everything)
-        return None
 
     def _plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
         for plan in self._executable.plans.get(shapes, ()):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from pteron import DType
 from pteron.gpu import Device
 from pteron.host.tensors import HostResult
 from pteron.ops import OPERATORS, LiveInt, Operand, require
+from pteron.plan import Compiled, Plan, Shapes
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
@@ -65,3 +67,48 @@ def test_a_key_that_is_refused_is_tried_once(new: New, tries: list[bool]) -> Non
     for rows in (7, 8, 9, 7):
         run(session, rows, 30)
     assert tries == [False, True, False, False, False]
+
+
+def test_plans_ahead_are_plain_where_an_operator_needs_it(new: New, tries: list[bool]) -> None:
+    session = new()
+    session.make_plan([np.zeros((7, 30), np.float32)])
+    assert tries == [False, True, False]
+    run(session, 7, 30)
+    assert len(tries) == 3
+
+
+def test_kernels_of_plans_ahead_are_counted(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for one row has another kernel than that for all."""
+    sketch = Sketch()
+    x, out = sketch.tensor(40, 64), sketch.tensor(40, 16)
+    sketch.node("aten.linear.default", x, sketch.constant(16, 64), None, out)
+    session = Session.of(sketch.graph([x], [out]), device)
+    monkeypatch.setattr(device, "recent_kernel_bytes", 0)
+    gc.collect()
+    device.release_kernels()
+    before, compiled = session.counters.kernels, device.compiled
+    session.make_plan([np.zeros((1, 64), np.float32)])
+    assert session.counters.kernels - before == device.compiled - compiled > 0
+    session.close()
+
+
+def test_a_dim_that_becomes_live_while_a_plan_is_made(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a call on another thread: the plan that is kept is one that later calls find."""
+    operator = OPERATORS[RELU]
+
+    def compute(x: Operand, *rest: Any, **options: Any) -> Any:
+        int(x.shape[1])  # the call's plan does not suit the other size
+        return operator.compute(x, *rest, **options)
+
+    monkeypatch.setitem(OPERATORS, RELU, replace(operator, compute=compute))
+    session, plan = new(), Compiled.plan
+    calls = iter([(40, 5)])
+
+    def with_a_call(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> Plan:
+        for shape in calls:
+            run(session, *shape)
+        return plan(compiled, shapes, values)
+
+    monkeypatch.setattr(Compiled, "plan", with_a_call)
+    made = session.make_plan([np.zeros((7, 30), np.float32)])
+    assert session.make_plan([np.zeros((7, 30), np.float32)]) is made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,6 +129,12 @@ class Device(Buffers):
                     self._recent.move_to_end(key)
                 self._forget_oldest()
         return [found[key] for key in keys]
+
+    def count_new(self, modules: Iterable[Module]) -> int:
+        """How many kernels it would have to compile."""
+        with self.lock:
+            keys = {(module.source, module.bounds_checks) for module in modules}
+            return sum(key not in self._pipelines for key in keys)
 
     def bind_group(self, pipeline: Any, entries: Sequence[tuple[int, Buffer, int, int]], what: str) -> Any:
         """A bind group of a pipeline; an entry is (binding, buffer, offset, size). `what` is for errors."""

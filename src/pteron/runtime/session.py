@@ -120,24 +120,27 @@ class Session:
 
     def make_plan(self, inputs: Sequence[Input], *, plain: bool = False) -> Plan:
         """The plan for a call, made and compiled if there is none yet. Other threads may use the session
-        meanwhile: the device's lock is only held to record the plan."""
-        executable, compiled = self.executable, self._compiled
-        shapes, values = live_shapes(executable, inputs), live_values(executable, inputs)
+        meanwhile: the device's lock is only held to record the plan, and to bind it."""
+        shapes, values = live_shapes(self.executable, inputs), live_values(self.executable, inputs)
         with self.device.lock:
             self.check_open()
             found, key, everything = self._plans.lookup(shapes, values, plain=plain)
-        if found is None and compiled is not None:
-            plan = compiled.plan(shapes, everything)
-            kernels = self.device.pipelines([launch.module for launch in plan.launches])
+        while found is None:
+            made = self._plans.make(shapes, values, key, everything)
+            modules = [launch.module for launch in made.plan.launches]
+            new = self.device.count_new(modules)
+            kernels = self.device.pipelines(modules)
             with self.device.lock:
                 self.check_open()
-                found, *_ = self._plans.lookup(shapes, values, plain=plain)
-                if found is None:
-                    found = self._plans.keep(key, plan, everything)
+                self.counters.kernels += new
+                found, key, everything = self._plans.lookup(shapes, values, plain=plain)
+                is_same = (key, everything) == (made.key, made.values)  # no further dim became live
+                if found is None and is_same:
+                    found = self._plans.keep(*made)
                     self.counters.plans += 1
             del kernels  # the recording has them
-            self._bind(found[0])
-        return found[0].plan if found else self.find_recording(inputs, plain=plain)[0].plan
+        self._bind(found[0])
+        return found[0].plan
 
     def _bind(self, recording: Recording) -> None:
         """Make the bind groups that sequences share. Other threads take the device's lock in between."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -24,9 +25,8 @@ from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
 from pteron.plan.advance import ADVANCE, GROWTHS, Growth
 from pteron.wgsl import compose
 
-_REPLAYS_KEPT = 64  # of a sequence: grids, places
+_REPLAYS_KEPT = 8  # of a sequence, the latest: each has its places and grids; 34 KB for 164 launches
 _LAUNCH_BYTES = 4096  # host memory of a plan for each launch, with its parameters and bind group
-_STATES_ONLY = "states"  # key of a replay, beside tuples of places
 BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
 
@@ -47,6 +47,10 @@ class ParameterAdvance:
 
 Places: TypeAlias = Mapping[PlanBuffer, Buffer]  # buffers that replace a plan's own
 Tensors: TypeAlias = Mapping[PlanBuffer, tuple[int, int]]  # count of words that grow, increment at every step
+
+
+# Of a replay: its places, how many launches it has, its grids, and the dims that buffers' places follow.
+ReplayKey: TypeAlias = tuple[tuple[tuple[PlanBuffer, Buffer], ...], int | None, tuple[int, ...], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class Recording:
         # at the maximum shapes, which has thousands of launches on a software adapter.
         self._shared: dict[int, list[Any]] = {}
         self._unbound = enumerate(plan.launches)  # those after the last of `_shared`
-        self._replays: WeakKeyDictionary[States, dict[object, Replay]] = WeakKeyDictionary()
+        self._replays: WeakKeyDictionary[States, OrderedDict[ReplayKey, Replay]] = WeakKeyDictionary()
         self._own: WeakKeyDictionary[States, dict[object, list[list[Any]]]] = WeakKeyDictionary()
         self._advances: dict[object, ParameterAdvance | None] = {}
         self._accesses: dict[PlanBuffer, set[str]] = {}
@@ -176,28 +180,36 @@ class Recording:
         buffers, including inputs that the plan only reads."""
         if states is None:
             return self._bound(None, {})
-        replays = self._replays.setdefault(states, {})
-        key = tuple(places.items()) if places else (), self._grids, self._moving and self.dims
-        if key not in replays:
-            if len(replays) >= _REPLAYS_KEPT:
-                replays.clear()
-                self._own.pop(states, None)
-            replays[key] = self._bound(states, places or {})
-        return replays[key]
+        return self._kept(states, places or {}, None)
 
     def replay_states(self, states: States) -> Replay:
         """The launches up to the last that writes a state: all that later calls depend on, without outputs.
         Maxima of logits are states for one step only."""
-        replays = self._replays.setdefault(states, {})
-        key = _STATES_ONLY, self._grids, self._moving and self.dims
-        if key not in replays:
-            writes = [
-                index
-                for index, launch in enumerate(self.plan.launches)
-                for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
-                if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
-            ]
-            replays[key] = self._bound(states, {}, max(writes) + 1 if writes else None)
+        return self._kept(states, {}, self._count_of_states)
+
+    @cached_property
+    def _count_of_states(self) -> int | None:
+        writes = [
+            index
+            for index, launch in enumerate(self.plan.launches)
+            for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
+            if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
+        ]
+        return max(writes) + 1 if writes else None
+
+    def _kept(self, states: States, places: Places, count: int | None) -> Replay:
+        """The replay of the first launches, or all; the latest of each sequence are kept."""
+        replays = self._replays.setdefault(states, OrderedDict())
+        place = tuple(places.items())
+        key = place, count, self._grids, self._moving and self.dims
+        if key in replays:
+            replays.move_to_end(key)
+            return replays[key]
+        replays[key] = self._bound(states, places, count)
+        if len(replays) > _REPLAYS_KEPT:
+            (dropped, *_), _ = replays.popitem(last=False)
+            if dropped and all(dropped != other for other, *_ in replays):
+                del self._own[states][dropped]
         return replays[key]
 
     def touches(self, buffer: PlanBuffer) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, parts_of, typical
+from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, most, parts_of, typical
 from pteron.ops.requirement import RequirementError
 from pteron.ops.terms import dim_id, evaluate
 
@@ -205,6 +205,20 @@ def test_parts_of_a_live_count(count: int) -> None:
         assert all(value_at(is_there, {0: number}) in (0, 1) for _, is_there in parts)
     assert all(start < 99 for start, _ in parts)  # memory ends with the largest count
     assert list(parts_of(17, 8)) == [(0, 1), (8, 1), (16, 1)]
+
+
+def test_bounds_follow_later_decisions() -> None:
+    trace = Trace({-1: 3, -2: 10})
+    rows, columns = trace.symbol(-1, 2, 64), trace.symbol(-2, 2, 512)
+    area = rows * columns
+    tiles = -(-area // 8)
+    assert (most(area), most(tiles)) == (64 * 512, 64 * 64)
+    assert rows <= 4
+    assert columns <= 16
+    assert (most(area), most(tiles), most(rows * columns)) == (64, 8, 64)
+    guards = trace.guards()
+    assert tiles <= 8
+    assert trace.guards() == guards
 
 
 def test_a_pinned_dim_is_noted() -> None:

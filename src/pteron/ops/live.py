@@ -52,6 +52,7 @@ class Trace:
     _factors: list[tuple[int, ...]] = field(default_factory=list)  # of a product: terms that are none
     _replaced: dict[int, Affine] = field(default_factory=dict)  # terms that have one value
     _renewals: dict[int, Affine] = field(default_factory=dict)  # of all terms, by these
+    _users: dict[int, list[int]] = field(default_factory=dict)  # of each term, those that are made of it
     _fixed: set[int] = field(default_factory=set)  # terms that depend on more than dims
 
     @property
@@ -78,6 +79,9 @@ class Trace:
             self.numbers.append(number)
             self._bounds.append(bounds or self._bounds_of(term))
             self._factors.append((index,))
+            if not isinstance(term, Symbol):
+                for part, _ in (*term.left.terms, *term.right.terms):
+                    self._users.setdefault(part, []).append(index)
             if not self._is_of_dims(term):
                 self._fixed.add(index)
         return Affine(0, ((index, 1),))
@@ -117,11 +121,18 @@ class Trace:
         self.decisions[terms] = low, high
         if len(terms) == 1:
             ((term, _),) = terms
-            least, most = self._bounds[term]
-            self._bounds[term] = max(low, least), min(high, most)
+            self._narrow(term, low, high)
             low, high = self._bounds[term]
         if low == high:
             self._replace(terms, int(low))
+
+    def _narrow(self, term: int, low: float, high: float) -> None:
+        """Less is left of a term, and so of the terms that are made of it."""
+        before = self._bounds[term]
+        self._bounds[term] = after = max(low, before[0]), min(high, before[1])
+        if after != before:
+            for user in self._users.get(term, ()):
+                self._narrow(user, *self._bounds_of(self._tape[user]))
 
     def pin(self, expression: Affine, value: int) -> None:
         """The plan holds only for this value; its dims are noted as pinned."""

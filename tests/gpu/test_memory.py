@@ -158,10 +158,14 @@ def test_scratch_memory_grows_and_earlier_plans_keep_theirs(own: Device) -> None
     own.write(first[0], np.ones(16, np.float32))  # it is not freed
     assert floats(own, first[0])[:16] == [1.0] * 16
     assert arena.bytes_by_kind == {"activations": 32 + slack, "scratch": 64 + 16 + 80 + 3 * slack}
+    del first, same  # the earlier plan is forgotten
+    gc.collect()
+    assert arena.bytes_by_kind["scratch"] == 16 + 80 + 2 * slack
+    reserve(96)
     arena.close()
     assert own.buffer_bytes == 0
     with pytest.raises(DeviceError, match="'graph scratch 0' was freed"):
-        own.read(first[0], 4)
+        own.read(larger, 4)
 
 
 def test_equal_weights_are_one_buffer_until_their_last_user(own: Device) -> None:

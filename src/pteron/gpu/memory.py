@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping
 from functools import partial
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -265,7 +265,7 @@ class Arena:
         self._name = executable.name
         self._slots: list[Buffer] = []
         self._scratch: list[Buffer] = []
-        self._outgrown: list[Buffer] = []  # replaced, but earlier plans are bound to them
+        self._outgrown: WeakSet[Buffer] = WeakSet()  # replaced; they belong to earlier plans
         try:
             for index, size in enumerate(executable.slots):
                 self._slots.append(self._create(size, f"slot {index}"))
@@ -292,7 +292,7 @@ class Arena:
                 continue
             buffer = self._create(size, f"scratch {index}")
             if index < len(self._scratch):
-                self._outgrown.append(self._scratch[index])
+                self._outgrown.add(self._scratch[index])
                 self._scratch[index] = buffer
             else:
                 self._scratch.append(buffer)
@@ -304,7 +304,8 @@ class Arena:
     def close(self) -> None:
         for buffer in (*self._slots, *self._scratch, *self._outgrown):
             self._device.free(buffer)
-        self._slots, self._scratch, self._outgrown = [], [], []
+        self._slots, self._scratch = [], []
+        self._outgrown.clear()
 
 
 def check_room(device: Device, executable: Executable, plan: Plan | None) -> None:

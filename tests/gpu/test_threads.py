@@ -176,6 +176,17 @@ def test_sequences_of_one_session_share_its_plans(prefix: Session, monkeypatch: 
     assert prefix.counters.plans == made  # the latest are kept
 
 
+def test_snapshots_have_the_calls_of_forgotten_plans(
+    prefix: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ids later recordings have."""
+    monkeypatch.setattr(plan_cache, "PLAN_BYTES_MAX", 0)
+    delegate = Delegate(prefix)
+    for count in range(1, 21):
+        delegate.run([np.zeros((40, 5), np.float32), count], [None])
+    assert len(prefix.snapshot().plans[(40, 5), None]) == 20
+
+
 def test_a_method_is_loaded_once(programs: Path) -> None:
     for _ in range(5):
         with pteron.load(programs / "mutable_buffer.pte") as program:

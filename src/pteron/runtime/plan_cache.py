@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
+from weakref import ref
 
 from pteron.errors import PteronError, ShapeError
 from pteron.gpu import Arena, Device, KernelKey, Recording, Weights
@@ -52,8 +53,8 @@ class PlanCache:
         self._refused: set[Shapes] = set()  # keys whose dims some operator needs as plain sizes
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
         self._last: dict[Shapes, Found] = {}
-        # The latest shapes and integers that each live plan was used for, by the recording's id.
-        self._called: OrderedDict[tuple[Shapes, int], Mapping[int, int]] = OrderedDict()
+        # The latest shapes and integers that each live plan was used for.
+        self._called: OrderedDict[tuple[Shapes, ref[Recording]], Mapping[int, int]] = OrderedDict()
         self._used: OrderedDict[Recording, Shapes] = OrderedDict()  # the key of each; the latest used is last
         self.made = 0
 
@@ -109,7 +110,7 @@ class PlanCache:
             key, found = made.key, self.keep(*made)
         if key == shapes:  # no dim is live
             return found
-        called = shapes, id(found[0])
+        called = shapes, ref(found[0])
         self._called[called] = values
         self._called.move_to_end(called)
         if len(self._called) > _SHAPES_KEPT:

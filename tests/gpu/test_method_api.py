@@ -471,7 +471,7 @@ def test_preparing_leaves_states(programs: Path) -> None:
     (case, *_) = read_cases(programs / "mutable_buffer.npz")
     with pteron.load(programs / "mutable_buffer.pte") as program:
         method = program["forward"]
-        method.prepare([(3, 5), {"input_0": (3, 5)}])
+        method.prepare([(3, 5), ((3, 5),), (np.zeros((3, 5), np.float32),), {"input_0": (3, 5)}])
         assert_outputs(method(*case.inputs), case.outputs)
 
 

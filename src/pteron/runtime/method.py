@@ -30,6 +30,10 @@ from pteron.runtime.specs import ValueSpec, arranged, input_names, spec_rows, ta
 _ARRAYS = {np.ndarray}
 
 
+def _is_size(value: object) -> bool:
+    return isinstance(value, (int, np.integer))
+
+
 class Method(NotCopyable):
     """A method of a program; `method(*inputs)` runs it and returns a tuple.
 
@@ -247,7 +251,8 @@ class Method(NotCopyable):
     def _zeros(self, call: Any) -> list[object]:
         """The inputs of a call, with zeros in place of shapes."""
         named = call if isinstance(call, dict) else {}
-        items = () if named else (call,) if len(self._names) == 1 else call
+        is_item = len(self._names) == 1 and not (isinstance(call, tuple) and not all(map(_is_size, call)))
+        items = () if named else (call,) if is_item else call
         return [
             np.zeros(item, spec.dtype) if isinstance(item, tuple) else item
             for spec, item in zip(self.inputs, arranged(self._where, self._names, items, named), strict=True)

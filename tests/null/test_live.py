@@ -94,6 +94,18 @@ def test_a_comparison_holds_where_its_answer_is_the_same(
                 assert compare(other, bound) != answer
 
 
+@pytest.mark.parametrize("compare", COMPARISONS)
+@pytest.mark.parametrize("bound", [2.0, 2.5, -0.5, math.inf, -math.inf])
+def test_a_comparison_with_a_float(compare: Callable[[Any, Any], bool], bound: float) -> None:
+    for value in range(-1, 5):
+        trace = Trace({0: value})
+        answer = compare(live(trace, 0), bound)
+        assert answer is compare(value, bound)
+        held = [other for other in range(-3, 8) if holds_at(trace, {0: other})]
+        assert all(compare(other, bound) is answer for other in held)
+        assert len(held) == 11 or math.isfinite(bound)
+
+
 def test_a_number_used_as_such_pins_the_value() -> None:
     trace = Trace({0: 5})
     assert int(live(trace, 0) + 2) == 7

@@ -453,7 +453,9 @@ class LiveInt:
 
     def __le__(self, other: AnyInt) -> bool:
         if isinstance(other, float):
-            other = WIDTH_MAX if other == math.inf else math.floor(other)
+            if math.isinf(other):
+                return other > 0
+            other = math.floor(other)
         trace = self.trace
         if isinstance(other, int):
             constant, terms = self.expression
@@ -472,6 +474,8 @@ class LiveInt:
 
     def __lt__(self, other: AnyInt) -> bool:
         if isinstance(other, float):
+            if math.isinf(other):
+                return other > 0
             other = math.ceil(other)
         return self <= other - 1
 
@@ -482,6 +486,10 @@ class LiveInt:
         return not self < other
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, float):
+            if not other.is_integer():
+                return False
+            other = int(other)
         if not isinstance(other, (int, LiveInt)):
             return NotImplemented
         if self > other:

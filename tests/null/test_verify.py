@@ -17,6 +17,7 @@ from pteron.ops import OPERATORS, AnyInt, Dispatch, Operand, RequirementError, S
 from pteron.ops.live import Trace
 from pteron.ops.operand import Slot, Weight
 from pteron.ops.rewrite import REWRITES
+from pteron.ops.terms import dim_id
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.plan.collect import Collector
@@ -312,6 +313,19 @@ def test_an_operators_functions(monkeypatch: pytest.MonkeyPatch, raised: Excepti
         plan_at(Compiled(prepare(graph()), Target()))
     assert caught.value.is_certain
     assert caught.value.__cause__ is raised
+
+
+def test_errors_name_live_integers_but_no_dims(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise IndexError("short")
+
+    monkeypatch.setitem(OPERATORS, RELU, replace(OPERATORS[RELU], takes_target=False, compute=fails))
+    compiled = Compiled(prepare(graph()), Target())
+    for id, shown in ((dim_id(0, 1), False), (9, True)):
+        with pytest.raises(MisfitError) as caught:
+            compiled.plan(((2, 2),), {id: 2})
+        assert ("live integer %9 is 2" in str(caught.value)) is shown
+        assert "%-" not in str(caught.value)
 
 
 def test_a_rewrite(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,8 @@ class Planning:
             raise
         except Exception as error:  # a requirement, or a bug in the operator's functions
             where = f"{self.graph.name}, node {call.node.index} {call.node.name}"
-            live = "".join(f"; live integer %{id} is {value}" for id, value in self.trace.values.items())
+            integers = [item for item in self.trace.values.items() if item[0] >= 0]  # shapes show dims
+            live = "".join(f"; live integer %{id} is {value}" for id, value in integers)
             problem, cause = problem_of(error), None if isinstance(error, RequirementError) else error
             certain = not self.trace.decisions
             raise MisfitError(f"{where}: {problem}{live}", is_certain=certain) from cause

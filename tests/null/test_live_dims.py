@@ -261,6 +261,16 @@ def test_few_plans_for_grids_of_several_rows() -> None:
     assert len(kept) <= 6
 
 
+def test_how_far_a_plan_reaches() -> None:
+    sketch = Sketch()
+    x, out = sketch.tensor(99, 64), sketch.tensor(50, 64)
+    sketch.node("aten.slice_copy.Tensor", x, 0, 0, 50, 1, out)
+    plan = sketch.prepare([x], [out]).plan(((33, 64),), known := {dim_id(x.id, 0): 33})
+    assert plan.reach(known, list(known), 99) == 49
+    assert plan.reach(known, list(known), 2) == 2
+    assert plan.reach(known, [], 99) == 99  # nothing ends it
+
+
 def test_parts_of_long_rows_take_little_memory() -> None:
     sketch = Sketch()
     x, out = sketch.tensor(7, 20000), sketch.tensor(7, 20000)

@@ -115,7 +115,9 @@ class Plan:
 
     def reach(self, values: Mapping[int, int], ids: Sequence[int], end: int) -> int:
         """How far towards `end` these live integers or dims, which are equal in `values`, can go together
-        while the plan holds."""
+        while the plan holds; to the end if there are none."""
+        if not ids:
+            return end
         holds, fails = values[ids[0]], end
         if self.numbers({**values, **dict.fromkeys(ids, end)}) is not None:
             return end

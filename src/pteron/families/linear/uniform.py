@@ -19,7 +19,7 @@ WORKGROUP = 8  # invocations; as ARRAYS, a constant of the kernel
 TILES = (8, 4, 1)  # rows of an invocation; the largest that fits is used
 ROOM_MIN = 64  # vec4s of an array: rooms are powers of two, so that few kernels are compiled
 PRODUCTS_MIN = 1 << 13  # with fewer, uploading arrays costs more than it saves
-UNIFORM_ROWS_MIN = 1 << 21  # products from which rows, too, are uniform arrays: each length is a kernel
+UNIFORM_ROWS_MIN = 1 << 21  # products from which rows, too, are uniform arrays
 UNIFORM_LAUNCHES_MAX = 128  # with rows as uniform arrays: with more, planning costs more than it saves
 LAUNCHES_MAX = 2048  # with weights alone: a launch of full arrays computes 131,072 products or more
 

@@ -275,12 +275,12 @@ class BatchedModel:
         """The logits of all rows, and the commands that compute them."""
         context = max(row.position for row in rows) + count
         inputs = (self._slots_of(len(rows)), context)
-        recording, numbers = self.session.find_recording(inputs, plain=True)
-        (logits,) = self.session.outputs(recording, numbers, self.states)
+        found = self.session.find_recording(inputs, plain=True)
+        (logits,) = self.session.outputs(*found, self.states)
         assert isinstance(logits, View)
         shape = (self._padded(len(rows)), self.model.vocabulary)
         flat = View(logits.buffer, 0, shape, logits.dtype, logits.storage)
-        return flat, self.session.bind_inputs(inputs, self.states, {})
+        return flat, self.session.bind_inputs(inputs, self.states, {}, found)
 
     def _slots_of(self, count: int) -> View:
         return View(self._chosen, 0, (self._padded(count),), DType.I32, Storage.I32)

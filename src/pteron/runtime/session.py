@@ -221,13 +221,17 @@ class Session:
         return self._weights[port.buffer] if isinstance(port.buffer, Weight) else self._arena[port.buffer]
 
     def bind_inputs(
-        self, inputs: Sequence[Input], states: States, places: Mapping[PlanBuffer, Buffer]
+        self,
+        inputs: Sequence[Input],
+        states: States,
+        places: Mapping[PlanBuffer, Buffer],
+        found: tuple[Recording, list[int]] | None = None,
     ) -> Replay:
         """The replay of the graph bound directly to inputs on the GPU, with `places` instead of some states.
-        Submit it before the session encodes another call."""
+        Submit it before the session encodes another call. `found` is the plain recording for the inputs."""
         self.check_open()
         states.check_open()
-        recording, numbers = self.find_recording(inputs, plain=True)
+        recording, numbers = found or self.find_recording(inputs, plain=True)
         given: dict[PlanBuffer, Buffer] = {}
         for port, view in stage(self.executable, inputs, recording.plan.indices):
             assert isinstance(view, View)

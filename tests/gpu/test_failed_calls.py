@@ -16,7 +16,8 @@ from golden import Array, read_cases
 import pteron
 from pteron import Device, Method, OutOfMemory, StateLost
 
-STATEFUL = ["programs/mutable_buffer", "programs/attention_cache", "models/tiny_llama_q4"]
+PROGRAMS = ["mutable_buffer", "mutable_buffer_written", "attention_cache"]
+STATEFUL = [*(f"programs/{name}" for name in PROGRAMS), "models/tiny_llama_q4"]
 CALLS = 3
 
 

@@ -131,7 +131,9 @@ def test_a_load(models: Path, device: Device) -> None:
 
 
 @pytest.mark.usefixtures("encoding")
-@pytest.mark.parametrize("name", ["mlp", "mutable_buffer", "mutable_buffer_host", "two_delegates"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "mutable_buffer", "mutable_buffer_written", "mutable_buffer_host", "two_delegates"]
+)
 def test_calls(name: str, programs: Path) -> None:
     (case, *_) = read_cases(programs / f"{name}.npz")
     with pteron.load(programs / f"{name}.pte") as program:

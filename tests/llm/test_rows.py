@@ -100,7 +100,10 @@ def test_caches_of_other_shapes(graph: Graph, executable: Executable, shape: tup
     assert of_graph(changed(graph, key_cache=other), executable, CONTEXT) is None
 
 
-@pytest.mark.parametrize("name", ["mutable_buffer", "update_cache", "attention_cache", "mutable_buffer_host"])
+@pytest.mark.parametrize(
+    "name",
+    ["mutable_buffer", "mutable_buffer_written", "update_cache", "attention_cache", "mutable_buffer_host"],
+)
 def test_programs_that_are_no_language_models(device: Device, programs: Path, name: str) -> None:
     with pteron.load(programs / f"{name}.pte", device=device) as program:
         assert row_layout(program, program["forward"], 4) is None

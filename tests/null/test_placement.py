@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType
+from pteron.errors import MisfitError
 from pteron.graph import Tensor
 from pteron.ops import Target
 from pteron.ops.operand import Slot, State, Weight
@@ -196,6 +198,38 @@ def test_a_prepacked_constant_that_changes_is_a_state() -> None:
     initial = placement.states[cache.id].initial
     assert initial is not None
     assert initial.constant is constant.constant
+
+
+def test_a_prepacked_constant_that_is_written_is_a_state() -> None:
+    """As exporters write `y = state + x; state.copy_(relu(x))`: the result has the id of the state."""
+    sketch = Sketch()
+    x, constant, state = sketch.tensor(3), sketch.constant(3), sketch.tensor(3)
+    shown, doubled, out = sketch.tensor(3), sketch.tensor(3), sketch.tensor(3)
+    sketch.node("et_vk.prepack.default", constant, state)
+    sketch.node("aten.view_copy.default", state, (3,), shown)
+    sketch.node("aten.add.Tensor", state, state, 1, doubled)
+    sketch.node("aten.relu.default", x, state)
+    sketch.node("aten.add.Tensor", shown, doubled, 1, out)
+    prepared = sketch.prepare([x], [out])
+    buffers, initial = prepared.placement.buffers, prepared.placement.states[state.id].initial
+    assert buffers[state.id] == State(state.id)
+    assert buffers[shown.id] != State(state.id)  # it keeps the old value
+    assert initial is not None
+    assert initial.constant is constant.constant
+    assert prepared.prepared.once == ()
+
+
+def test_a_state_is_written_as_a_whole() -> None:
+    sketch = Sketch()
+    x, constant, state = sketch.tensor(3, 5), sketch.constant(3, 5), sketch.tensor(3, 5)
+    out = sketch.tensor(3, 5)
+    sketch.node("et_vk.prepack.default", constant, state)
+    sketch.node("aten.relu.default", x, state)
+    sketch.node("aten.relu.default", state, out)
+    prepared = sketch.prepare([x], [out])
+    plan_at(prepared)
+    with pytest.raises(MisfitError, match=r"the state %2:f32\[3, 5\] is written as \[2, 5\]"):
+        plan_at(prepared, {x: (2, 5)})
 
 
 def test_two_states_of_one_constant_are_apart() -> None:

@@ -9,7 +9,7 @@ import pytest
 from sketch import Sketch, plan_at
 
 from pteron.errors import InputError
-from pteron.graph import Tensor
+from pteron.graph import Node, Tensor
 from pteron.ops import Call
 from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.ops.signature import parse
@@ -71,6 +71,27 @@ def test_what_changes_in_between_and_other_sigmoids_stay() -> None:
     gate.sketch.node(MUL, gate.x, gate.s, gate.g)
     gate.sketch.node(MUL, gate.g, gate.y, gate.out)
     assert gate.kernels() == [SIGMOID, MUL, MUL]
+
+
+@pytest.mark.parametrize("is_update", [True, False])
+def test_what_a_state_holds_for_the_next_call_stays(is_update: bool) -> None:
+    """Although nothing reads the state after its last write."""
+    gate = Gate()
+    start, state, total = gate.sketch.constant(3, 5), gate.sketch.tensor(3, 5), gate.sketch.tensor(3, 5)
+    gate.sketch.node("et_vk.prepack.default", start, state)
+    gate.chain()
+    gate.sketch.node(ADD, gate.out, state, 1, total)
+    gate.sketch.node(ADD, state if is_update else gate.y, gate.x, 1, state)
+    assert gate.kernels(total) == ["et_vk.prepack.default", "pteron.silu_mul", ADD, ADD]
+
+
+def test_a_state_in_a_chain_stays() -> None:
+    gate = Gate()
+    start, state = gate.sketch.constant(3, 5), gate.sketch.tensor(3, 5)
+    gate.sketch.node("et_vk.prepack.default", start, state)
+    gate.g = state
+    gate.chain()
+    assert gate.kernels() == ["et_vk.prepack.default", "pteron.silu", MUL]
 
 
 # Switching --------------------------------------------------------------------------------------
@@ -162,6 +183,21 @@ def test_updates_keep_their_order() -> None:
     sketch.node(SIGMOID, cache, seen)
     sketch.node("update_cache.default", x, cache, 0, again)
     assert fused(flow_of(sketch, [x], [seen]), [0, 2], [done, again], x, cache) is None
+
+
+def test_a_new_call_reads_past_views_only_what_stays() -> None:
+    """A call behind a view that stays may read what it views, unless that changes."""
+    sketch = Sketch()
+    x, constant, state = sketch.tensor(3), sketch.constant(3), sketch.tensor(3)
+    shown, s, out = (sketch.tensor(3) for _ in range(3))
+    sketch.node("et_vk.prepack.default", constant, state)
+    sketch.node("aten.clone.default", state, None, shown)
+    sketch.node(SIGMOID, shown, s)
+    sketch.node(MUL, s, x, out)
+    assert fused(flow_of(sketch, [x], [out]), [2, 3], [out], state, x) == 3
+    sketch.nodes.insert(2, Node(9, SIGMOID, (x, state)))
+    assert fused(flow_of(sketch, [x], [out]), [3, 4], [out], state, x) is None
+    assert fused(flow_of(sketch, [x], [out]), [3, 4], [out], shown, x) == 4
 
 
 def test_a_new_call_does_not_read_what_vanishes() -> None:

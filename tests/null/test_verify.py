@@ -85,6 +85,33 @@ def test_an_update_may_write_again() -> None:
     assert plan_at(sketch.prepare([x], [state])).launches
 
 
+def test_what_a_prepack_made_may_be_written() -> None:
+    """Twice too, but no second prepack may write it, nor any call before its prepack."""
+    sketch = Sketch()
+    x, start, state = sketch.tensor(3), sketch.constant(3), sketch.tensor(3)
+    sketch.node("et_vk.prepack.default", start, state)
+    sketch.node("aten.relu.default", x, state)
+    sketch.node("aten.sigmoid.default", x, state)
+    assert len(plan_at(sketch.prepare([x], [state])).launches) == 2
+    sketch.node("et_vk.prepack.default", start, state)
+    assert "writes %2:f32[3], which was written before" in refused(sketch, [x], state, Target())
+    del sketch.nodes[0]
+    assert "writes %2:f32[3], which was written before" in refused(sketch, [x], state, Target())
+
+
+def test_the_first_content_of_a_state_is_not_read() -> None:
+    """Exporters give linear layers their weights without a prepack: they would always use the first ones."""
+    sketch = Sketch()
+    x, out = sketch.tensor(3, 5), sketch.tensor(3, 5)
+    start, state = sketch.constant(5, 5), sketch.tensor(5, 5)
+    sketch.node("et_vk.prepack.default", start, state)
+    sketch.node("aten.linear.default", x, start, None, out)
+    plan_at(sketch.prepare([x], [out]))
+    sketch.node("aten.add.Tensor", state, state, 1, state)
+    wanted = "reads %2:f32[5, 5], the first content of the state %3:f32[5, 5]"
+    assert wanted in refused(sketch, [x], out, Target())
+
+
 @ROUTES
 def test_a_bias_that_is_too_short(target: Target) -> None:
     sketch = Sketch()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 from pteron.graph import Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import tensors
-from pteron.ops.operator import Operator
+from pteron.ops.operator import Kind, Operator
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +66,15 @@ class Call:
         return tuple(value for value in values if isinstance(value, SymInt))
 
 
-def mutated_ids(calls: Iterable[Call]) -> set[int]:
-    """Tensors that outlive a call: updated in place, or constants that are written to."""
+def mutated_ids(calls: Collection[Call]) -> set[int]:
+    """Tensors that outlive a call: updated in place, or written after a constant gave them their content."""
+    prepacked = {tensor.id for call in calls if call.operator.kind is Kind.PREPACK for tensor in call.writes}
     return {
         tensor.id
         for call in calls
+        if call.operator.kind is not Kind.PREPACK
         for tensor in call.writes
-        if tensor in call.mutated or tensor in call.reads or tensor.constant is not None
+        if tensor in (*call.mutated, *call.reads) or tensor.constant is not None or tensor.id in prepacked
     }
 
 

@@ -26,11 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count, permutations
 from typing import TypeAlias, TypeVar
 
 from pteron.graph import Graph, Shape, SymInt, Tensor, Value, ValueList
-from pteron.ops.call import Call
+from pteron.ops.call import Call, mutated_ids
 from pteron.ops.dispatch import Bound, Dispatch, elements
 from pteron.ops.operand import BufferRef, Operand, OperandSlice, Scratch
 
@@ -62,14 +63,19 @@ class Flow:
         self.position = {call: index for index, call in enumerate(self.calls)}
         self.makers: dict[int, list[Call]] = {}
         self.readers: dict[int, list[Call]] = {}
-        self.outputs = frozenset(value.id for value in graph.outputs)
+        self._results = {value.id for value in graph.outputs}
         for call in self.calls:
             for id in call.written_ids:
                 self.makers.setdefault(id, []).append(call)
             for id in call.read_ids:
                 self.readers.setdefault(id, []).append(call)
         given = (value.id for value in graph.inputs)
-        self._free_ids = count(1 + max((*given, *self.outputs, *self.makers, *self.readers), default=0))
+        self._free_ids = count(1 + max((*given, *self._results, *self.makers, *self.readers), default=0))
+
+    @cached_property
+    def outputs(self) -> frozenset[int]:
+        """The values that are seen after all calls: outputs of the graph, and states."""
+        return frozenset(self._results | mutated_ids(self.calls))
 
     def new_id(self) -> int:
         """An id for a value that a rewrite adds, another one every time."""

@@ -12,6 +12,7 @@ from pteron.families.exporter_removed import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import describe, numel, tensors
 from pteron.ops import OPERATORS, Call, Kind, Operator
+from pteron.ops.call import mutated_ids
 from pteron.ops.requirement import RequirementError
 from pteron.ops.signature import conform
 
@@ -145,13 +146,15 @@ def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:
     """Raise a GraphError for the first call that reads an unwritten tensor or writes a written one; no input
     may be a constant.
 
-    Only an update may write a tensor again: a call that also reads it, or changes a constant. The first
-    writer sizes the memory, so a second writer could exceed it."""
+    Only an update may write a tensor again: a call that also reads it, or changes a constant or what a
+    prepack made of one. Otherwise the first writer sizes the memory, so a second writer could exceed it."""
     for value in graph.inputs:
         if _is_constant(value):  # constant calls run before there are inputs
             raise GraphError(f"{graph.name}: the input {value} is a constant")
     known = {value.id for value in graph.inputs}
+    prepacked: set[int] = set()
     for call in calls:
+        is_prepack = call.operator.kind is Kind.PREPACK
         reads: tuple[Tensor | SymInt, ...] = (*call.reads, *call.symbols)
         for value in reads:
             if value.id not in known and not _is_constant(value):
@@ -159,13 +162,29 @@ def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:
         for output in call.outputs:
             if output is None:
                 continue
-            is_update = output in call.reads or _is_constant(output)
-            if output.id in known and not is_update:
+            is_state = _is_constant(output) or (output.id in prepacked and not is_prepack)
+            if output.id in known and output not in call.reads and not is_state:
                 raise GraphError(f"{graph.name}, {call.node} writes {output}, which was written before")
             known.add(output.id)
+            if is_prepack:
+                prepacked.add(output.id)
     for output in graph.outputs:
         if output.id not in known and not _is_constant(output):
             raise GraphError(f"{graph.name}: nothing computes the output {output}")
+    _check_first_contents(graph, calls)
+
+
+def _check_first_contents(graph: Graph, calls: tuple[Call, ...]) -> None:
+    """Raise a GraphError for a call that reads the constant from which a state starts: it would see the first
+    content forever, where the exported module reads the state."""
+    mutated = mutated_ids(calls)
+    prepacks = [call for call in calls if call.operator.kind is Kind.PREPACK]
+    starts = {call.reads[0].id: call.writes[0] for call in prepacks if call.writes[0].id in mutated}
+    for call in calls:
+        for tensor in call.reads if call.operator.kind is not Kind.PREPACK else ():
+            if state := starts.get(tensor.id):
+                where = f"{graph.name}, {call.node}"
+                raise GraphError(f"{where} reads {tensor}, the first content of the state {state}")
 
 
 def _is_constant(value: Tensor | SymInt) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from pteron.errors import GraphError, InputError, PteronError
-from pteron.graph import Graph, Tensor
+from pteron.graph import Graph
 from pteron.ops import Call
 from pteron.ops.requirement import problem_of
 from pteron.ops.rewrite import JOINS, REWRITES, Find, Flow, Replacement
@@ -69,8 +69,7 @@ def _without_orphans(before: Flow, calls: tuple[Call, ...]) -> tuple[Call, ...]:
     for call in reversed(calls):
         orphans = [value for value in call.outputs if value is not None and value.id in before.readers]
         is_orphan = len(orphans) == len(call.outputs) and not any(value.id in needed for value in orphans)
-        keeps = call.mutated or any(isinstance(v, Tensor) and v.constant is not None for v in call.outputs)
-        if keeps or not is_orphan:
+        if call.mutated or not is_orphan:
             kept.append(call)
             needed |= call.read_ids
     return tuple(reversed(kept))
@@ -96,7 +95,7 @@ def insertion_point(flow: Flow, found: Replacement) -> int | None:
     """The position to insert the new call at; None if every position would change a result."""
     old = {call: flow.position[call] for call in found.old}
     made = {value.id for call in old for value in call.outputs if value is not None}
-    if found.new.read_ids & made or _is_visible(flow, found):
+    if found.new.read_ids & made or _is_visible(flow, found) or not _is_near(flow, found):
         return None
     first, last = min(old.values()), max(old.values())
     between = [(position, flow.calls[position]) for position in range(first, last + 1)]
@@ -121,6 +120,13 @@ def _is_visible(flow: Flow, found: Replacement) -> bool:
         id in flow.outputs or any(reader not in found.old for reader in flow.readers.get(id, ()))
         for id in vanishing
     )
+
+
+def _is_near(flow: Flow, found: Replacement) -> bool:
+    """Whether the new call reads only what the old ones did, or what never changes: it may read behind a view
+    that stays, but not what a call writes after the view."""
+    near = frozenset[int]().union(*(call.read_ids for call in found.old))
+    return all(tensor.id in near or flow.is_fixed(tensor) for tensor in found.new.reads)
 
 
 def _matters(old: Call, other: Call, needed: frozenset[int]) -> bool:

@@ -25,7 +25,7 @@ from pteron.ops import (
     require,
 )
 from pteron.ops.live import LiveInt, LiveShape, Trace, affine, settled
-from pteron.ops.operand import Slot
+from pteron.ops.operand import Slot, State
 from pteron.ops.requirement import problem_of
 from pteron.ops.terms import dim_id
 from pteron.passes import Placement, Prepared
@@ -189,6 +189,8 @@ class Planning:
             if not _fits(shape, tensor):
                 shown = ", ".join(str(value) for value in inputs if isinstance(value, Operand))
                 raise RequirementError(f"output {list(shape)} does not fit into {tensor}; inputs {shown}")
+            if isinstance(self.placement.buffers[tensor.id], State) and shape != tensor.shape_max:
+                raise RequirementError(f"the state {tensor} is written as {list(shape)}")
             self.shapes[tensor.id] = shape
             outputs.append(self.operand(tensor))
         return outputs

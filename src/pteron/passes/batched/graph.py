@@ -22,7 +22,7 @@ from pteron.families.linear.lora import ROWS
 from pteron.families.recurrent.recurrence import RECURRENT, state_of
 from pteron.graph import Graph, Node, SymInt, Tensor, ValueList
 from pteron.graph.values import numel, tensors
-from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError
+from pteron.passes.batched.builder import RULES, BatchedGraphBuilder, NotBatchableError, refuse_unless
 
 _ATTENTION = ("sdpa_with_kv_cache.default", "pteron.attention.default")
 
@@ -155,6 +155,9 @@ def _caches(graph: Graph) -> dict[int, Tensor]:
             found[cache.id] = cache
     if not found:
         raise NotBatchableError("it has no KV cache")
+    for node in graph.nodes:
+        for tensor in tensors(node.args[-1]) if node.name != PREPACK else ():
+            refuse_unless(tensor.id not in packed or tensor.id in found, f"{tensor} is a state, but no cache")
     return found
 
 

@@ -51,14 +51,18 @@ def test_names() -> None:
         fetch("gpt-9")
 
 
-@pytest.mark.parametrize("fetch", [fetch, fetch_checkpoint], ids=["use", "export"])
+@pytest.mark.parametrize(
+    ("fetch", "several"),
+    [(fetch, "'gguf', 'jinja2', 'tokenizers'"), (fetch_checkpoint, "'gguf', 'tokenizers'")],
+    ids=["use", "export"],
+)
 def test_missing_packages_are_found_before_a_download(
-    fetch: Callable[[str], Path], fetched: list[str], monkeypatch: pytest.MonkeyPatch
+    fetch: Callable[[str], Path], several: str, fetched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them in one sentence, with those that a chat needs later."""
     for missing, named in (
         (["gguf"], "package 'gguf'"),
-        (["gguf", "jinja2", "tokenizers"], "packages 'gguf', 'jinja2', 'tokenizers'"),
+        (["gguf", "jinja2", "tokenizers"], f"packages {several}"),
     ):
         monkeypatch.setattr(extras, "find_spec", lambda module, gone=missing: module not in gone or None)
         with pytest.raises(PteronError, match=rf"needs the Python {named}: pip install .*\[llm\]"):

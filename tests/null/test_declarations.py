@@ -78,6 +78,8 @@ def test_a_cache_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a cache that cannot be written to."""
+
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -85,4 +87,6 @@ def test_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", no_home)
     ordinary = cffi.FFI
     with declarations.declared():
-        assert cffi.FFI is ordinary
+        assert cffi.FFI is not ordinary
+        assert cffi.FFI().cdef is not None
+    assert cffi.FFI is ordinary

@@ -89,7 +89,19 @@ FIRST = {
 
 
 def test_every_decomposition_is_called() -> None:
-    assert set(CALLS) == set(own_decompositions())
+    assert {*CALLS, aten.empty_permuted.default} == set(own_decompositions())
+
+
+def test_memory_without_content_is_zeros() -> None:
+    for size, order in (((2, 3, 5), (2, 0, 1)), ((2, 3, 5), (0, 1, 2)), ((7,), (0,))):
+        found = own_decompositions()[aten.empty_permuted.default](size, order, dtype=torch.int64)
+        expected = aten.empty_permuted.default(size, order, dtype=torch.int64)
+        assert (found.shape, found.stride(), found.dtype) == (
+            expected.shape,
+            expected.stride(),
+            expected.dtype,
+        )
+        assert not found.any()
 
 
 def _results(operator: Any, result: Any) -> Iterator[Any]:

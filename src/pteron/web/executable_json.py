@@ -116,8 +116,9 @@ class ExecutableWriter:
         return self._launches[key]
 
     def _buffer(self, buffer: PlanBuffer) -> Json:
+        slack = self._executable.target.slack
         if isinstance(buffer, Slot):
-            return ["slot", self._executable.slots[buffer.index]]
+            return ["slot", self._executable.slots[buffer.index] + slack]
         if isinstance(buffer, State):
             spec = self._executable.states[buffer.id]
             place = None if spec.initial is None else self._places.get(spec.initial)
@@ -125,10 +126,8 @@ class ExecutableWriter:
         if isinstance(buffer, Weight):
             return ["weight", buffer.bytes, 0, *_place(self._places[buffer])]
         plans = self._executable.all_plans()
-        return [
-            "scratch",
-            max((plan.scratch_bytes[buffer.index : buffer.index + 1] or (0,))[0] for plan in plans),
-        ]
+        sizes = (plan.scratch_bytes[buffer.index : buffer.index + 1] for plan in plans)
+        return ["scratch", max((size for found in sizes for size in found), default=0) + slack]
 
     def _port(self, port: Port) -> Json:
         if isinstance(port, SymbolPort):

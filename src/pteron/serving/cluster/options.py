@@ -42,6 +42,7 @@ class Options:
     context: int | None = None
     cache: CacheType | None = None
     rings: bool = True
+    warm: bool = True
     queue: int = WAITING_MAX  # requests that wait for a replica; further ones get status 429
     replicas: int | tuple[int, int] = 1
     more_seconds: float = 30.0
@@ -95,7 +96,9 @@ class Options:
     @property
     def model_settings(self) -> dict[str, Any]:
         """The arguments of `open_served`, except the path and the device."""
-        names = "tokenizer data digits products speculate adapters sequences cache_bytes context cache rings"
+        names = (
+            "tokenizer data digits products speculate adapters sequences cache_bytes context cache rings warm"
+        )
         return {name: getattr(self, name) for name in names.split()}
 
 

@@ -60,7 +60,8 @@ class Measuring:
         monkeypatch.setattr(Compiled, "plan_at_maximum", instrumented_at_maximum)
         monkeypatch.setattr(Collector, "finish", noting_finish)
         monkeypatch.setattr(PlanCache, "find", noting_find)
-        monkeypatch.setattr(PlanCache, "_live_plan", lambda *_: None)  # what is measured has plain numbers
+        # What is measured has plain numbers.
+        monkeypatch.setattr(PlanCache, "_with_live_dims", lambda _, shapes: (shapes, {}))
         monkeypatch.setattr(Session, "run", checked_run)
 
     def _instrumented(self, plan: Plan) -> Plan:

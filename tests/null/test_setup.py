@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from skips import is_listed
 
 ROOT = Path(__file__).parents[2]
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -50,3 +51,9 @@ def test_a_narrow_run_needs_no_packages_of_pages(tmp_path: Path) -> None:
 def test_pytorch_comes_without_cuda_on_linux(tmp_path: Path) -> None:
     (asked,) = [call for call in calls(tmp_path / "clone", "tests/null") if CPU_INDEX in call]
     assert "--no-deps torch==2.13.0 " in asked
+
+
+def test_skips_have_their_reasons_listed() -> None:
+    """A whole run fails a test that is skipped for another reason."""
+    assert is_listed("fish is not installed")
+    assert not any(map(is_listed, ("", "torch is not installed", "fish is not installed, and more")))

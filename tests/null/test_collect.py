@@ -20,6 +20,7 @@ from pteron.ops.operand import Slot
 from pteron.ops.rewrite import IsRead, memory_of, same_memory
 from pteron.plan import ParameterBlock, ScratchRef
 from pteron.plan.collect import Collector, block_of
+from pteron.plan.repeats import rebind
 from pteron.wgsl import compose
 
 FIRST, SECOND = Node(0, "first", ()), Node(1, "second", ())
@@ -120,6 +121,28 @@ def test_more_buffers_than_the_device_binds() -> None:
         made = Collector(Target(is_cpu=False, buffers_max=most), [sum_of_both])
         made.add(FIRST, [unary(operand(0), operand(1)), unary(operand(1), operand(2))], never)
         assert len(made.launches) == count
+
+
+def test_a_pair_that_repeats_another() -> None:
+    """Repeated dispatches have the kernel and the parameters of the first ones. They join as the first pair
+    did, with their own tensors, only if their memory and its readers are alike."""
+    first, second = unary(operand(0), operand(1)), unary(operand(1), operand(2))
+
+    def launched(*pairs: tuple[int, int, int, int], read: int = -1) -> list[tuple[object, ...]]:
+        """The buffers of all launches; a pair is x and out of the first, then of the second."""
+        made = collector()
+        for x, made_slot, read_slot, out in pairs:
+            ahead = rebind(first, {"x": operand(x), "out": operand(made_slot)})
+            behind = rebind(second, {"x": operand(read_slot), "out": operand(out)})
+            made.add(FIRST, [ahead, behind], lambda bound: bound.buffer == Slot(read))
+        return [launch.buffers for launch in made.launches]
+
+    joined, apart = (Slot(3), Slot(5)), [(Slot(3), Slot(4)), (Slot(6), Slot(5))]
+    assert launched((0, 1, 1, 2), (3, 4, 4, 5)) == [(Slot(0), Slot(2)), joined]
+    assert launched((0, 1, 1, 2), (3, 4, 6, 5)) == [(Slot(0), Slot(2)), *apart]
+    assert launched((3, 4, 6, 5), (0, 1, 1, 2)) == [*apart, (Slot(0), Slot(2))]
+    assert launched((0, 1, 1, 2), (3, 4, 4, 5), read=4)[1:] == [(Slot(3), Slot(4)), (Slot(4), Slot(5))]
+    assert launched((0, 1, 1, 2), (3, 4, 4, 5), read=1)[2:] == [joined]
 
 
 def test_scratch_memory_is_kept_apart() -> None:

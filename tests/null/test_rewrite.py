@@ -200,6 +200,24 @@ def test_a_new_call_reads_past_views_only_what_stays() -> None:
     assert fused(flow_of(sketch, [x], [out]), [3, 4], [out], shown, x) == 4
 
 
+def test_what_is_written_twice_has_no_maker() -> None:
+    """A call in place: neither writer alone makes the value, and it is not the same at every read."""
+    sketch = Sketch()
+    x, once, twice, out = (sketch.tensor(3, 5) for _ in range(4))
+    cache, done = sketch.constant(1, 7, 3, 4), sketch.tensor(1)
+    sketch.node(SIGMOID, x, once)
+    sketch.node(MUL, x, once, twice)
+    sketch.node(ADD, twice, once, 1, twice)
+    sketch.node("update_cache.default", sketch.constant(1, 2, 3, 4), cache, 0, done)
+    sketch.node(MUL, twice, once, out)
+    flow = flow_of(sketch, [x], [out, done])
+    assert flow.maker(once, SIGMOID) is flow.calls[0]
+    assert [flow.maker(twice, name) for name in (MUL, ADD)] == [None, None]
+    assert flow.maker(once, MUL) is flow.maker(x, SIGMOID) is flow.maker(3, ADD) is None
+    assert [flow.is_fixed(value) for value in (x, once, out)] == [True, True, True]
+    assert [flow.is_fixed(value) for value in (twice, cache)] == [False, False]
+
+
 def test_a_new_call_does_not_read_what_vanishes() -> None:
     sketch = Sketch()
     x, y, s, g, a, b = (sketch.tensor(3) for _ in range(6))

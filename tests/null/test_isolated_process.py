@@ -34,7 +34,7 @@ def say(reply, rest=b""):
     sys.stdout.buffer.write(struct.pack("<Q", len(text)) + text + rest)
     sys.stdout.buffer.flush()
 read()
-say({"methods": ["forward"]})
+say({"methods": ["forward", "backward"]})
 while True:
     request = read()
     exec(os.environ["ANSWER"])
@@ -113,6 +113,15 @@ def test_closed_while_others_wait(liar: Any) -> None:
 
 
 # Requests ---------------------------------------------------------------------------------------
+
+
+def test_a_request_names_its_method(liar: Any) -> None:
+    program = liar("say({'outputs': [request['method'], request['act'], len(request['inputs'])]})")
+    assert list(program) == ["forward", "backward"]
+    for name in program.methods:
+        assert (program[name].name, program[name](1, 2)) == (name, (name, "call", 2))
+    with pytest.raises(pteron.MethodError, match=r"any\.pte has no method 'other'; it has forward, backward"):
+        program["other"]
 
 
 @pytest.mark.parametrize(

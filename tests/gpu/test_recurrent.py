@@ -109,11 +109,29 @@ def test_wrong_shapes_are_refused() -> None:
     def refuse(name: str, *arguments: object, match: str) -> None:
         refuse_op(f"{name}.default", *arguments, 0, match=match, out=((1, 3, 5),))
 
-    x, weights, bias, silu = conv(3, 5, 4)
+    x, weights, bias, silu = conv(3, 5, 4, bias=True)
     refuse(CONV, x, weights, bias, silu, weight(1, 4, 5), match=r"state must be \[1, taps - 1, channels\]")
     refuse(CONV, x, weights, bias, silu, weight(2, 3, 5), match="state must be of one sequence")
     refuse(CONV, tensor(3, 4), weights, bias, silu, weight(1, 3, 5), match="weight must be")
+    refuse(CONV, x, weight(5, 1), bias, silu, weight(1, 0, 5), match="two taps at least")
+    refuse(CONV, tensor(2, 3, 5), weights, bias, silu, weight(1, 3, 5), match=r"x must be \[1, steps")
+    refuse(CONV, x, weights, weight(4), silu, weight(1, 3, 5), match="a value per channel")
     q, k, v, g, beta = delta(3, 4, 2, 8, 6)
     refuse(DELTA, q, k, v, g, tensor(1, 3, 2), weight(1, 4, 8, 6), match="g and beta must be")
     refuse(DELTA, q, k, v, g, beta, weight(1, 4, 6, 8), match="state must be")
+    refuse(DELTA, q, k, v, g, tensor(1, 2, 4), weight(1, 4, 8, 6), match="g and beta must be")
     refuse(DELTA, q, k, tensor(1, 3, 3, 6), g, beta, weight(1, 3, 8, 6), match="heads of values")
+    refuse(DELTA, q, k, tensor(1, 2, 4, 6), g, beta, weight(1, 4, 8, 6), match="for the same steps")
+    refuse(DELTA, q, k, tensor(3, 4, 6), g, beta, weight(1, 4, 8, 6), match="q, k and v must be")
+    for steps, heads, width in ((3, 2, 9), (3, 4, 8), (2, 2, 8)):
+        keys, state = tensor(1, steps, heads, width), weight(1, 4, width, 6)
+        refuse(DELTA, q, keys, v, g, beta, state, match="must have one shape")
+    wide = tensor(1, 3, 2, 257)
+    refuse(DELTA, wide, wide, v, g, beta, weight(1, 4, 257, 6), match=r"width of keys \(up to 256\)")
+
+
+def test_positions_and_places_that_do_not_fit_are_refused() -> None:
+    x, out = conv(3, 5, 4), ((1, 3, 5),)
+    refuse_op(f"{CONV}.default", *x, conv_state(1, 5, 4), -1, match="position -1 is negative", out=out)
+    two = tensor(values=PLACES[:2], dtype="i32")
+    refuse_op(f"{CONV}_rows", *x, conv_state(SLOTS, 5, 4), two, match=r"places are \[rows, 2\]", out=out)

@@ -95,7 +95,10 @@ def test_wrong_shapes_are_refused() -> None:
     good, state = scan(3, 4, 8, 16, 2), scan_state(1, 4, 8, 16)
     refuse((*good[:5], 3, 0.0, None), state, "4 heads in 3 groups")
     refuse((tensor(1, 3, 95), *good[1:]), state, r"xbc must be \[1, steps, 96\]")
-    refuse((*good[:2], weight(3), *good[3:]), state, "a number per head")
+    refuse((good[0], tensor(1, 2, 4), *good[2:]), state, r"dt \[1, steps, 4\]")
+    for place in (2, 3, 4):
+        refuse((*good[:place], weight(3), *good[place + 1 :]), state, "a number per head")
+    refuse(good, weight(4, 8, 16), "state must be")
     refuse(good, weight(1, 4, 8, 16, dtype="f16"), "state must be")
 
 

@@ -138,6 +138,18 @@ def test_per_token(kind: str, target: Target) -> None:
     check("dequantize_per_token", x, *rest, None, target=target)
 
 
+def test_whole_numbers_that_floats_do_not_hold(target: Target) -> None:
+    """Per channel and per token, a zero point is subtracted as an integer; per tensor, as a float."""
+    base = 1 << 24
+    x = tensor(values=np.array([[1, 2, 3, 5], [-1, 0, 1, 7]]) + base, dtype="i32")
+    rest = (-(1 << 31), (1 << 31) - 1, "i32", None)
+    for name, shape, axis in (("per_channel", (2,), (0,)), ("per_token", (2, 1), ())):
+        scales = weight(values=np.array([0.1, 3.0], np.float32).reshape(shape))
+        zeros = weight(values=np.array([base, base + 3]).reshape(shape), dtype="i32")
+        check(f"dequantize_{name}", x, scales, zeros, *axis, *rest, target=target)
+    check("dequantize_per_tensor", x, 0.5, base, *rest, target=target)
+
+
 def test_ties_per_token(target: Target) -> None:
     """The zero point is added before rounding, to a product that was rounded itself."""
     scale = np.float32(0.0173)

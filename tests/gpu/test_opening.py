@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,37 @@ def test_a_device_that_cannot_be_opened(programs: Path, alone: None, monkeypatch
         assert_outputs(program["forward"](*case.inputs), case.outputs)
         assert program.device is not failed
         failed.close()
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+@pytest.mark.parametrize("end", ["closed", "lost"])
+def test_every_use_of_a_device_that_ended_is_an_error(end: str, is_used: bool, device: Device) -> None:
+    """Not only the first one; and closing it again does nothing."""
+    ended = Device(device.adapter)
+    if is_used:
+        assert ended.handle is not device.handle
+        assert ended.is_open
+    if end == "closed":
+        ended.close()
+        error, says = pteron.DeviceError, f"{device.adapter} is closed"
+    else:
+        error, says = pteron.DeviceLost, f"{device.adapter} was lost (noticed while testing)"
+        ended.mark_lost("testing")
+        ended.mark_lost("testing later")
+    uses: list[Callable[[], object]] = [
+        ended.check_open,
+        lambda: ended.handle,
+        lambda: ended.queue,
+        lambda: ended.poll(wait=False),
+        lambda: ended.create_buffer(64, "late"),
+    ]
+    for use in (*uses, *uses):
+        with pytest.raises(error, match=re.escape(says)):
+            use()
+        assert (ended.is_open, ended.is_usable) == (False, False)
+    assert repr(ended) == f"<pteron.Device {device.adapter}, {end}>"
+    ended.close()
+    assert (ended.is_open, ended.is_closed) == (False, True)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drivers are found through Vulkan's loader")

@@ -65,6 +65,46 @@ def test_a_reference_gives_what_another_oracle_does(name: str) -> None:
             np.testing.assert_allclose(actual.detach().double(), wanted.detach().double(), 1e-6, 1e-6)
 
 
+_ROWS, _DEPTH, _GROUP = 5, 8, 4  # of a stored matrix
+_X, _BYTES, _STORED, _GROUPED, _PER_ROW, _MINIMA = (
+    tensor(3, _DEPTH),
+    weight(_ROWS, _DEPTH // 2, dtype="u8", low=0, high=255),
+    weight(_ROWS, _DEPTH, dtype="i8", low=-128, high=127),
+    weight(_DEPTH // _GROUP, _ROWS),
+    weight(_ROWS),
+    weight(_DEPTH // _GROUP, _ROWS),
+)
+# Products whose weights may be stored with padding: words past the depth, scales of rows that do not exist.
+PADDED: dict[str, tuple[Argument, ...]] = {
+    "et_vk.linear_q4gsw.default": (_X, _BYTES, _GROUPED, _GROUP, None),
+    "et_vk.linear_dq8ca_q4gsw.default": (
+        *(_X, tensor(3, low=0.1, high=1), tensor(3, dtype="i8", low=-9, high=9)),
+        *(_BYTES, None, _GROUPED, _GROUP, None),
+    ),
+    "et_vk.linear_qcs4w.default": (_X, _BYTES, _PER_ROW),
+    "aten._weight_int8pack_mm.default": (_X, _STORED, _PER_ROW),
+    "pteron.linear_q8gsw.default": (_X, _STORED, _GROUPED, _MINIMA, _GROUP, None),
+}
+
+
+@each("name", PADDED)
+def test_padding_of_stored_weights_changes_nothing(name: str) -> None:
+    reference, random = find(name), np.random.default_rng(1)
+    assert reference is not None
+    (run,) = draw_runs(PADDED[name], {}, "f32")
+    plain = {leaf: _wide(value) for leaf, value in run.items()}
+    padded = dict(plain)
+    for leaf in (_BYTES, _GROUPED, _PER_ROW, _MINIMA):
+        if leaf in plain:
+            more = (*plain[leaf].shape[:-1], 3)
+            padded[leaf] = torch.cat([plain[leaf], torch.from_numpy(random.integers(1, 255, more))], -1)
+    wanted, found = (
+        reference(*(substitute(argument, leaves) for argument in PADDED[name])) for leaves in (plain, padded)
+    )
+    assert wanted.shape == (3, _ROWS)
+    np.testing.assert_array_equal(found, wanted)
+
+
 # Other tests define operators of their own.
 OUR_OPERATORS = {
     name: operator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from arguments import Symbol, tensor, weight
@@ -141,3 +143,65 @@ def test_more_keys_than_a_cache_has_are_refused() -> None:
     places = tensor(values=PLACES[:3], dtype="i32")
     rest = (places, CAPACITY + 1, None, *NO_OPTIONS, None)
     refuse_op(ATTEND, *given, *rest, match="24 keys, the caches hold 23", out=[(1, 3, 2, 8)])
+
+
+def test_wrong_shapes_of_rows_are_refused() -> None:
+    """Caches are those of seven sequences, 23 rows of two heads."""
+    (q, k, v), (keys, values) = heads_of(3, 4, 2, 8), caches(2, 8)
+    places = tensor(values=PLACES[:3], dtype="i32")
+
+    def refuse(match: str, *given: Any, name: str = ATTEND) -> None:
+        arguments = (*given, 9, None, *NO_OPTIONS, *((None,) if name == ATTEND else ()))
+        refuse_op(name, *arguments, match=match, out=[(1, 3, 4, 8)])
+
+    of_caches = "keys and values have the heads of their caches"
+    for wrong, match in (
+        ((q, tensor(1, 3, 4, 8), tensor(1, 3, 4, 8), keys, values, places), of_caches),
+        ((q, k, tensor(1, 3, 2, 6), keys, values, places), of_caches),
+        ((q, k, v, keys, weight(7, 22, 2, 8), places), "caches are of one shape, of rank 4"),
+        ((q, k, v, weight(7, 23, 16), weight(7, 23, 16), places), "caches are of one shape, of rank 4"),
+        ((q, k, v, keys, weight(7, 23, 2, 8, dtype="f16"), places), "one element type"),
+        ((q, k, v, keys, values, tensor(3, 3, dtype="i32")), r"places are \[rows, 2\]"),
+        ((q, k, v, keys, values, tensor(values=PLACES, dtype="i32")), "one row for each place"),
+        ((*heads_of(3, 4, 2, 6), keys, values, places), "heads of the caches' width"),
+        ((*heads_of(3, 3, 2, 8)[:1], k, v, keys, values, places), "heads of the caches' width"),
+    ):
+        refuse(match, *wrong)
+    angles = tensor(3, 8, low=-1, high=1)
+    wide = weight(7, 23, 2, 6)
+    given = (q, k, tensor(1, 3, 2, 6), angles, "neighbours", keys, wide, places)
+    refuse("keys and values must have one shape", *given, name=TURNED)
+    refuse("places are", q, k, v, angles, "halves", keys, values, tensor(6, dtype="i32"), name=TURNED)
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "columns", "key_width", "match"),
+    [
+        ("pairs", 3, 8, 8, "the form is one of .*, not 'pairs'"),
+        ("halves", 4, 8, 8, "a row for each row of angles"),
+        ("halves", 3, 8, 6, "a row for each row of angles"),
+        ("halves", 3, 20, 8, "wider than a head"),
+        ("halves", 3, 6, 8, "wider than a head"),  # three of eight: no pairs
+        ("neighbours", 3, 10, 8, "wider than a head"),
+        ("neighbours", 3, 4, 8, "an angle for each pair of a head"),
+    ],
+)
+def test_angles_that_do_not_fit_are_refused(
+    form: str, rows: int, columns: int, key_width: int, match: str
+) -> None:
+    q, k, angles = tensor(1, 3, 4, 8), tensor(1, 3, 2, key_width), tensor(rows, columns)
+    refuse_op(TURN, q, k, angles, form, match=match, out=[(1, 3, 4, 8), (1, 3, 2, key_width)])
+
+
+def test_places_that_do_not_fit_are_refused() -> None:
+    slots = tensor(6, dtype="i32")
+    for given, lengths, match in (
+        (tensor(2, 3, dtype="i32"), ((5,), (5,)), "slots are a list"),
+        (slots, ((5,), (4,)), "lists of one length"),
+        (slots, ((5, 1), (5, 1)), "lists of one length"),
+    ):
+        tokens, positions = (weight(*shape, dtype="i32") for shape in lengths)
+        refuse_op(PLACE, given, tokens, positions, match=match, out=[(1, 6), (6, 2)], dtype="i32")
+    table, places = weight(31, 6), tensor(values=PLACES, dtype="i32")
+    refuse_op(ANGLES, table, weight(31, 5), places, match="matrices of one shape", out=[(6, 12)])
+    refuse_op(ANGLES, table, table, tensor(6, dtype="i32"), match="places are", out=[(6, 12)])

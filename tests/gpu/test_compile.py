@@ -179,6 +179,25 @@ def test_partitioners_of_executorch(partitioner: str, compiled_folder: Path) -> 
     assert all(str(reason) in shown for reason in report.reasons)
 
 
+class Spread(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :1].expand(-1, 3) * x
+
+
+def test_what_executorch_cannot_resize() -> None:
+    """Its runtime runs an expansion of static shapes only; one of dynamic shapes stays on the host."""
+    options: dict[str, Any] = {"partitioner": "vulkan", "use_cache": False}
+    x = torch.randn(4, 3)
+    assert pteron.compile(Spread(), (x,), **options).report.share == 1.0
+    compiled = pteron.compile(Spread(), (x,), dynamic_shapes=({0: Dim("rows", max=7)},), **options)
+    reason = "1 aten.expand_copy.default: vulkan partitioner: no dynamic shape support"
+    assert [str(each) for each in compiled.report.reasons] == [reason]
+    assert str(compiled.report).endswith(f": 1 aten::expand_copy.out\n    {reason}")
+    for rows in (7, 1):
+        x = torch.randn(rows, 3)
+        same(compiled(x), Spread()(x))
+
+
 def test_a_partitioner_that_does_not_exist() -> None:
     with pytest.raises(InputError, match="partitioner='metal': expected one of pteron, vulkan, webgpu"):
         pteron.compile(nn.ReLU(), (torch.randn(3),), partitioner="metal")

@@ -228,6 +228,13 @@ def test_few_workgroups_and_little_memory(anywhere: Target) -> None:
         Case(8, 4, 8, capacity=150, window=40, sinks=True).check(narrow, CHUNKS)
 
 
+def test_heads_in_several_launches(anywhere: Target) -> None:
+    """Each has its own sink and slope, whichever launch it is in."""
+    for heads in (5, 10):
+        case = Case(heads, 5, 8, sinks=True, slopes=True)
+        case.check(replace(anywhere, workgroups_max=4), {"S": (1, 2, 1), "p": (0, 1, 3)})
+
+
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize("tiles", TILES, ids=str)
 def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

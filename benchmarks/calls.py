@@ -32,6 +32,7 @@ from pteron.graph import Graph, Node, Tensor
 from pteron.passes import prepare
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.method import Method
+from pteron.runtime.specs import ValueSpec
 
 
 def main() -> None:
@@ -88,20 +89,21 @@ def sizes(path: str, count: int, multiple: int, device: str | None) -> tuple[str
         method = program["forward"]
 
         def drawn() -> list[np.ndarray]:
-            return [
-                np.ones(
-                    [
-                        multiple * draws.randint(max(1, -(-least // multiple)), most // multiple)
-                        if free
-                        else most
-                        for least, most, free in zip(
-                            spec.shape_min or (1,) * len(spec.shape), spec.shape, spec.dynamic, strict=True
-                        )
-                    ],
-                    spec.dtype.numpy if spec.dtype else None,
-                )
-                for spec in method.inputs
-            ]
+            """Inputs; dims of one place and one range have one size."""
+            sizes: dict[tuple[int, int, int], int] = {}
+
+            def size(dim: int, least: int, most: int) -> int:
+                return multiple * draws.randint(max(1, -(-least // multiple)), most // multiple)
+
+            def shape(spec: ValueSpec) -> list[int]:
+                dims = enumerate(zip(spec.shape_min or (1,) * len(spec.shape), spec.shape, strict=True))
+                each = [(dim, least, most) for dim, (least, most) in dims]
+                return [
+                    sizes.setdefault(place, size(*place)) if free else place[2]
+                    for place, free in zip(each, spec.dynamic, strict=True)
+                ]
+
+            return [np.ones(shape(spec), spec.dtype.numpy if spec.dtype else None) for spec in method.inputs]
 
         method(*drawn())
         calls = [drawn() for _ in range(count)]

@@ -17,6 +17,7 @@ from wgpu.backends.wgpu_native._helpers import generate_report
 import pteron
 from pteron import Device
 from pteron.dtypes import DType, Storage
+from pteron.gpu import recording
 from pteron.gpu.commands import Replay
 from pteron.host.tensors import View
 from pteron.runtime import plan_cache
@@ -107,8 +108,9 @@ def test_bindings_of_buffers_that_change_are_not_left(device: Device) -> None:
     session.close()
 
 
-def test_few_replays_of_a_sequence_are_kept(device: Device) -> None:
+def test_few_replays_of_a_sequence_are_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan for many sizes has a replay for each grid; its bindings are those of the first."""
+    monkeypatch.setattr(recording, "_LAUNCHES_KEPT", 8)
     sketch = Sketch()
     x, out = sketch.tensor(5000, 64), sketch.tensor(5000, 64)
     sketch.node("aten.relu.default", x, out)
@@ -116,10 +118,10 @@ def test_few_replays_of_a_sequence_are_kept(device: Device) -> None:
     states = session.states()
     before = living(Replay)
     for rows in range(4100, 5000, 16):
-        recording, numbers = session.find_recording([np.zeros((rows, 64), np.float32)])
-        recording.refresh(numbers)
-        recording.replay_states(states)
-        groups.add(recording.replay(states).launches[0][1])
+        found, numbers = session.find_recording([np.zeros((rows, 64), np.float32)])
+        found.refresh(numbers)
+        found.replay_states(states)
+        groups.add(found.replay(states).launches[0][1])
     assert session.counters.plans <= 4
     assert living(Replay) - before <= 4 * 8
     assert len(groups) <= 4

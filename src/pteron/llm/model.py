@@ -133,7 +133,7 @@ class LanguageModel(CachedSequence):
         while length > 1 and is_wanted():
             lengths.append(length)
             plan, values = made(length, 0)
-            length = plan.reach(values, [dim], 1) - 1
+            length = (plan.reach(values, [dim], 1) if plan.asks(dim) else length) - 1
         for length in (1, *lengths):
             position = 0
             while positions and position + length <= (self.context or 0) and is_wanted():

@@ -113,6 +113,10 @@ class Plan:
         ]
         object.__setattr__(self, "moving", (tuple(sorted(moving)), tuple(checked)))
 
+    def asks(self, id: int) -> bool:
+        """Whether it depends on a live integer or dim. A plan for one shape asks for none of its dims."""
+        return any(isinstance(term, Symbol) and term.id == id for term in self.tape)
+
     def reach(self, values: Mapping[int, int], ids: Sequence[int], end: int) -> int:
         """How far towards `end` these live integers or dims, which are equal in `values`, can go together
         while the plan holds; to the end if there are none."""

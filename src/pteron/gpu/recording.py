@@ -25,9 +25,8 @@ from pteron.plan import Advance, Launch, Plan, PlanBuffer, ScratchRef
 from pteron.plan.advance import ADVANCE, GROWTHS, Growth
 from pteron.wgsl import compose
 
-_LAUNCHES_KEPT = (
-    2048  # in the latest replays of a sequence: each has its places and grids; 200 bytes a launch
-)
+_REPLAYS_KEPT = 64  # of a sequence, the latest: each has its places and grids
+_LAUNCHES_KEPT = 2048  # in these; 200 bytes each
 _LAUNCH_BYTES = 4096  # host memory of a plan for each launch, with its parameters and bind group
 BLOCK_STRIDE = 256  # bytes between parameter blocks: the largest alignment of uniform bindings
 
@@ -208,7 +207,7 @@ class Recording:
             replays.move_to_end(key)
             return replays[key]
         replays[key] = self._bound(states, places, count)
-        if len(replays) > max(2, _LAUNCHES_KEPT // max(1, len(self.plan.launches))):
+        if len(replays) > min(_REPLAYS_KEPT, max(2, _LAUNCHES_KEPT // max(1, len(self.plan.launches)))):
             (dropped, *_), _ = replays.popitem(last=False)
             if dropped and all(dropped != other for other, *_ in replays):
                 del self._own[states][dropped]

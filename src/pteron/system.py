@@ -68,6 +68,11 @@ def give_back_memory() -> None:
     """Free what is unreachable, and return free memory to the system. By itself, glibc returns only the end
     of a heap: loading a model leaves megabytes of free blocks in the heaps of the threads that took part."""
     gc.collect()
+    trim_heaps()
+
+
+def trim_heaps() -> None:
+    """Return free memory to the system."""
     if sys.platform == "linux":
         import ctypes
 

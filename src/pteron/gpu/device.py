@@ -20,6 +20,7 @@ from pteron.gpu.fork import check_not_forked, new_lock
 from pteron.gpu.submit import checked, submit
 from pteron.gpu.worker_pool import run_in_parallel
 from pteron.ops import Weight
+from pteron.system import trim_heaps
 from pteron.wgsl import Module
 
 _log = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ class Device(Buffers):
             if self.target.is_cpu and self.is_open:
                 with suppress(DeviceError):  # the next call raises it
                     submit(self, [])  # Mesa destroys pipelines at the next submission
+                trim_heaps()  # LLVM's threads leave many free blocks
 
     def kernel_bytes(self, kernel: KernelKey) -> int:
         """Host memory of a compiled kernel, estimated."""

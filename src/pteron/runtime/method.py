@@ -251,7 +251,7 @@ class Method(NotCopyable):
     def _zeros(self, call: Any) -> list[object]:
         """The inputs of a call, with zeros in place of shapes."""
         named = call if isinstance(call, dict) else {}
-        is_item = len(self._names) == 1 and not (isinstance(call, tuple) and not all(map(_is_size, call)))
+        is_item = len(self._names) == 1 and (not isinstance(call, tuple) or all(map(_is_size, call)))
         items = () if named else (call,) if is_item else call
         return [
             np.zeros(item, spec.dtype) if isinstance(item, tuple) else item

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-ISOLATED_SECONDS = 60.0  # limit for loading an isolated program, and for a call
-
 
 class Start(TypedDict):
     """Arguments of `subprocess` besides the command."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoints import Golden
+from executorch_llama import eager_model, logits_of, parameters_of, weights_of
 from families import FAMILIES, PROMPT, config, tensors, write_folder
 from gguf_writer import write_gguf
 
-from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
+from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm import load_tokenizer
-from pteron.llm.export import Options, cost, export_llm, lowering, read_checkpoint
-from pteron.llm.export.checkpoint import Checkpoint, executorch_parameters
-from pteron.llm.export.decoder import Decoder
-from pteron.llm.export.lowering import eager_model, stage
+from pteron.llm.export import Options, export_llm, read_checkpoint
+from pteron.llm.export.checkpoint import Checkpoint
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -38,9 +36,7 @@ def golden(family: str) -> Any:
 
 def logits(checkpoint: Checkpoint) -> Any:
     """Logits of our PyTorch decoder, which shares no code with ExecuTorch's."""
-    import torch
-
-    return Decoder(executorch_parameters(checkpoint), checkpoint.weights())(torch.tensor([PROMPT]))[0].numpy()
+    return logits_of(parameters_of(checkpoint), weights_of(checkpoint), PROMPT).numpy()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -55,9 +51,8 @@ def test_the_exported_module_means_the_same(family: str, tmp_path: Path) -> None
     import torch
 
     checkpoint = read_checkpoint(write_folder(family, tmp_path / "source"))
-    stage(checkpoint, tmp_path, FLOAT)
     with torch.no_grad():
-        model = eager_model(tmp_path, FLOAT)
+        model = eager_model(checkpoint, FLOAT, tmp_path)
         logits = model(torch.tensor([PROMPT]), {"input_pos": torch.tensor([0])})[0].numpy()
     np.testing.assert_allclose(logits, golden(family), atol=2e-5)
 
@@ -79,16 +74,9 @@ def test_a_gguf_file_means_the_same(family: str, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.export
 @pytest.mark.parametrize(
-    ("family", "quantize", "exporter"),
-    [
-        pytest.param("llama3", None, "executorch", marks=pytest.mark.heavy),
-        ("qwen2", "4w", "executorch"),
-        ("llama3", "4w", "pteron"),
-        ("qwen3", "8da4w", "pteron"),
-        ("qwen2", "8w", "pteron"),
-    ],
+    ("family", "quantize"), [("llama3", "4w"), ("qwen3", "8da4w"), ("qwen2", "8w"), ("llama3", None)]
 )
-def test_an_exported_folder(family: str, quantize: str | None, exporter: str, tmp_path: Path) -> None:
+def test_an_exported_folder(family: str, quantize: str | None, tmp_path: Path) -> None:
     """The logits are those of ExecuTorch's own module, quantised by it."""
     import torch
 
@@ -97,16 +85,13 @@ def test_an_exported_folder(family: str, quantize: str | None, exporter: str, tm
     lines: list[str] = []
     source = write_folder(family, tmp_path / "source")
     bits = 4 if quantize else None
-    rounding = "feedback" if (quantize, exporter) == ("4w", "executorch") else "nearest"
     folder = export_llm(
         source,
-        tmp_path / "8da4w and int8",  # names that mean something else to the exporter
+        tmp_path / "made",
         quantize=quantize,
         embedding_bits=bits,
-        rounding=rounding,
         max_seq_len=32,
         max_context_len=64,
-        exporter=exporter,
         progress=lines.append,
     )
     assert sorted(file.name for file in folder.iterdir()) == [
@@ -120,13 +105,11 @@ def test_an_exported_folder(family: str, quantize: str | None, exporter: str, tm
     assert (manifest["name"], manifest["eos_ids"], manifest["max_seq_len"]) == ("source", [0], 32)
     assert load_tokenizer(folder).eos_ids == (0,)
     assert re.fullmatch(r"\w+: \d+,\d+ parameters", lines[0])
-    assert ("packing the weights" in lines) == (exporter == "executorch")
-    assert manifest["exporter"].startswith(exporter)
+    assert manifest["exporter"].startswith("pteron ")
 
-    options = Options(quantize, 32, bits, max_seq_len=32, max_context_len=64, rounding=rounding)
-    stage(read_checkpoint(source), tmp_path, options)
+    options = Options(quantize, 32, bits, max_seq_len=32, max_context_len=64)
     with torch.no_grad():
-        model = eager_model(tmp_path, options)
+        model = eager_model(read_checkpoint(source), options, tmp_path)
         expected = model(torch.tensor([PROMPT]), {"input_pos": torch.tensor([0])}).numpy()
     if quantize is None:
         np.testing.assert_allclose(expected, golden(family)[-1:], atol=2e-5)
@@ -135,20 +118,12 @@ def test_an_exported_folder(family: str, quantize: str | None, exporter: str, tm
     np.testing.assert_allclose(np.asarray(logits), expected, atol=1e-4)
 
 
-def test_feedback_needs_the_other_exporter(tmp_path: Path) -> None:
-    folder = write_folder("llama", tmp_path)
-    with pytest.raises(UnsupportedError, match="add --exporter executorch"):
-        export_llm(folder, tmp_path / "out", rounding="feedback")
-    with pytest.raises(InputError, match="exporter must be pteron or executorch"):
-        export_llm(folder, tmp_path / "out", exporter="onnx")
-
-
 def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write_folder("qwen3", tmp_path))
     for options, sentence in [
         (replace(FLOAT, quantize="2w"), "quantize must be 4w, 8da4w, 8w, 8g or None"),
-        (replace(FLOAT, rounding="upwards"), "rounding must be nearest, extremes, feedback, not 'upwards'"),
-        (replace(FLOAT, rounding="feedback"), "rounding 'feedback' needs 4-bit weights"),
+        (replace(FLOAT, rounding="upwards"), "rounding must be nearest, extremes, not 'upwards'"),
+        (replace(FLOAT, rounding="extremes"), "rounding 'extremes' needs 4-bit weights"),
         (replace(FLOAT, quantize="8w", rounding="extremes"), "4w or 8da4w.*, not quantize 8w"),
         (replace(FLOAT, embedding_bits=2), "embedding_bits must be 4, 8 or None, not 2"),
         (replace(FLOAT, max_seq_len=100), "max_seq_len 100 must be"),
@@ -252,21 +227,3 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(bytes(20))
     with pytest.raises(FormatError, match=r"model-00001-of-00002\.safetensors is damaged"):
         read_checkpoint(tmp_path)
-
-
-def test_a_failing_exporter_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = [sys.executable, "-c", "import sys; sys.exit('No such file')"]
-    monkeypatch.setattr(lowering, "python_module", lambda _: failing)
-    with pytest.raises(PteronError, match=r"ExecuTorch's exporter failed(.|\n)*No such file"):
-        lowering.lower_in_subprocess(tmp_path, FLOAT, {}, lambda line: None)
-
-
-def test_too_little_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = read_checkpoint(write_folder("llama", tmp_path))
-    monkeypatch.setattr(cost, "free_memory", lambda: 2 * 10**9)
-    assert "(2.0 GB of memory are free)" in cost.check_memory(checkpoint, 2048)
-    with pytest.raises(PteronError, match=r"a context of 1,000,000,000,000 tokens, about .* only 2\.0 GB"):
-        cost.check_memory(checkpoint, 10**12)
-    monkeypatch.setattr(cost, "free_memory", lambda: 10**8)
-    with pytest.raises(PteronError, match=r"only 0\.1 GB of memory are free"):
-        cost.check_memory(checkpoint, 2048)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pteron
+from pteron.cli import main
 from pteron.errors import PteronError
-from pteron.llm.export import Options, lowering
 from pteron.package_files import PackageFiles, download
 
-# What Python, pip, Pteron and the exporter import first.
+# What Python, pip and Pteron import first.
 PLANTED = (
     *("argparse", "contextlib", "dataclasses", "importlib", "json", "logging", "numpy", "pathlib", "pip"),
     *("pteron", "sentencepiece", "sitecustomize", "subprocess", "torch", "typing", "usercustomize", "wgpu"),
@@ -47,29 +46,16 @@ def test_the_plants_would_be_executed(planted: Path) -> None:
     assert executed(planted)
 
 
-def lower(folder: Path) -> None:
-    lowering.lower_in_subprocess(folder, Options(), {}, lambda line: None)
-
-
-def fetch(folder: Path) -> None:
-    download(PackageFiles("no-such-package", "1.0", {}), folder, lambda line: None)
-
-
-@pytest.mark.parametrize(("start", "reason"), [(lower, "nonsense"), (fetch, "no-such-package")])
 def test_processes_look_elsewhere(
-    planted: Path,
-    tmp_path: Path,
-    start: Callable[[Path], None],
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """They fail for want of sensible options and of a registry, after their imports."""
-    monkeypatch.setattr(lowering, "asdict", lambda options: {"nonsense": 1})
+    """They fail for want of a registry and of a program, after their imports."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    work = tmp_path / "work"
-    work.mkdir()
-    with pytest.raises(PteronError, match=reason):
-        start(work)
+    with pytest.raises(PteronError, match="no-such-package"):
+        download(PackageFiles("no-such-package", "1.0", {}), tmp_path, lambda line: None)
+    (planted / "damaged.pte").write_bytes(b"x")
+    assert main(["run", "damaged.pte", "--isolated"]) == 1
+    assert capfd.readouterr().err.startswith("pteron: damaged.pte: ")
     assert not executed(planted)
 
 

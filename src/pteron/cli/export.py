@@ -45,22 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.choice(
         "--rounding",
-        ["nearest", "extremes", "feedback"],
+        ["nearest", "extremes"],
         "nearest",
         "how weights become 4 bits; nearest: with the best scale of each group; extremes: with the scale of "
-        "its largest weight (quick, coarse); feedback: later columns correct errors of earlier ones, "
-        "needs --exporter executorch",
+        "its largest weight (quick, coarse)",
     )
     options.add("--max-seq-len", "N", "maximum tokens of one call (default: 128)", positive)
     context = "maximum tokens of a conversation (default: chosen at load, up to the model's)"
     options.add("--max-context-len", "N", context, positive)
     options.flag("--fp16", "compute in 16 bits, which the GPU must support")
-    options.choice(
-        "--exporter",
-        ["pteron", "executorch"],
-        "pteron",
-        "executorch: ExecuTorch's own exporter, which needs pteron[export], minutes and much memory",
-    )
     llm.set_defaults(command=command)
     add_examples(
         llm,
@@ -89,7 +82,6 @@ def command(arguments: argparse.Namespace) -> int:
             max_seq_len=arguments.max_seq_len,
             max_context_len=arguments.max_context_len,
             force_fp16=arguments.fp16,
-            exporter=arguments.exporter,
             progress=progress,
         )
     print(folder)
@@ -154,7 +146,7 @@ def _shape(text: str) -> str:
 
 
 def web_command(arguments: argparse.Namespace) -> int:
-    from pteron.llm.model_files import read_utf8
+    from pteron.names.model_files import read_utf8
     from pteron.web import export_web
 
     with export_progress() as progress:

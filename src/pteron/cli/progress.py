@@ -1,8 +1,6 @@
 """Progress on stderr: on a terminal a bar that disappears at the end, elsewhere a line now and then.
 
 A terminal shows nothing for work of less than a second, other streams nothing for less than 30 seconds.
-
-The time that an export still takes is estimated in export_eta.py.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from pteron.cli.export_eta import ExportEta, load_slowness, save_slowness
 from pteron.cli.terminal import bar_consoles, escape, print_note, stderr_console, supports_color
 from pteron.tools import Progress
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 _BAR_DELAY = 1.0  # seconds before a terminal shows the bar
 _LINE_DELAY = 30.0  # seconds before the first line where stderr is not a terminal
 _LINE_INTERVAL = 60.0  # seconds between two such lines
-_TICK = 0.25  # between two updates of the bar; stages report nothing for minutes
 
 
 @contextmanager
@@ -152,81 +148,48 @@ def model_progress() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def export_progress() -> Iterator[Callable[[str], None]]:
-    """A callback for the lines of a download and of an export: a bar on a terminal, elsewhere the lines. The
-    durations of stages are kept for the next export.
+    """A callback for the lines of a download and of an export: a bar on a terminal, elsewhere the lines.
 
     SIGTERM ends the process as Ctrl-C does, so that temporary files are removed.
     """
-    from pteron.llm.export.cost import Stage
-
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    eta, lock = ExportEta(load_slowness()), threading.Lock()  # the bar's thread uses `eta` too
-    has_stages = False
     try:
-        with _show_bar(eta, lock) if supports_color(sys.stderr) else nullcontext(_print_line) as show:
-
-            def report(line: str) -> None:
-                nonlocal has_stages
-                if isinstance(line, Stage):
-                    has_stages = True
-                    with lock:
-                        eta.enter(line, time.monotonic())
-                show(line)
-
-            yield report
-            with lock:
-                eta.leave(time.monotonic())
+        with _show_bar() if supports_color(sys.stderr) else nullcontext(_print_line) as show:
+            yield show
     finally:
-        if has_stages:
-            save_slowness(eta.slowness)  # also of an export that was interrupted: its first stages are done
         signal.signal(signal.SIGTERM, before)
 
 
 def _print_line(line: str) -> None:
-    from pteron.llm.counted_line import CountedLine
+    from pteron.names.counted_line import CountedLine
 
     if not isinstance(line, CountedLine) or line.done == 0:
         print_note(line)
 
 
 @contextmanager
-def _show_bar(eta: ExportEta, lock: threading.Lock) -> Iterator[Callable[[str], None]]:
-    from pteron.llm.counted_line import CountedLine
-    from pteron.llm.export.cost import Stage
+def _show_bar() -> Iterator[Callable[[str], None]]:
+    from pteron.names.counted_line import CountedLine
 
     task = "reading the checkpoint"
     since = time.monotonic()  # when the task began
     notes: list[str] = []
-    is_done = threading.Event()
 
     def report(line: str) -> None:
         nonlocal task, since
-        if not isinstance(line, (Stage, CountedLine)):
-            notes.append(line)
         if line != task:
-            since = time.monotonic()
-        task = line
-
-    def tick() -> None:
-        while not is_done.wait(_TICK):
-            now, current = time.monotonic(), task
-            if isinstance(current, CountedLine):
-                done, total = current.done, current.total
-                remaining = extrapolate(now - since, done, total)
-            else:
-                with lock:
-                    share, remaining = eta.share(now), eta.remaining(now)
-                done, total = round(1000 * share), 1000
-            bar.update(current, done, total, math.inf if remaining is None else remaining)
+            task, since = line, time.monotonic()
+        if isinstance(line, CountedLine):
+            remaining = extrapolate(time.monotonic() - since, line.done, line.total)
+            bar.update(line, line.done, line.total, math.inf if remaining is None else remaining)
+        else:
+            notes.append(line)
+            bar.update(line, 0, 0)
 
     bar = ProgressBar(task)
-    ticking = threading.Thread(target=tick, daemon=True)
-    ticking.start()
     try:
         yield report
     finally:
-        is_done.set()
-        ticking.join()
         bar.end()
     for note in notes:
         print_note(note)

@@ -57,7 +57,7 @@ def _delegate(record: MethodRecord, call: DelegateCall, graph: Graph) -> str | N
         return (
             f"delegate {graph.name} has {len(graph.inputs)} inputs and {len(graph.outputs)} outputs, but is "
             f"given {len(call.args)} values. Where mutated buffers became outputs of the graph, export with "
-            "the compile option alias_buffer_mutations=True"
+            'VulkanPartitioner({"alias_buffer_mutations": True}) (docs/from-executorch.md)'
         )
     for position, (id, value) in enumerate(zip(call.args, border, strict=True)):
         given, is_output = record.values[id], position >= len(graph.inputs)

@@ -148,7 +148,8 @@ class Runtime:
                 raise TypeError(f"a program is a path, bytes or an open file, not a {type(data).__name__}")
             data = data.read()
         trace = Trace() if enable_etdump else None
-        return RuntimeProgram(load(data, data=() if data_path is None else data_path, trace=trace), trace)
+        given = () if data_path is None else data_path
+        return RuntimeProgram(load(data, given, state="explicit", trace=trace), trace)
 
 
 class BackendRegistry:

@@ -3,8 +3,7 @@
     export_llm("SmolLM2-135M-Instruct", "smollm2", max_context_len=2048)
 
 In: a Hugging Face folder, a GGUF file or a llama2.c model. Out: a folder with model.pte, the tokenizer,
-chat_template.jinja and pteron.json. With exporter="executorch", ExecuTorch's own exporter makes the program;
-that needs the extra `export`, minutes and much memory.
+chat_template.jinja and pteron.json.
 """
 
 from __future__ import annotations
@@ -13,43 +12,32 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import InputError
 from pteron.extras import check_installed
-from pteron.folders import writing_to
+from pteron.folders import existing, path_of, writing_to
 from pteron.format.source import open_file
-from pteron.llm.arguments import existing, integer, path_of
+from pteron.llm.arguments import integer
 from pteron.llm.build.options import AUTO, FOUR_BITS, IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
-from pteron.llm.export.cost import LOADING, READING, check_memory, report_stages
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
-from pteron.llm.export.lowering import PROGRAM, Progress, lower_in_subprocess, stage
-from pteron.llm.model_files import MANIFEST, TEMPLATE, as_format_error
+from pteron.names.model_files import MANIFEST, TEMPLATE, as_format_error
 from pteron.system import move
 
-EXPORTERS = ("pteron", "executorch")
+PROGRAM = "model.pte"
+Progress: TypeAlias = Callable[[str], None]
 CONTEXT, CONTEXT_MAX = 4096, 1 << 17  # tokens, of the caches in a program and of its tables by position
 CALL = 128  # tokens of one call
 _SCALARS = (str, int, float, bool)
 
-__all__ = ["EXPORTERS", "Options", "check_exporter", "export_checkpoint", "export_llm", "read_checkpoint"]
-
-
-def check_exporter(exporter: str = "pteron") -> None:
-    """Raise if a package that an exporter needs is not installed."""
-    if exporter not in EXPORTERS:
-        raise InputError(f"exporter must be {' or '.join(EXPORTERS)}, not {exporter!r}")
-    if exporter == "executorch":
-        needed = ("torch", "torchao", "executorch", "gguf", "tokenizers")
-        check_installed(needed, "exporting a model with ExecuTorch", "export")
-    else:
-        check_installed(("tokenizers",), "exporting a model", "llm")
+__all__ = ["Options", "export_checkpoint", "export_llm", "read_checkpoint"]
 
 
 def read_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
@@ -81,7 +69,6 @@ def export_llm(
     force_fp16: bool = False,
     full_logits: bool = False,
     name: str | None = None,
-    exporter: str = "pteron",
     progress: Progress = lambda line: None,
 ) -> Path:
     """Export a checkpoint into `out_dir` and return that folder.
@@ -92,17 +79,15 @@ def export_llm(
     "4w" and "8g" have a scale per `group_size` columns or the file's groups, "8w" has one per row.
     `embedding_bits` is 4, 8 (in groups), None (float32) or "auto": 8 with "8g", otherwise 4, or None if only
     the embedding would have groups and `group_size` does not divide its columns. `rounding` to 4 bits is
-    "nearest" (with searched scales), "extremes" (with scales from each group's largest weight: fast and
-    coarse) or "feedback" (GPTQ, calibrated with a few conversations). `max_seq_len` is the most tokens of one
-    call (default: 128), `max_context_len` of a conversation. By default, conversations have at most 4096
-    tokens, and `LLM(context=...)` chooses any other number up to the model's own. `name` is the model's name
-    in its manifest. `exporter` is "pteron", or "executorch" for ExecuTorch's exporter, which
-    "feedback" needs. `progress` receives lines of text.
+    "nearest" (with searched scales) or "extremes" (with scales from each group's largest weight: fast and
+    coarse). `max_seq_len` is the most tokens of one call (default: 128), `max_context_len` of a conversation.
+    By default, conversations have at most 4096 tokens, and `LLM(context=...)` chooses any other number up to
+    the model's own. `name` is the model's name in its manifest. `progress` receives lines of text.
     """
     checkpoint = read_checkpoint(source)
     checkpoint.name = name or checkpoint.name
     if quantize == AUTO:
-        is_exact = checkpoint.has_groups and exporter == "pteron" and rounding == "nearest"
+        is_exact = checkpoint.has_groups and rounding == "nearest"
         quantize = IN_GROUPS if is_exact else quantize_floats
     if embedding_bits == AUTO:
         embedding_bits = _embedding_bits(checkpoint, quantize, group_size)
@@ -114,11 +99,11 @@ def export_llm(
         rounding=rounding,
         max_seq_len=min(CALL, context - 1) if max_seq_len is None else max_seq_len,
         max_context_len=context,
-        longest_context=_longest(checkpoint, max_context_len, exporter),
+        longest_context=_longest(checkpoint, max_context_len),
         force_fp16=force_fp16,
         full_logits=full_logits,
     )
-    return export_checkpoint(checkpoint, path_of(out_dir), options, progress, exporter)
+    return export_checkpoint(checkpoint, path_of(out_dir), options, progress)
 
 
 def _embedding_bits(checkpoint: Checkpoint, quantize: str | None, group_size: int) -> int | None:
@@ -135,24 +120,19 @@ def _is_plain(value: object) -> bool:
     return all(isinstance(each, _SCALARS) for each in values)
 
 
-def _longest(checkpoint: Checkpoint, max_context_len: int | None, exporter: str) -> int | None:
+def _longest(checkpoint: Checkpoint, max_context_len: int | None) -> int | None:
     """The longest context that may be chosen at load: the model's own, unless the caller limits it."""
-    if max_context_len is not None or exporter != "pteron":
+    if max_context_len is not None:
         return None
     return min(checkpoint.context_length, CONTEXT_MAX)
 
 
 def export_checkpoint(
-    checkpoint: Checkpoint,
-    out_dir: Path,
-    options: Options,
-    progress: Progress = lambda line: None,
-    exporter: str = "pteron",
+    checkpoint: Checkpoint, out_dir: Path, options: Options, progress: Progress = lambda line: None
 ) -> Path:
     """Export a checkpoint that `read_checkpoint` returned."""
     started = time.perf_counter()
-    check_exporter(exporter)
-    progress = report_stages(progress, checkpoint.parameter_count, options.uses_gptq)
+    check_installed(("tokenizers",), "exporting a model", "llm")
     count = checkpoint.parameter_count
     parameters = f"{count / 1e6:,.0f} million" if count >= 1e6 else f"{count:,}"
     progress(f"{checkpoint.name}: {parameters} parameters")
@@ -161,42 +141,18 @@ def export_checkpoint(
         progress(
             f"the model was trained for {checkpoint.context_length} tokens, less than the requested context"
         )
-    if options.uses_gptq and exporter != "executorch":
-        raise UnsupportedError(
-            'rounding "feedback" runs the model in PyTorch, which only ExecuTorch\'s exporter here does: add '
-            '--exporter executorch (exporter="executorch")'
-        )
-    if exporter == "executorch" and checkpoint.vision:
-        raise UnsupportedError("ExecuTorch's exporter has no vision part here: choose --exporter pteron")
-    if exporter == "executorch" and (options.quantize == IN_GROUPS or options.embedding_bits == 8):
-        raise UnsupportedError(f'ExecuTorch has no 8-bit weights in groups ("{IN_GROUPS}"): choose 4w or 8w')
     with writing_to(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
         # Not in the system's temporary folder, which may be too small for the weights.
         with tempfile.TemporaryDirectory(dir=out_dir, prefix=".export-") as temporary:
             made = Path(temporary) / "made"
             made.mkdir()
-            if exporter == "executorch":
-                _lower(checkpoint, options, Path(temporary), made / PROGRAM, progress)
-            else:
-                program.write(made / PROGRAM, progress, checkpoint.name)
-            _write_companions(checkpoint, options, made, exporter, program)
+            program.write(made / PROGRAM, progress, checkpoint.name)
+            _write_companions(checkpoint, options, made, program)
             _move_into(made, out_dir)
     size = (out_dir / PROGRAM).stat().st_size
     progress(f"{PROGRAM}: {size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
     return out_dir
-
-
-def _lower(checkpoint: Checkpoint, options: Options, folder: Path, program: Path, progress: Progress) -> None:
-    progress(check_memory(checkpoint, options.max_context_len))
-    vocabulary = checkpoint.vocabulary
-    metadata: dict[str, object] = {"get_eos_ids": list(vocabulary.eos_ids)}
-    if vocabulary.bos_id is not None:
-        metadata["get_bos_id"] = vocabulary.bos_id
-    progress(READING)
-    stage(checkpoint, folder, options)
-    progress(LOADING)
-    lower_in_subprocess(folder, options, metadata, progress).rename(program)
 
 
 def _move_into(made: Path, folder: Path) -> None:
@@ -208,9 +164,7 @@ def _move_into(made: Path, folder: Path) -> None:
         move(file, folder / file.name)
 
 
-def _write_companions(
-    checkpoint: Checkpoint, options: Options, folder: Path, exporter: str, program: BuiltProgram
-) -> None:
+def _write_companions(checkpoint: Checkpoint, options: Options, folder: Path, program: BuiltProgram) -> None:
     vocabulary = checkpoint.vocabulary
     for name, content in {**vocabulary.files, **checkpoint.notices}.items():
         (folder / name).write_bytes(content)
@@ -236,9 +190,7 @@ def _write_companions(
         "licence": checkpoint.licence,
         "vision": checkpoint.vision.processor.manifest if checkpoint.vision else None,
         # For adapters, whose modules are named as in the checkpoint.
-        "config": {key: value for key, value in checkpoint.config.items() if _is_plain(value)}
-        if exporter == "pteron"
-        else None,
-        "exporter": f"{exporter} {version(exporter)}",
+        "config": {key: value for key, value in checkpoint.config.items() if _is_plain(value)},
+        "exporter": f"pteron {version('pteron')}",
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")

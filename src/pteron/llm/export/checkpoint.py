@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, TypeAlias
 
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import Config, Names, place_tensors, stored_name
-from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
+from pteron.llm.architectures.parts import Decoder
 from pteron.llm.architectures.vision import PREFIX as VISION
 from pteron.llm.architectures.vision import Encoder
 from pteron.llm.build.network import MissingWeightError
@@ -24,9 +23,8 @@ from pteron.llm.build.options import IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram, build_program
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.images.processor import PROCESSORS, ImageProcessor
-from pteron.llm.model_files import as_format_error
+from pteron.names.model_files import as_format_error
 
-Weights: TypeAlias = dict[str, Any]  # torch tensors by name
 EMBEDDING, OUTPUT = "tok_embeddings.weight", "output.weight"
 
 
@@ -117,12 +115,6 @@ class Checkpoint:
                 f"such as {uneven[0]} with {rows} x {columns}"
             )
 
-    def weights(self) -> Weights:
-        """All weights as torch tensors, for ExecuTorch's exporter."""
-        import torch
-
-        return {name: torch.from_numpy(tensor.read().copy()) for name, tensor in self.tensors.items()}
-
 
 def assemble(
     name: str,
@@ -180,62 +172,6 @@ def _vision(
         family.vision.encoder(config, tiles),
         {place: placed.pop(place) for place in places},
         processor.of_settings(settings, tiles),
-    )
-
-
-def executorch_parameters(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Fields of ExecuTorch's `ModelArgs`, for decoders that its exporter has."""
-    config, layers = checkpoint.config, checkpoint.decoder.layers
-    block = layers[0]
-    attention = block.attention if isinstance(block, Block) else None
-    if not isinstance(attention, Attention) or not _is_llama(checkpoint.decoder, attention):
-        kind = config.get("model_type", "this family")
-        raise UnsupportedError(f"{checkpoint.name}: ExecuTorch's exporter does not have {kind} as it is here")
-    rotary = attention.rotary
-    assert rotary is not None
-    dims = 2 * len(rotary.frequencies)
-    factors = [
-        rotary.theta ** (-2 * index / dims) / frequency for index, frequency in enumerate(rotary.frequencies)
-    ]
-    parameters: dict[str, Any] = {
-        "dim": checkpoint.tensors[EMBEDDING].shape[1],
-        "n_layers": len(layers),
-        "n_heads": attention.heads,
-        "n_kv_heads": attention.kv_heads,
-        "head_dim": attention.head_dim,
-        "vocab_size": checkpoint.vocabulary_size,
-        "hidden_dim": checkpoint.tensors["layers.0.feed_forward.w1.weight"].rows,
-        "norm_eps": float(config["rms_norm_eps"]),
-        "attention_qkv_bias": "layers.0.attention.wq.bias" in checkpoint.tensors,
-        "rope_theta": rotary.theta,
-    }
-    if not rotary.interleaved:
-        parameters["use_hf_rope"] = True
-    if dims != attention.head_dim:
-        parameters["partial_rotary_factor"] = dims / attention.head_dim
-    if any(abs(factor - 1) > 1e-5 for factor in factors):  # frequencies are rounded to f32
-        parameters["rope_scaling_short_factor"] = factors
-    if attention.head_norm:
-        parameters |= {"use_qk_norm": True, "qk_norm_before_rope": True}
-    return parameters
-
-
-def _is_llama(decoder: Decoder, attention: Attention) -> bool:
-    """Whether ExecuTorch's Llama module computes the same."""
-    plain = Attention(
-        attention.heads, attention.kv_heads, attention.head_dim, attention.rotary, attention.head_norm
-    )
-    block = Block(plain, GatedMlp("silu"), decoder.norm)
-    has_head_norm = attention.head_norm in (None, decoder.norm)
-    same = all(layer == block for layer in decoder.layers)
-    is_rms = isinstance(decoder.norm, RmsNorm)
-    return (
-        same
-        and is_rms
-        and has_head_norm
-        and attention.rotary is not None
-        and attention.rotary.is_plain(attention.head_dim)
-        and decoder == Decoder(decoder.layers, decoder.norm)
     )
 
 

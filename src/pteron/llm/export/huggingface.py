@@ -13,8 +13,15 @@ from pteron.llm.architectures.names import Config
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_config_error, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
 from pteron.llm.export.safetensors_file import read_safetensors
-from pteron.llm.model_files import COMPANION_BYTES_MAX, is_there, read_json, read_utf8, shard_names
-from pteron.llm.tokenizers.load import FILE_NAMES, load_tokenizer
+from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.names.model_files import (
+    COMPANION_BYTES_MAX,
+    TOKENIZERS,
+    is_there,
+    read_json,
+    read_utf8,
+    shard_names,
+)
 
 COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 NOTICES = re.compile(r"(LICEN[CS]E|NOTICE)[^/]*", re.IGNORECASE)
@@ -98,7 +105,7 @@ def read_licence(folder: Path) -> str | None:
 
 def read_vocabulary(folder: Path) -> Vocabulary:
     tokenizer = load_tokenizer(folder)
-    found = [file for pattern in FILE_NAMES for file in sorted(folder.glob(pattern))]
+    found = [file for pattern in TOKENIZERS for file in sorted(folder.glob(pattern))]
     kept = found[:1] + [folder / name for name in COMPANIONS if (folder / name).exists()]
     return Vocabulary(
         found[0].name,

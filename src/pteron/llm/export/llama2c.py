@@ -16,7 +16,7 @@ from pteron.llm.architectures import FAMILIES
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
 from pteron.llm.export.safetensors_file import stored_tensor
-from pteron.llm.model_files import COMPANION_BYTES_MAX
+from pteron.names.model_files import COMPANION_BYTES_MAX
 
 HEADER = struct.Struct("<7i")
 

@@ -1,4 +1,4 @@
-"""Folders outside the package."""
+"""Folders outside the package, and paths that callers give."""
 
 from __future__ import annotations
 
@@ -6,13 +6,31 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import BinaryIO
 
-from pteron.errors import PteronError
+from pteron.errors import InputError, PteronError
 from pteron.system import IS_WINDOWS, move
 
 _NOWHERE = Path(os.devnull, "pteron")  # nothing can be read or written below it
 _SHOWN_MAX = 300  # characters of a path in a message
+
+
+def path_of(given: object) -> Path:
+    """A path, whether or not it exists."""
+    if given == "":  # which `Path` takes for the current folder
+        raise InputError("a path, or a model's name, must not be empty")
+    try:
+        return Path(given)  # type: ignore[arg-type]  # raises TypeError
+    except TypeError:
+        raise InputError(f"a path must be a string or an os.PathLike, not {shortened(given)}") from None
+
+
+def existing(given: object) -> Path:
+    path = path_of(given)
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    return path
 
 
 def cache_folder() -> Path:

@@ -17,8 +17,8 @@ from pteron.cli import main
 from pteron.errors import InputError, PteronError
 from pteron.llm import local_models, models, program_cache
 from pteron.llm.export import read_checkpoint
-from pteron.llm.model_files import read_sampling
 from pteron.llm.models import Source, fetch, fetch_checkpoint
+from pteron.names.model_files import read_sampling
 from pteron.package_files import PackageFiles
 
 WEIGHTS = b"weights"

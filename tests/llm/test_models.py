@@ -38,6 +38,7 @@ def tolerance(model: LanguageModel) -> float:
     return TOLERANCE[Path(model.program.file.name).stem]
 
 
+@pytest.mark.long(every=4)
 def test_goldens(model: LanguageModel) -> None:
     golden = np.load(Path(model.program.file.name).with_suffix(".npz"))
     for _ in range(2):  # a second time over what the first left in the cache
@@ -50,6 +51,7 @@ def test_goldens(model: LanguageModel) -> None:
             np.testing.assert_allclose(step, expected, atol=tolerance(model), rtol=0)
 
 
+@pytest.mark.long(every=2)
 def test_any_length_in_any_order_equals_single_steps(model: LanguageModel) -> None:
     tokens = np.random.default_rng(5).integers(3, model.vocabulary, 40).tolist()
     single = []

@@ -37,6 +37,7 @@ def test_the_library(gguf: Path) -> None:
     assert len([*(gguf.parent / "cache" / "programs").iterdir()]) == 1
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("named", ["path", "stories15m", "--model"])
 def test_commands(named: str, gguf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = {"path": [str(gguf)], "--model": ["--model", "stories15m"]}.get(named, [named])
@@ -47,6 +48,7 @@ def test_commands(named: str, gguf: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "model.pte  11.1 MB" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_measurements(gguf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model by name is a language model: its default is a decode step."""
     assert main(["profile", "stories15m", "--runs", "1", "--warmup", "0", "--json"]) == 0
@@ -61,6 +63,7 @@ def test_measurements(gguf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("options", [[], ["--name", "other"]])
 def test_the_name_of_a_served_model(
     options: list[str], gguf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

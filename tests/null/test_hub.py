@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_server import Hub, serve_hub
+from hub_server import Hub, serve_only_hub
 
 from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.llm.adapter_files import read_adapter
-from pteron.llm.hub.cache import HubModel, cached_models, find_cached, repository_folder
-from pteron.llm.hub.download import Download, download, download_adapter
 from pteron.llm.local_models import local_models, remove_model
 from pteron.llm.model_names import locate, locate_model, locate_program
+from pteron.names.cache import HubModel, cached_models, find_cached, repository_folder
+from pteron.names.download import Download, download_adapter
 
 hub_library = pytest.importorskip("huggingface_hub")
 GGUF = b"GGUF" + bytes(range(256)) * 4000
@@ -34,16 +34,7 @@ MODELS = {
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """The library reads its environment variables when it is imported, so its constants are changed here."""
-    from huggingface_hub import constants
-
-    with serve_hub(MODELS) as served:
-        template = f"{served.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", served.address)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setenv("HF_TOKEN", "secret")
+    with serve_only_hub(MODELS, tmp_path, monkeypatch) as served:
         yield served
 
 
@@ -118,9 +109,38 @@ def test_other_bytes_are_refused(hub: Hub) -> None:
     partial.parent.mkdir(parents=True)
     partial.write_bytes(b"x" * 1000)
     with pytest.raises(PteronError, match=r"it-Q4_K_M.gguf of me/gguf: its sha256 is \w+, expected \w+"):
-        download(HubModel("me/gguf"))
+        locate("me/gguf")
     assert not partial.exists()
-    assert download(HubModel("me/gguf")).read_bytes() == GGUF
+    assert locate("me/gguf").path.read_bytes() == GGUF
+
+
+def test_more_bytes_than_stated(hub: Hub) -> None:
+    """The next attempt continues a file, so that must not have become too long."""
+    hub.excess = b"12345678"
+    with pytest.raises(PteronError, match=r"the hub sends more than the 1,024,004 bytes of this file"):
+        locate("me/gguf")
+    hub.excess = b""
+    assert locate("me/gguf").path.read_bytes() == GGUF
+
+
+def test_names_that_lead_out_of_the_cache(hub: Hub, tmp_path: Path) -> None:
+    before = {*tmp_path.rglob("*")}
+    hub.commit = "../../../out/of"
+    with pytest.raises(PteronError, match=r"me/gguf: the hub names the commit '\.\./.*', which is no commit"):
+        locate("me/gguf")
+    hub.commit, hub.etag = "c0ffee", "../../../out"
+    with pytest.raises(
+        PteronError, match=r"it-Q4_K_M\.gguf of me/gguf: its etag '.*' leads out of the cache"
+    ):
+        locate("me/gguf")
+    assert {path.relative_to(tmp_path).parts[0] for path in {*tmp_path.rglob("*")} - before} == {"hub"}
+
+
+def test_lists_that_cannot_be_read(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(hub.models, "me/odd", {"n" * 5000 + ".gguf": GGUF})
+    for _ in "12":  # the list is in the cache
+        with pytest.raises(PteronError, match="me/odd cannot be downloaded"):
+            locate("me/odd")
 
 
 def test_a_new_version(hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,18 +4,19 @@ other files."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pteron.cli import main
-from pteron.errors import FormatError, InputError, PteronError, UnsupportedError
+from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.llm import local_models, program_cache
-from pteron.llm.hub.cache import HubModel
-from pteron.llm.hub.files import select_files
-from pteron.llm.model_kinds import Located, recognise
 from pteron.llm.model_names import locate, locate_model, locate_program
 from pteron.llm.program_cache import BuildOptions, build, built_folder
+from pteron.names.cache import HubModel
+from pteron.names.kinds import Located, recognise
+from pteron.names.selection import select_files
 from pteron.runtime import load
 
 
@@ -180,11 +181,15 @@ def test_names_that_no_model_has(name: str, ending: str) -> None:
     assert str(raised.value).endswith(ending)
 
 
-def test_a_folder_is_no_program(tmp_path: Path) -> None:
-    sentence = r"this is a folder, not a program; pteron\.llm\.LLM loads the folder of a language model"
+def test_a_folder_with_a_program(tmp_path: Path, programs: Path) -> None:
     for path in (tmp_path, str(tmp_path)):
-        with pytest.raises(FormatError, match=sentence):
+        with pytest.raises(InputError, match=r"the folder .* is empty"):
             load(path)
+    shutil.copy(programs / "mlp.pte", tmp_path / "any.pte")
+    assert load(tmp_path).methods == ("forward",)
+    write(tmp_path, pteron_json='{"model": "other.pte"}')
+    with pytest.raises(InputError, match=r"its pteron\.json names other\.pte, which is missing"):
+        load(tmp_path)
 
 
 # Files of a hub's model --------------------------------------------------------------------------
@@ -241,7 +246,7 @@ def test_a_quantisation(tag: str | None, file: str) -> None:
         (CHECKPOINT, "Q4_K_M", "no GGUF file of me/it matches 'Q4_K_M'; it has no GGUF files"),
         (CHECKPOINT, "config.json", "config.json is neither a GGUF file nor a program"),
         ([*CHECKPOINT, "pytorch_model.bin"], None, "PyTorch pickles only (pytorch_model.bin)"),
-        (["a.pte", "b.pte"], None, "has several programs; name one: me/it:a.pte"),
+        (["a.pte", "b.pte"], None, "means 2 programs; name one, as in me/it:a.pte; it has a.pte, b.pte"),
         ([], None, "it has no files"),
         (
             ["Q8_0/a-Q8_0-00001-of-00002.gguf", "Q8_0/a-Q8_0-00002-of-00002.gguf"],

@@ -96,7 +96,6 @@ class Options:
     def device(self) -> None:
         gpu = "GPU, by part of its name or by its number in `pteron info`"
         self.add("--device", "NAME", f"{gpu} (default: $PTERON_ADAPTER, or the most capable one)")
-        self.parser.add_argument("--adapter", dest="device", help=argparse.SUPPRESS)  # its former name
 
     def precision(self, *, several: bool = False) -> None:
         """How exactly products are computed; with `several`, --products collects a list."""
@@ -112,10 +111,6 @@ class Options:
     def json(self) -> None:
         self.flag("--json", "print the report as JSON")
 
-    def program(self, kinds: str) -> None:
-        self.parser.add_argument("program", metavar="FILE", help=kinds)
-        self.data()
-
     def model(self, also: str = "") -> None:
         """MODEL, or --model, for `given_model`; `also` names what else a command takes."""
         kinds = (
@@ -126,7 +121,7 @@ class Options:
         self.parser.add_argument("--model", metavar="MODEL", dest="model_option", help="the same as MODEL")
 
     def data(self) -> None:
-        self.repeatable("--data", "FILE.ptd", "weight file of the program")
+        self.repeatable("--data", "FILE.ptd", "weight file of the program, by path or as owner/name:file.ptd")
 
     def call(self) -> None:
         """The method to call and its inputs; `dims` adds the sizes of random inputs."""

@@ -40,9 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--warmup", "N", "runs before the samples", positive, 5)
     options.precision(several=True)
     options.repeatable("--device", "NAME", "GPU, as in `pteron run`; several are compared")
-    options.parser.add_argument(
-        "--adapter", dest="device", action="append", default=[], help=argparse.SUPPRESS
-    )
     options.add("--json", "FILE", "save the result, with all samples")
     options.add("--against", "OLD.json", "compare with a saved result")
     options.add("--tolerance", "PART", "slowdown that is not reported: 0.05 is 5 percent", number(0), 0.05)
@@ -89,7 +86,7 @@ def command(arguments: argparse.Namespace) -> int:
 
 
 def _measure_perplexity(arguments: argparse.Namespace) -> int:
-    from pteron.llm.arguments import existing
+    from pteron.folders import existing
     from pteron.llm.text_model import TextModel
     from pteron.tools.perplexity import measure_perplexity
     from pteron.tools.run import place_of

@@ -10,7 +10,10 @@ from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
 
-FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
+FORMS = (
+    "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, program=FILE, "
+    "exported=FILE.pt2"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron compare model.pte --dim 7 --input x.npy    # at live sizes, with given inputs",
         "pteron compare folder --tokens 1,5,9 --steps 2    # a language model: a prompt, two decode steps",
         "pteron compare model.pte --reference rewrites     # with and without each rewrite",
+        "pteron compare bad.pte --reference program=good.pte  # the first node that differs",
         "pteron compare model.pte --save report            # save the inputs of the first difference",
         "",
         "Exit code: 0 if nothing differs, 1 if a node differs or (--strict) was not checked.",

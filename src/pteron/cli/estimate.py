@@ -39,8 +39,7 @@ def command(arguments: argparse.Namespace) -> int:
 
     if arguments.device and not arguments.here:
         arguments.fail("--device needs --here; --gpu names a GPU of the table")
-    given = given_model(arguments)
-    path = find_program_file(given)
+    path, given = find_program_file(arguments), given_model(arguments)
     gpus = [gpu for name in arguments.gpu for gpu in find_gpus(name)]
     if arguments.here:
         from pteron.tools.estimate.here import this_gpu

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pteron.cli.arguments import Options, add_examples
-from pteron.cli.named_model import find_program_file, given_model
+from pteron.cli.named_model import find_given, find_program_file, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_note, print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
-    from pteron.tools.inspect.figures import Figures
     from pteron.tools.inspect.page import ProgramDetails
 
 
@@ -33,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder)",
     )
     options.add(
-        "--diff", "OTHER", "show what differs in the plans of another model, or of a file of --figures"
+        "--diff", "OTHER", "show what differs in another model: nodes, constants, plans; or a --figures file"
     )
     options.add("--figures", "FILE", "write launches, kernels, guards and memory of the plans, for --diff")
     options.flag("--plan", "with --json: add the data of the page, under the key `inside`")
@@ -46,25 +45,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(
         parser,
         "pteron inspect model.pte                  # its contents, and whether it runs here",
+        "pteron inspect owner/name:model.pte       # the same of a hub's program, before a download",
         "pteron inspect model.pte --html           # a page to explore it: model.html",
         "pteron inspect model.pte --html --dim 1   # the same, with the launches for one token or row",
         "pteron inspect model.pte --json --plan    # graph, calls, launches and memory for other programs",
-        "pteron inspect old.pte --diff new.pte     # launches, bytes, kernels and guards that changed",
+        "pteron inspect old.pte --diff new.pte     # nodes, constants, launches and guards that changed",
     )
 
 
 def command(arguments: argparse.Namespace) -> int:
+    from pteron.names.remote import remote_program
     from pteron.tools.inspect import inspect
     from pteron.tools.inspect.report import inspect_lines
     from pteron.tools.text import json_text
 
     is_page = arguments.html or arguments.output is not None
     _check_options(arguments, is_page)
-    arguments.program = find_program_file(given_model(arguments))
+    shows_plans = is_page or arguments.plan or arguments.diff is not None or arguments.figures is not None
+    given = given_model(arguments)
+    remote = None if shows_plans else remote_program(given)
+    if remote is None:
+        arguments.program = find_program_file(arguments)
+    else:
+        arguments.program, weights = remote
+        arguments.data = arguments.data or weights
     if is_page:
         return _write_page(arguments)
     if arguments.diff is not None or arguments.figures is not None:
-        return _compare_plans(arguments)
+        return _compare_programs(arguments)
     chosen = (arguments.program, arguments.data, arguments.method)
     report = inspect(*chosen, graph=arguments.graph, adapter=arguments.device)
     if arguments.plan:
@@ -72,11 +80,15 @@ def command(arguments: argparse.Namespace) -> int:
         print(json_text({**plain, "inside": _look_inside(arguments)}))
     else:
         print_result(report, inspect_lines(report), as_json=arguments.json)
+    if remote is not None:
+        print_note(f"read at the hub, without a download; `pteron pull {given}` downloads it")
     return 0
 
 
 def _check_options(arguments: argparse.Namespace, is_page: bool) -> None:
     """Options about plans have an effect only where plans are shown."""
+    if is_page and arguments.diff:
+        arguments.fail("--diff cannot be combined with --html: it prints text or --json")
     if arguments.plan and not arguments.json:
         arguments.fail("--plan needs --json")
     if not is_page and not arguments.plan and not arguments.diff and not arguments.figures:
@@ -100,34 +112,22 @@ def _write_page(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _compare_plans(arguments: argparse.Namespace) -> int:
-    from pteron.tools.inspect.figures import (
-        PlanDifference,
-        changes_of,
-        difference_lines,
-        program_figures,
-        read_figures,
-        write_figures,
-    )
+def _compare_programs(arguments: argparse.Namespace) -> int:
+    from pteron.tools.inspect.difference import difference, difference_lines
+    from pteron.tools.inspect.figures import program_figures, write_figures
     from pteron.tools.local_adapter import find_adapter
 
     local = find_adapter(arguments.device)
-    target, name = (local.target, str(local.adapter)) if arguments.device else local.planning_target
+    planned_for = (local.target, str(local.adapter)) if arguments.device else local.planning_target
+    given = (arguments.data, arguments.method)
     options = {"sizes": arguments.dim, "integers": arguments.integer}
-
-    def figures(path: Path) -> Figures:
-        if path.suffix == ".json":
-            return read_figures(path)
-        return program_figures(path, target, arguments.data, arguments.method, **options)
-
-    found = figures(arguments.program)
     if arguments.figures is not None:
+        found = program_figures(arguments.program, planned_for[0], *given, **options)
         write_figures(Path(arguments.figures), found)
     if arguments.diff is not None:
         is_file = arguments.diff.endswith(".json")
-        other = Path(arguments.diff) if is_file else find_program_file(arguments.diff)
-        names = arguments.program.name, other.name
-        report = PlanDifference(*names, name, changes_of(found, figures(other)))
+        other = Path(arguments.diff) if is_file else find_given(arguments.diff).program
+        report = difference(arguments.program, other, planned_for, *given, **options)
         print_result(report, difference_lines(report), as_json=arguments.json)
     return 0
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
-    from pteron.llm.model_kinds import Located
-
-_PROGRAM_FILES = (".pte", ".bpte", ".ptd")  # the loader says what is wrong with them
+    from pteron.names.kinds import Located
 
 
 def given_model(arguments: argparse.Namespace) -> str:
@@ -28,19 +26,31 @@ def given_model(arguments: argparse.Namespace) -> str:
 
 
 def find_program(arguments: argparse.Namespace) -> str:
-    """The program of a model: a file or a folder."""
-    given = given_model(arguments)
-    return given if given.endswith(_PROGRAM_FILES) else str(find_model(given).path)
+    """The program of MODEL: a file or a folder."""
+    return str(_find(arguments).path)
 
 
-def find_program_file(given: str) -> Path:
-    """The program of a model, as one file."""
-    if given.endswith(_PROGRAM_FILES):
-        return Path(given)
-    from pteron.llm.model_files import program_file
+def find_program_file(arguments: argparse.Namespace) -> Path:
+    """The program of MODEL, as one file."""
+    return _find(arguments).program
 
-    found = find_model(given).path
-    return program_file(found) if found.is_dir() else found
+
+def _find(arguments: argparse.Namespace) -> Located:
+    """The program of MODEL. --data becomes paths: of the files given, or of the one that a hub has with the
+    program."""
+    from pteron.names.locate import weight_files
+
+    found = find_given(given_model(arguments))
+    arguments.data = [*map(str, weight_files(arguments.data or found.data))]
+    return found
+
+
+def find_given(given: str) -> Located:
+    """The program of a path or a name. The loader says what is wrong with a file that should be a program."""
+    from pteron.names.kinds import Located
+    from pteron.names.locate import is_program_file
+
+    return Located("program", Path(given), Path(given).name) if is_program_file(given) else find_model(given)
 
 
 def find_model(given: str, context: int | None = None) -> Located:

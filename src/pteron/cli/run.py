@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 from pteron.cli.arguments import Options, add_examples, count, number
+from pteron.cli.named_model import find_program_file, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
-from pteron.errors import InputError
-from pteron.processes import ISOLATED_SECONDS
+from pteron.errors import PteronError
+from pteron.processes import python_module, started_in
+from pteron.system import new_process_group
+
+_MARK = "PTERON_ISOLATED"  # in the environment of a command's own process
+_SECONDS = 60.0  # of a command's own process
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
-    options.program("a program (.pte) or a bundled program (.bpte)")
+    options.model("; also a bundled program (.bpte)")
+    options.data()
     options.call()
     options.dims("live size of random inputs")
     options.add("--output", "FOLDER", "write the outputs to FOLDER, as output_N.npy")
@@ -29,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=number(0),
         nargs="?",
-        const=ISOLATED_SECONDS,
+        const=_SECONDS,
         help="run an untrusted program in a separate process, for at most SECONDS (default: %(const)g)",
     )
     options.precision()
@@ -40,30 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron run model.pte",
         "pteron run model.pte --input x.npy --output results",
         "pteron run model.pte --dim 7 --repeat 20",
+        "pteron run owner/name:model.pte      # a program of a hub",
         "pteron run model.pte --isolated",
     )
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.isolated.process import is_isolated, run_isolated
-    from pteron.llm.arguments import path_of
     from pteron.runtime import load
     from pteron.tools.inputs import read_inputs
     from pteron.tools.run import Selection, check_bundle, check_lines, place_of, run, run_lines, save_outputs
 
-    given = path_of(arguments.program)
-    if not given.exists() and given.suffix not in (".pte", ".bpte"):
-        raise InputError(
-            f"{given}: there is no such file; a language model by name runs with `pteron chat {given}`"
-        )
-    if arguments.isolated is not None and not is_isolated():
-        return run_isolated(arguments.program, arguments.given, arguments.isolated)
+    path, name = find_program_file(arguments), Path(given_model(arguments)).name
+    if arguments.isolated is not None and _MARK not in os.environ:
+        return _run_isolated(given_model(arguments), arguments.given, arguments.isolated)
     inputs = read_inputs(arguments.input)
-    name = Path(arguments.program).name
     with (
         show_progress(f"loading {name}") as progress,
         load(
-            arguments.program,
+            path,
             arguments.data,
             arguments.device,
             digits=arguments.digits,
@@ -85,3 +88,20 @@ def command(arguments: argparse.Namespace) -> int:
     lines = [*run_lines(report), *(f"  wrote {path}" for path in paths)]
     print_result(report, lines, as_json=arguments.json)
     return 0
+
+
+def _run_isolated(program: str, given: list[str], seconds: float) -> int:
+    """Run this command in a process of its own; its exit code."""
+    start = started_in(Path.cwd())  # relative paths stay valid
+    start["env"][_MARK] = "1"
+    try:
+        # In its own process group: Ctrl-C reaches this process, which ends the other.
+        code = subprocess.run(
+            python_module("pteron", *given), timeout=seconds, check=False, **new_process_group(), **start
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise PteronError(f"{program}: took longer than {seconds:g} s and was ended") from None
+    if code < 0:
+        signals = {each.value: each.name for each in signal.Signals}
+        raise PteronError(f"{program}: ended its process by {signals.get(-code, f'signal {-code}')}")
+    return code

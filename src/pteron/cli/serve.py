@@ -27,7 +27,7 @@ from pteron.serving.http.limits import Limits
 
 if TYPE_CHECKING:
     from pteron.llm.engine import Engine
-    from pteron.llm.model_kinds import Located
+    from pteron.names.kinds import Located
     from pteron.serving.encoder import Embedder
     from pteron.serving.http import Logs, Traces
     from pteron.serving.http.models import ModelSource
@@ -116,7 +116,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ray.add("--replica-gpus", "N", "GPUs of a replica (default: 0)", number(0))
     ray.add("--replica-cpus", "N", "CPUs of a replica (default: 1)", number(0))
     ray.add("--proxies", "N", "processes that route requests (default: 1)", positive)
-    ray.parser.add_argument("--doors", dest="proxies", type=positive, help=argparse.SUPPRESS)  # former name
     grace = f"seconds for running answers to finish after Ctrl-C or SIGTERM (default: {_GRACE:g})"
     options.add("--grace", "S", grace, number(0), also=["--drain-seconds"])
     log = "log on standard error: text (a short line per request), json or none; another word is a FILE that "
@@ -280,7 +279,7 @@ def _open_served(
             adapters=dict(arguments.lora) if adapters is None else dict(adapters),
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
-            **load_settings(arguments),
+            **load_settings(arguments, located),
         )
     with in_engine(model, waiting=arguments.queue) as served:
         yield served

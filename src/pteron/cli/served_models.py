@@ -12,7 +12,7 @@ from pteron.cli.named_model import find_model
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
-    from pteron.llm.model_kinds import Located
+    from pteron.names.kinds import Located
 
 
 @dataclass
@@ -27,8 +27,8 @@ class ServedModel:
 
 def expand_folders(given: Sequence[str]) -> list[str]:
     """The arguments, with each folder of several models replaced by its models, named as their files are."""
-    from pteron.llm.arguments import path_of
-    from pteron.llm.model_kinds import models_of_folder
+    from pteron.folders import path_of
+    from pteron.names.kinds import models_of_folder
 
     found: list[str] = []
     for each in given:

@@ -3,13 +3,13 @@
 A small file is read at once. A larger one is mapped, and its views are only references: the file may be
 truncated or overwritten while a program is open, and touching a lost page kills the process (SIGBUS). Read
 bytes with `contents` and `pieces`. They copy from the file, and raise a FormatError if the file has changed
-since."""
+since. Views of a file elsewhere are references too: the same two functions fetch what they read."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, TypeAlias
@@ -17,8 +17,6 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 from pteron.errors import FormatError, InputError, MissingFileError
-
-Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 _SMALL = 1 << 24  # bytes: up to here, a file is read rather than mapped
 _READ_MAX = 1 << 30  # bytes per system call
@@ -35,6 +33,17 @@ class FileBytes:
     name: str
 
 
+Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | FileBytes
+
+
+class _FetchedFile(mmap.mmap):
+    """Addresses as many as a file elsewhere has bytes; there is nothing behind them. `fetch` takes an offset
+    and a count."""
+
+    fetch: Callable[[int, int], bytes]
+    address: int
+
+
 class _MappedFile(mmap.mmap):
     """A map that knows its file, and what that looked like when it was opened."""
 
@@ -46,6 +55,8 @@ class _MappedFile(mmap.mmap):
 
 def open_bytes(source: Source, name: str | None = None) -> FileBytes:
     """View `source` without copying it; a small file is read, a large one is mapped."""
+    if isinstance(source, FileBytes):
+        return source
     try:
         if isinstance(source, bytes | bytearray | memoryview):
             view, name = memoryview(source).cast("B").toreadonly(), name or "<bytes>"
@@ -56,6 +67,18 @@ def open_bytes(source: Source, name: str | None = None) -> FileBytes:
         raise InputError(f"a file is given by its path or as bytes: {error}") from None
     if not view:
         raise FormatError(f"{name}: the file is empty")
+    return FileBytes(view, name)
+
+
+def open_fetched(size: int, name: str, fetch: Callable[[int, int], bytes]) -> FileBytes:
+    """A file elsewhere. Only `contents` and `pieces` read it: in a view itself are no bytes."""
+    if hasattr(mmap, "MAP_PRIVATE"):  # and read-only: no memory is reserved, however large the file
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        addresses = _FetchedFile(-1, size, flags=flags, prot=mmap.PROT_READ)
+    else:  # Windows
+        addresses = _FetchedFile(-1, size)
+    view = memoryview(addresses).toreadonly()
+    addresses.fetch, addresses.address = fetch, _address(view)
     return FileBytes(view, name)
 
 
@@ -94,6 +117,8 @@ def contents(view: memoryview, staging: memoryview | None = None) -> memoryview:
     The copy is in `staging` if that is large enough, until the next read into it. FormatError if the file's
     size or modification time has changed: the bytes could be of two versions."""
     mapped = view.obj
+    if isinstance(mapped, _FetchedFile) and view:
+        return memoryview(mapped.fetch(_address(view) - mapped.address, len(view)))
     if not isinstance(mapped, _MappedFile) or not _CAN_READ_AT or not view:
         return view
     if staging is None or len(staging) < len(view):

@@ -17,18 +17,18 @@ import numpy as np
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
+from pteron.folders import existing
 from pteron.format.gguf import MAGIC, read_header
 from pteron.format.source import open_bytes, open_file
 from pteron.llm.architectures import FAMILIES, find_family
 from pteron.llm.architectures.names import Config, Names
-from pteron.llm.arguments import existing
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.safetensors_file import read_safetensors
-from pteron.llm.hub.cache import HubModel
-from pteron.llm.hub.download import download_adapter
-from pteron.llm.model_files import as_format_error, read_json
-from pteron.llm.model_kinds import ADAPTER_FILES
+from pteron.names.cache import HubModel
+from pteron.names.download import download_adapter
+from pteron.names.kinds import ADAPTER_FILES
+from pteron.names.model_files import as_format_error, read_json
 
 CONFIG, WEIGHTS = ADAPTER_FILES
 # Settings of PEFT that change what an adapter computes, with the values that do not.

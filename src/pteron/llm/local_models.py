@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pteron.errors import InputError, PteronError
-from pteron.folders import writing_to
-from pteron.llm.arguments import path_of
-from pteron.llm.hub.cache import (
+from pteron.folders import path_of, writing_to
+from pteron.llm.models import BUNDLED, SOURCES, checkpoint_file, names
+from pteron.llm.program_cache import built_programs
+from pteron.names.cache import (
     HubModel,
     cached_models,
     find_cached,
@@ -23,9 +24,7 @@ from pteron.llm.hub.cache import (
     repository_folder,
     snapshot_folder,
 )
-from pteron.llm.model_kinds import recognise
-from pteron.llm.models import BUNDLED, SOURCES, checkpoint_file, names
-from pteron.llm.program_cache import built_programs
+from pteron.names.kinds import recognise
 
 
 @dataclass(frozen=True, slots=True)

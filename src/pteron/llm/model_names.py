@@ -10,25 +10,21 @@ downloaded and built.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable
-from dataclasses import replace
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from pteron.errors import InputError
+from pteron.folders import path_of
+from pteron.format.source import Source
 from pteron.llm import models
-from pteron.llm.arguments import existing, path_of
-from pteron.llm.counted_line import CountedLine
-from pteron.llm.hub.cache import FILE_NAME, HubModel
-from pteron.llm.hub.download import download
-from pteron.llm.model_kinds import Located, recognise
 from pteron.llm.program_cache import BuildOptions, build, longest_contexts
+from pteron.names import locate as names
+from pteron.names.kinds import Located
 
 Report = Callable[[str], None]
-PROGRAM_SUFFIXES = (".pte", ".bpte", ".ptd")  # of files that are given to the loader as they are
-_SIMILARITY = 0.75  # minimum for a misspelled name
+Sources: TypeAlias = Iterable[Source] | Source
 
 
 def locate(
@@ -36,21 +32,15 @@ def locate(
 ) -> Located:
     """The model of a name. A hub's model is downloaded if it is not in the cache, and with `update` also if
     it has changed."""
-    path = path_of(given)
-    if not isinstance(given, str) or path.exists():
-        return recognise(existing(path))
-    if given in models.names():
-        return Located("program", models.fetch(given, progress), given)
-    model = HubModel.parse(given)
-    if model is not None:
-        return replace(recognise(download(model, progress, update=update)), name=str(model))
-    if len(path.parts) > 1 or FILE_NAME.search(given):  # cannot be a model's name
-        raise InputError(f"{path} does not exist")
-    known, near = ", ".join(models.names()), get_close_matches(given, models.names(), 1, _SIMILARITY)
-    raise InputError(
-        f"{path} does not exist, and no model is called {given!r}: known are {known}, and models of a "
-        f"hub as owner/name{f'; did you mean {near[0]}?' if near else ''}"
-    )
+    if given in models.names() and not path_of(given).exists():
+        return Located("program", models.fetch(str(given), progress), str(given))
+    return names.locate(given, progress, update=update, known=models.names(), check_config=_check_config)
+
+
+def _check_config(name: str, config: dict[str, Any]) -> None:
+    from pteron.llm.export.huggingface import check_config  # here: models in the cache start faster
+
+    check_config(name, config)
 
 
 def locate_program(
@@ -62,7 +52,7 @@ def locate_program(
     A LongRoPE model has other rotary embeddings beyond its original context. For a longer `context`, another
     program is built.
     """
-    progress = progress or _log
+    progress = progress or names.log_progress
     located = locate(given, progress)
     if located.kind == "program":
         return located
@@ -84,6 +74,10 @@ def locate_model(
     return locate_program(given, progress, context).path
 
 
-def _log(line: str) -> None:
-    if not isinstance(line, CountedLine) or line.done == 0:
-        logging.getLogger(__name__).info(line)
+def locate_source(source: Source, data: Sources = ()) -> tuple[Source, Sources]:
+    """A program's file or a model's folder, with its weight files, from a path or a model's name; bytes stay
+    as they are."""
+    if not isinstance(source, (str, os.PathLike)) or names.is_program_file(source):
+        return source, data
+    located = locate_program(source)
+    return located.path, data or located.data

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
-from pteron.llm.model_files import GENERATION
-from pteron.llm.model_kinds import Located
 from pteron.llm.program_cache import BuildOptions, build
+from pteron.names.kinds import Located
+from pteron.names.model_files import GENERATION
 from pteron.package_files import PackageFiles, fetch_files, files_folder
 
 

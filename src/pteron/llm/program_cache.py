@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pteron.folders import cache_folder, new_folder, writing_to
-from pteron.llm.model_files import MANIFEST, read_json
-from pteron.llm.model_kinds import Located
+from pteron.names.kinds import Located
+from pteron.names.model_files import MANIFEST, read_json
 
 SOURCE = "source.json"
 _READ = (".json", ".safetensors", ".model", ".jinja", ".tiktoken", ".txt")  # of a checkpoint's folder

@@ -11,7 +11,7 @@ from reprlib import repr as shortened
 
 from pteron.errors import FormatError, InputError
 from pteron.llm.arguments import integers
-from pteron.llm.model_files import TokenizerConfig, as_format_error
+from pteron.names.model_files import TokenizerConfig, as_format_error
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary, ref
 from pteron.errors import FormatError, PteronError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.model_files import as_format_error
 from pteron.llm.tokenizer import Tokenizer
+from pteron.names.model_files import as_format_error
 
 GRAMMARS_MAX = 64  # cached per tokenizer
 FORCED_MAX = 128  # characters of forced text that are tokenised at once

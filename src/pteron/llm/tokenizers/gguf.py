@@ -14,11 +14,11 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.format.gguf import read_metadata
-from pteron.llm.model_files import as_format_error, choose_template
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers import gguf_models as models
 from pteron.llm.tokenizers.gguf_fields import CONTROL, PREFIX, UNKNOWN, USER_DEFINED, TokenizerFields
 from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
+from pteron.names.model_files import as_format_error, choose_template
 
 # Tokens that end an answer, in any vocabulary that has them.
 END_NAMES = """

@@ -18,9 +18,9 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.model_files import as_format_error, read_utf8
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.word_rules import WORD_RULES
+from pteron.names.model_files import as_format_error, read_utf8
 
 ENCODE_SECONDS = 10.0  # of a text, by a pattern that is not one of WORD_RULES
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pteron.errors import FormatError
 from pteron.format.source import read_file
-from pteron.llm.model_files import COMPANION_BYTES_MAX
 from pteron.llm.tokenizer import Tokenizer
+from pteron.names.model_files import COMPANION_BYTES_MAX
 
 CONTROLS = ("<unk>", "<s>", "</s>")
 FIRST_BYTE = len(CONTROLS)

@@ -11,21 +11,19 @@ import os
 import re
 from pathlib import Path
 
-from pteron.errors import FormatError, InputError
+from pteron.errors import FormatError
+from pteron.folders import existing
 from pteron.format.foreign import describe_placeholder
 from pteron.format.gguf import MAGIC
 from pteron.format.source import open_file
-from pteron.llm.arguments import existing
-from pteron.llm.model_files import read_tokenizer_config
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.gguf import load_gguf_tokenizer
 from pteron.llm.tokenizers.huggingface import load_tokenizer_json
 from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
 from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
+from pteron.names.model_files import find_tokenizer, read_tokenizer_config
 
-# In order of preference: the first describes the tokenizer most completely.
-FILE_NAMES = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin")
 RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 
 
@@ -41,23 +39,11 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         return load_gguf_tokenizer(path)
     folder = path if path.is_dir() else path.parent
     config = read_tokenizer_config(folder)
-    file = find_tokenizer(folder, config.tokenizer) if path.is_dir() else path
+    file = find_tokenizer(folder) if path.is_dir() else path
     tokenizer = _open(file)
     tokenizer.name = file.name
     tokenizer.apply(config)
     return tokenizer
-
-
-def find_tokenizer(folder: Path, named: str | None = None) -> Path:
-    """The tokenizer's file: the one that the manifest names, or the first with a usual name."""
-    if named is not None and (folder / named).exists():
-        return folder / named
-    for pattern in () if named else FILE_NAMES:
-        for file in sorted(folder.glob(pattern)):
-            return file
-    raise InputError(
-        f"{folder} holds no tokenizer, as language models have; looked for {named or ', '.join(FILE_NAMES)}"
-    )
 
 
 def _head(file: Path) -> bytes:

@@ -13,7 +13,7 @@ from typing import Literal
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.format.foreign import HEAD_BYTES, describe_foreign
 from pteron.format.source import open_file
-from pteron.llm.model_files import INDEX, MANIFEST, is_there, program_file, shard_names
+from pteron.names.model_files import INDEX, MANIFEST, is_there, program_file, shard_names
 
 Kind = Literal["program", "checkpoint", "gguf"]
 CONFIG = "config.json"
@@ -29,11 +29,24 @@ _NAMED = 6  # files that a message names
 @dataclass(frozen=True, slots=True)
 class Located:
     """A model on this machine. `path` is a program (.pte) or its folder, a checkpoint or a GGUF file; `name`
-    is its name in lists and in the API."""
+    is its name in lists and in the API. `data` are its weight files (.ptd), where a hub has them with it."""
 
     kind: Kind
     path: Path
     name: str
+    data: tuple[Path, ...] = ()
+
+    @property
+    def program(self) -> Path:
+        """The program, as one file."""
+        require_program(self.kind, f"{self.name} ({self.path})")
+        return program_file(self.path) if self.path.is_dir() else self.path
+
+
+def require_program(kind: Kind, name: str) -> None:
+    if kind != "program":
+        what = "a GGUF file" if kind == "gguf" else "a checkpoint"
+        raise InputError(f"{name} is {what}, not a program: pteron.llm.LLM makes a program of it")
 
 
 def recognise(path: Path) -> Located:
@@ -129,8 +142,8 @@ def _with_suffix(files: Iterable[str], suffix: str) -> list[str]:
     return sorted(name for name in files if name.lower().endswith(suffix))
 
 
-def shorten(names: Iterable[str]) -> str:
+def shorten(names: Iterable[str], most: int = _NAMED) -> str:
     """The first of some names."""
     listed = sorted(names)
-    more = len(listed) - _NAMED
-    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")

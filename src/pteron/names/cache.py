@@ -8,19 +8,20 @@ names of all files that a commit has at the hub. A name means the same model whi
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pteron.errors import PteronError
 from pteron.extras import need
 from pteron.folders import replace_file
-from pteron.llm.hub.files import select_files
-from pteron.llm.model_files import read_tokenizer_config
-from pteron.llm.model_kinds import recognise
-from pteron.llm.tokenizers.load import find_tokenizer
+from pteron.names.kinds import recognise
+from pteron.names.model_files import MANIFEST, find_tokenizer
+from pteron.names.selection import select_files, weights_beside
 
 _NAME = re.compile(
     r"(?!.*\.\.)(?:hf://|(?:https?://)?(?:hf\.co|huggingface\.co)/)?"
@@ -31,7 +32,7 @@ FILE_NAME = re.compile(
     r"\.(pte|bpte|ptd|ptn|gguf|bin|json|safetensors|pt|pt2|pth|onnx|zip|tar|gz|h5|tflite|png|jpe?g|txt|md|py)$",
     re.IGNORECASE,
 )
-_COMMIT = re.compile(r"\w[\w.-]*", re.ASCII)
+COMMIT = re.compile(r"\w[\w.-]*", re.ASCII)
 _MAIN = "main"  # the default revision
 PARTIAL = ".pteron-partial"  # suffix of a blob that is not complete
 
@@ -55,32 +56,46 @@ class HubModel:
         return f"{self.repository}{revision}{f':{self.tag}' if self.tag else ''}"
 
 
-def find_cached(model: HubModel) -> Path | None:
+def hub_model(given: object) -> HubModel | None:
+    """The model of a hub that a caller's name means; None for paths, and for what cannot be one."""
+    return HubModel.parse(given) if isinstance(given, str) and not os.path.exists(given) else None
+
+
+def find_cached(model: HubModel, *, programs_only: bool = False) -> Path | None:
     """A model's folder or file, if the cache has all of it."""
     folder = snapshot_folder(model)
     if folder is None:
         return None
-    listing = _listing_file(folder)
     try:
-        if not listing.is_file():
+        files = _listed(folder)
+        if files is None:
             return _find_unlisted(folder, model.tag)
-        selection = select_files(json.loads(listing.read_text("utf-8")), model.tag, str(model))
+        selection = select_files(files, model.tag, str(model), programs_only=programs_only)
         if not all((folder / file).is_file() for file in selection.files):
             return None
         return folder / selection.main if selection.main else recognise(folder).path
-    except (PteronError, ValueError):  # ValueError: a damaged list
+    except (PteronError, ValueError, OSError):  # a damaged list, names that no file can have
         return None
 
 
 def _find_unlisted(folder: Path, tag: str | None) -> Path | None:
     """A model that another tool has downloaded. Only a file's full name and a complete folder are certain to
-    mean the same as at the hub."""
-    if tag is not None and tag.lower().endswith(".gguf"):
-        return folder / tag if (folder / tag).is_file() else None
-    find_tokenizer(folder, read_tokenizer_config(folder).tokenizer)
+    mean the same as at the hub. A program may need files beside it, which only the hub knows."""
     if tag is not None:
-        return folder / tag if (folder / tag).is_file() else None
+        is_whole = tag.lower().endswith((".gguf", ".ptd")) or _hub().HF_HUB_OFFLINE
+        return folder / tag if is_whole and (folder / tag).is_file() else None
+    find_tokenizer(folder)
     return folder if recognise(folder).path == folder else None
+
+
+def cached_weights(model: HubModel, program: Path) -> tuple[Path, ...]:
+    """The weight file that the hub has beside a program in the cache."""
+    folder = snapshot_folder(model)
+    files = None if folder is None else _listed(folder)
+    if folder is None or files is None:
+        return ()
+    main = (program / MANIFEST if program.is_dir() else program).relative_to(folder).as_posix()
+    return tuple(folder / name for name in weights_beside(files, main))
 
 
 def write_listing(model: HubModel, commit: str, files: Sequence[str]) -> None:
@@ -88,6 +103,12 @@ def write_listing(model: HubModel, commit: str, files: Sequence[str]) -> None:
     replace_file(
         _listing_file(repository_folder(model.repository) / "snapshots" / commit), json.dumps(files).encode()
     )
+
+
+def _listed(snapshot: Path) -> list[str] | None:
+    """The names of all files of a commit at the hub, if they are known."""
+    file = _listing_file(snapshot)
+    return [*map(str, json.loads(file.read_text("utf-8")))] if file.is_file() else None
 
 
 def _listing_file(snapshot: Path) -> Path:
@@ -100,7 +121,7 @@ def snapshot_folder(model: HubModel) -> Path | None:
     reference = repository / "refs" / revision
     commit = reference.read_text("utf-8").strip() if reference.is_file() else revision
     folder = repository / "snapshots" / commit
-    return folder if _COMMIT.fullmatch(commit) and folder.is_dir() else None
+    return folder if COMMIT.fullmatch(commit) and folder.is_dir() else None
 
 
 def repository_folder(repository: str) -> Path:
@@ -108,12 +129,16 @@ def repository_folder(repository: str) -> Path:
 
 
 def cache_of_hub() -> Path:
-    constants = need("huggingface_hub.constants", "models of a hub", "hub")
-    return Path(constants.HF_HUB_CACHE)
+    return Path(_hub().HF_HUB_CACHE)
+
+
+def _hub() -> Any:
+    return need("huggingface_hub.constants", "models of a hub", "hub")
 
 
 def cached_models() -> Iterator[HubModel]:
-    """The models in the cache that can be used here; each GGUF file is a model."""
+    """The models in the cache that can be used here; each GGUF file is a model, and each program that is not
+    its repository's only one."""
     for repository in sorted(cache_of_hub().glob("models--*--*")):
         name, references = _repository_of(repository), _references(repository)
         unnamed = {folder.name for folder in (repository / "snapshots").glob("*")} - set(references.values())
@@ -138,8 +163,9 @@ def _models_of(revision: HubModel) -> Iterator[HubModel]:
         return
     if cached is not None and cached.suffix != ".gguf":
         yield revision
-    for path in sorted(folder.rglob("*.gguf")):
-        if path.is_file():
+    own = {cached, *(cached.glob("*.pte") if cached is not None and cached.is_dir() else ())}
+    for path in sorted([*folder.rglob("*.gguf"), *folder.rglob("*.pte")]):
+        if path.is_file() and (path.suffix == ".gguf" or path not in own):
             yield replace(revision, tag=path.relative_to(folder).as_posix())
 
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Self
+from pathlib import Path, PureWindowsPath
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pteron.errors import InputError, PteronError
 from pteron.extras import need
 from pteron.folders import writing_to
-from pteron.llm.counted_line import CountedLine
-from pteron.llm.hub.cache import (
+from pteron.names.cache import (
+    COMMIT,
     PARTIAL,
     HubModel,
     cache_of_hub,
@@ -31,14 +32,16 @@ from pteron.llm.hub.cache import (
     snapshot_folder,
     write_listing,
 )
-from pteron.llm.hub.files import Selection, select_files
-from pteron.llm.model_files import read_json
-from pteron.llm.model_kinds import ADAPTER_FILES, CONFIG, recognise, shorten
+from pteron.names.counted_line import CountedLine
+from pteron.names.kinds import ADAPTER_FILES, CONFIG, recognise, require_program, shorten
+from pteron.names.model_files import read_json
+from pteron.names.selection import Selection, select_files
 from pteron.system import move
 
 Report = Callable[[str], None]
+CheckConfig = Callable[[str, dict[str, Any]], object]
 
-_ETAG = re.compile(r"[\w.-]+", re.ASCII)
+_ETAG = re.compile(r"\w[\w.-]*", re.ASCII)
 _SHA256_DIGITS = 64
 _HTTP_BYTES_MAX = 50 * 10**9  # larger files come by the hub's own protocol only, without resuming
 _REPORT_SECONDS = 0.1
@@ -55,25 +58,46 @@ class Download(CountedLine):
         return cls.counted(f"downloading {what}, {total / 1e6:,.1f} MB", done, total)
 
 
-def download(model: HubModel, progress: Report = lambda line: None, *, update: bool = False) -> Path:
-    """A model's folder or GGUF file in the cache. It is downloaded if it is not there, and with `update` also
-    if the hub has a newer one."""
-    # `llm` too: nearly every model needs it, and the next error would come after the download.
-    need("huggingface_hub", f"{model} is no path, and a model of a hub", "hub,llm")
-    from huggingface_hub import HfApi, constants
+def download(
+    model: HubModel,
+    progress: Report = lambda line: None,
+    *,
+    update: bool = False,
+    check_config: CheckConfig | None = None,
+) -> Path:
+    """A model's folder or file in the cache. It is downloaded if it is not there, and with `update` also if
+    the hub has a newer one. `check_config` raises for a checkpoint that cannot be read; without it, only
+    programs are downloaded, and files that are named."""
+    # `llm` too: the next error would come after the download.
+    extra = "hub" if check_config is None else "hub,llm"
+    need("huggingface_hub", f"{model} is no path, and a model of a hub", extra)
+    from huggingface_hub import constants
 
-    cached = find_cached(model)
+    cached = find_cached(model, programs_only=check_config is None)
     if cached is not None and (not update or constants.HF_HUB_OFFLINE):
         return cached
-    with _hub_errors(model):
-        info = HfApi().model_info(model.repository, revision=model.revision, files_metadata=True)
-    sizes = {each.rfilename: each.size or 0 for each in info.siblings or ()}
-    selection = select_files(list(sizes), model.tag, str(model))
-    with _hub_errors(model):
-        if info.sha:
-            write_listing(model, info.sha, list(sizes))
+    commit, sizes = list_files(model)
+    selection = select_files([*sizes], model.tag, str(model), programs_only=check_config is None)
+    if check_config is None and model.tag is None:
+        require_program(selection.kind, str(model))
+    with hub_errors(model):
+        if commit:
+            write_listing(model, commit, [*sizes])
+        if selection.kind == "checkpoint" and check_config is not None:
+            _check_config(model, check_config)
         folder = _download_files(model, selection, sizes, progress)
     return folder / selection.main if selection.main else recognise(folder).path
+
+
+def list_files(model: HubModel) -> tuple[str | None, dict[str, int]]:
+    """The commit of a model's revision at the hub, and the size of each of its files."""
+    from huggingface_hub import HfApi
+
+    with hub_errors(model):
+        info = HfApi().model_info(model.repository, revision=model.revision, files_metadata=True)
+        if info.sha is not None and not COMMIT.fullmatch(info.sha):  # it becomes the name of a file
+            raise PteronError(f"{model}: the hub names the commit {info.sha!r}, which is no commit")
+        return info.sha, {str(each.rfilename): int(each.size or 0) for each in info.siblings or ()}
 
 
 def download_adapter(model: HubModel) -> Path:
@@ -87,7 +111,7 @@ def download_adapter(model: HubModel) -> Path:
     cached = snapshot_folder(model)
     if cached is not None and all((cached / file).is_file() for file in ADAPTER_FILES):
         return cached
-    with _hub_errors(model):
+    with hub_errors(model):
         try:
             paths = [
                 hf_hub_download(model.repository, file, revision=model.revision) for file in ADAPTER_FILES
@@ -104,46 +128,51 @@ def _download_files(model: HubModel, selection: Selection, sizes: dict[str, int]
     """Download files and return the folder that they are in."""
     from huggingface_hub import hf_hub_download
 
-    if selection.files[-1] == CONFIG:
-        _check_config(model)
     meter = _Meter(str(model), sum(sizes[file] for file in selection.files), progress)
     for file in selection.files:
-        _download_blob(model, file, meter)
+        download_blob(model, file, meter)
         meter.finish_file(sizes[file])
         # The content is in the cache already, except of very large files: this adds the name of the file.
         path = Path(hf_hub_download(model.repository, file, revision=model.revision))
     return path.parents[file.count("/")]
 
 
-def _check_config(model: HubModel) -> None:
+def _check_config(model: HubModel, check_config: CheckConfig) -> None:
     """Raise for a checkpoint that cannot be read, before its weights are downloaded. Only the content of its
     configuration enters the cache: with the file's name, the folder would be a model."""
-    from pteron.llm.export.huggingface import check_config  # here: models in the cache start faster
-
-    content = _download_blob(model, CONFIG, _Meter(str(model), 0, lambda line: None))
+    content = download_blob(model, CONFIG, silent_meter(model))
     if content is not None:
         check_config(str(model), read_json(content))
 
 
-def _download_blob(model: HubModel, file: str, meter: _Meter) -> Path | None:
+def remote_file(model: HubModel, file: str) -> tuple[Any, dict[str, str]]:
+    """What the hub says of a file (location, size, etag), and the headers of a request for its content."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers
+
+    url = hf_hub_url(model.repository, file, revision=model.revision)
+    remote, headers = get_hf_file_metadata(url), build_hf_headers()
+    place = PureWindowsPath(remote.etag or "")  # in the cache, by this library or by the hub's
+    if place.anchor or ".." in place.parts:
+        raise PteronError(f"{file} of {model}: its etag {remote.etag!r} leads out of the cache")
+    if urlsplit(remote.location).netloc != urlsplit(url).netloc:
+        headers.pop("authorization", None)  # the token is for the hub, not for its storage
+    return remote, headers
+
+
+def download_blob(model: HubModel, file: str, meter: _Meter) -> Path | None:
     """Download the content of a file to its place in the cache, and return that; None if the hub states no
     place, or for very large files. A partial download is continued: the hub's library deletes it at an
     interrupt."""
     from filelock import FileLock
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
 
-    url = hf_hub_url(model.repository, file, revision=model.revision)
-    remote = get_hf_file_metadata(url)
+    remote, headers = remote_file(model, file)
     if not remote.etag or not _ETAG.fullmatch(remote.etag) or (remote.size or 0) > _HTTP_BYTES_MAX:
         return None
     blob: Path = repository_folder(model.repository) / "blobs" / remote.etag
     if blob.exists():
         return blob
-    headers = build_hf_headers()
-    if urlsplit(remote.location).netloc != urlsplit(url).netloc:
-        headers.pop("authorization", None)  # the token is for the hub, not for its storage
     partial = blob.with_name(f"{blob.name}{PARTIAL}")
     lock = cache_of_hub() / ".locks" / blob.parents[1].name / f"{partial.name}.lock"
     for path in (partial, lock):
@@ -152,7 +181,7 @@ def _download_blob(model: HubModel, file: str, meter: _Meter) -> Path | None:
         if blob.exists():  # another process was faster
             return blob
         meter.start()
-        with partial.open("ab") as opened:
+        with _Partial(io.FileIO(partial, "ab"), remote.size) as opened:
             begun = opened.tell()
             meter.add(begun)
             http_get(
@@ -177,6 +206,19 @@ def _check_content(file: Path, etag: str, what: str) -> None:
     if found != etag:
         file.unlink()
         raise PteronError(f"{what}: its sha256 is {found}, expected {etag}; download it again")
+
+
+class _Partial(io.BufferedWriter):
+    """A file in the making, which cannot become larger than it should be: it could not be continued then."""
+
+    def __init__(self, raw: io.FileIO, most: int | None) -> None:
+        super().__init__(raw)
+        self._most = most
+
+    def write(self, chunk: Any, /) -> int:
+        if self._most is not None and self.tell() + len(chunk) > self._most:
+            raise PteronError(f"{self.name}: the hub sends more than the {self._most:,} bytes of this file")
+        return super().write(chunk)
 
 
 class _Meter:
@@ -210,6 +252,10 @@ class _Meter:
         return type("Bar", (_Bar,), {"meter": self})
 
 
+def silent_meter(model: HubModel) -> _Meter:
+    return _Meter(str(model), 0, lambda line: None)
+
+
 class _Bar:
     meter: _Meter
 
@@ -227,7 +273,7 @@ class _Bar:
 
 
 @contextmanager
-def _hub_errors(model: HubModel) -> Iterator[None]:
+def hub_errors(model: HubModel) -> Iterator[None]:
     """Turn errors of the hub's library into a PteronError that says what to do."""
     from huggingface_hub import constants, errors
 

@@ -1,7 +1,7 @@
 """The names of a hub model's files -> those to download.
 
 A model is a program with its folder (pteron.json, or one .pte), a checkpoint (config.json and *.safetensors),
-or one of its GGUF files, which `owner/name:TAG` selects: a file name, or a quantisation as Q4_K_M.
+or one of its GGUF files. `owner/name:TAG` selects one file: by its name, or by a quantisation as Q4_K_M.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from pathlib import PurePosixPath
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.format.gguf import JOIN_PARTS
-from pteron.llm.model_files import MANIFEST
-from pteron.llm.model_kinds import ADAPTER_FILES, CONFIG, USE_ADAPTER, pickled_weights, shorten
+from pteron.names.kinds import ADAPTER_FILES, CONFIG, USE_ADAPTER, Kind, pickled_weights, shorten
+from pteron.names.model_files import MANIFEST
 
 _DEFAULT_TAG = "Q4_K_M"  # as in llama.cpp and ollama
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)
 _BESIDE = (".json", ".jinja", ".model", ".tiktoken")  # configuration and tokenizer
 _NOTICES = ("LICENSE", "LICENCE", "NOTICE", "merges.txt")
+_PROGRAMS, _WEIGHTS = (".pte", ".bpte"), ".ptd"
+_LISTED = 40  # programs that a message names, where one of them is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +32,33 @@ class Selection:
     files: tuple[str, ...]
     main: str = ""
 
+    @property
+    def kind(self) -> Kind:
+        last = self.files[-1]
+        return "gguf" if last.lower().endswith(".gguf") else "checkpoint" if last == CONFIG else "program"
 
-def select_files(listed: Sequence[str], tag: str | None, model: str) -> Selection:
-    """The files to download; `model` is the name in messages."""
+
+def select_files(
+    listed: Sequence[str], tag: str | None, model: str, *, programs_only: bool = False
+) -> Selection:
+    """The files to download; `model` is the name in messages. With `programs_only`, checkpoints and GGUF
+    files beside a program do not count."""
     files = [name for name in listed if ".." not in PurePosixPath(name).parts and not name.startswith("/")]
     top = [name for name in files if "/" not in name]
-    beside = [name for name in top if name.endswith(_BESIDE) or name.startswith(_NOTICES)]
-    programs = [name for name in top if name.endswith((".pte", ".ptd"))]
-    weights = _weights(top)
+    programs = [name for name in files if name.endswith(".pte")]
+    weights, ggufs = _weights(top), _ggufs(files)
     if tag is not None:
-        return _select_tagged(files, beside, tag, model)
+        return _select_tagged(files, tag, model)
     if MANIFEST in top:
-        return Selection(_with_last([*beside, *programs], MANIFEST))
-    if CONFIG in top and weights:
-        return Selection(_with_last([*beside, *weights], CONFIG))
-    ggufs = _ggufs(files)
-    if ggufs:
+        beside = [name for name in top if name.endswith((".pte", _WEIGHTS))]
+        return Selection(_with_last([*_beside(top, MANIFEST), *beside], MANIFEST))
+    is_other = not (programs and programs_only)
+    if is_other and CONFIG in top and weights:
+        return Selection(_with_last([*_beside(top, CONFIG), *weights], CONFIG))
+    if is_other and ggufs:
         return _select_gguf(ggufs, None, model)
-    if len(programs) == 1:
-        return Selection((*beside, programs[0]), programs[0])
     if programs:
-        raise InputError(
-            f"{model} has several programs; name one: {model}:{programs[0]}, {shorten(programs[1:])}"
-        )
+        return _select_program(files, programs, model)
     if ADAPTER_FILES[0] in top:
         raise InputError(f"{model} is a LoRA adapter, not a model; {USE_ADAPTER}")
     pickles = pickled_weights(top)
@@ -65,13 +71,47 @@ def select_files(listed: Sequence[str], tag: str | None, model: str) -> Selectio
     )
 
 
-def _select_tagged(files: Sequence[str], beside: Sequence[str], tag: str, model: str) -> Selection:
-    exact = [name for name in files if tag in (name, PurePosixPath(name).name)]
+def weights_beside(listed: Sequence[str], program: str) -> list[str]:
+    """The weight file of a program: the only one in its folder. Of several, a caller names those it means."""
+    found = [name for name in _in_folder(listed, program) if name.endswith(_WEIGHTS)]
+    return found if len(found) == 1 else []
+
+
+def _select_tagged(files: Sequence[str], tag: str, model: str) -> Selection:
+    exact = [tag] if tag in files else [name for name in files if PurePosixPath(name).name == tag]
+    if tag.endswith(_PROGRAMS):
+        return _select_program(files, exact, model)
     if not exact or tag.lower().endswith(".gguf"):
         return _select_gguf(exact or _ggufs(files), None if exact else tag, model)
-    if exact[0].endswith(".pte"):
-        return Selection((*beside, exact[0]), exact[0])
+    if exact[0].endswith(_WEIGHTS):
+        return Selection((exact[0],), exact[0])
     raise InputError(f"{model}: {exact[0]} is neither a GGUF file nor a program (.pte)")
+
+
+def _select_program(files: Sequence[str], found: Sequence[str], model: str) -> Selection:
+    """The one program that a name means; else an error that lists all."""
+    if len(found) == 1:
+        return Selection((*_beside(files, found[0]), *weights_beside(files, found[0]), found[0]), found[0])
+    programs = [name for name in files if name.endswith(_PROGRAMS)]
+    weights = [name for name in files if name.endswith(_WEIGHTS)]
+    repository = model.partition(":")[0]
+    has = f"it has {shorten(programs, _LISTED)}" if programs else "it has no programs"
+    if weights:
+        has += f"; weights, for `data`: {shorten(weights, _LISTED)}"
+    if not found:
+        raise InputError(f"{model}: {repository} has no such program; {has}")
+    raise InputError(f"{model} means {len(found)} programs; name one, as in {repository}:{found[0]}; {has}")
+
+
+def _beside(files: Sequence[str], main: str) -> list[str]:
+    """Configuration, tokenizer and notices in the folder of a file."""
+    found = _in_folder(files, main)
+    return [name for name in found if PurePosixPath(name).name.startswith(_NOTICES) or name.endswith(_BESIDE)]
+
+
+def _in_folder(files: Sequence[str], main: str) -> list[str]:
+    folder = PurePosixPath(main).parent
+    return [name for name in files if PurePosixPath(name).parent == folder]
 
 
 def _select_gguf(ggufs: Sequence[str], tag: str | None, model: str) -> Selection:

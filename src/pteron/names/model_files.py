@@ -16,7 +16,7 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Literal, TypeAlias, get_args
 
-from pteron.errors import FormatError, PteronError
+from pteron.errors import FormatError, InputError, PteronError
 from pteron.format.foreign import HEAD_BYTES, describe_placeholder
 from pteron.format.source import read_file
 
@@ -32,6 +32,9 @@ CONFIGURATIONS = (
     "config.json",
 )
 
+# In order of preference: the first describes the tokenizer most completely.
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin")
+
 _ALWAYS = ("repetition_penalty",)
 _IF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 
@@ -42,11 +45,10 @@ class TokenizerConfig:
     eos: dict[str, tuple[Token, ...]] = field(default_factory=dict)
     adds_bos: bool | None = None
     chat_template: str | None = None
-    tokenizer: str | None = None  # the tokenizer's file name
 
 
 def read_tokenizer_config(folder: Path) -> TokenizerConfig:
-    config = TokenizerConfig(tokenizer=_file_name(read_json(folder / MANIFEST), "tokenizer"))
+    config = TokenizerConfig()
     if is_there(folder / TEMPLATE):
         config.chat_template = read_utf8(folder / TEMPLATE)
     for name in CONFIGURATIONS:
@@ -80,7 +82,24 @@ def read_pooling(folder: Path) -> Pooling | None:
 
 def program_file(folder: Path) -> Path:
     """The program in a folder: the file that the manifest names, or model.pte."""
-    return folder / (_file_name(read_json(folder / MANIFEST), "model") or "model.pte")
+    return folder / program_name(read_json(folder / MANIFEST))
+
+
+def program_name(manifest: dict[str, Any]) -> str:
+    return _file_name(manifest, "model") or "model.pte"
+
+
+def find_tokenizer(folder: Path) -> Path:
+    """The tokenizer's file: the one that the manifest names, or the first with a usual name."""
+    named = _file_name(read_json(folder / MANIFEST), "tokenizer")
+    if named is not None and (folder / named).exists():
+        return folder / named
+    for pattern in () if named else TOKENIZERS:
+        for file in sorted(folder.glob(pattern)):
+            return file
+    raise InputError(
+        f"{folder} holds no tokenizer, as language models have; looked for {named or ', '.join(TOKENIZERS)}"
+    )
 
 
 def shard_names(folder: Path) -> list[str]:

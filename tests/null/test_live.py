@@ -262,7 +262,16 @@ def test_products_of_products_are_evaluated_once_each() -> None:
     assert holds_at(trace, {0: 1})
 
 
-@pytest.mark.parametrize("grow", [lambda x: x * x, lambda x: x + x, lambda x: x * (1 << 40)])
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda x: x * x,
+        lambda x: x + x,
+        lambda x: x * (1 << 40),
+        lambda x: x + (1 << 62),
+        lambda x: x - (1 << 62),
+    ],
+)
 def test_what_leaves_64_bits_is_refused(grow: Callable[[AnyInt], AnyInt]) -> None:
     def grow_on(x: AnyInt) -> None:
         for _ in range(100):

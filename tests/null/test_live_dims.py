@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ def test_few_plans_for_all_lengths(compiled: Compiled) -> None:
     assert len(plans.kept) <= 11
 
 
+@pytest.mark.long(every=2)
 def test_a_found_plan_equals_the_plan_made(compiled: Compiled) -> None:
     plans, drawn = Plans(compiled), random.Random(0)
     for _ in range(30):
@@ -90,7 +92,7 @@ def test_a_found_plan_equals_the_plan_made(compiled: Compiled) -> None:
             assert list(evaluated(found, known)) == list(evaluated(made, known))
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_found_plans_of_the_fixtures(path: Path, target: str) -> None:
@@ -245,7 +247,7 @@ def test_few_plans_for_grids_of_several_rows() -> None:
     sketch, drawn, kept = Sketch(), random.Random(0), list[Plan]()
     x, out = sketch.tensor(1, 64, 1024, 1024), sketch.tensor(1, 64, 1024, 1024)
     sketch.node("aten.relu.default", x, out)
-    compiled = sketch.prepare([x], [out], TARGETS["GPU"])
+    compiled = sketch.prepare([x], [out], replace(TARGETS["GPU"], binding_bytes_max=1 << 30))
     for _ in range(60):
         height, width = drawn.randint(2, 1024), drawn.randint(2, 1024)
         known = {dim_id(x.id, 2): height, dim_id(x.id, 3): width}
@@ -259,6 +261,25 @@ def test_few_plans_for_grids_of_several_rows() -> None:
         if found is None:
             kept.append(made)
     assert len(kept) <= 6
+
+
+def test_few_plans_for_images_in_bands_of_rows() -> None:
+    """Planes larger than a uniform array: bands begin at places that follow the width."""
+    sketch, drawn, kept = Sketch(), random.Random(0), list[Plan]()
+    x, out = sketch.tensor(1, 3, 200, 200), sketch.tensor(1, 8, 200, 200)
+    options = (1, 1), (1, 1), (1, 1), False, (0, 0), 1
+    sketch.node("aten.convolution.default", x, sketch.constant(8, 3, 3, 3), None, *options, out)
+    compiled = sketch.prepare([x], [out], TARGETS["software, uniform arrays"])
+    for _ in range(60):
+        height, width = drawn.randint(120, 200), 2 * drawn.randint(60, 100)
+        known = {dim_id(x.id, 2): height, dim_id(x.id, 3): width}
+        made = compiled.plan(((1, 3, height, width),), known)
+        found = next((plan for plan in kept if plan.numbers(known) is not None), None)
+        assert list(evaluated(found or made, known)) == list(evaluated(made, known))
+        assert {launch.module.kernel.name for launch in made.launches} == {"convolution_uniform"}
+        if found is None:
+            kept.append(made)
+    assert len(kept) <= 24
 
 
 def test_how_far_a_plan_reaches() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,18 +14,14 @@ from kernel_files import kernel
 from sketch import Sketch, plan_at
 
 from pteron.dtypes import DType, Storage
-from pteron.errors import DeviceError, GraphError, MisfitError, ShapeError
+from pteron.errors import GraphError, MisfitError, ShapeError
 from pteron.graph import Constant, Tensor
 from pteron.ops import Call, Dispatch, Operand, Target, Weight
-from pteron.ops.live import Trace
 from pteron.ops.operand import BufferRef, Slot, State
 from pteron.ops.rewrite import memory_of
 from pteron.ops.terms import Affine
-from pteron.passes import StateSpec
-from pteron.plan import Executable, Launch, ParameterBlock, Plan, ScratchRef
-from pteron.plan.collect import Collector
+from pteron.plan import ParameterBlock, Plan, ScratchRef
 from pteron.plan.repeats import Repeats
-from pteron.wgsl import Kernel, compose
 
 GPU = Target(is_cpu=False)
 
@@ -400,8 +395,8 @@ def test_a_claim_beyond_the_device_that_no_shape_rule_makes() -> None:
     sketch.node("aten.relu.default", x, claimed)
     sketch.node("aten.relu.default", claimed, out)
     with pytest.raises(GraphError, match=r"node 0 aten.relu.default.* computes \[4\] at most"):
-        sketch.prepare([x], [out], Target(binding_bytes_max=4095)).plan_at_maximum()
-    assert sketch.prepare([x], [out], Target(binding_bytes_max=4096)).plan_at_maximum()
+        sketch.prepare([x], [out], Target(binding_bytes_max=4095, uniform_bytes_max=0)).plan_at_maximum()
+    assert sketch.prepare([x], [out], Target(binding_bytes_max=4096, uniform_bytes_max=0)).plan_at_maximum()
 
 
 def test_shapes_follow_live_integers() -> None:
@@ -432,38 +427,6 @@ def test_operands_that_must_share_an_element_type() -> None:
     sketch.node("aten.embedding.default", table, indices, -1, False, False, out)
     with pytest.raises(ShapeError, match=r"gather takes one element type .* x: %0:i32\[3, 5\]"):
         plan_at(sketch.prepare([table, indices], [out]))
-
-
-# Devices ----------------------------------------------------------------------------------------
-
-
-def test_what_a_device_must_allow() -> None:
-    empty = Collector(Target()).finish({}, {}, Trace({}), ())
-
-    def of(*kernels: Kernel, weights: Sequence[Weight] = (), **about: Any) -> Executable:
-        modules = map(compose, kernels)
-        launches = [Launch(0, "op", module, tuple(weights), None, (1, 1, 1)) for module in modules]
-        scratch = about.pop("scratch", ())
-        known: dict[str, Any] = {"slots": (), "states": {}, **about}
-        plan = replace(empty, launches=tuple(launches), scratch_bytes=scratch)
-        return Executable("x", GPU, (), (), (), once=empty, plans={(): [plan]}, **known)
-
-    shared = kernel("softmax", LANES=64, ROWS=1)  # lanes exchange values in workgroup memory
-    for executable, limits, says in (
-        (of(slots=(64, 32)), {"binding_bytes_max": 63}, "buffers of 64 bytes"),
-        (of(states={3: StateSpec(80, None)}), {"binding_bytes_max": 79}, "buffers of 80 bytes"),
-        (of(scratch=(16, 96)), {"binding_bytes_max": 95}, "buffers of 96 bytes"),
-        (of(kernel("unary"), weights=[weight()]), {"binding_bytes_max": 15}, "buffers of 16 bytes"),
-        (of(kernel("unary"), kernel("binary_alike")), {"buffers_max": 2}, "kernels that bind 3 buffers"),
-        (of(kernel("unary"), shared), {"invocations_max": 63}, "workgroups of 64 invocations"),
-        (of(kernel("unary"), shared), {"workgroup_bytes_max": 16383}, "workgroups that share 16,384 bytes"),
-    ):
-        device = replace(GPU, **limits)  # type: ignore[arg-type]  # by name
-        with pytest.raises(DeviceError, match=f"x was planned for a larger device, with {says}; this one"):
-            executable.check_runs_on(device)
-        ((name, limit),) = limits.items()
-        executable.check_runs_on(replace(GPU, **{name: limit + 1}))  # type: ignore[arg-type]
-    of(kernel("unary")).check_runs_on(replace(GPU, workgroup_bytes_max=0))  # it shares nothing
 
 
 # Cost --------------------------------------------------------------------------------------------

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 from plan_figures import FILE, PROGRAMS, TARGETS, figures_of
+from sketch import Sketch, plan_at
 
 from pteron.cli import main
+from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.passes.rewrite import REWRITES_VARIABLE
-from pteron.tools.inspect.figures import changes_of, program_figures, read_figures, write_figures
+from pteron.tools.inspect import figures
+from pteron.tools.inspect.difference import changes_of
+from pteron.tools.inspect.figures import program_figures, read_figures, write_figures
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.rewrites
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_figures_are_as_expected(name: str) -> None:
@@ -24,6 +29,17 @@ def test_figures_are_as_expected(name: str) -> None:
 
 def test_the_file_has_no_other_program() -> None:
     assert json.loads(FILE.read_text("utf-8")).keys() == PROGRAMS.keys()
+
+
+def test_weights_that_only_loading_reads_are_counted() -> None:
+    sketch = Sketch()
+    x, number = sketch.tensor(3), sketch.constant(1, dtype=DType.I32)
+    converted, out = sketch.tensor(1), sketch.tensor(3)
+    sketch.node("aten._to_copy.default", number, *[None] * 6, converted)
+    sketch.node("aten.mul.Tensor", x, converted, out)
+    compiled = sketch.prepare([x], [out])
+    found = figures.figures_of(compiled, plan_at(compiled))
+    assert (found.launches, found.weights) == (1, 4)
 
 
 @pytest.mark.rewrites

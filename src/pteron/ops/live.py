@@ -46,6 +46,7 @@ class Trace:
     decisions: dict[Terms, Interval] = field(default_factory=dict)
     node: Node | None = None  # that is planned
     pins: dict[int, Node | None] = field(default_factory=dict)  # dims whose value a node takes, and the node
+    changes: int = 0  # terms and decisions that were new
     _tape: list[Term] = field(default_factory=list)
     _terms: dict[Term, int] = field(default_factory=dict)  # each with its index on the tape
     _bounds: list[Interval] = field(default_factory=list)  # of the terms, by the decisions so far
@@ -74,6 +75,7 @@ class Trace:
         if index is None:
             number = number_of(term, self.numbers, self.values)
             self.check(number)
+            self.changes += 1
             index = self._terms[term] = len(self._tape)
             self._tape.append(term)
             self.numbers.append(number)
@@ -118,6 +120,7 @@ class Trace:
         low, high = max(known_low, _divided(low, factor)), min(known_high, -_divided(-high, factor))
         if (low, high) == (known_low, known_high):
             return
+        self.changes += 1
         self.decisions[terms] = low, high
         if len(terms) == 1:
             ((term, _),) = terms

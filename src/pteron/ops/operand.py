@@ -189,16 +189,18 @@ class Operand:
     def scratch(self, shape: LiveShape | None = None) -> Operand:
         """Scratch memory of its element type, in its shape or another."""
         shape = self.shape if shape is None else shape
-        return replace(self, shape=shape, buffer=Scratch(numel(shape), self.storage))
+        return Operand(self.tensor, shape, self.storage, Scratch(numel(shape), self.storage))
 
     def reshaped(self, shape: LiveShape) -> Operand:
         """The same elements in another shape."""
-        return replace(self, shape=shape)
+        return Operand(self.tensor, shape, self.storage, self.buffer)
 
     def packed(self, layout: str, *arguments: AnyInt | str, count: AnyInt, storage: Storage) -> Weight:
         """This constant, packed as `count` elements in a layout of its operator; its sizes are pinned."""
         if not isinstance(self.buffer, Weight):
-            raise RequirementError(f"{self} must be a constant: its operator packs it once, at load")
+            what = f"{self} must be a constant: its operator packs it once, at load"
+            advice = "; a buffer that the module writes must be read by operators on floats"
+            raise RequirementError(what + advice if isinstance(self.buffer, State) else what)
         plain = tuple(each if isinstance(each, str) else int(each) for each in arguments)
         shape = tuple(map(int, self.shape))
         return Weight(self.buffer.constant, shape, layout, plain, int(count), storage)
@@ -257,9 +259,3 @@ def _plain(elements: HostArray, storage: str) -> HostArray:
 def _part(elements: HostArray, storage: str, dim: int, first: int, count: int) -> HostArray:
     picked = elements.take(range(first, first + count), axis=dim)
     return picked.astype(Storage(storage).numpy, copy=False)
-
-
-@packing("packed", by_element=True)
-def _packed(elements: HostArray, layout: str) -> HostArray:
-    """Elements of an archive, which are packed already."""
-    return elements

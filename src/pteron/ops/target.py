@@ -59,6 +59,11 @@ class Target:
         return self.uniform_bytes_max if self.is_cpu else 0
 
     @property
+    def slot_bytes_max(self) -> int:
+        """The largest buffer of arena memory, without its slack."""
+        return (self.binding_bytes_max - self.slack) // 16 * 16
+
+    @property
     def bytes_of_half(self) -> int:
         """Of a half that matrices multiply, in workgroup memory: emulated ones are stored as floats."""
         return 4 if EMULATED in self.matrices else 2

@@ -6,11 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pteron.graph import Graph, Tensor
-from pteron.ops import Call
+from pteron.ops import Call, Kind
 from pteron.ops.call import mutated_ids
 from pteron.ops.rewrite import JOINS, Join
-from pteron.passes.resolve import Source, check_constants, check_order, resolve, sources
+from pteron.passes.resolve import check_constants, check_order, resolve, with_states
 from pteron.passes.rewrite import rewrite_calls, switched_on
+from pteron.passes.sources import Source, sources
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +38,30 @@ def prepare(graph: Graph, rewrites: Collection[str] | None = None) -> Prepared:
     live = sources(graph, calls)
     check_order(graph, calls)
     check_constants(graph)
+    calls = with_states(graph, calls)
     calls = rewrite_calls(graph, calls, [name for name in names if name not in JOINS])
+    calls = _without_host_calls(graph, calls, live)
     once = constant_calls(calls)
     folded = set(once)
     each = tuple(call for call in calls if call not in folded)
     joins = tuple(find for name, find in JOINS.items() if name in names)
     return Prepared(graph, once, each, live, joins)
+
+
+def _without_host_calls(
+    graph: Graph, calls: tuple[Call, ...], sources: Collection[Source]
+) -> tuple[Call, ...]:
+    """The calls without those whose results only the host needs, for live integers, which it computes."""
+    programs = (source.program for source in sources if source.program)
+    hosted = {id for program in programs for step in program.steps for id in step.results}
+    needed = {value.id for value in graph.outputs} | mutated_ids(calls) if hosted else set()
+    kept = []
+    for call in reversed(calls):
+        is_source = call.operator.kind is Kind.SOURCE
+        if not call.written_ids <= (hosted if is_source else hosted - needed):
+            kept.append(call)
+            needed |= call.read_ids
+    return tuple(reversed(kept)) if hosted else calls
 
 
 def constant_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:

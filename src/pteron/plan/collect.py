@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pteron.graph import Node
 from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
@@ -18,7 +18,7 @@ from pteron.ops.operand import BufferRef, Slot, State
 from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
-from pteron.plan.repeats import rebind
+from pteron.plan.repeats import Exchange, rebind
 from pteron.plan.verify import check_bindings, check_storage, room, storage_buffers, verify
 from pteron.wgsl import Field, Module, compose, outline
 
@@ -127,6 +127,10 @@ class Collector:
             else:
                 self._launch(node, dispatch, all_nodes)
 
+    def rename_scratch(self, exchange: Exchange) -> None:
+        """Know the last node's scratch memory by what takes its place in a repetition."""
+        self._scratch = {exchange.scratch(each): index for each, index in self._scratch.items()}
+
     def _launch(self, node: Node, dispatch: Dispatch, nodes: frozenset[int]) -> None:
         # A dispatch with the kernel and the parameters of an earlier one repeats it (repeats.py).
         like = id(dispatch.kernel), id(dispatch.parameters)
@@ -170,16 +174,20 @@ class Collector:
         indices: tuple[IndexRange, ...],
     ) -> Plan:
         """The plan, its live blocks first."""
-        blocks = dict.fromkeys(each.block for each in self.launches if each.block is not None)
+        made = {id(each.block): each.block for each in self.launches if each.block is not None}
+        blocks = dict.fromkeys(made.values())
         ordered = sorted(blocks, key=lambda block: not block.live)
         index_of = {block: index for index, block in enumerate(ordered)}
         launches = []
+        known: dict[int, Any] = {}  # of dispatches and sets of nodes, which launches share
         for node, dispatch, module, buffers, block, groups, nodes in self.launches:
-            index, starts = index_of[block] if block else None, _starts(dispatch)
-            grid = _data(groups)
-            launches.append(
-                Launch(node.index, node.name, module, buffers, index, grid, starts, tuple(sorted(nodes)))
-            )
+            if id(dispatch) not in known:
+                index = index_of[block] if block else None
+                known[id(dispatch)] = index, _data(groups), _starts(dispatch)
+            if id(nodes) not in known:
+                known[id(nodes)] = tuple(sorted(nodes))
+            own = *known[id(dispatch)], known[id(nodes)]
+            launches.append(Launch(node.index, node.name, module, buffers, *own))
         return Plan(
             launches=tuple(launches),
             blocks=tuple(ordered),

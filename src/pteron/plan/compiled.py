@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
-from pteron.errors import GraphError, MisfitError
+from pteron.errors import DeviceError, GraphError, MisfitError
 from pteron.graph import Shape, SymInt, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Target
 from pteron.passes import Prepared, place
 from pteron.plan.copy_elision import CopyElision
 from pteron.plan.executable import Executable, Port, Shapes, SymbolPort, TensorPort
+from pteron.plan.layers import Layers, layers_of
 from pteron.plan.plan import Plan
 from pteron.plan.planner import Planning
 from pteron.plan.verify import check_memory
@@ -19,7 +21,8 @@ from pteron.plan.verify import check_memory
 class Compiled:
     """Makes plans of a graph. The executable keeps some of them."""
 
-    def __init__(self, prepared: Prepared, target: Target) -> None:
+    def __init__(self, prepared: Prepared, target: Target, *, may_exceed: bool = False) -> None:
+        """`may_exceed`: the device may be too small for the maximum shapes, as calls may be smaller."""
         self.prepared = prepared
         self.target = target
         self.placement = place(prepared, target)
@@ -27,10 +30,11 @@ class Compiled:
         check_memory(prepared.graph.name, prepared.calls, self.placement, target)
         self._folded: Mapping[int, Shape] = {}
         self._at_maximum: Mapping[int, Shape] | None = None  # shapes, once they are known
+        self._may_exceed = may_exceed
+        self.excess: DeviceError | None = None  # why the device is too small for the maximum shapes
         once = self._planning({}, {})
         try:
-            for call in prepared.once:
-                once.add(call)
+            once.add_all(prepared.once)
         except MisfitError as error:  # constants alone are at fault
             raise GraphError(str(error)) from None
         self._folded = once.plain_shapes  # the shapes of folded constants; the file may claim others
@@ -40,7 +44,7 @@ class Compiled:
             inputs=tuple(map(self._port, prepared.graph.inputs)),
             outputs=tuple(map(self._port, prepared.graph.outputs)),
             sources=prepared.sources,
-            slots=self.placement.slot_bytes,
+            slots=tuple(min(size, target.slot_bytes_max) for size in self.placement.slot_bytes),
             states=self.placement.states,
             once=once.finish(),
         )
@@ -48,7 +52,7 @@ class Compiled:
     def plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
         """The plan for these input shapes and values of live integers. Dims among the values (`dim_id`) are
         live: the plan holds for other sizes of them, too."""
-        return self.walk(shapes, values).finish()
+        return self._planned(shapes, values).finish()
 
     def shapes(self, shapes: Shapes, values: Mapping[int, int]) -> Mapping[int, Shape]:
         """The shape of every tensor, by id, for these input shapes."""
@@ -66,27 +70,50 @@ class Compiled:
         """The plan for the maximum shapes, which proves that the shapes are consistent, and its live
         integers.
 
-        If live integers shape tensors, their values are unknown here, so a mismatch proves nothing.
+        If live integers shape tensors, their values are unknown here, so a mismatch proves nothing. If the
+        device is too small for them and may be, `excess` says why.
         """
         values = {source.symbol: 0 for source in self.prepared.sources}
         try:
-            walked = self.walk(self.shapes_max, values)
+            planned = self._planned(self.shapes_max, values)
+            self._at_maximum = planned.plain_shapes
+            self._check_claims(self._at_maximum)
+            return planned.finish(), values
+        except DeviceError as error:
+            if not self._may_exceed:
+                raise
+            self.excess = error
         except MisfitError as error:
             if error.is_certain:
                 raise GraphError(str(error)) from None
-            return None
-        self._at_maximum = walked.plain_shapes
-        self._check_claims(self._at_maximum)
-        return walked.finish(), values
+        return None
 
     def walk(self, shapes: Shapes, values: Mapping[int, int], *, only_shapes: bool = False) -> Planning:
-        """The calls of a run, planned: with the shapes of all tensors and the dispatches of launches."""
+        """The calls of a run, planned one by one: with the shapes of all tensors and the dispatches of
+        launches."""
+        planning = self._started(shapes, values, only_shapes=only_shapes)
+        planning.add_all(self.prepared.each)
+        return planning
+
+    def _planned(self, shapes: Shapes, values: Mapping[int, int]) -> Planning:
+        """A walk that repeats layers; their dispatches show the tensors of others."""
+        planning = self._started(shapes, values)
+        position, calls = 0, self.prepared.each
+        for layers in self._layers:
+            planning.add_all(calls[position : layers.first])
+            planning.add_layers(layers)
+            position = layers.end
+        planning.add_all(calls[position:])
+        return planning
+
+    @cached_property
+    def _layers(self) -> tuple[Layers, ...]:
+        return layers_of(self.prepared.each, self.placement, self._elision)
+
+    def _started(self, shapes: Shapes, values: Mapping[int, int], *, only_shapes: bool = False) -> Planning:
         inputs = zip(self.prepared.graph.inputs, shapes, strict=True)
         live = {value.id: shape for value, shape in inputs if shape is not None}
-        planning = self._planning(live, values, only_shapes=only_shapes)
-        for call in self.prepared.each:
-            planning.add(call)
-        return planning
+        return self._planning(live, values, only_shapes=only_shapes)
 
     def _planning(
         self, shapes: Mapping[int, Shape], values: Mapping[int, int], *, only_shapes: bool = False

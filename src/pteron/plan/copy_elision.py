@@ -47,10 +47,13 @@ class CopyElision:
 
     def is_read_after(self, call: Call, tensor: Tensor) -> bool:
         """Whether a later call or the caller reads a tensor, or a view of it."""
+        last = self.last_read(tensor)
+        return last is None or call not in self._positions or last > self._positions[call]
+
+    def last_read(self, tensor: Tensor) -> int | None:
+        """The position of the last call that reads a tensor, or a view of it; None: it is read after all."""
         root = self._placement.roots.get(tensor.id)
-        if root is None or root in self._watched or call not in self._positions:
-            return True
-        return self._last_reads.get(root, -1) > self._positions[call]
+        return None if root is None or root in self._watched else self._last_reads.get(root, -1)
 
     @cached_property
     def _positions(self) -> dict[Call, int]:

@@ -6,10 +6,10 @@ calls are walked in order, none sees one operand resized and the other not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from pteron.errors import MisfitError, PteronError, ShapeError
+from pteron.errors import DeviceError, MisfitError, PteronError, ShapeError
 from pteron.families.layout.copy import copy_elements
 from pteron.graph import Shape, SymInt, Tensor, Value, ValueList
 from pteron.ops import (
@@ -24,15 +24,16 @@ from pteron.ops import (
     Weight,
     require,
 )
-from pteron.ops.live import LiveInt, LiveShape, Trace, affine, settled
+from pteron.ops.live import LiveInt, LiveShape, Trace, affine, numel, settled
 from pteron.ops.operand import Slot, State
 from pteron.ops.requirement import problem_of
 from pteron.ops.terms import dim_id
 from pteron.passes import Placement, Prepared
-from pteron.plan.collect import Collector
+from pteron.plan.collect import Collected, Collector
 from pteron.plan.copy_elision import CopyElision
+from pteron.plan.layers import Layers, Replay
 from pteron.plan.plan import IndexRange, Plan
-from pteron.plan.repeats import Repeats
+from pteron.plan.repeats import Exchange, Repeats, sizes_of
 
 
 class Planning:
@@ -62,6 +63,7 @@ class Planning:
         self.collector = Collector(target, prepared.joins)
         self.repeats = Repeats()
         self.indices: list[IndexRange] = []
+        self._index_checks = 0
         self.elided: dict[int, Slot] = {}  # buffers of outputs that this plan does not copy
         for value in self.graph.inputs:
             live = shapes.get(value.id)
@@ -69,6 +71,7 @@ class Planning:
                 if not _fits(live, value):
                     raise ShapeError(f"{self.graph.name}: input {value} cannot be {list(live)}")
                 self.shapes[value.id] = self._with_dims(value, live, values)
+                self._check_size(f"input {value}", value)
         symbols = (source.symbol for source in prepared.sources if source.symbol in values)
         self.integers: dict[int, AnyInt] = {id: self.trace.symbol(id) for id in symbols}
 
@@ -79,6 +82,57 @@ class Planning:
             settled(self.trace.symbol(id, 2, most)) if id in values else size
             for id, size, most in zip(ids, shape, value.shape_max, strict=True)
         )
+
+    def add_all(self, calls: Iterable[Call]) -> None:
+        for call in calls:
+            self.add(call)
+
+    def add_layers(self, layers: Layers) -> None:
+        """Add blocks of calls: one by one until two in turn have like launches, then repetitions of these."""
+        launches = self.collector.launches
+        ends = [len(launches) - 1]  # of each block's launches but the last, which the next block may join
+        number = 0
+        while number < layers.count:
+            before = self._decided
+            self.add_all(layers.block(number))
+            ends.append(len(launches) - 1)
+            number += 1
+            if len(ends) < 3 or ends[-3] < 0 or self._decided != before:
+                continue
+            first, second = launches[ends[-3] : ends[-2]], launches[ends[-2] : ends[-1]]
+            if second and layers.replay(number - 2, number - 1).leads(first, second):
+                number = self._repeat(layers, number, second)
+                ends = [len(launches) - 1]
+
+    def _repeat(self, layers: Layers, number: int, launches: Sequence[Collected]) -> int:
+        """Repeat the launches of the block before this one, up to the first block of other shapes or the end;
+        return its number."""
+        last, made, new = self.collector.launches.pop(), None, number
+        while new < layers.count:
+            replay = layers.replay(number - 1, new)
+            if not self._take_shapes(replay):
+                break
+            self.collector.launches.extend(replay.launches(launches))
+            made, new = replay, new + 1
+        if made is not None:
+            exchange = Exchange((self.operand(a), self.operand(b)) for a, b in made.tensors)
+            (last,) = made.launches([last._replace(dispatch=exchange.dispatch(last.dispatch))])
+            self.collector.rename_scratch(exchange)
+        self.collector.launches.append(last)
+        return new
+
+    def _take_shapes(self, replay: Replay) -> bool:
+        """Give a block's tensors the shapes of those in another, if what they read has like shapes."""
+        shapes = self.shapes
+        if any(sizes_of(shapes.get(old, ())) != sizes_of(shapes.get(new, ())) for old, new in replay.read):
+            return False
+        shapes.update({new: shapes[old] for old, new in replay.made if old in shapes})
+        return True
+
+    @property
+    def _decided(self) -> tuple[int, int, int]:
+        """What grows if a call does more than add launches."""
+        return self.trace.changes, self._index_checks, len(self.elided)
 
     def add(self, call: Call) -> None:
         self.trace.node = call.node
@@ -109,7 +163,14 @@ class Planning:
                 )
             elif value.id in self.integers:
                 integers[value.id] = affine(self.integers[value.id])
-        return self.collector.finish(shapes, integers, self.trace, tuple(self.indices))
+        plan = self.collector.finish(shapes, integers, self.trace, tuple(self.indices))
+        scratch, most = max(plan.scratch_bytes, default=0), self.target.slot_bytes_max
+        if scratch > most:
+            raise DeviceError(
+                f"{self.graph.name}: a kernel needs scratch memory of {scratch:,} bytes; the adapter allows "
+                f"{most:,}"
+            )
+        return plan
 
     def _add(self, call: Call) -> None:
         operator = call.operator
@@ -144,6 +205,7 @@ class Planning:
 
     def _check_indices(self, indices: Indices, call: Call) -> None:
         """Check the range of indices: of a constant now, of an input at every call."""
+        self._index_checks += 1
         if isinstance(indices.operand.buffer, Weight):
             elements = indices.operand.buffer.constant.numpy()
             for index in (int(elements.min()), int(elements.max())) if elements.size else ():
@@ -192,8 +254,22 @@ class Planning:
             if isinstance(self.placement.buffers[tensor.id], State) and shape != tensor.shape_max:
                 raise RequirementError(f"the state {tensor} is written as {list(shape)}")
             self.shapes[tensor.id] = shape
+            self._check_size(f"node {call.node.index} {call.node.name}", tensor)
             outputs.append(self.operand(tensor))
         return outputs
+
+    def _check_size(self, where: str, tensor: Tensor) -> None:
+        """Raise a DeviceError if a tensor exceeds what the device binds at its live shape. Slots are no
+        larger than that, whatever the maximum shapes need."""
+        size, most = self.target.storage(tensor.dtype).itemsize, self.target.slot_bytes_max
+        if self.only_shapes or numel(tensor.shape_max) * size <= most:
+            return
+        needed = numel(self.shapes[tensor.id]) * size
+        if isinstance(self.placement.buffers[tensor.id], Slot) and needed > most:
+            raise DeviceError(
+                f"{self.graph.name}, {where}: {self.operand(tensor)} needs a buffer of {int(needed):,} "
+                f"bytes; the adapter allows {most:,}"
+            )
 
     def _without_hazards(
         self, call: Call, outputs: list[Operand | None]

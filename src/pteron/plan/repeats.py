@@ -43,9 +43,7 @@ class Repeats:
 
 def rebound(dispatches: Iterable[Dispatch], pairs: Iterable[tuple[Operand, Operand]]) -> Iterable[Dispatch]:
     """The dispatches with other tensors in place of theirs."""
-    exchange = _Exchange(pairs)
-    for dispatch in dispatches:
-        yield rebind(dispatch, {name: exchange.bound(bound) for name, bound in dispatch.bindings.items()})
+    return map(Exchange(pairs).dispatch, dispatches)
 
 
 def rebind(dispatch: Dispatch, bindings: Mapping[str, Bound]) -> Dispatch:
@@ -58,7 +56,7 @@ def rebind(dispatch: Dispatch, bindings: Mapping[str, Bound]) -> Dispatch:
     return made
 
 
-class _Exchange:
+class Exchange:
     """Tensors, constants and scratch memory of one call for those of another."""
 
     def __init__(self, pairs: Iterable[tuple[Operand, Operand]]) -> None:
@@ -71,12 +69,15 @@ class _Exchange:
                 for mine, other in zip(_parts(old.buffer), _parts(new.buffer), strict=True):
                     self._constants[id(mine.constant)] = other.constant
 
+    def dispatch(self, old: Dispatch) -> Dispatch:
+        return rebind(old, {name: self.bound(bound) for name, bound in old.bindings.items()})
+
     def bound(self, old: Bound) -> Bound:
         if isinstance(old, Operand):
             new = self._tensors.get(id(old.tensor))
             buffer: BufferRef | Scratch
             if isinstance(old.buffer, Scratch):
-                buffer = self._other_scratch(old.buffer)
+                buffer = self.scratch(old.buffer)
             elif isinstance(old.buffer, Weight):
                 buffer = self._other_weight(old.buffer)
             else:
@@ -87,9 +88,9 @@ class _Exchange:
             of = self.bound(old.of)
             assert isinstance(of, Operand)
             return OperandSlice(of, old.first)
-        return self._other_weight(old) if isinstance(old, Weight) else self._other_scratch(old)
+        return self._other_weight(old) if isinstance(old, Weight) else self.scratch(old)
 
-    def _other_scratch(self, old: Scratch) -> Scratch:
+    def scratch(self, old: Scratch) -> Scratch:
         if id(old) not in self._scratch:
             self._scratch[id(old)] = Scratch(old.count, old.storage)
         return self._scratch[id(old)]
@@ -130,7 +131,7 @@ def _kind(values: Any, numbers: Mapping[object, int]) -> Iterable[Any]:
     for value in values:
         if isinstance(value, Operand):
             tensor, buffer = value.tensor, value.buffer
-            yield tensor.dtype, tensor.shape_max, _sizes(value.shape), value.storage, numbers[tensor.id]
+            yield tensor.dtype, tensor.shape_max, sizes_of(value.shape), value.storage, numbers[tensor.id]
             if isinstance(buffer, Weight):
                 yield tuple(
                     (
@@ -149,5 +150,5 @@ def _kind(values: Any, numbers: Mapping[object, int]) -> Iterable[Any]:
             yield type(value), str(value) if isinstance(value, float) else value  # 0.0 equals -0.0
 
 
-def _sizes(shape: Any) -> tuple[Any, ...]:
+def sizes_of(shape: Any) -> tuple[Any, ...]:
     return tuple([size.expression if isinstance(size, LiveInt) else size for size in shape])

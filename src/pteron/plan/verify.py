@@ -59,8 +59,9 @@ def room(binding: Binding, bound: Bound, target: Target) -> AnyInt:
     operand, start = (bound.of, bound.start) if isinstance(bound, OperandSlice) else (bound, 0)
     has_slack = isinstance(operand, Scratch) or (isinstance(operand, Operand) and operand.has_slack)
     if has_slack and binding.access == "uniform":
-        size = bound.storage.itemsize
-        if most(start) + binding.bytes <= most(elements(operand)) * size + target.slack:
+        size, whole = bound.storage.itemsize, elements(operand)
+        fits_always = most(start) + binding.bytes <= most(whole) * size + target.slack
+        if fits_always or start + binding.bytes <= whole * size + target.slack:
             return binding.bytes // size
     return elements(bound)
 

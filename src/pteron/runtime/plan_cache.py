@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
-from weakref import ref
 
-from pteron.errors import PteronError, ShapeError
+from pteron.errors import PteronError
 from pteron.gpu import Arena, Device, KernelKey, Recording, Weights
+from pteron.gpu.worker_pool import gc_paused
 from pteron.ops.terms import dim_id
 from pteron.plan import Compiled, Executable, Plan, Shapes, TensorPort
 
@@ -53,8 +53,6 @@ class PlanCache:
         self._refused: set[Shapes] = set()  # keys whose dims some operator needs as plain sizes
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
         self._last: dict[Shapes, Found] = {}
-        # The latest shapes and integers that each live plan was used for.
-        self._called: OrderedDict[tuple[Shapes, ref[Recording]], Mapping[int, int]] = OrderedDict()
         self._used: OrderedDict[Recording, Shapes] = OrderedDict()  # the key of each; the latest used is last
         self.made = 0
 
@@ -90,11 +88,12 @@ class PlanCache:
         everything = {**values, **dims}
         return self._held(key, everything) if dims else None, key, everything
 
+    @gc_paused()  # a plan is thousands of objects, and none of them is garbage
     def make(
         self, shapes: Shapes, values: Mapping[int, int], key: Shapes, everything: Mapping[int, int]
     ) -> Made:
-        """A new plan for what `lookup` found none for: with live dims, unless it comes from a file or an
-        operator needs plain sizes. Needs no lock."""
+        """A new plan for what `lookup` found none for: with live dims, unless an operator needs
+        plain sizes. Needs no lock."""
         if self._compiled is not None and key != shapes:
             with suppress(PteronError):  # a plan for these shapes alone raises it
                 return Made(key, self._compiled.plan(shapes, everything), everything)
@@ -105,17 +104,7 @@ class PlanCache:
 
     def _find(self, shapes: Shapes, values: Mapping[int, int]) -> Found:
         found, key, everything = self.lookup(shapes, values)
-        if found is None:
-            made = self.make(shapes, values, key, everything)
-            key, found = made.key, self.keep(*made)
-        if key == shapes:  # no dim is live
-            return found
-        called = shapes, ref(found[0])
-        self._called[called] = values
-        self._called.move_to_end(called)
-        if len(self._called) > _SHAPES_KEPT:
-            self._called.popitem(last=False)
-        return found
+        return found or self.keep(*self.make(shapes, values, key, everything))
 
     def _held(self, key: Shapes, values: Mapping[int, int]) -> Found | None:
         """The kept plan that holds for these live integers and dims."""
@@ -136,19 +125,6 @@ class PlanCache:
         self._used[recording] = key
         self._forget_oldest()
         return recording, numbers
-
-    def plans(self) -> dict[Shapes, list[Plan]]:
-        """Plans for the calls so far, without live dims: files have none."""
-        found = {
-            shapes: [recording.plan for recording in kept]
-            for shapes, kept in self._kept.items()
-            if not any(shape and -1 in shape for shape in shapes)
-        }
-        for (shapes, _), values in self._called.items():
-            plans = found.setdefault(shapes, [])
-            if all(plan.numbers(values) is None for plan in plans):
-                plans.append(self._plan(shapes, values))
-        return found
 
     def close(self) -> None:
         for recording in self._used:
@@ -186,14 +162,9 @@ class PlanCache:
         return key, dims
 
     def _plan(self, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-        for plan in self._executable.plans.get(shapes, ()):
-            if plan.numbers(values) is not None:
-                return plan
-        if self._compiled is None:
-            known = ", ".join(map(str, self._executable.plans)) or "none"
-            raise ShapeError(
-                f"{self._executable.name}: no plan for the shapes {shapes}; it has plans for {known}"
-            )
+        if self._compiled is None:  # the executable has its plan
+            (plan,) = self._executable.plans[shapes]
+            return plan
         return self._compiled.plan(shapes, values)
 
     def _forget_oldest(self) -> None:

@@ -80,7 +80,6 @@ class Module:
     bounds_checks: bool  # False if it states the extents of all its bindings
     constants: Mapping[str, int] = field(default_factory=dict)  # those that are whole numbers
     statements: Statements = field(default_factory=Statements)
-    is_trusted: bool = True  # False if it comes from a file that is not trusted
 
     @property
     def portable_source(self) -> str:

@@ -42,8 +42,11 @@ class Arrays:
         size, reach = plane[0] * plane[1], 0
         floats, alignment = target.uniform_bytes_max // 4, target.uniform_alignment // 4
         if isinstance(size, LiveInt):
-            fits = floats // 2 < size <= floats - alignment + 1
-            reach = floats - alignment + 1 if fits else bucket(size, ROOM_MIN)
+            largest = floats - alignment + 1
+            if size > largest:  # then bands of rows fit
+                reach = floats + 1
+            else:
+                reach = largest if size > floats // 2 else bucket(size, ROOM_MIN)
         return cls(size, reach or int(size), floats, alignment)
 
     @property
@@ -124,7 +127,7 @@ class Cut:
     def _are_quads(self) -> bool:
         """Whether the pixels of every launch are multiples of four."""
         height, width = self.sizes.out_plane
-        return divides(4, width) or (len(self.bands) == 1 and divides(4, height * width))
+        return width % 4 == 0 or (len(self.bands) == 1 and divides(4, height * width))
 
     @property
     def launches(self) -> Iterator[tuple[Part, int, int, Part]]:
@@ -166,6 +169,15 @@ class Cut:
                 storage=Storage.F32,
             )
         return made
+
+
+def _widest(width: AnyInt) -> int:
+    """The largest width that bands are the same for: a quarter of the way between powers of two. Bands have a
+    plain number of rows, so that their places are multiples of the width."""
+    if not isinstance(width, LiveInt):
+        return width
+    step = bucket(width, 8) // 8
+    return next(step * parts for parts in range(4, 9) if width <= step * parts)
 
 
 def _out_rows(sizes: Geometry, rows: AnyInt) -> AnyInt:
@@ -252,11 +264,12 @@ def _cut(arrays: Arrays, sizes: Geometry, count: int) -> Cut | None:
     rows, most = height, min(arrays.planes, fitting)
     bands: tuple[Part, ...] = ((0, 1),)
     if most == 0 and fitting:
-        rows, most = (arrays.floats - arrays.alignment + 1) // width, 1
+        rows, most = (arrays.floats - arrays.alignment + 1) // _widest(width), 1
         out_rows = _out_rows(sizes, rows)
         if out_rows == 0:
             return None
-        bands = tuple(parts_of(-(-sizes.out_plane[0] // out_rows), 1))
+        # A band begins before the last row: sizes with other numbers of bands get plans of their own.
+        bands = tuple((band, 1) for band in range(int(-(-sizes.out_plane[0] // out_rows))))
     if most == 0:
         return None
     parts = -(-all_channels // (count * most))

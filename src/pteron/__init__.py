@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         GraphError,
         HostError,
         InputError,
-        IsolatedError,
         LoweringError,
         MethodError,
         MisfitError,
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from pteron.export import CompiledModule, compile
     from pteron.gpu import Device
     from pteron.gpu.adapters import AdapterInfo, adapters
-    from pteron.isolated import IsolatedMethod, IsolatedProgram, load_isolated
     from pteron.runtime import (
         Counters,
         GpuTensor,
         Method,
+        Pending,
         Program,
         Runtime,
         Sequence,
@@ -73,15 +72,13 @@ __all__ = [
     "GraphError",
     "HostError",
     "InputError",
-    "IsolatedError",
-    "IsolatedMethod",
-    "IsolatedProgram",
     "LoweringError",
     "Method",
     "MethodError",
     "MisfitError",
     "MissingFileError",
     "OutOfMemory",
+    "Pending",
     "Profile",
     "Program",
     "PteronError",
@@ -101,7 +98,6 @@ __all__ = [
     "estimate",
     "export_web",
     "load",
-    "load_isolated",
     "profile",
 ]
 
@@ -113,7 +109,6 @@ _HOMES = {
     "OutOfMemory": "errors",
     **dict.fromkeys(("CompiledModule", "compile"), "export"),
     **dict.fromkeys(("AdapterInfo", "Device", "adapters"), "gpu"),
-    **dict.fromkeys(("IsolatedMethod", "IsolatedProgram", "load_isolated"), "isolated"),
     **dict.fromkeys(("Bench", "bench"), "tools.bench"),
     "compare": "tools.compare",
     **dict.fromkeys(("Diagnosis", "doctor"), "tools.doctor"),

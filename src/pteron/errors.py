@@ -12,7 +12,6 @@ PteronError
 │   └── DtypeError          element type
 ├── LoweringError       ExecuTorch cannot lower a module
 ├── HostError           an operator outside the delegates failed
-├── IsolatedError       the process of an isolated program ended
 └── DeviceError         no adapter, a closed device, or an error of the device
     ├── OutOfMemory         not enough memory; the device stays usable. Also a MemoryError
     ├── DeviceLost          the device is lost, with everything on it
@@ -77,11 +76,6 @@ class LoweringError(PteronError):
 
 class HostError(PteronError):
     """An operator outside the delegates could not run on the host."""
-
-
-class IsolatedError(PteronError):
-    """The process of an isolated program crashed, took too long or was interrupted: load the program
-    again."""
 
 
 class DeviceError(PteronError):

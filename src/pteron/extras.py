@@ -74,6 +74,8 @@ _OF_EXPORTERS = {
     "gated_delta_rule": "linear attention: export the model with pteron.compile",
     "quantized_moe_ffn": "a mixture of quantised experts: export with use_moe_quantized_op off",
     "sdpa_with_kv_cache": "attention on a KV cache: export with use_sdpa_with_kv_cache off",
+    "update_and_attend": "a KV cache outside the program: export a model that holds its cache, "
+    "for example with `pteron export`",
     "update_cache": "writes to a KV cache: export with use_sdpa_with_kv_cache off",
     "update_cache_with_indices": _QUANTIZED_CACHE,
 }
@@ -86,16 +88,16 @@ def why_refused(*operators: str) -> str:
     sentences = []
     if of_exporters:
         named = (f"{name} ({_OF_EXPORTERS[_llm_operator(name)]})" for name in of_exporters)
-        sentences.append(f"operators of ExecuTorch's LLM library, which run only there: {', '.join(named)}")
+        sentences.append(f"operators of ExecuTorch's LLM libraries, which run only there: {', '.join(named)}")
     if others:
         sentences.append(_why_refused(*others))
     return "; ".join(sentences)
 
 
 def _llm_operator(name: str) -> str:
-    """The name of an operator in ExecuTorch's library `llama`, without its overload; "" for others."""
+    """The name of an operator in ExecuTorch's LLM libraries, without its overload; "" for others."""
     library, _, operator = name.partition("::")
-    return operator.partition(".")[0] if library == "llama" else ""
+    return operator.partition(".")[0] if library in ("llama", "kvcache") else ""
 
 
 def _why_refused(*operators: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -386,7 +387,7 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 def test_convolutions_with_a_dynamic_dim(kind: str) -> None:
     """PyTorch's choice of a kernel depends on sizes, but does not restrict the program to those."""
@@ -429,6 +430,7 @@ def test_channels_last() -> None:
     same(compiled(x.contiguous()), (x * 2).flatten(1))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("kind", ["none", "bool", "float"])
 def test_attention_is_written_out(kind: str) -> None:
     """Rows whose keys are all hidden are zero, as in PyTorch. The lowered operators are run as they are."""
@@ -458,3 +460,20 @@ def test_refusals_of_torch_export_are_wrapped() -> None:
 class Fixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.reshape(4, 3) * 2
+
+
+@pytest.mark.parametrize("operator", [torch.lgamma, torch.linalg.svdvals])
+def test_a_module_that_runs_on_the_host_alone(operator: Any) -> None:
+    """As a host operator of a program, and between programs. One on the GPU is enough to be quiet."""
+
+    class Host(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return operator(x)
+
+    with pytest.warns(
+        UserWarning, match=r"Host: nothing runs on the GPU. On the host: 1 aten.*: Pteron has no"
+    ):
+        pteron.compile(Host(), (torch.rand(3, 3),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        pteron.compile(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), (torch.rand(3, 3),))

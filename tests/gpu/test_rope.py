@@ -9,6 +9,7 @@ from arguments import Symbol, tensor, weight
 from attention_cases import POSITIONS, ROPE, ROPE_HF, ROPE_INTERLEAVED
 from check import check_op, each, each_float, refuse_op
 
+from pteron.ops import Target
 from pteron.reference.attention import rope
 
 ROPE_SLICE = "pteron.rope_slice"
@@ -26,6 +27,26 @@ def test_rope(width: int, heads: int, key_heads: int, dtype: str) -> None:
         *tables,
         dtype=dtype,
     )
+
+
+# Shapes of cosines and sines that broadcast to [batch, steps, heads, width / 2]; queries have 3 heads.
+TABLES: dict[str, list[tuple[int | str, ...]]] = {
+    "by head": [("S", 3, 5)] * 2,
+    "cosines by head": [("S", 3, 5), ("S", 5)],
+    "sines by head": [("S", 5), ("S", 3, 5)],
+    "of one head": [("S", 1, 5)] * 2,
+    "of one batch": [(1, "S", 5), (1, "S", 1, 5)],
+    "by batch": [(2, "S", 5)] * 2,
+    "by batch and head": [(2, "S", 3, 5), (2, "S", 1, 5)],
+}
+
+
+@each_float
+@each("form", TABLES)
+def test_tables_of_more_dims(form: str, dtype: str, target: Target) -> None:
+    tables = (tensor(*shape, low=-1, high=1) for shape in TABLES[form])
+    heads = tensor(2, "S", 3, 10)
+    check_op(ROPE, heads, heads, *tables, dtype=dtype, target=target, live={"S": (7, 1, 5)})
 
 
 @each_float
@@ -78,15 +99,19 @@ def test_rope_of_a_slice(start: Any, end: Any) -> None:
 def test_refusals_of_slices() -> None:
     q, k, table = tensor(1, 3, 4, 6), tensor(1, 3, 2, 6), weight(5, 3)
     both = ((1, 3, 4, 6), (1, 3, 2, 6))
-    refuse_op(ROPE_SLICE, q, k, table, table, 3, 6, out=both, match=r"must be \[3, 3\]; got .*\[5, 3\]")
-    refuse_op(ROPE_SLICE, q, k, table, table, None, None, out=both, match=r"must be \[3, 3\]; got")
+    refuse_op(ROPE_SLICE, q, k, table, table, 3, 6, out=both, match=r"must be \[3, 3\] or .*\[5, 3\]")
+    refuse_op(ROPE_SLICE, q, k, table, table, None, None, out=both, match=r"must be \[3, 3\] or")
 
 
 def test_refusals() -> None:
     q, k = tensor(1, 3, 4, 6), tensor(1, 3, 2, 6)
     both = ((1, 3, 4, 6), (1, 3, 2, 6))
     table = weight(3, 3)
-    refuse_op(ROPE, q, k, table, weight(3, 2), out=both, match=r"must be \[3, 3\]; got .*\[3, 2\]")
+    refuse_op(
+        ROPE, q, k, table, weight(3, 2), out=both, match=r"must be \[3, 3\] or \[3, 4, 3\]; got .*\[3, 2\]"
+    )
+    refuse_op(ROPE, q, k, weight(3, 4, 3), weight(3, 4, 3), out=both, match=r"or \[3, 2, 3\]; got")
+    refuse_op(ROPE, q, k, weight(2, 3, 3), table, out=both, match=r"must broadcast to .*\[2, 3, 3\]")
     refuse_op(ROPE, q, tensor(1, 2, 2, 6), table, table, out=both, match=r"same steps; got .*\[1, 2, 2, 6\]")
     refuse_op(ROPE, tensor(3, 4, 6), k, table, table, out=both, match=r"width\]; got .*\[3, 4, 6\]")
     refuse_op(ROPE_HF, q, k, weight(3, 6), weight(3, 4), 0, out=both, match=r"one shape; got .*\[3, 6\]")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import assert_outputs, read_cases
 
 import pteron
 from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.host.tensors import HostResult
+from pteron.ops import Target
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.session import Session
@@ -31,6 +35,25 @@ def test_sequences_have_states_of_their_own(programs: Path) -> None:
         first.reset()
         np.testing.assert_array_equal(first(x)[0], once)
         assert not np.array_equal(second(x)[0], twice)
+
+
+@pytest.mark.parametrize("name", ["mutable_buffer_written", "streaming_encoder"])
+def test_sequences_of_states_that_nodes_write(
+    name: str, programs: Path, device: Device, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at once, one a call behind the other, before and after a reset."""
+    monkeypatch.setattr(device, "target", replace(device.target, is_cpu=target.is_cpu))
+    cases = read_cases(programs / f"{name}.npz")
+    assert len(cases) == 6
+    with pteron.load(programs / f"{name}.pte", device=device) as program:
+        first, second = program["forward"], program.sequence()["forward"]
+        for _ in range(2):
+            assert_outputs(first(*cases[0].inputs), cases[0].outputs)
+            for behind, ahead in pairwise(cases):
+                assert_outputs(first(*ahead.inputs), ahead.outputs)
+                assert_outputs(second(*behind.inputs), behind.outputs)
+            first.reset()
+            second.reset()
 
 
 def test_a_sequence_of_host_states(programs: Path) -> None:

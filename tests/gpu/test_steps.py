@@ -248,6 +248,7 @@ class Rotated(nn.Module):
         return (y @ y.transpose(-1, -2)).softmax(-1)
 
 
+@pytest.mark.long
 def test_complex_rotary_embedding_is_one_program() -> None:
     module = Rotated().eval()
     shapes = ({1: Dim("length", min=2, max=32)},)

@@ -85,7 +85,7 @@ def test_the_loss_refuses() -> None:
 
 
 @each_float
-@each(("rows", "columns"), [(1, 1), (13, 7), (67, 131)])
+@each(("rows", "columns"), [(1, 1), (13, 7), (67, 131)], every=3)
 def test_weight_gradient(rows: int, columns: int, dtype: str, target: Target) -> None:
     d_out, x = tensor("S", rows, low=-1, high=1), tensor("S", columns, low=-1, high=1)
     check_op(WEIGHT_GRADIENT, d_out, x, dtype=dtype, target=target)
@@ -110,6 +110,7 @@ def test_weight_gradient_over_no_rows(target: Target) -> None:
     check_op(WEIGHT_GRADIENT, tensor("S", 5), tensor("S", 3), live=live, target=target)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("given", [weight, tensor])  # a constant, or what the call brings
 @pytest.mark.parametrize(
     ("depth", "columns", "group"), [(1, 8, 8), (13, 64, 32), (67, 134, 10), (131, 6, 64)]

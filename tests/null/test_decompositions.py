@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pteron.export.decompositions import own_decompositions  # noqa: E402
+from pteron.export.gradients import gradient_decompositions  # noqa: E402
 
 aten = torch.ops.aten
 INF, NAN = math.inf, math.nan
@@ -122,3 +123,41 @@ def test_decompositions(operator: Any) -> None:
             except AssertionError as error:
                 error.add_note(f"with {positional} {named}")
                 raise
+
+
+# Gradients ---------------------------------------------------------------------------------------
+
+# sizes of input and weight; stride, padding, dilation, transposed, output padding, groups
+CONVOLUTIONS = [
+    ((2, 3, 11), (5, 3, 4), (3,), (2,), (2,), False, (0,), 1),
+    ((3, 4, 7, 10), (6, 2, 3, 2), (2, 3), (1, 0), (1, 2), False, (0, 0), 2),
+    ((1, 5, 7, 5), (5, 1, 3, 3), (1, 1), (1, 1), (1, 1), False, (0, 0), 5),
+    ((2, 2, 5, 4, 6), (3, 2, 2, 1, 3), (2, 1, 2), (0, 0, 1), (1, 1, 1), False, (0, 0, 0), 1),
+    ((2, 4, 5, 3), (4, 3, 3, 2), (2, 3), (1, 0), (1, 1), True, (1, 2), 2),
+]
+
+
+@pytest.mark.parametrize("convolution", CONVOLUTIONS)
+@pytest.mark.parametrize("mask", [(True, True, True), (False, True, False)])
+def test_gradients_of_a_convolution(convolution: Any, mask: tuple[bool, ...]) -> None:
+    size, weight_size, *rest = convolution
+    x, weight = _floats(*size).double(), _floats(*weight_size).double()
+    out = aten.convolution(x, weight, None, *rest)
+    channels = [out.shape[1]]
+    given = (_floats(*out.shape).double(), x, weight, channels, *rest, mask)
+    found = gradient_decompositions()[aten.convolution_backward.default](*given)
+    for one, other in zip(found, aten.convolution_backward(*given), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("is_causal", "mask", "scale"), [(True, None, None), (False, _floats(5, 7), 0.3)])
+def test_gradients_of_attention(is_causal: bool, mask: Any, scale: float | None) -> None:
+    keys = 5 if is_causal else 7
+    q, k, v, grad = (_floats(2, 3, rows, 8) for rows in (5, keys, keys, 5))
+    options = {"attn_mask": mask, "scale": scale}
+    forward = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal, **options)
+    operator = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    given = (grad, q, k, v, *forward, 0.0, is_causal)
+    found = gradient_decompositions()[operator](*given, **options)
+    for one, other in zip(found, operator(*given, **options), strict=True):
+        torch.testing.assert_close(one, other)

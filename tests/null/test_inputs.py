@@ -12,6 +12,7 @@ import pytest
 from pteron.dtypes import DType
 from pteron.errors import InputError, ShapeError
 from pteron.runtime import ValueSpec
+from pteron.runtime.specs import misfit_between
 from pteron.tools.inputs import Input, LiveSize, fill_inputs, live_shapes, read_inputs
 from pteron.tools.run import difference
 from pteron.tools.text import columns, counted, human_bytes, human_time, json_text
@@ -50,15 +51,29 @@ def test_sizes_of_every_dynamic_dim_or_of_one() -> None:
 
 @pytest.mark.parametrize("size", [LiveSize(32), LiveSize(32, 0, 1)])
 def test_a_size_beyond_the_maximum(size: LiveSize) -> None:
-    with pytest.raises(ShapeError, match=r"dim .*: dim 1 of input 0 goes up to 31"):
+    with pytest.raises(ShapeError, match=r"dim .*: dim 1 of input 0 is at most 31"):
         live_shapes([TOKENS], [size])
 
 
 def test_a_size_below_the_minimum() -> None:
     spec = replace(TOKENS, shape_min=(1, 2))
     assert str(spec) == "i64[1, 2..31]"
-    with pytest.raises(ShapeError, match=r"dim 1: dim 1 of input 0 goes from 2 to 31 \(i64\[1, 2\.\.31\]\)"):
+    with pytest.raises(ShapeError, match=r"dim 1: dim 1 of input 0 is from 2 to 31 \(i64\[1, 2\.\.31\]\)"):
         live_shapes([spec], [LiveSize(1)])
+
+
+def test_sizes_in_steps_and_of_dims_that_depend_on_each_other() -> None:
+    image = replace(TOKENS, shape_max=(8, 320), dynamic=(True, True), shape_min=(0, 64), shape_step=(1, 16))
+    image = replace(image, symbols=("0.0", ""))
+    double = replace(FEATURES, shape_max=(16, 4), shape_step=(2, 1), symbols=("0.0", ""))
+    assert (str(image), image.shape_least) == ("i64[≤8, 64..320 by 16]", (1, 64))
+    assert live_shapes([image, double], [LiveSize(3, 0, 0)]) == [(3, 320), (6, 4)]
+    with pytest.raises(ShapeError, match="dim 1 of input 0 is from 64 to 320 in steps of 16"):
+        live_shapes([image, double], [LiveSize(72, 0, 1)])
+    assert misfit_between([image, double], [(3, 64), (6, 4)]) is None
+    assert "dim 0 of input 1 depends on it and must be 6, got 4" in str(
+        misfit_between([image, double], [(3, 64), (4, 4)])
+    )
 
 
 @pytest.mark.parametrize("size", [LiveSize(7, 0, 0), LiveSize(7, 1, 0), LiveSize(7, 9, 0)])

@@ -16,6 +16,7 @@ from pteron.export.compiled import CompiledModule, Report
 from pteron.export.dynamo import CapturedGraph, backend
 from pteron.export.lowering import in_inference
 from pteron.runtime import Program
+from pteron.runtime.pending import Pending
 
 
 class CapturedModule(CompiledModule):
@@ -34,9 +35,11 @@ class CapturedModule(CompiledModule):
 
         self._call = torch.compile(module, backend=keep)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def submit(self, *args: object, **kwargs: object) -> Pending[Any]:
+        """Its Python code needs the outputs of graphs, so the call ends before this returns."""
         with torch.no_grad(), in_inference(self._module):
-            return self._call(*args, **kwargs)
+            found = self._call(*args, **kwargs)
+        return Pending(lambda: found)
 
     @property
     def compiled(self) -> list[CompiledModule]:
@@ -61,6 +64,11 @@ class CapturedModule(CompiledModule):
 
     def reset(self) -> None:
         """Do nothing: the buffers are the module's."""
+
+    def sequence(self) -> CompiledModule:
+        raise LoweringError(
+            f"{self.name} writes to the module's own buffers, so it is one sequence: {self.reason}"
+        )
 
     def close(self) -> None:
         for compiled in self.compiled:

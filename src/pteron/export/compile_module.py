@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pteron.errors import InputError
-from pteron.export.compiled import CompiledModule, Loading
+from pteron.export.compiled import CompiledModule, Loading, listed
 from pteron.export.compiling import NotTraceableError, compile_exported, export
 from pteron.export.lowering import Options
 from pteron.export.progress import shown_stages
@@ -65,12 +65,14 @@ def compile(
     loading = Loading(device, digits, products)
     with shown_stages(name) as enter:
         if isinstance(module, ExportedProgram):
-            return compile_exported(module, name, options, loading, **choices, enter=enter)
+            compiled = compile_exported(module, name, options, loading, **choices, enter=enter)
+            return _warn_without_gpu(name, compiled)
         args, kwargs = tuple(example_inputs), dict(example_kwargs or {})
         enter("exporting")
         try:
             exported = export(module, args, kwargs, dynamic_shapes)
-            return compile_exported(exported, name, options, loading, **choices, enter=enter)
+            compiled = compile_exported(exported, name, options, loading, **choices, enter=enter)
+            return _warn_without_gpu(name, compiled)
         except NotTraceableError as error:
             if fullgraph:
                 raise
@@ -81,6 +83,15 @@ def compile(
     captured = capture(module, args, kwargs, choices, failure)
     warnings.warn(f"{name}: {captured.summary()}; fullgraph=True makes this an error", stacklevel=2)
     return captured
+
+
+def _warn_without_gpu(name: str, compiled: CompiledModule) -> CompiledModule:
+    """A module that runs on the host alone gives right results: only its speed would show it."""
+    report = compiled.report
+    if report.host and not report.share:
+        why = "; ".join(map(str, report.reasons)) or listed(report.host)
+        warnings.warn(f"{name}: nothing runs on the GPU. On the host: {why}", stacklevel=3)
+    return compiled
 
 
 def _check_module(module: object, example_inputs: object) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pteron.dtypes import DType
-from pteron.errors import FormatError, InputError
+from pteron.errors import InputError
 from pteron.export.signature import Signature
 from pteron.extras import check_installed
 from pteron.format.program import COMPILED_METHOD as METHOD
-from pteron.format.records import HostCall, KernelCall, ProgramFile, TensorRecord
+from pteron.format.records import HostCall, KernelCall
 from pteron.format.source import contents, open_bytes
 from pteron.gpu import Device
-from pteron.gpu.fork import new_lock
-from pteron.host.tensors import to_torch
+from pteron.host.tensors import HostResult, to_torch
 from pteron.runtime import GpuTensor, Program, load
+from pteron.runtime import Sequence as CallSequence
 from pteron.runtime.loaded_method import Precision
+from pteron.runtime.pending import Pending, in_order
 
 if TYPE_CHECKING:
     import torch
@@ -52,8 +52,9 @@ class CompiledModule(ABC):
     `print(compiled)` shows which operators run on the GPU and which on the host.
 
     If the module writes to a buffer, the compiled module has its own copy, which persists between calls; the
-    module's buffer does not change. `reset()` restores the values from compile time. Writes to inputs change
-    the caller's tensors. Outputs never share memory with inputs.
+    module's buffer does not change. `reset()` restores the values from compile time, and `sequence()` returns
+    the same module with another copy. Writes to inputs change the caller's tensors. Outputs never share
+    memory with inputs.
     """
 
     name: str  # of the module's class
@@ -74,11 +75,28 @@ class CompiledModule(ABC):
         return WholeModule(Path(path), Loading(device, digits, products))
 
     @abstractmethod
-    def __call__(self, *args: object, **kwargs: object) -> Any: ...
+    def submit(self, *args: object, **kwargs: object) -> Pending[Any]:
+        """Start a call without waiting for the GPU, as `Method.submit` does. `result()` of what it returns
+        gives the outputs, and writes to inputs."""
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        return self.submit(*args, **kwargs).result()
+
+    def map(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The outputs of a call for each batch, as `Method.map` gives them: a batch is a tuple of positional
+        arguments, or the only argument."""
+        calls = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
+        return in_order(lambda call: self.submit(*call), calls)
 
     @abstractmethod
     def reset(self) -> None:
         """Restore the buffers that the module writes to, to their values at compile time."""
+
+    @abstractmethod
+    def sequence(self) -> CompiledModule:
+        """The same module with its own copy of the buffers that it writes to, at first with their values at
+        compile time: one for each of several streams. Programs, weights and plans are shared; closing the
+        sequence frees its copy."""
 
     @property
     @abstractmethod
@@ -117,24 +135,20 @@ class CompiledModule(ABC):
 
 
 class TracedModule(CompiledModule):
-    """A compiled module that torch.export has traced: its inputs are known, and it has its own buffers."""
+    """A compiled module that torch.export has traced: its inputs are known."""
 
     def __init__(
         self,
         name: str,
         signature: Signature,
-        states: Sequence[torch.Tensor],  # first values of buffers that the module writes to
         written: Sequence[int],  # positions of inputs that the module writes to
         *,
         was_cached: bool,
     ) -> None:
         self.name, self.signature, self.was_cached = name, signature, was_cached
         self._written = tuple(written)
-        self._initial = tuple(states)
-        self._states: Sequence[Any] = self._initial
-        self._lock = new_lock() if self._initial else contextlib.nullcontext()
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def submit(self, *args: object, **kwargs: object) -> Pending[Any]:
         import torch
 
         given = self.signature.flatten(args, kwargs)
@@ -144,19 +158,16 @@ class TracedModule(CompiledModule):
         if (shared := self.shared_inputs(given)) is not None:
             written, other = (self.signature.leaves[position].name for position in shared)
             raise InputError(f"the module writes to {written}, which shares memory with {other}: pass copies")
-        count = len(self._initial)
-        with self._lock:  # calls share the states
-            outputs = self._run(self._states, leaves)
-            self._states = outputs[:count]
-        values = outputs[count:]
-        with torch.no_grad():
-            for position, value in zip(self._written, values, strict=False):
-                _write(given[position], value)
-        return self.signature.unflatten(values[len(self._written) :])
+        pending = self._run(leaves)
 
-    def reset(self) -> None:
-        with self._lock:
-            self._states = self._initial
+        def outputs() -> Any:
+            values = pending.result()
+            with torch.no_grad():
+                for position, value in zip(self._written, values, strict=False):
+                    _write(given[position], value)
+            return self.signature.unflatten(values[len(self._written) :])
+
+        return Pending(outputs)
 
     def shared_inputs(self, given: Sequence[Any]) -> tuple[int, int] | None:
         """The positions of an input that the module writes to, and of another in the same memory."""
@@ -167,8 +178,8 @@ class TracedModule(CompiledModule):
         return None
 
     @abstractmethod
-    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        """The new states, the new values of written inputs, and the outputs. States may be on the GPU."""
+    def _run(self, leaves: Sequence[Any]) -> Pending[Sequence[Any]]:
+        """The new values of written inputs, and the outputs."""
 
 
 class WholeModule(TracedModule):
@@ -185,22 +196,34 @@ class WholeModule(TracedModule):
         self.cache_file = source if isinstance(source, Path) and origin != "loaded" else None
         self._origin = f"{source if isinstance(source, Path) else 'not cached'} ({origin})"
         self._program = loading.load(source)
+        self._states: Program | CallSequence = self._program
         self._bytes = open_bytes(source).view  # stays valid if the cache removes the file
         file = self._program.file
         signature = signature or Signature.from_metadata(file.metadata)
         super().__init__(
             str(file.metadata.get("module", "")),
             signature,
-            [_initial_state(file, index) for index in range(len(file.metadata["states"]))],
             file.metadata["written"],
             was_cached=origin == "from the cache",
         )
 
-    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        method, count = self._program[METHOD], len(states)
-        outputs = method(*states, *leaves, on_gpu=count > 0)
-        values = zip(outputs[count:], method.outputs[count:], strict=True)
-        return [*outputs[:count], *(as_torch(value, spec.dtype) for value, spec in values)]
+    def _run(self, leaves: Sequence[Any]) -> Pending[Sequence[Any]]:
+        method = self._states[METHOD]
+        pending, specs = method.submit(*leaves), method.outputs
+
+        def outputs() -> list[Any]:
+            pairs = zip(pending.result(), specs, strict=True)
+            return [as_torch(value, spec.dtype) for value, spec in pairs]
+
+        return Pending(outputs)
+
+    def reset(self) -> None:
+        self._states[METHOD].reset()
+
+    def sequence(self) -> CompiledModule:
+        other = copy(self)
+        other._states = self._program.sequence()
+        return other
 
     @property
     def program(self) -> Program:
@@ -214,36 +237,19 @@ class WholeModule(TracedModule):
         Path(path).write_bytes(contents(self._bytes))
 
     def close(self) -> None:
-        self._program.close()
+        self._states.close()
 
     def __str__(self) -> str:
         size = f"  program      {len(self._bytes) / 1e6:,.1f} MB, {self._origin}"
         return f"{self!r}\n{self.report}\n{size}"
 
 
-def state_key(index: int) -> str:
-    """Where a program stores the first value of a buffer that it writes to, unless all its bytes are 0."""
-    return f"pteron.state.{index}"
-
-
-def _initial_state(file: ProgramFile, index: int) -> torch.Tensor:
-    (record,) = (method for method in file.methods if method.name == METHOD)
-    tensor = record.values[record.inputs[index]]
-    if not isinstance(tensor, TensorRecord):
-        raise FormatError(f"{file.name}: state {index} is not a tensor")
-    count, stored = math.prod(tensor.sizes), file.named_data.get(state_key(index))
-    data = np.zeros(count, tensor.dtype.numpy)
-    if stored is not None:
-        data = np.frombuffer(contents(stored), tensor.dtype.numpy).copy()
-    if data.size != count:
-        raise FormatError(f"{file.name}: state {index} has {data.size} elements, expected {count}")
-    return to_torch(data.reshape(tensor.sizes), tensor.dtype)
-
-
 def as_torch(value: Any, dtype: DType | None) -> torch.Tensor | Any:
-    """An output as a torch tensor. It may be a GPU tensor, or an array if no input was a tensor."""
+    """An output as a torch tensor. It may be on the GPU, or an array if no input was a tensor."""
     if isinstance(value, GpuTensor):
         return value.torch()
+    if isinstance(value, HostResult):
+        return to_torch(value.own(), value.dtype)
     return to_torch(value, dtype) if isinstance(value, np.ndarray) and dtype is not None else value
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pteron.errors import FormatError, LoweringError, PteronError
 from pteron.export import cache
 from pteron.export.cache import content_key
-from pteron.export.compiled import Loading, TracedModule, WholeModule, state_key
+from pteron.export.compiled import Loading, TracedModule, WholeModule
 from pteron.export.constants import fold_constants, make_compact, untie_quantized_weights
 from pteron.export.dims import DimNames, convolutions_without_guards, recorded_restrictions
 from pteron.export.graph_passes import Functional, decompose, make_functional
@@ -23,6 +23,7 @@ from pteron.export.lowering import Options, check_inference, exporting, in_infer
 from pteron.export.progress import Enter
 from pteron.export.signature import Leaf, Signature, dim_names, dim_ranges, input_leaves
 from pteron.export.trees import register_dataclasses
+from pteron.format.program import STATE_KEY
 from pteron.runtime import Program
 
 if TYPE_CHECKING:
@@ -353,4 +354,4 @@ def _state_data(states: Sequence[torch.Tensor]) -> Iterator[tuple[str, bytes]]:
     for index, state in enumerate(states):
         data = state.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         if data.any():
-            yield state_key(index), data.numpy().tobytes()
+            yield STATE_KEY.format(index), data.numpy().tobytes()

@@ -1,8 +1,8 @@
 """Exported program -> exported program, before lowering: decomposed, without writes.
 
 A program that writes to buffers or inputs becomes one that takes their old values and returns the new ones:
-ExecuTorch supports a written buffer only if all its users are in one delegate. As inputs and outputs, buffers
-still stay on the GPU between calls.
+ExecuTorch supports a written buffer only if all its users are in one delegate. `runtime/kept_states.py` makes
+states of these inputs and outputs again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pteron.errors import LoweringError
 from pteron.export.decompositions import own_decompositions
+from pteron.export.gradients import gradient_decompositions
 
 if TYPE_CHECKING:
     import torch
@@ -137,6 +138,7 @@ def decompose(exported: ExportedProgram) -> ExportedProgram:
     table[aten.linear.default] = _linear
     table[aten.matmul.default] = _matmul
     table.update(own_decompositions())
+    table.update(gradient_decompositions())
     table.update(recurrent_decompositions())
     table[aten.split_with_sizes.default] = _split_with_sizes
     table[aten.unbind.int] = _unbind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -15,9 +16,11 @@ from pteron.export.compiled import Report, TracedModule, as_torch, counted, list
 from pteron.export.signature import Signature
 from pteron.export.steps import Part, Split, step_lines, torch_operators
 from pteron.format.program import COMPILED_METHOD as METHOD
+from pteron.gpu.fork import new_lock
 from pteron.ops.requirement import RequirementError
 from pteron.ops.shapes import check_live_slice
 from pteron.runtime import GpuTensor, Program
+from pteron.runtime.pending import Pending
 
 
 class ProgramStep(torch.nn.Module):  # type: ignore[misc]  # untyped
@@ -59,7 +62,11 @@ class SteppedModule(TracedModule):
         *,
         was_cached: bool,
     ) -> None:
-        super().__init__(name, signature, [state.clone() for state in states], written, was_cached=was_cached)
+        super().__init__(name, signature, written, was_cached=was_cached)
+        self._initial = tuple(state.clone() for state in states)
+        self._states: Sequence[Any] = self._initial
+        self._lock = new_lock()
+        self._is_sequence = False
         self.graph_module, self._reasons = split.graph_module, split.reasons
         self.steps = {key: ProgramStep(program, split.parts[key]) for key, program in programs.items()}
         for key, step in self.steps.items():
@@ -69,12 +76,24 @@ class SteppedModule(TracedModule):
             if isinstance(module, GraphModule):
                 _check_slices(name, module)
 
-    def _run(self, states: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        """New states stay on the GPU if a program computed them."""
+    def _run(self, leaves: Sequence[Any]) -> Pending[Sequence[Any]]:
+        """New states stay on the GPU if a program computed them. PyTorch needs the outputs of programs, so
+        the call ends before this returns."""
         given = [leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        with torch.no_grad():
-            outputs = self.graph_module(*states, *given)
-        return _own_memory(outputs, [*states, *given, *self.graph_module.buffers()])
+        with self._lock, torch.no_grad():  # calls share the states
+            outputs = self.graph_module(*self._states, *given)
+            found = _own_memory(outputs, [*self._states, *given, *self.graph_module.buffers()])
+            self._states = found[: len(self._initial)]
+        return Pending(lambda: found[len(self._initial) :])
+
+    def reset(self) -> None:
+        with self._lock:
+            self._states = self._initial
+
+    def sequence(self) -> SteppedModule:
+        other = copy(self)
+        other._states, other._lock, other._is_sequence = self._initial, new_lock(), True
+        return other
 
     @property
     def program(self) -> Program:
@@ -95,6 +114,9 @@ class SteppedModule(TracedModule):
         )
 
     def close(self) -> None:
+        if self._is_sequence:
+            self._states = self._initial
+            return
         for step in self.steps.values():
             step.program.close()
 

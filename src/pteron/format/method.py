@@ -51,6 +51,7 @@ def read_method(plan: Table, stored: StoredData) -> MethodRecord:
         operators=operators,
         delegates=delegates,
         input_tree=containers.text(0, "encoded_inp_str") if containers else "",
+        output_tree=containers.text(1, "encoded_out_str") if containers else "",
     )
 
 

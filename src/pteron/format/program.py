@@ -7,6 +7,7 @@ after the flatbuffer's first 8 bytes, says where the flatbuffer ends and the seg
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
@@ -22,6 +23,8 @@ from pteron.format.stored import read_named_data, read_segments, read_stored_dat
 
 METADATA_KEY = "pteron.json"  # of named data
 COMPILED_METHOD = "forward"  # that `pteron.compile` writes, with metadata
+_MULTIPLE = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*)(?: [+-] \d+)?")  # of a symbol, plus a number
+STATE_KEY = "pteron.state.{}"  # of the first value of a buffer that a program writes, unless all bytes are 0
 _HEADER_AT = 8
 _HEADER = Struct("<4sIQQ")
 _HEADER_MAGIC = b"eh00"
@@ -93,8 +96,19 @@ def _with_ports(file: str, method: MethodRecord, metadata: Mapping[str, Any]) ->
 
 
 def _port(described: Mapping[str, Any]) -> PortRecord:
-    least = described.get("min")
-    return PortRecord(str(described["name"]), None if least is None else tuple(int(size) for size in least))
+    name, least = str(described["name"]), described.get("min")
+    if least is None:
+        return PortRecord(name)
+    dims = tuple(map(_step, described.get("dims", ()))) or ((1, ""),) * len(least)
+    steps, symbols = zip(*dims, strict=True) if dims else ((), ())
+    return PortRecord(name, tuple(int(size) for size in least), steps, symbols)
+
+
+def _step(dim: int | str) -> tuple[int, str]:
+    """The step and the symbol of a dim, stored as a number, `n`, `16*n` or `16*n + 1`. Another expression is
+    taken for a symbol of its own."""
+    found = _MULTIPLE.fullmatch(dim) if isinstance(dim, str) else None
+    return (int(found[1] or 1), found[2]) if found else (1, "" if isinstance(dim, int) else str(dim))
 
 
 def _check_ports(where: str, method: MethodRecord, ids: Sequence[int], ports: Sequence[PortRecord]) -> None:
@@ -106,6 +120,8 @@ def _check_ports(where: str, method: MethodRecord, ids: Sequence[int], ports: Se
         least = sizes if port.shape_min is None else port.shape_min
         if len(least) != len(sizes) or not all(0 <= a <= b for a, b in zip(least, sizes, strict=True)):
             raise FormatError(f"{where}: {port.name} is at least {list(least)} and at most {list(sizes)}")
+        if isinstance(value, TensorRecord) and port.shape_step and len(port.shape_step) != len(sizes):
+            raise FormatError(f"{where}: {port.name} has {len(port.shape_step)} dims, expected {len(sizes)}")
 
 
 def _split(file: FileBytes) -> tuple[memoryview, memoryview]:

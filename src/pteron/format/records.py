@@ -107,6 +107,10 @@ class PortRecord:
     name: str
     shape_min: tuple[int, ...] | None = None
     """The least size of each dim of a tensor. None: all dims are static."""
+    shape_step: tuple[int, ...] = ()
+    """In which steps each dim goes up to its maximum. Empty: in steps of 1."""
+    symbols: tuple[str, ...] = ()
+    """For each dim, "" or a symbol. Dims of one symbol are as many steps below their maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +127,13 @@ class MethodRecord:
     delegates: tuple[DelegateRecord, ...]
     input_tree: str = ""
     """The inputs as a pytree of arguments, in PyTorch's JSON; empty if the exporter stored none."""
+    output_tree: str = ""
+    """The outputs as a pytree."""
     input_ports: tuple[PortRecord, ...] = ()
     output_ports: tuple[PortRecord, ...] = ()
     """One for each input and output; both are empty if the exporter stored none."""
+    carried: tuple[tuple[int, int], ...] = ()
+    """Mutable tensors and their new values: those after the last instruction are the next call's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
@@ -40,9 +39,8 @@ def read_weights(source: Source, name: str | None = None) -> WeightFile:
     return WeightFile(file.name, data, layouts)
 
 
-def load_weights(data: Iterable[Source] | Source) -> dict[str, memoryview]:
+def load_weights(sources: Iterable[Source]) -> dict[str, memoryview]:
     """The named tensors of weight files; a later file may not redefine a name."""
-    sources = [data] if isinstance(data, (str, os.PathLike, bytes, bytearray, memoryview)) else data
     named: dict[str, memoryview] = {}
     for source in sources:
         weights = read_weights(source)

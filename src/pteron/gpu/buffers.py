@@ -123,11 +123,16 @@ class Buffers(OpenDevice):
         if size == 0:
             return b""
         with self.lock:
-            readback = self.readback(size)
-            submit(self, [Copy(buffer, readback.staging, size, source_offset=start)])
-            data = readback.peek(0, size)
+            readback, submission = self.begin_read(buffer, size, start)
+            data = readback.peek(0, size, submission)
             readback.release()
             return data
+
+    def begin_read(self, buffer: Buffer, size: int, start: int = 0) -> tuple[Readback, int]:
+        """`read` without waiting: the transfer, and the submission to wait for."""
+        with self.lock:
+            readback = self.readback(size)
+            return readback, submit(self, [Copy(buffer, readback.staging, size, source_offset=start)])
 
     def wait(self) -> None:
         """Wait for all submitted work. On a GPU this polls for up to 50 ms, which uses a CPU core, before it

@@ -22,7 +22,6 @@ from wgpudawn.backends.dawn._api import error_handler
 from wgpudawn.backends.dawn._ffi import c_callback, ffi, lib
 from wgpudawn.backends.dawn._helpers import get_wgpu_instance
 
-from pteron.errors import DeviceError
 from pteron.gpu.fork import check_not_forked, when_forked
 from pteron.gpu.library import Library, Report
 
@@ -130,11 +129,6 @@ class Dawn(Library):
         )
 
     def compile_shader(self, device: Any, module: Module) -> Any:
-        if not module.is_trusted:
-            raise DeviceError(
-                f"kernel {module.kernel.name} comes from a file that is not trusted, and Dawn's devices are "
-                "opened without bounds checks: open the device with webgpu='wgpu'"
-            )
         code = module.clamped_source if module.bounds_checks else module.portable_source
         if "subgroup_matrix" in code:
             code = _MATRIX_HEAD + code

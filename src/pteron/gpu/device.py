@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -101,6 +102,12 @@ class Device(Buffers):
             self._pipelines.clear()
             self._recent.clear()
             self.uploads.clear()
+
+    def upload(self, array: Any) -> Any:
+        """A copy of an array or of a PyTorch tensor on the GPU: a GpuTensor, for calls that take it as an
+        input without another upload. It has the element type of the array."""
+        later_stage = import_module("pteron.runtime.conversion")  # by name: stages import earlier ones only
+        return later_stage.uploaded(self, array)
 
     def pipeline(self, module: Module) -> Any:
         """The compute pipeline of a kernel."""

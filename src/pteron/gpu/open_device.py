@@ -37,6 +37,7 @@ class OpenDevice:
         # Software adapters run kernels on the CPU: polling would take time from them.
         self.spin_seconds = 0.0 if adapter.is_cpu else _SPIN_SECONDS
         self._staging: list[tuple[Any, int]] = []  # free staging buffers and their sizes in bytes
+        self.submissions = 0  # so far
         self._lost_while = ""  # the step that found the device lost
         self._freed: WeakSet[Any] = WeakSet()  # freed buffers that are still referenced
         self._last_freed = object()  # a new object whenever a buffer is freed

@@ -122,12 +122,12 @@ class Readback:
             whole = self._range(0, self._size)
             return bytes(FFI.buffer(whole, self._size)[offset : offset + size])
 
-    def fill(self, array: Any, offset: int) -> None:
-        """Copy whole words from `offset` on into a contiguous array; waits for them."""
+    def fill(self, array: Any, offset: int, submission: int | None = None) -> None:
+        """Copy whole words from `offset` on into a contiguous array; waits as `peek` does."""
         if array.nbytes == 0:
             return
         if not self._is_mapped:
-            self._wait(None)
+            self._wait(submission)
         with self._device.lock:
             FFI.memmove(array, self._range(offset, -(-array.nbytes // 4) * 4), array.nbytes)
 

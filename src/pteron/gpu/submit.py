@@ -78,6 +78,7 @@ class Commands:
         for it holds the lock."""
         device = self._device
         device.check_buffers(self._commands)
+        device.submissions += 1
         handle, queue = device.handle._internal, device.queue
         recorded, self._recorded = self._recorded, []
         if recorded:
@@ -120,6 +121,7 @@ def submit_written(device: OpenDevice, write: Callable[[Any], None], uses: Itera
 
     with device.lock:
         device.check_buffers(uses)
+        device.submissions += 1
         report = device.library.report(_RECORDING)
         return device.library.submit(device.queue, checked(device, report, encode))
 

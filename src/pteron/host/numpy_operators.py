@@ -75,7 +75,11 @@ def find_numpy_operator(name: str, find_torch: FindTorch) -> HostOperator | None
             return found.run(arguments)
         return {len(given) - 1: HostTensor(np.asarray(result), given[-1].dtype)}
 
-    return HostOperator(run, parameters)
+    def run_dry(arguments: Arguments) -> Mapping[int, object]:
+        found = find_torch(name)
+        return found.run_dry(arguments) if found and found.run_dry else run(arguments)
+
+    return HostOperator(run, parameters, run_dry)
 
 
 # Element types ----------------------------------------------------------------------------------

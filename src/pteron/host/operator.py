@@ -29,10 +29,12 @@ class HostOperator:
     """`run` takes the arguments in schema order and returns the values that it wrote, by argument position.
 
     It raises HostError for values that do not fit; any other exception means that the program is wrong.
+    `run_dry` does the same for the shapes alone: it writes zeros. Without it, `run` is fast enough.
     """
 
     run: Run
     parameters: tuple[Parameter, ...]
+    run_dry: Run | None = None
 
 
 _SCALAR_KINDS: dict[str, tuple[type, ...]] = {

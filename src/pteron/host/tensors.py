@@ -47,10 +47,14 @@ class GpuTensor:
 
     def numpy(self) -> HostArray:
         """A copy on the host, after all commands submitted so far."""
+        return self.fetch().numpy()
+
+    def fetch(self) -> HostResult:
+        """The same copy, submitted now and read later: commands that are submitted later do not delay it."""
         if self.device.is_closed:
             raise DeviceError(f"{self!r}: its device is closed")
-        data = self.device.read(self.buffer, self.nbytes)
-        return from_storage(data, self.shape, self.dtype, self.storage)
+        fetch = Fetch(*self.device.begin_read(self.buffer, self.nbytes))
+        return HostResult(fetch, 0, self.shape, self.dtype, self.storage)
 
     def torch(self) -> torch.Tensor:
         """A copy as a PyTorch tensor on the CPU."""
@@ -128,26 +132,25 @@ class View:
 class Fetch:
     """Outputs of one submission that the host reads from one staging buffer."""
 
-    def __init__(self, readback: Readback, count: int) -> None:
+    def __init__(self, readback: Readback, submission: int | None = None, count: int = 1) -> None:
         self.staging = readback.staging
+        self.submission = submission  # None: not submitted yet
         self._readback = readback
-        self._unread = count
+        self._unread = count  # outputs
 
-    def read(self, offset: int, shape: Shape, storage: Storage) -> HostArray:
-        """A copy of an output, with the element type of its GPU buffer."""
-        array = np.empty(shape, storage.numpy)
-        self._readback.fill(array, offset)
+    def fill(self, array: HostArray, offset: int) -> None:
+        """Copy an output to an array of the element type that its GPU buffer has."""
+        self._readback.fill(array, offset, self.submission)
         self._unread -= 1
         if self._unread == 0:
             self._readback.release()
-        return array
 
 
 class HostResult:
     """An output for the host; the wait for the GPU happens at the first read."""
 
     def __init__(self, fetch: Fetch, offset: int, shape: Shape, dtype: DType, storage: Storage) -> None:
-        self._fetch: Fetch | None = fetch
+        self._fetch: Fetch | None = fetch  # None: it is read
         self._offset = offset
         self.shape = shape
         self.dtype = dtype
@@ -161,13 +164,34 @@ class HostResult:
         array, self._is_shared = array.copy() if self._is_shared else array, True
         return array
 
+    def fill(self, target: HostArray) -> None:
+        """Copy to an array of its shape and element type; from the staging buffer, if the types are equal."""
+        if self._fetch is not None and target.dtype == self._storage.numpy and target.flags.c_contiguous:
+            self._read_to(target)
+            self._is_shared = True
+        else:
+            np.copyto(target, self.numpy())
+
     def numpy(self) -> HostArray:
         if self._array is None:
-            assert self._fetch is not None
-            stored = self._fetch.read(self._offset, self.shape, self._storage)
-            self._array = as_declared(stored, self.dtype)
-            self._fetch = None
+            self._read_to(np.empty(self.shape, self._storage.numpy))
+        assert self._array is not None
         return self._array
+
+    def _read_to(self, stored: HostArray) -> None:
+        assert self._fetch is not None
+        self._fetch.fill(stored, self._offset)
+        self._array, self._fetch = as_declared(stored, self.dtype), None
+
+    @property
+    def submission(self) -> int | None:
+        """What to wait for; None if the output is read."""
+        return self._fetch.submission if self._fetch else None
+
+    @submission.setter
+    def submission(self, number: int) -> None:
+        if self._fetch:
+            self._fetch.submission = number
 
 
 def to_storage(array: HostArray, dtype: DType, storage: Storage) -> HostArray:
@@ -217,11 +241,6 @@ def bf16_bits(array: HostArray) -> HostArray:
     bits = rounded.view(np.uint32)
     upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(rounded), np.uint16(0x7FC0), upper)
-
-
-def from_storage(data: bytes, shape: Shape, dtype: DType, storage: Storage) -> HostArray:
-    """GPU bytes as a new, writable host array of the program's element type."""
-    return as_declared(np.frombuffer(bytearray(data), storage.numpy).reshape(shape), dtype)
 
 
 def as_declared(stored: HostArray, dtype: DType) -> HostArray:

@@ -26,6 +26,9 @@ with warnings.catch_warnings():
 _DTYPES = {
     dtype: torch.bfloat16 if dtype is DType.BF16 else getattr(torch, dtype.numpy.name) for dtype in DType
 }
+# A dry run computes inputs of up to this many elements: without data, PyTorch imports SymPy for some
+# operators, which takes longer.
+_DRY_ELEMENTS = 1 << 16
 Convert: TypeAlias = Callable[[Any, Parameter], torch.Tensor]
 
 
@@ -49,7 +52,7 @@ def find_torch_operator(name: str) -> HostOperator | None:
     )
     named = frozenset(argument.name for argument in found._schema.arguments if argument.kwarg_only)
     call = _TorchCall(found, family, parameters, named)
-    return HostOperator(call.run, parameters)
+    return HostOperator(call.run, parameters, call.run_dry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,20 @@ class _TorchCall:
     named: frozenset[str]  # keyword-only parameters
 
     def run(self, arguments: Arguments) -> Mapping[int, object]:
+        return self._call(arguments, _contiguous if self.family.is_dense else _in_memory)
+
+    def run_dry(self, arguments: Arguments) -> Mapping[int, object]:
+        sizes = (value.array.size for value in arguments if isinstance(value, HostTensor))
+        if sum(sizes) <= _DRY_ELEMENTS:
+            return self.run(arguments)
+        return self._call(arguments, _without_data)
+
+    def _call(self, arguments: Arguments, convert: Convert) -> Mapping[int, object]:
         arguments = arguments[: len(self.parameters)]
         check_kinds(arguments, self.parameters)
         named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=True)}
         for rule in self.family.rules:
             rule(named)
-        convert = _contiguous if self.family.is_dense else _in_memory
         given = {
             parameter.name: _to_torch(named[parameter.name], parameter.kind, parameter, convert)
             for parameter in self.parameters
@@ -115,5 +126,15 @@ def _contiguous(value: Any, parameter: Parameter) -> torch.Tensor:
     return to_torch(value.array.copy(order="C"), value.dtype)
 
 
+def _without_data(value: Any, parameter: Parameter) -> torch.Tensor:
+    return torch.empty(
+        value.array.shape if parameter.is_read else 0, dtype=_DTYPES[value.dtype], device="meta"
+    )
+
+
 def _from_torch(value: Any) -> object:
-    return tuple(map(_from_torch, value)) if isinstance(value, list) else HostTensor(*from_torch(value))
+    if isinstance(value, list):
+        return tuple(map(_from_torch, value))
+    if value.is_meta:
+        value = torch.zeros((), dtype=value.dtype).expand(value.shape)
+    return HostTensor(*from_torch(value))

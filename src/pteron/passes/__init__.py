@@ -2,7 +2,8 @@
 
 from pteron.passes.placement import Placement, StateSpec, place
 from pteron.passes.prepare import Prepared, prepare
-from pteron.passes.resolve import Source, is_available, missing_operators, resolve
+from pteron.passes.resolve import is_available, missing_operators, resolve
+from pteron.passes.sources import Source
 
 __all__ = [
     "Placement",

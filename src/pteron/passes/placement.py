@@ -66,7 +66,8 @@ def place(prepared: Prepared, target: Target) -> Placement:
         for output in call.outputs:
             if isinstance(output, Tensor):
                 placing.output(call, output, index, lasting=call in folded)
-    for value in (*graph.outputs, *(graph.inputs[source.input] for source in prepared.sources)):
+    positions = (graph.inputs[each] for source in prepared.sources for each in source.inputs)
+    for value in (*graph.outputs, *positions):
         if isinstance(value, Tensor):  # positions as well: a loop on the GPU advances them between steps
             placing.read(value, math.inf)
     return placing.finish()

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pteron.families  # noqa: F401  # registers the operators
 from pteron.dtypes import DType
 from pteron.errors import GraphError, UnsupportedError
 from pteron.families.exporter_removed import explained
 from pteron.graph import Graph, Node, SymInt, Tensor, Value, ValueList
-from pteron.graph.values import describe, numel, tensors
+from pteron.graph.values import describe, tensors
 from pteron.ops import OPERATORS, Call, Kind, Operator
 from pteron.ops.call import mutated_ids
 from pteron.ops.requirement import RequirementError
 from pteron.ops.signature import conform
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a live integer comes from: one element of a graph input, or (dim None) the input itself."""
-
-    symbol: int
-    input: int
-    dim: int | None = None
-    index: int = 0
 
 
 def missing_operators(graph: Graph) -> Counter[str]:
@@ -44,36 +36,6 @@ def resolve(graph: Graph) -> tuple[Call, ...]:
         listed = ", ".join(f"{explained(name)} ({count}x)" for name, count in sorted(missing.items()))
         raise UnsupportedError(f"{graph.name}: unsupported operators: {listed}")
     return tuple(_bind(graph, node) for node in graph.nodes)
-
-
-def sources(graph: Graph, calls: tuple[Call, ...]) -> tuple[Source, ...]:
-    """The live integers that come from a call's inputs."""
-    found = [
-        Source(value.id, position) for position, value in enumerate(graph.inputs) if isinstance(value, SymInt)
-    ]
-    for call in calls:
-        if call.operator.kind is not Kind.SOURCE:
-            continue
-        tensor, dim, index = call.inputs
-        (symbol,) = call.outputs
-        if tensor not in graph.inputs:
-            raise GraphError(f"{graph.name}, {call.node}: a SymInt can only be read from a graph input")
-        assert isinstance(tensor, Tensor)  # by its signature
-        assert isinstance(symbol, SymInt)
-        if tensor.dtype.is_float:
-            raise GraphError(f"{graph.name}, {call.node}: a SymInt is read from integers, not {tensor.dtype}")
-        place = f"{graph.name}, {call.node}: {tensor} has {{}} {index} along dim {dim}"
-        if not isinstance(dim, int) or not isinstance(index, int) or not _has(tensor, dim, index):
-            raise GraphError(place.format("no element"))
-        if numel(tensor.shape_max) != tensor.shape_max[dim]:
-            raise GraphError(place.format("several elements"))
-        found.append(Source(symbol.id, graph.inputs.index(tensor), dim, index))
-    return tuple(found)
-
-
-def _has(tensor: Tensor, dim: int, index: int) -> bool:
-    rank = len(tensor.shape_max)
-    return -rank <= dim < rank and -tensor.shape_max[dim] <= index < tensor.shape_max[dim]
 
 
 def _bind(graph: Graph, node: Node) -> Call:
@@ -171,20 +133,41 @@ def check_order(graph: Graph, calls: tuple[Call, ...]) -> None:
     for output in graph.outputs:
         if output.id not in known and not _is_constant(output):
             raise GraphError(f"{graph.name}: nothing computes the output {output}")
-    _check_first_contents(graph, calls)
 
 
-def _check_first_contents(graph: Graph, calls: tuple[Call, ...]) -> None:
-    """Raise a GraphError for a call that reads the constant from which a state starts: it would see the first
-    content forever, where the exported module reads the state."""
+def with_states(graph: Graph, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls with states in place of the constants from which they start: exporters give linear layers and
+    convolutions their weights without a prepack. A GraphError for a call that would read the new value."""
     mutated = mutated_ids(calls)
     prepacks = [call for call in calls if call.operator.kind is Kind.PREPACK]
-    starts = {call.reads[0].id: call.writes[0] for call in prepacks if call.writes[0].id in mutated}
+    pairs = [(call.reads[0], call.writes[0]) for call in prepacks]
+    states = {start.id: state for start, state in pairs if state.id in mutated and start.id not in mutated}
+    writers: dict[int, Node] = {}
+    found = []
     for call in calls:
-        for tensor in call.reads if call.operator.kind is not Kind.PREPACK else ():
-            if state := starts.get(tensor.id):
-                where = f"{graph.name}, {call.node}"
-                raise GraphError(f"{where} reads {tensor}, the first content of the state {state}")
+        is_prepack = call.operator.kind is Kind.PREPACK
+        for start in () if is_prepack else (tensor for tensor in call.reads if tensor.id in states):
+            state = states[start.id]
+            if writer := writers.get(state.id):
+                raise GraphError(
+                    f"{graph.name}, {call.node} reads the state {state} as it was before {writer} wrote it; "
+                    "update the buffer after its last use, by a node of its own: `buffer.copy_(new * 1.0)`"
+                )
+        found.append(call if is_prepack else replace(call, inputs=_replaced(call.inputs, states)))
+        writers.update((tensor.id, call.node) for tensor in call.writes if not is_prepack)
+    return tuple(found)
+
+
+def _replaced(values: tuple[Value, ...], others: Mapping[int, Tensor]) -> tuple[Any, ...]:
+    """The values with other tensors in place of these, in lists too."""
+    return tuple(
+        others.get(value.id, value)
+        if isinstance(value, Tensor)
+        else replace(value, items=_replaced(value.items, others))
+        if isinstance(value, ValueList)
+        else value
+        for value in values
+    )
 
 
 def _is_constant(value: Tensor | SymInt) -> bool:

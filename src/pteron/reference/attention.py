@@ -106,10 +106,18 @@ def _rotate_neighbours(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tens
     return torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1).flatten(-2)
 
 
+def _beside_heads(table: torch.Tensor, steps: int, heads: int) -> torch.Tensor:
+    has_heads = table.ndim == 4 or (
+        table.ndim == 3 and table.shape[0] == steps and table.shape[1] in (1, heads)
+    )
+    return table if has_heads else table.unsqueeze(-2)
+
+
 @reference("et_vk.apply_rotary_emb.default")
 def rope(xq: torch.Tensor, xk: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> Pair:
-    """Queries and keys are [batch, steps, heads, width], the tables [steps, width / 2]."""
-    cosines, sines = cosines[:, None], sines[:, None]
+    """Queries and keys are [batch, steps, heads, width]. The tables are [steps, width / 2]; they may have
+    batches and heads, too."""
+    cosines, sines = (_beside_heads(table, *xq.shape[1:3]) for table in (cosines, sines))
     return _rotate_neighbours(xq, cosines, sines), _rotate_neighbours(xk, cosines, sines)
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pteron.host.tensors import GpuTensor
     from pteron.runtime.executorch_api import Runtime, Verification
     from pteron.runtime.method import Method
+    from pteron.runtime.pending import Pending
     from pteron.runtime.program import Program, load
     from pteron.runtime.sequence import Sequence
     from pteron.runtime.session import Counters
@@ -17,6 +18,7 @@ __all__ = [
     "Counters",
     "GpuTensor",
     "Method",
+    "Pending",
     "Program",
     "Runtime",
     "Sequence",
@@ -30,6 +32,7 @@ _HOMES = {
     "Counters": "session",
     "GpuTensor": "pteron.host.tensors",
     "Method": "method",
+    "Pending": "pending",
     "Program": "program",
     "Runtime": "executorch_api",
     "Sequence": "sequence",

@@ -11,7 +11,8 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.errors import DtypeError
 from pteron.format.records import TensorRecord
-from pteron.host.tensors import GpuTensor, HostResult, from_torch, to_torch
+from pteron.gpu import Device
+from pteron.host.tensors import GpuTensor, HostResult, from_torch, to_storage, to_torch
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.ops.operand import HostArray
 
@@ -70,6 +71,22 @@ def _from_array(expected: TensorRecord, array: HostArray, value: object) -> Host
     raise DtypeError(f"expected {expected.dtype}, got {array.dtype}{advice}")
 
 
+def uploaded(device: Device, value: Any) -> GpuTensor:
+    """A copy of an array or a tensor on the GPU."""
+    array, found = from_torch(value) if is_torch(value) else (np.asarray(value), None)
+    dtype = found or DType.of(array.dtype)
+    if dtype is None:
+        raise DtypeError(f"{device!r}: arrays of {array.dtype} cannot be uploaded")
+    storage = device.target.storage(dtype)
+    stored = to_storage(array, dtype, storage)
+    with device.lock:
+        buffer = device.create_buffer(stored.nbytes, "uploaded tensor")
+        tensor = GpuTensor(device, buffer, array.shape, dtype, storage)  # frees the buffer
+        if stored.nbytes:
+            device.write(buffer, stored)
+    return tensor
+
+
 def hint(dtype: DType, value: object) -> str:
     """How to convert an input to this type, for an error message."""
     if is_torch(value):
@@ -80,6 +97,14 @@ def hint(dtype: DType, value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"; x.astype(np.{dtype.numpy.name}) converts it"
     return f"; np.asarray(x, np.{dtype.numpy.name}) converts it"
+
+
+def settled(value: RuntimeValue) -> RuntimeValue:
+    """An output to be read later: commands that are submitted later do not delay it, and what the caller does
+    with the inputs does not change it."""
+    if isinstance(value, GpuTensor):
+        return value.fetch()
+    return HostTensor(value.array.copy(), value.dtype) if isinstance(value, HostTensor) else value
 
 
 def result(value: RuntimeValue, torch_out: bool, on_gpu: bool) -> Any:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pteron.format.source import open_bytes
-from pteron.gpu import Command, Device, PassTimer, Replay, States
+from pteron.gpu import Command, PassTimer, Replay, States
 from pteron.plan import Plan
-from pteron.plan.archive import read, write
 from pteron.runtime.multi_step import StepCommands, repeat
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.prerecord import PrerecordedCalls
-from pteron.runtime.session import Counters, OutputCommands, Session
+from pteron.runtime.session import OutputCommands, Session
 from pteron.runtime.staging import Input
 
 
@@ -62,17 +59,6 @@ class Delegate:
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay over this sequence's states, for tools."""
         return self.session.recorded(inputs, self.states)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable to a file, with its weights and the plans made so far, without states."""
-        write(self.session.snapshot(), path)
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], device: Device, *, trusted: bool = False) -> Delegate:
-        """Open a file that `save` wrote. The delegate runs only at the shapes that the file has plans for.
-        Kernels of an untrusted file are compiled with bounds checks."""
-        opened = open_bytes(path)
-        return cls(Session(read(opened.view, opened.name, trusted=trusted), device, Counters()))
 
     def reset(self) -> None:
         """Set caches and other states to their initial values."""

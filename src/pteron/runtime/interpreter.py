@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from pteron.errors import StateLost
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.host.operator import HostOperator
+from pteron.host.tensors import GpuTensor, HostResult
 from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
 from pteron.runtime.checks import live_slices
@@ -18,6 +19,8 @@ from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
 from pteron.runtime.trace import Trace
 from pteron.runtime.traced_execution import TracedExecution
+
+StateValue: TypeAlias = HostTensor | GpuTensor
 
 
 class Interpreter:
@@ -37,7 +40,7 @@ class Interpreter:
         self._operators = operators
         self._delegates = delegates
         self._executables = [delegate.executable for delegate in delegates]
-        self._new_states: dict[int, HostTensor] | None = None  # of the last call, until `commit_states`
+        self._new_states: dict[int, StateValue] | None = None  # of the last call, until `commit_states`
         self._lost = False  # a call failed after a delegate changed its states
         self._states = self._initial_states()
         self._context = MethodContext(
@@ -92,6 +95,7 @@ class Interpreter:
             execution.run()
             outputs = [execution.output(id) for id in self._record.outputs]
             states = {id: _new_state(values[id], state) for id, state in self._states.items()}
+            states |= {id: _own(execution.output(new)) for id, new in self._record.carried}
         except BaseException:
             self._lost = execution.is_changed
             raise
@@ -114,6 +118,7 @@ class Interpreter:
         read_on_gpu = {
             id for call in calls.values() for id in call.args[: len(self._executables[call.delegate].inputs)]
         }
+        read_on_gpu |= {new for state, new in self._record.carried if state in read_on_gpu}
 
         def wanted(id: int, keep: bool) -> Wanted | None:
             record = self._record.values[id]
@@ -128,8 +133,8 @@ class Interpreter:
             for keep in (False, True)
         }
 
-    def _initial_states(self) -> dict[int, HostTensor]:
-        return initial_states(self._record, self._operators, self._executables)
+    def _initial_states(self) -> dict[int, StateValue]:
+        return dict(initial_states(self._record, self._operators, self._executables))
 
     def _is_one_delegate(self) -> bool:
         """Whether a call needs no interpreter: the method is one delegate with the same inputs and outputs,
@@ -147,7 +152,16 @@ class Interpreter:
         )
 
 
-def _new_state(value: RuntimeValue, state: HostTensor) -> HostTensor:
+def _own(value: RuntimeValue) -> StateValue:
+    """A value as a state: on the GPU, or in memory that no output shares."""
+    if isinstance(value, GpuTensor):
+        return value
+    assert isinstance(value, (HostTensor, HostResult))  # as its record says
+    array = value.numpy() if isinstance(value, HostResult) else value.array
+    return HostTensor(array.copy(), value.dtype).protected()
+
+
+def _new_state(value: RuntimeValue, state: StateValue) -> StateValue:
     """The state after a call, in its own memory."""
     if value is state or not isinstance(value, HostTensor):
         return state

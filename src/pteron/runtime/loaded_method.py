@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ from pteron.host.operator import HostOperator
 from pteron.ops.target import DIGITS, PRODUCTS, Target
 from pteron.passes import Prepared
 from pteron.plan import Compiled
+from pteron.runtime.dry_run import DryRun
+from pteron.runtime.fitting import fitting_dims
 from pteron.runtime.session import Counters, Session
 from pteron.runtime.specs import ValueSpec, describe
 from pteron.runtime.trace import Trace
@@ -80,8 +83,6 @@ class LoadedMethod:
         operators: Sequence[HostOperator],
         device: Device | None,
         precision: Precision | None = None,
-        *,
-        check_integers: bool = False,
         trace: Trace | None = None,
     ) -> None:
         self.trace = trace
@@ -91,20 +92,31 @@ class LoadedMethod:
         self.device = device
         self.lock = device.lock if device else new_lock()
         self.counters = Counters()
-        self.checked = [prepared.graph for prepared in graphs] if check_integers else []
         self.sessions: list[Session] = []
         self._compiled: list[Compiled] = []
         self._specs: tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]] | None = None
         try:
             for prepared in graphs:
                 assert device is not None
-                compiled = Compiled(prepared, precision.of(device.target) if precision else device.target)
+                target = precision.of(device.target) if precision else device.target
+                compiled = Compiled(prepared, target, may_exceed=True)
                 self._compiled.append(compiled)
                 about = compiled.executable, device, self.counters, compiled
                 self.sessions.append(Session(*about) if trace is None else TracedSession(*about, trace))
+            self._warn_of_excess()
         except BaseException:
             self.close()
             raise
+
+    def _warn_of_excess(self) -> None:
+        """Say which dims must be lower than their maximum on this device; a DeviceError if none can be."""
+        excess = next((compiled.excess for compiled in self._compiled if compiled.excess), None)
+        if excess is None:
+            return
+        found = fitting_dims(DryRun(self.record, self._compiled, in_full=True), self.specs[0])
+        if found is None:
+            raise excess
+        warnings.warn(f"{self.where} runs here with {found}. At its maximum, {excess}", stacklevel=2)
 
     @property
     def specs(self) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,20 +14,28 @@ import numpy as np
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.gpu import Device, States
-from pteron.host.tensors import GpuTensor, extremes, from_torch, widen_bf16
+from pteron.graph import Shape
+from pteron.host.tensors import GpuTensor, from_torch, widen_bf16
 from pteron.host.values import HostTensor, RuntimeValue, shape_fits
 from pteron.plan import SymbolPort
 from pteron.runtime.checks import read_by
-from pteron.runtime.conversion import as_tensor, hint, is_torch, result
+from pteron.runtime.conversion import as_tensor, hint, is_torch, settled
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.execution import HostObserver
-from pteron.runtime.integer_ranges import Range, check_ranges
 from pteron.runtime.interpreter import Interpreter
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable
+from pteron.runtime.pending import InFlight, Pending, in_order
 from pteron.runtime.session import Counters
-from pteron.runtime.specs import ValueSpec, arranged, input_names, spec_rows, table
+from pteron.runtime.specs import ValueSpec, arranged, input_names, misfit_between, spec_rows, table
+from pteron.runtime.targets import Targets, read
 
 _ARRAYS = {np.ndarray}
+
+
+def _shape(value: RuntimeValue) -> Shape | None:
+    if isinstance(value, HostTensor):
+        return value.array.shape
+    return value.shape if isinstance(value, GpuTensor) else None
 
 
 def _is_size(value: object) -> bool:
@@ -48,6 +56,7 @@ class Method(NotCopyable):
         self._record = loaded.record
         self._closed = False
         self._worker: ThreadPoolExecutor | None = None  # of run_async
+        self._in_flight = InFlight()
         self._delegates: list[Delegate] = []
         with loaded.lock:
             try:
@@ -130,24 +139,62 @@ class Method(NotCopyable):
         sessions = self._loaded.sessions
         return sum(States.bytes_of(session.device, session.executable) for session in sessions)
 
-    def __call__(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
+    def __call__(
+        self, /, *inputs: object, on_gpu: bool = False, out: Any = None, **named: object
+    ) -> tuple[Any, ...]:
         """Run the method and return a tuple of outputs. Pass inputs by position, by name, or as one dict from
-        name to value; `inputs` lists the names."""
+        name to value; `inputs` lists the names. `out` is a list with an item for each output: an array or
+        PyTorch tensor to fill and return, or None."""
         if named or (len(inputs) == 1 and isinstance(inputs[0], dict)):
             inputs = self._arranged(inputs, named)
+        targets = self._targets(out, on_gpu)
         with self._loaded.lock:
-            if self._closed or not (self._loaded.device is None or self._loaded.device.is_open):
-                self._check_open()
-            for states in self._states:
-                states.check_valid()
-            outputs = self._call(inputs, bool(on_gpu))
-            for states in self._states:
-                states.is_valid = True
-            self._interpreter.commit_states()
+            started = self._start(inputs, bool(on_gpu), targets)
+            outputs = read(*started, bool(on_gpu), targets)
+            self._commit()
             return outputs
 
-    async def run_async(self, /, *inputs: object, on_gpu: bool = False, **named: object) -> tuple[Any, ...]:
-        """Run the method without blocking the event loop. Several calls run one after the other.
+    def submit(self, /, *inputs: object, out: Any = None, **named: object) -> Pending[tuple[Any, ...]]:
+        """Start a call, with arguments as in a call, and return without waiting for the GPU. `result()` of
+        what it returns, or `await`, waits for this call and gives its outputs.
+
+        The inputs may be changed as soon as this returns. Arrays in `out` are filled by `result()`. Calls run
+        in the order of their submission. Four can be in flight; a further one first waits until the oldest of
+        them has finished. Operators on the host run before this returns, and so does what they wait for.
+        """
+        if named or (len(inputs) == 1 and isinstance(inputs[0], dict)):
+            inputs = self._arranged(inputs, named)
+        targets = self._targets(out)
+        self._in_flight.wait_for_room(self._loaded.lock, self.device)
+        with self._loaded.lock:
+            started, torch_out = self._start(inputs, False, targets)
+            values = list(map(settled, started))
+            self._commit()
+            number = self._in_flight.add(values)
+
+        def outputs() -> tuple[Any, ...]:
+            self._check_open()
+            found = read(values, torch_out, False, targets)
+            self._in_flight.remove(number)
+            return found
+
+        return Pending(outputs)
+
+    def map(self, batches: Iterable[Any], *, out: Any = None) -> Iterator[tuple[Any, ...]]:
+        """The outputs of a call for each batch, in order, with two calls in flight while the caller uses
+        outputs: a batch is taken two results before its own. A batch is a tuple with an item for every input,
+        a dict by name, or the item of a method of one input. Arrays in `out` are filled at every step.
+
+        Closing the generator drops what is in flight.
+        """
+        calls = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
+        return in_order(lambda call: self.submit(*call, out=out), calls)
+
+    async def run_async(
+        self, /, *inputs: object, on_gpu: bool = False, out: Any = None, **named: object
+    ) -> tuple[Any, ...]:
+        """Run the method without blocking the event loop. Several calls run one after the other, as those of
+        `submit` do.
 
         A call that is cancelled before it starts does not run. A running call that is cancelled finishes, and
         its outputs are dropped.
@@ -157,8 +204,10 @@ class Method(NotCopyable):
         self._check_open()
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, f"pteron {self.name}")
-        call = partial(self, *inputs, on_gpu=on_gpu, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+        run = asyncio.get_running_loop().run_in_executor
+        if on_gpu:
+            return await run(self._worker, partial(self, *inputs, on_gpu=True, out=out, **named))
+        return await (await run(self._worker, partial(self.submit, *inputs, out=out, **named)))
 
     def prepare(self, calls: Iterable[Any], progress: Callable[[str], None] = lambda line: None) -> None:
         """Plan and compile ahead of the first call, which then takes as long as later ones: run calls on
@@ -217,21 +266,43 @@ class Method(NotCopyable):
         if self.device is not None:
             self.device.check_open()
 
-    def _call(self, inputs: Sequence[object], on_gpu: bool) -> tuple[Any, ...]:
+    # Calls --------------------------------------------------------------------------------------
+
+    def _start(
+        self, inputs: Sequence[object], on_gpu: bool, targets: Targets | None
+    ) -> tuple[list[RuntimeValue], bool]:
+        """Run a call, up to reading its outputs and committing its states. Returns the outputs, and whether
+        they are for PyTorch."""
+        if self._closed or not (self._loaded.device is None or self._loaded.device.is_open):
+            self._check_open()
+        for states in self._states:
+            states.check_valid()
         ids = self._record.inputs
         if len(inputs) != len(ids):
             arranged(self._where, self._names, inputs, {})  # raises the error
         given = [self._input(position, value) for position, value in enumerate(inputs)]
         self._loaded.counters.calls += 1
-        if self._loaded.checked:
-            self._check_ranges(given)
         try:
-            outputs = self._interpreter.run(given, keep=on_gpu)
+            values = self._interpreter.run(given, keep=on_gpu)
         except ShapeError as error:
             self._explain(given, error)
             raise
-        torch_out = {*map(type, inputs)} != _ARRAYS and any(map(is_torch, inputs))
-        return tuple([result(value, torch_out, on_gpu) for value in outputs])
+        if targets is not None:
+            targets.check(values)
+        return values, {*map(type, inputs)} != _ARRAYS and any(map(is_torch, inputs))
+
+    def _commit(self) -> None:
+        """Keep the states that the call has computed."""
+        for states in self._states:
+            states.is_valid = True
+        self._interpreter.commit_states()
+
+    def _targets(self, out: Any, on_gpu: bool = False) -> Targets | None:
+        if out is None:
+            return None
+        if on_gpu:
+            raise InputError(f"{self._where}: outputs cannot both stay on the GPU and fill arrays (out)")
+        return Targets(self._where, self.outputs, out)
 
     # Inputs -------------------------------------------------------------------------------------
 
@@ -258,29 +329,18 @@ class Method(NotCopyable):
             for spec, item in zip(self.inputs, arranged(self._where, self._names, items, named), strict=True)
         ]
 
-    def _check_ranges(self, given: Sequence[RuntimeValue]) -> None:
-        """Raise a DtypeError if a delegate may compute integers beyond 32 bits from these inputs."""
-        values = dict(zip(self._record.inputs, given, strict=True))
-        for call in self._record.instructions:
-            if isinstance(call, DelegateCall):
-                graph = self._loaded.checked[call.delegate]
-                ranges: dict[int, Range] = {}
-                for id, port in zip(call.args, graph.inputs, strict=False):
-                    value = values.get(id)
-                    if isinstance(value, HostTensor) and not value.dtype.is_float and value.array.size:
-                        ranges[port.id] = extremes(value.array)
-                check_ranges(graph, ranges)
-
     def _explain(self, given: Sequence[RuntimeValue], error: ShapeError) -> None:
         """Raise an error that names the dim, if the file allows the shape of an input but the graph does
         not."""
-        for position, (spec, value) in enumerate(zip(self.inputs, given, strict=True)):
-            if isinstance(value, (HostTensor, GpuTensor)):
-                shape = value.array.shape if isinstance(value, HostTensor) else value.shape
-                problem = spec.misfit(shape)
-                if problem:
-                    where = f"{self._where}, {self._place(position)}"
-                    raise ShapeError(f"{where}: {problem}. {error}") from error
+        shapes = [_shape(value) for value in given]
+        for position, (spec, shape) in enumerate(zip(self.inputs, shapes, strict=True)):
+            problem = spec.misfit(shape) if shape is not None else None
+            if problem:
+                where = f"{self._where}, {self._place(position)}"
+                raise ShapeError(f"{where}: {problem}. {error}") from error
+        problem = misfit_between(self.inputs, shapes)
+        if problem:
+            raise ShapeError(f"{self._where}: {problem}. {error}") from error
 
     def _place(self, position: int) -> str:
         """The name of an input in messages."""

@@ -23,6 +23,7 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.format.source import contents
+from pteron.graph import Graph
 from pteron.host.operator import HostOperator
 from pteron.host.values import HostTensor, RuntimeValue, UnsetTensor
 from pteron.ops.operand import HostArray
@@ -68,7 +69,7 @@ def _updated_in_place(
             pairs = zip(operators[instruction.operator].parameters, instruction.args, strict=False)
             in_place = {id for parameter, id in pairs if parameter.is_written and parameter.is_read}
             updated |= in_place - written
-        written.update(_written_by(record, instruction, operators, executables))
+        written.update(written_by(record, instruction, operators, executables))
     return updated
 
 
@@ -101,7 +102,7 @@ def with_external_data(
 
 
 def views_of_memory(
-    record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable]
+    record: MethodRecord, operators: Sequence[HostOperator], executables: Sequence[Executable | Graph]
 ) -> Views:
     """Pairs (tensor that no instruction writes, tensor that it is a view of), by the index of the instruction
     that reads the first. For outputs of the method the index is the number of instructions.
@@ -110,7 +111,7 @@ def views_of_memory(
     the result: its value is the last tensor written at the same place in the arena, in another shape.
     """
     written = [
-        set(_written_by(record, instruction, operators, executables)) for instruction in record.instructions
+        set(written_by(record, instruction, operators, executables)) for instruction in record.instructions
     ]
     stored = {
         id
@@ -120,7 +121,10 @@ def views_of_memory(
     own = stored.union(*written)
     latest: dict[tuple[int, int], int] = {}  # place -> the last tensor written there
     views: Views = {}
-    reads = [*(tensors(record, read_by(instruction)) for instruction in record.instructions), record.outputs]
+    reads = [
+        *(tensors(record, read_by(instruction)) for instruction in record.instructions),
+        _results(record),
+    ]
     for index, (ids, written_before) in enumerate(zip(reads, [stored, *written], strict=True)):
         for id in written_before:
             value = record.values[id]
@@ -131,6 +135,11 @@ def views_of_memory(
             if source is not None:
                 views.setdefault(index, []).append((id, source))
     return views
+
+
+def _results(record: MethodRecord) -> tuple[int, ...]:
+    """The values that are read after all instructions."""
+    return (*record.outputs, *(new for _, new in record.carried))
 
 
 def reshaped(array: HostArray, source: TensorRecord, view: TensorRecord) -> HostArray:
@@ -150,12 +159,13 @@ def _source(record: MethodRecord, id: int, latest: dict[tuple[int, int], int]) -
     return latest[view.allocation] if same and view.dynamism == source.dynamism == "static" else None
 
 
-def _written_by(
+def written_by(
     record: MethodRecord,
     instruction: Instruction,
     operators: Sequence[HostOperator],
-    executables: Sequence[Executable],
+    executables: Sequence[Executable | Graph],
 ) -> Iterator[int]:
+    """The values that an instruction writes."""
     match instruction:
         case KernelCall(operator, args):
             pairs = zip(operators[operator].parameters, args, strict=False)

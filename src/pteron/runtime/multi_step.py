@@ -51,7 +51,8 @@ def repeat(
         while True:
             outputs = session.outputs(recording, numbers, states)
             once = recording.replay(states)
-            advance = recording.advance(*growth_per_step(executable, inputs, growth))
+            grown = growth_per_step(executable, inputs, growth)
+            advance = recording.advance(*grown) if grown else None
             if advance is None:
                 if not used:
                     commands += [once, *commands_after(places, outputs, None)]

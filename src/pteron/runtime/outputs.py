@@ -32,7 +32,7 @@ def allocate_outputs(
     """
     pairs = list(zip(views, wanted, strict=True))
     fetched = [view.nbytes for view, want in pairs if isinstance(view, View) and want and not want.on_gpu]
-    fetch = Fetch(device.readback(sum(map(aligned, fetched))), len(fetched)) if fetched else None
+    fetch = Fetch(device.readback(sum(map(aligned, fetched))), count=len(fetched)) if fetched else None
     outputs: list[Output] = []
     copies: list[Copy] = []
     offset = 0

@@ -22,7 +22,7 @@ from pteron.runtime.outputs import Output, Wanted, aligned
 from pteron.runtime.staging import Input, InputUpload
 
 _PARKED = 4  # prepared calls that are kept for plans other than the last call's
-_STAGINGS = 4  # staging buffers in use at a time, each with its commands
+_STAGINGS = 8  # staging buffers that are used in turns, each with its commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RepeatableCall:
     def prepare(self) -> PreparedCall:
         """The next call."""
         readback = self._device.readback(self._size) if self._count else None
-        fetch = Fetch(readback, self._count) if readback else None
+        fetch = Fetch(readback, count=self._count) if readback else None
         outputs: list[Output] = [
             HostResult(fetch, part[2], part[0].shape, part[1], part[0].storage) if fetch and part else None
             for part in self._fetched

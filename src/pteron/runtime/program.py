@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
-from pteron.errors import DeviceError, FormatError, MethodError, UnsupportedError
+from pteron.errors import DeviceError, InputError, MethodError, UnsupportedError
 from pteron.extras import why_refused
 from pteron.families.exporter_removed import explained
 from pteron.format.bundled import BundledFile, is_bundled, read_bundled
@@ -15,15 +14,17 @@ from pteron.format.delegate import BACKENDS, read_delegate
 from pteron.format.foreign import RE_EXPORT
 from pteron.format.program import read_program
 from pteron.format.records import MethodRecord, ProgramFile
-from pteron.format.source import open_bytes
+from pteron.format.source import Source, open_bytes
 from pteron.format.weights import load_weights
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.gpu.worker_pool import gc_paused
 from pteron.graph import Graph, build
 from pteron.host.lookup import find_operator
+from pteron.names.locate import program_files
 from pteron.passes import missing_operators, prepare
 from pteron.runtime.checks import check_method, with_bounds_of_delegates
+from pteron.runtime.kept_states import keep_states
 from pteron.runtime.loaded_method import LoadedMethod, NotCopyable, Precision
 from pteron.runtime.method import Method
 from pteron.runtime.method_memory import with_external_data
@@ -31,7 +32,6 @@ from pteron.runtime.sequence import Sequence
 from pteron.runtime.specs import describe, table
 from pteron.runtime.trace import Trace
 
-Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 Adapt: TypeAlias = Callable[[ProgramFile, Graph], Graph]
 
 
@@ -42,15 +42,16 @@ def load(
     *,
     digits: int | None = None,
     products: str | None = None,
-    check_integers: bool = False,
+    state: str = "kept",
     adapt: Adapt | None = None,
     trace: Trace | None = None,
 ) -> Program:
-    """Load a program from a .pte or bundled .bpte file, given as a path or as bytes.
+    """Load a program from a .pte or bundled .bpte file, given as a path, as bytes, or as its name at a hub:
+    "owner/name", or "owner/name:file.pte" (with the extra `hub`).
 
-    `data` is one or more .ptd weight files. `device` is a Device or part of an adapter's name; the default is
-    the environment variable PTERON_ADAPTER, or the most capable adapter. A method's weights are uploaded when
-    the method is first used.
+    `data` is one or more .ptd weight files, by path or name too. `device` is a Device or part of an adapter's
+    name; the default is the environment variable PTERON_ADAPTER, or the most capable adapter. A method's
+    weights are uploaded when the method is first used.
 
     `digits` sets the precision of products with 4-bit weights on a GPU when there are only a few rows, as in
     decoding. 3 is as exact as f32, and the default unless PTERON_DIGITS is set. 2 is faster; its error is
@@ -58,26 +59,22 @@ def load(
     them, which is faster; the default is "f32", or what PTERON_PRODUCTS says.
 
     The GPU computes integers with 32 bits, PyTorch with 64: on the GPU, sums, differences and products wrap.
-    With `check_integers`, a call whose integers may exceed 32 bits raises a DtypeError that names the node.
-    An input that exceeds 32 bits is always an error.
+    An input that exceeds 32 bits is an error.
+
+    Buffers that a compiled module writes are states, which a method keeps between calls. With
+    `state="explicit"` they are inputs and outputs, `state.NAME`.
 
     `adapt` changes the graph of each delegate before it is planned. `trace` gets the times of every call,
     which then waits for the GPU.
     """
+    source, weight_files = program_files(source, data)
     with gc_paused():  # loading makes many objects, and none of them is garbage
-        if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
-            raise FormatError(
-                f"{os.fspath(source)}: this is a folder, not a program; pteron.llm.LLM loads the folder of a "
-                "language model"
-            )
         opened = open_bytes(source)
         bundle = read_bundled(opened.view, opened.name) if is_bundled(opened.view) else None
         file = read_program(bundle.program if bundle else opened.view, opened.name)
         precision = Precision.chosen(digits, products)
-        weights = load_weights(data)
-        return Program(
-            file, weights, device, bundle, precision, check_integers=check_integers, adapt=adapt, trace=trace
-        )
+        weights = load_weights(weight_files)
+        return Program(file, weights, device, bundle, precision, state=state, adapt=adapt, trace=trace)
 
 
 class Program(NotCopyable):
@@ -94,7 +91,7 @@ class Program(NotCopyable):
         bundle: BundledFile | None = None,
         precision: Precision | None = None,
         *,
-        check_integers: bool = False,
+        state: str = "kept",
         adapt: Adapt | None = None,
         trace: Trace | None = None,
     ) -> None:
@@ -102,7 +99,6 @@ class Program(NotCopyable):
         self.file = file
         self.bundle = bundle
         self.precision = precision or Precision()
-        self._check_integers = check_integers
         self._device = Device.open(device) if device is not None else None
         self._records = {record.name: with_external_data(file, record, weights) for record in file.methods}
         self._loaded: dict[str, LoadedMethod] = {}
@@ -112,21 +108,29 @@ class Program(NotCopyable):
         self._closed = False
         self._stored = {record.name: read_graphs(file, record, weights) for record in file.methods}
         check_supported(file, self._stored)
-        self._graphs = self._stored
-        if adapt is not None:
-            self._graphs = {
-                name: [adapt(file, graph) for graph in graphs] for name, graphs in self._stored.items()
-            }
         self._operators = {
             record.name: [operator for name in record.operators if (operator := find_operator(name))]
             for record in file.methods
         }
+        self._graphs = dict(self._stored)
+        if _is_kept(state):
+            self._keep_states()
+        if adapt is not None:
+            self._graphs = {
+                name: [adapt(file, graph) for graph in graphs] for name, graphs in self._graphs.items()
+            }
         # Prepared here, before a device is open: errors of a graph do not depend on the device.
         self._prepared = {name: list(map(prepare, graphs)) for name, graphs in self._graphs.items()}
         for name, record in self._records.items():
             operators, graphs = self._operators[name], self._graphs[name]
             check_method(f"{file.name}, method {name}", record, operators, graphs)
             self._records[name] = with_bounds_of_delegates(record, operators, graphs)
+
+    def _keep_states(self) -> None:
+        """Make states of the inputs and outputs of compiled modules that are buffers."""
+        for name, record in self._records.items():
+            operators, graphs = self._operators[name], self._graphs[name]
+            self._records[name], self._graphs[name] = keep_states(self.file, record, operators, graphs)
 
     def __repr__(self) -> str:
         return f"<pteron.Program {self.file.name}: {', '.join(self.methods)}>"
@@ -191,9 +195,8 @@ class Program(NotCopyable):
                 if graphs and device is None:
                     device = Device.begin()  # it opens during planning
                 self._loaded[name] = LoadedMethod(
-                    self.file.name, record, graphs, self._operators[name], device, self.precision,
-                    check_integers=self._check_integers, trace=self._trace,
-                )  # fmt: skip
+                    self.file.name, record, graphs, self._operators[name], device, self.precision, self._trace
+                )
                 self._device = device
             return self._loaded[name]
 
@@ -245,6 +248,12 @@ class Program(NotCopyable):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_kept(state: str) -> bool:
+    if state not in ("kept", "explicit"):
+        raise InputError(f'state={state!r}: expected "kept" or "explicit"')
+    return state == "kept"
 
 
 def read_graphs(file: ProgramFile, record: MethodRecord, weights: Mapping[str, memoryview]) -> list[Graph]:

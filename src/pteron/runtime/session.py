@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from pteron.dtypes import DType, Storage
@@ -33,7 +33,7 @@ from pteron.gpu import (
     submit,
 )
 from pteron.graph import Graph
-from pteron.host.tensors import View
+from pteron.host.tensors import HostResult, View
 from pteron.ops import Target
 from pteron.ops.operand import State, Weight
 from pteron.passes import prepare
@@ -69,21 +69,18 @@ class Counters:
 
 
 class Session:
-    """Runs one executable, at live shapes that it has plans for or can plan."""
+    """Runs one executable, at live shapes that it has a plan for or that `compiled` can plan."""
 
     def __init__(
         self, executable: Executable, device: Device, counters: Counters, compiled: Compiled | None = None
     ) -> None:
         self.executable = executable
-        self._compiled = compiled
         self.device = device
         self.counters = counters
         self.is_closed = False
         self.slots: SequenceSlots | None = None  # of sequences that share batch memory
         executable.target.check_runs_on(device.target)
         at_most = compiled.plan_at_maximum() if compiled else None
-        if compiled is None:  # its plans come from a file
-            executable.check_runs_on(device.target)
         device.check_open()  # waits until it is open
         with device.lock:
             before = device.compiled
@@ -274,7 +271,10 @@ class Session:
                     repeatable = RepeatableCall(self.device, recording.replay(states), pairs)
                     prerecorded.expect(repeatable, self._input_upload(inputs, recording, states))
             states.invalidate()
-            call.commands.submit()
+            submission = call.commands.submit()
+            for output in call.outputs:
+                if isinstance(output, HostResult):
+                    output.submission = submission
             self.counters.bytes_read += call.bytes_read
             if prerecorded and is_repeated:
                 prerecorded.record()
@@ -286,11 +286,6 @@ class Session:
             recording, numbers = self.find_recording(inputs, plain=True)
             recording.refresh(numbers)
             return recording.plan, recording.replay(states)
-
-    def snapshot(self) -> Executable:
-        """The executable with the plans made so far, for `plan.archive`."""
-        with self.device.lock:
-            return replace(self.executable, plans=self._plans.plans())
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,10 +14,9 @@ from typing import Any
 from pteron.dtypes import DType
 from pteron.errors import InputError, PteronError
 from pteron.format.records import DelegateCall, MethodRecord, PortRecord, TensorRecord
-from pteron.graph import Shape, SymInt, Tensor
+from pteron.graph import Shape, SymInt
 from pteron.plan import Compiled
-
-_TRIED_MAX = 200_000  # dims to try, times nodes to plan for each
+from pteron.runtime.dynamic_dims import DimRange, Ranges, find_dynamic_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +30,53 @@ class ValueSpec:
     dynamic: tuple[bool, ...] = ()
     value: object = None
     name: str = ""  # the program's; an input without one has its position, as input_0
-    shape_min: Shape = ()  # of a tensor, if the program stores it
+    shape_min: Shape = ()  # of a tensor; 0 where no minimum is known
+    shape_step: Shape = ()  # of a tensor: each size is the maximum less a multiple of its step
+    symbols: tuple[str, ...] = ()
+    """For each dim, "" or a symbol. Dims of one symbol are as many steps below their maximum."""
 
     @property
     def shape(self) -> Shape:
         """The maximum shape: `np.empty(spec.shape, spec.dtype)` is a valid input."""
         return self.shape_max
 
+    @property
+    def shape_least(self) -> Shape:
+        """The smallest shape, where dims without a known minimum are as small as their steps allow."""
+        return tuple(
+            (least or (most - 1) % step + 1) if free else most for least, most, step, free in self._bounds
+        )
+
+    @property
+    def _bounds(self) -> Iterator[tuple[int, int, int, bool]]:
+        rank = len(self.shape_max)
+        return zip(
+            self.shape_min or (0,) * rank,
+            self.shape_max,
+            self.shape_step or (1,) * rank,
+            self.dynamic,
+            strict=True,
+        )
+
     def misfit(self, shape: Shape) -> str | None:
         """The error message for a shape that does not fit; None if it fits."""
         if len(shape) != len(self.shape_max):
             return f"expected rank {len(self.shape_max)}, {self}, got {list(shape)}"
-        smallest = self.shape_min or (0,) * len(shape)
-        bounds = zip(shape, smallest, self.shape_max, self.dynamic, strict=True)
-        for dim, (size, least, most, free) in enumerate(bounds):
-            if size > most or size < least or (size != most and not free):
-                expected = (f"from {least} to {most}" if least else f"at most {most}") if free else str(most)
+        for dim, size in enumerate(shape):
+            expected = self.misfit_of_dim(dim, size)
+            if expected:
                 return f"dim {dim} is {size}, expected {expected}: the input is {self}, got {list(shape)}"
         return None
+
+    def misfit_of_dim(self, dim: int, size: int) -> str | None:
+        """What a dim may be, if it may not have this size."""
+        least, most, step, free = list(self._bounds)[dim]
+        if size == most or (free and least <= size <= most and (most - size) % step == 0):
+            return None
+        if not free:
+            return str(most)
+        bounds = f"from {least} to {most}" if least else f"at most {most}"
+        return bounds if step == 1 else f"{bounds} in steps of {step}"
 
     def _repr_html_(self) -> str:
         from html import escape  # here: only notebooks need it
@@ -58,13 +86,41 @@ class ValueSpec:
     def __str__(self) -> str:
         if self.kind != "tensor":
             return self.kind
-        smallest = self.shape_min or (0,) * len(self.shape_max)
-        bounds = zip(smallest, self.shape_max, self.dynamic, strict=True)
         dims = (
-            str(most) if not free else f"{least}..{most}" if least > 1 else f"≤{most}"
-            for least, most, free in bounds
+            str(most)
+            if not free
+            else (f"{least}..{most}" if least > 1 else f"≤{most}") + (f" by {step}" if step > 1 else "")
+            for least, most, step, free in self._bounds
         )
         return f"{self.dtype}[{', '.join(dims)}]"
+
+
+def dependent_dims(
+    specs: Sequence[ValueSpec], input: int, dim: int, size: int
+) -> Iterator[tuple[int, int, int]]:
+    """Input, dim and size of the dims that depend on one, if that has a size."""
+    spec = specs[input]
+    if not spec.symbols or not spec.symbols[dim]:
+        return
+    steps = (spec.shape_max[dim] - size) // spec.shape_step[dim]
+    for index, other in enumerate(specs):
+        for at, symbol in enumerate(other.symbols):
+            if symbol == spec.symbols[dim] and (index, at) != (input, dim):
+                yield index, at, other.shape_max[at] - steps * other.shape_step[at]
+
+
+def misfit_between(specs: Sequence[ValueSpec], shapes: Sequence[Shape | None]) -> str | None:
+    """The error message for shapes of inputs that fit alone, but not together; None if they do."""
+    for input, shape in enumerate(shapes):
+        for dim, size in enumerate(shape or ()):
+            for other, at, expected in dependent_dims(specs, input, dim, size):
+                found = shapes[other]
+                if found is not None and found[at] != expected:
+                    return (
+                        f"dim {dim} of input {input} is {size}; dim {at} of input {other} depends on it and "
+                        f"must be {expected}, got {found[at]}"
+                    )
+    return None
 
 
 def describe(
@@ -77,51 +133,54 @@ def describe(
             tuple(map(partial(_stored_spec, record, integers), record.inputs, record.input_ports)),
             tuple(map(partial(_stored_spec, record, integers), record.outputs, record.output_ports)),
         )
-    free = _free_dims(record, delegates)
-    given = (_spec(record, id, free, integers) for id in record.inputs)
-    return (
-        tuple(replace(spec, name=name) for spec, name in zip(given, input_names(record), strict=True)),
-        tuple(_spec(record, id, free, integers) for id in record.outputs),
-    )
+    found = _dynamic_dims(record, delegates)
+
+    def named(ids: Sequence[int], names: Sequence[str]) -> tuple[ValueSpec, ...]:
+        pairs = zip(ids, names, strict=True)
+        return tuple(replace(_spec(record, id, found, integers), name=name) for id, name in pairs)
+
+    return named(record.inputs, input_names(record)), named(record.outputs, _output_names(record))
+
+
+def _dynamic_dims(record: MethodRecord, delegates: Sequence[Compiled | None]) -> Ranges:
+    """The dynamic dims of inputs and outputs, by value id. If dry runs are not possible, every dim of a
+    dynamic tensor counts as dynamic."""
+    tensors = (record.values[id] for id in (*record.inputs, *record.outputs))
+    if all(not isinstance(value, TensorRecord) or value.dynamism == "static" for value in tensors):
+        return {}
+    from pteron.runtime.dry_run import DryRun  # here: static methods need no host operators
+
+    planned = [compiled for compiled in delegates if compiled is not None]
+    try:
+        return find_dynamic_dims(DryRun(record, planned)) if len(planned) == len(delegates) else {}
+    except PteronError:  # an operator is missing here
+        return {}
 
 
 def _stored_spec(record: MethodRecord, integers: Mapping[int, int], id: int, port: PortRecord) -> ValueSpec:
-    """The spec of a value whose name and least sizes the program stores."""
+    """The spec of a value whose name and sizes the program stores."""
     spec = _spec(record, id, {}, integers)
     least = spec.shape_max if port.shape_min is None else port.shape_min
     dynamic = tuple(map(operator.lt, least, spec.shape_max))
-    return replace(spec, name=port.name, dynamic=dynamic, shape_min=least)
+    step = port.shape_step or (1,) * len(least)
+    return replace(
+        spec, name=port.name, dynamic=dynamic, shape_min=least, shape_step=step, symbols=port.symbols
+    )
 
 
-def _spec(
-    record: MethodRecord, id: int, free: Mapping[int, set[int]], integers: Mapping[int, int]
-) -> ValueSpec:
+def _spec(record: MethodRecord, id: int, found: Ranges, integers: Mapping[int, int]) -> ValueSpec:
     value = record.values[id]
     if value is None and id in integers:
         return ValueSpec("int", value=integers[id])
     if isinstance(value, TensorRecord):
-        may_vary = value.dynamism != "static"
-        dynamic = tuple(
-            may_vary and size > 1 and (id not in free or dim in free[id])
-            for dim, size in enumerate(value.sizes)
-        )
-        return ValueSpec("tensor", value.dtype, value.sizes, dynamic)
+        may_vary = range(len(value.sizes)) if value.dynamism != "static" else ()
+        free = found.get(id, {dim: DimRange() for dim in may_vary if value.sizes[dim] > 1})
+        ranges = [free.get(dim, DimRange(size)) for dim, size in enumerate(value.sizes)]
+        least, step, symbols = zip(*ranges, strict=True) if ranges else ((), (), ())
+        dynamic = tuple(dim in free for dim in range(len(ranges)))
+        return ValueSpec("tensor", value.dtype, value.sizes, dynamic, None, "", least, step, symbols)
     kind = "none" if value is None else type(value).__name__
     return ValueSpec(kind, value=value)
-
-
-def _free_dims(record: MethodRecord, delegates: Sequence[Compiled | None]) -> dict[int, set[int]]:
-    """The dynamic dims, by value id, of the inputs and outputs of delegates.
-
-    A file only says whether a tensor has a dynamic dim. Planning a delegate with one size reduced shows
-    whether that dim is dynamic; an input of several delegates must be dynamic in all of them. In graphs that
-    are too large for this test, every dim of a dynamic tensor counts as dynamic.
-    """
-    free: dict[int, set[int]] = {}
-    for call, compiled in _delegate_calls(record, delegates):
-        for id, dims in _free_dims_of_call(record, call, compiled).items():
-            free[id] = free[id] & dims if id in free else dims
-    return free
 
 
 def _live_integers(record: MethodRecord, delegates: Sequence[Compiled | None]) -> dict[int, int]:
@@ -142,71 +201,6 @@ def _delegate_calls(
             compiled = delegates[call.delegate]
             if compiled is not None:
                 yield call, compiled
-
-
-def _free_dims_of_call(record: MethodRecord, call: DelegateCall, compiled: Compiled) -> dict[int, set[int]]:
-    inputs, outputs = compiled.prepared.graph.inputs, compiled.prepared.graph.outputs
-    input_ids, output_ids = call.args[: len(inputs)], call.args[len(inputs) :]
-    shapes_max = {tensor.id: tensor.shape_max for tensor in inputs if isinstance(tensor, Tensor)}
-    tried = sum(size > 1 for shape in shapes_max.values() for size in shape)
-    if tried * len(compiled.prepared.graph.nodes) > _TRIED_MAX:
-        return {}  # the test would take too long
-    at_most = _shapes(compiled, shapes_max)
-    if at_most is None or len(output_ids) != len(outputs):
-        return {}  # unknown
-    free: dict[int, set[int]] = {id: set() for id in call.args}
-    for output, output_id in zip(outputs, output_ids, strict=True):
-        if isinstance(output, Tensor):  # sizes that depend on live integers, which are 0 here
-            free[output_id] |= _unequal(output.shape_max, at_most[output.id])
-    for tensor, input_id in zip(inputs, input_ids, strict=True):
-        value = record.values[input_id]
-        may_vary = isinstance(value, TensorRecord) and value.dynamism != "static"
-        if not isinstance(tensor, Tensor) or not may_vary:
-            continue
-        for dim, size in enumerate(tensor.shape_max):
-            below = partial(_shapes_below, compiled, shapes_max, tensor, dim)
-            found = below(size - 1) if size > 1 else None
-            if found is None:
-                continue
-            free[input_id].add(dim)
-            # After a stride or pool, sizes that differ by one may give the same output.
-            for shapes in filter(None, (found, below(size * 3 // 4), below(size // 2))):
-                for output, output_id in zip(outputs, output_ids, strict=True):
-                    if isinstance(output, Tensor):
-                        free[output_id] |= _unequal(at_most[output.id], shapes[output.id])
-    return free
-
-
-def _unequal(a: Shape, b: Shape) -> set[int]:
-    return {dim for dim, (left, right) in enumerate(zip(a, b, strict=True)) if left != right}
-
-
-def _shapes_below(
-    compiled: Compiled, shapes_max: Mapping[int, Shape], tensor: Tensor, dim: int, smaller: int
-) -> Mapping[int, Shape] | None:
-    """Every tensor's shape if one dim of an input is smaller; None if that is not possible.
-
-    Another input may depend on that dim, so the second attempt reduces all dims of equal size.
-    """
-    size = tensor.shape_max[dim]
-    shrunk = (*tensor.shape_max[:dim], smaller, *tensor.shape_max[dim + 1 :])
-    found = _shapes(compiled, {**shapes_max, tensor.id: shrunk})
-    if found is not None:
-        return found
-    tied = {id: tuple(smaller if s == size else s for s in shape) for id, shape in shapes_max.items()}
-    return _shapes(compiled, tied)
-
-
-def _shapes(compiled: Compiled, shapes: Mapping[int, Shape]) -> Mapping[int, Shape] | None:
-    """Every tensor's shape for these shapes of inputs; None if they do not fit."""
-    values = {source.symbol: 0 for source in compiled.executable.sources}
-    live = tuple(shapes.get(value.id) for value in compiled.prepared.graph.inputs)
-    try:
-        found = compiled.shapes(live, values)
-    except PteronError:
-        return None
-    outputs = (value for value in compiled.prepared.graph.outputs if isinstance(value, Tensor))
-    return {**{tensor.id: tensor.shape_max for tensor in outputs}, **found}
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -238,27 +232,39 @@ def input_names(record: MethodRecord) -> tuple[str, ...]:
     if record.input_ports:
         return tuple(port.name for port in record.input_ports)
     plain = [f"input_{position}" for position in range(len(record.inputs))]
+
+    def arguments(tree: Any) -> list[Any]:
+        by_position, by_name = tree["children_spec"]
+        return [*by_position["children_spec"], by_name]
+
+    return _tree_names(record.input_tree, arguments, plain)
+
+
+def _output_names(record: MethodRecord) -> tuple[str, ...]:
+    """The key of each output of a module that returns a dict; others have no names."""
+
+    def results(tree: Any) -> list[Any]:
+        is_sequence = tree["type"] in ("builtins.tuple", "builtins.list")
+        return list(tree["children_spec"]) if is_sequence else [tree]
+
+    return _tree_names(record.output_tree, results, [""] * len(record.outputs))
+
+
+def _tree_names(text: str, parts: Callable[[Any], list[Any]], plain: Sequence[str]) -> tuple[str, ...]:
+    """The name of each leaf of a pytree's parts: keys from the outside in, joined by dots. A leaf without
+    keys, or with another's name, has the plain one."""
     try:
-        _, tree = json.loads(record.input_tree)  # the version and the arguments
-        found = list(_leaves(tree))
+        _, tree = json.loads(text)  # the version and the tree
+        found = [".".join(path) for part in parts(tree) for path in _paths(part)]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return tuple(plain)
     if len(found) != len(plain):
         return tuple(plain)
-    times = Counter(found)
-    taken = set(plain)
+    times, taken = Counter(found), set(plain)
     return tuple(
         name if name and times[name] == 1 and name not in taken else position
         for name, position in zip(found, plain, strict=True)
     )
-
-
-def _leaves(tree: Any) -> Iterator[str]:
-    """The name of each leaf: keys from the outside in, joined by dots; empty for a positional argument."""
-    by_position, by_name = tree["children_spec"]
-    for argument in by_position["children_spec"]:
-        yield from (".".join(path) for path in _paths(argument))
-    yield from (".".join(path) for path in _paths(by_name))
 
 
 def _paths(node: Any) -> Iterator[list[str]]:

@@ -35,9 +35,7 @@ def live_shapes(executable: Executable, inputs: Sequence[Input]) -> Shapes:
 
 def live_values(executable: Executable, inputs: Sequence[Input]) -> dict[int, int]:
     """The live integers in the inputs, by value id."""
-    return {
-        source.symbol: _integer(executable, source, inputs[source.input]) for source in executable.sources
-    }
+    return {source.symbol: _integer(executable, source, inputs) for source in executable.sources}
 
 
 def stage(executable: Executable, inputs: Sequence[Input], indices: Sequence[IndexRange]) -> list[Staged]:
@@ -114,11 +112,17 @@ class InputUpload:
 
 def growth_per_step(
     executable: Executable, inputs: Sequence[Input], growth: Mapping[int, int]
-) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]]:
+) -> tuple[dict[int, int], dict[PlanBuffer, tuple[int, int]]] | None:
     """The growth at every step, derived from the growth of inputs: an increment for each live integer by
-    value id, and (words, increment) for each tensor by buffer."""
+    value id, and (words, increment) for each tensor by buffer. None if the host computes a live integer from
+    what grows: it may grow otherwise."""
+    if any(source.program and growth.keys() & {*source.inputs} for source in executable.sources):
+        return None
     integers = {
-        source.symbol: growth[source.input] for source in executable.sources if source.input in growth
+        source.symbol: growth[position]
+        for source in executable.sources
+        for position in source.inputs
+        if position in growth
     }
     shapes = live_shapes(executable, inputs)
     tensors: dict[PlanBuffer, tuple[int, int]] = {}
@@ -169,25 +173,45 @@ def _live_shape(executable: Executable, port: TensorPort | SymbolPort, given: In
     return shape
 
 
-def _integer(executable: Executable, source: Source, given: Input) -> int:
-    """The live integer in an input."""
-    if type(given) is int:
+def _integer(executable: Executable, source: Source, inputs: Sequence[Input]) -> int:
+    """The live integer in an input, or what the host computes of inputs."""
+    given = None if source.input is None else inputs[source.input]
+    if given is None:
+        value = _computed(executable, source, inputs)
+    elif type(given) is int:
         value = given
     elif isinstance(given, np.ndarray) and given.size == 1 and source.index in (0, -1):
         value = int(given.item())  # hot path: the input of a decode step
     else:
         value = _element(f"{executable.name}, input {source.input}", source, given)
     if not _INT32_MIN <= value <= _INT32_MAX:
-        raise InputError(f"{executable.name}, input {source.input}: {value} does not fit into 32 bits")
+        raise InputError(f"{executable.name}, {source}: {value} does not fit into 32 bits")
     return value
 
 
-def _element(where: str, source: Source, given: Input) -> int:
+def _computed(executable: Executable, source: Source, inputs: Sequence[Input]) -> int:
+    assert source.program is not None
+    given: dict[int, HostArray | int] = {}
+    for position in source.inputs:
+        where, each = f"{executable.name}, input {position}", inputs[position]
+        given[position] = each if isinstance(each, int) else _on_host(where, each)
+    try:
+        return source.program.run(given)
+    except ShapeError as error:
+        raise ShapeError(f"{executable.name}: a live integer is computed from {source}: {error}") from None
+
+
+def _on_host(where: str, given: Input) -> HostArray:
+    """An input that live integers come from, as an array."""
     if isinstance(given, View):
         raise InputError(f"{where}: a live integer is read from it, so it must be on the host")
     if isinstance(given, HostTensor):
-        given = given.array
-    array = np.asarray(given.numpy() if isinstance(given, GpuTensor) else given)
+        return given.array
+    return np.asarray(given.numpy() if isinstance(given, GpuTensor) else given)
+
+
+def _element(where: str, source: Source, given: Input) -> int:
+    array = _on_host(where, given)
     if source.dim is not None:
         try:
             array = np.take(array, source.index, axis=source.dim)

@@ -15,7 +15,7 @@ from pteron.families.attention.sdpa import KVCache
 from pteron.families.rope.rotate import Norm, Rotation, norm_and_rotate, rotate
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require, same_shape
-from pteron.ops.rewrite import Flow, Replacement, rewrite
+from pteron.ops.rewrite import Flow, Replacement, rewrite, shape_of
 
 Tables: TypeAlias = tuple[str, Value, Value, Value, Value]  # form, cosines, sines, start, end
 Found: TypeAlias = tuple[tuple[Call, ...], tuple[Value, Value], Tables]
@@ -120,6 +120,9 @@ def _both_rotated(flow: Flow, query: Value, key: Value) -> Found | None:
         call = flow.maker(query, name)
         if call and call.outputs == (query, key):
             xq, xk, cosines, sines, start, end = (*call.inputs, None, None)[:6]
+            # Rows of other tables differ by head or batch.
+            if any(len(shape_of(table) or ()) != 2 for table in (cosines, sines)):
+                return None
             return (call,), (xq, xk), (form, cosines, sines, start, end)
     return None
 

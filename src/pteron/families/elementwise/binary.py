@@ -136,6 +136,13 @@ for _word, _expression in (("atan2", "atan2_of(a, b)"), ("hypot", "hypot_of(a, b
 binary(
     "aten.copysign.Tensor", "bitcast<f32>((bitcast<u32>(a) & 0x7fffffffu) | (bitcast<u32>(b) & 0x80000000u))"
 )
+# A gradient that PyTorch does not decompose in exported programs.
+define(
+    "aten.silu_backward.default",
+    "grad_output self -> out",
+    shape=broadcast_shape,
+    compute=partial(apply_binary, "a / (1.0 + exp(-b)) * (1.0 + b - b / (1.0 + exp(-b)))"),
+)
 
 
 def scaled(name: str, expression: str) -> None:

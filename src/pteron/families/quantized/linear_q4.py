@@ -49,7 +49,7 @@ def linear_shape(x: Operand, weights: Operand) -> LiveShape:
     require(fits, "a 4-bit product takes x [..., k] and weights [n, k / 2]", x, weights)
     (columns, row_bytes), depth = weights.shape, x.shape[-1]
     require(depth > 0, "a product needs something to add up", x, weights)
-    fits = depth % 4 == 0 and row_bytes % 4 == 0 and row_bytes * 2 >= depth
+    fits = depth % 4 == 0 and row_bytes % 4 == 0 and 0 <= row_bytes * 2 - depth < 8
     require(fits, "rows of 4-bit weights must cover x's columns, in whole words", x, weights)
     return (*x.shape[:-1], columns)
 

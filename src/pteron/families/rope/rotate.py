@@ -40,7 +40,8 @@ class Angles:
 class Rotation:
     """Tables of cosines and sines in one of three forms, and the positions in them:
 
-    - "neighbours": pairs (2j, 2j + 1), each with one angle; the rows are those of the slice [start, end).
+    - "neighbours": pairs (2j, 2j + 1), each with one angle; the rows are those of the slice [start, end). A
+      row serves all heads, or has columns for each.
     - "halves": pairs (j, j + rotary / 2), each element with its own angle; the first row is `start`.
     - "pairs": pairs (2j, 2j + 1), cosine and sine side by side; a row for each head, whatever the step.
     """
@@ -68,12 +69,16 @@ class Rotation:
         require(width % 2 == 0, "heads must have an even width", x)
         if self.form == "neighbours":
             assert sines is not None
-            expected = f"cos and sin must be {[steps, width // 2]}"
-            require(_are_tables(cosines, sines), expected, x, cosines, sines)
+            columns = width // 2
+            expected = f"cos and sin must be {[steps, columns]} or {[steps, heads, columns]}"
+            is_table = cosines.shape == sines.shape and cosines.rank in (2, 3)
+            require(is_table, expected, x, cosines, sines)
             first, last = slice_bounds(cosines.shape[0], start, self.end)
-            fits = last - first == steps and cosines.shape[1] == width // 2
+            every = cosines.shape[1] if cosines.rank == 3 else 1
+            fits = last - first == steps and every in (1, heads) and cosines.shape[-1] == columns
             require(fits, expected, x, cosines, sines)
-            return Angles(_NEIGHBOURS, cosines, sines, first, width, width // 2, (width // 2, 0))
+            strides = every * columns, columns if every > 1 else 0
+            return Angles(_NEIGHBOURS, cosines, sines, first, width, columns, strides)
         fits = cosines.numel == heads * width
         require(fits, "freqs must have a value for each of x's columns", x, cosines)
         return Angles(_PAIRS, cosines, None, 0, width, width, (0, width))

@@ -112,7 +112,7 @@ def _rotate(
     outputs: Value,
 ) -> None:
     cosines, sines = tables
-    if cosines is None or sines is None:
+    if cosines is None or sines is None or not len(cosines.shape_max) == len(sines.shape_max) == 2:
         raise NotBatchableError("its angles are not rows of tables from the position on")
     key = cosines.id, sines.id
     if key not in builder.angles:

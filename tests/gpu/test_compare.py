@@ -32,6 +32,7 @@ WRONG_RELU = ("unary", "= apply(T(x[i]))", "= apply(T(x[i]) + T(1))")
 SHAPES: dict[str, list[LiveSize]] = {"mlp_dynamic": [LiveSize(5)], "two_delegates": [LiveSize(4)]}
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -56,6 +57,7 @@ def test_methods_and_weight_files(programs: Path) -> None:
     assert pteron.compare(path, data=sorted(programs.glob("external_weights.*.ptd"))).is_right
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("model", ["tiny_llama_fp32", "tiny_llama_8da4w", "tiny_llama_q4_static"])
 def test_language_models_are_right(model: str, models: Path) -> None:
     report = pteron.compare(models / f"{model}.pte", tokens=[5, 17], steps=1)

@@ -78,7 +78,7 @@ def test_half_floats_that_are_held_in_32_bits(models: Path, device: Device) -> N
     assert "et_vk.linear_q4gsw.default" in report.first.operators
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_broken_kernel_is_found_at_its_node(name: str, models: Path) -> None:
     change, node, operator = KERNELS[name]
@@ -96,6 +96,7 @@ def test_a_broken_kernel_is_found_at_its_node(name: str, models: Path) -> None:
     assert took < 60
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.rewrites
 @pytest.mark.parametrize("name", ["norm", "attention"])
 def test_the_culprit_is_found_among_fused_nodes(

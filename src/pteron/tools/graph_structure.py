@@ -13,15 +13,14 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 import pteron.families  # noqa: F401  # registers all operators
 from pteron.graph import Graph, SymInt, Tensor, Value, ValueList
 from pteron.graph.values import numel, tensors
 from pteron.ops import OPERATORS
+from pteron.plan.layers import Labels, longest_repetition
 from pteron.wgsl import Kernel
 
-Labels: TypeAlias = npt.NDArray[np.int64]
 Block: TypeAlias = tuple[int, int]  # nodes [first, end)
 Flow: TypeAlias = tuple[Sequence[int], Sequence[int]]  # the values that a node reads, and those it writes
 
@@ -55,26 +54,6 @@ def leaves(*values: Value) -> Iterator[Tensor | SymInt]:
         for item in value.items if isinstance(value, ValueList) else (value,):
             if isinstance(item, (Tensor, SymInt)):
                 yield item
-
-
-def longest_repetition(
-    labels: Labels, period_min: int = 1, period_max: int | None = None, *, varied: bool = False
-) -> tuple[int, int, int]:
-    """The start, period and count of the repetition that covers most labels, the shortest period of equals;
-    (0, 0, 0) if there is none. `varied` skips repetitions of a single label."""
-    best = (0, 0, 0)
-    longest = min(len(labels) // 2, period_max or len(labels))
-    for period in range(period_min, longest + 1):
-        is_equal = np.concatenate(([False], labels[period:] == labels[:-period], [False]))
-        edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
-        starts, lengths = edges[::2], edges[1::2] - edges[::2]
-        for start, length in zip(starts[lengths >= period], lengths[lengths >= period], strict=True):
-            count = int(length) // period + 1
-            if count * period <= best[1] * best[2]:
-                continue
-            if not varied or (labels[start : start + period] != labels[start]).any():
-                best = int(start), period, count
-    return best
 
 
 # Layers -----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pteron.format.source import open_file
 from pteron.graph import Shape
 from pteron.host.tensors import widen_bf16
 from pteron.runtime import ValueSpec
+from pteron.runtime.specs import dependent_dims
 
 _INTEGERS_BELOW = 8  # random integers are often indices
 _ARRAY_FILES = (".npy", ".npz", ".json")
@@ -75,16 +76,17 @@ def _check_width(spec: ValueSpec, given: Input, index: int) -> None:
 
 
 def live_shapes(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> list[Shape]:
-    """The shape of each input: its maximum, except for the dims with a chosen size."""
+    """The shape of each input: its maximum, except for the dims with a chosen size and those that depend on
+    them."""
     shapes = [list(spec.shape_max) for spec in specs]
     for chosen in sizes:
         for input, dim in _places(specs, chosen):
-            spec = specs[input]
-            least, most = spec.shape_min[dim] if spec.shape_min else 0, spec.shape_max[dim]
-            if not least <= chosen.size <= most:
-                range_ = f"from {least} to {most}" if least else f"up to {most}"
-                raise ShapeError(f"dim {chosen}: dim {dim} of input {input} goes {range_} ({spec})")
+            expected = specs[input].misfit_of_dim(dim, chosen.size)
+            if expected:
+                raise ShapeError(f"dim {chosen}: dim {dim} of input {input} is {expected} ({specs[input]})")
             shapes[input][dim] = chosen.size
+            for other, at, size in dependent_dims(specs, input, dim, chosen.size):
+                shapes[other][at] = size
     return [tuple(shape) for shape in shapes]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from pteron.errors import InputError
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_files import read_utf8
 from pteron.llm.text_model import TextModel
+from pteron.names.model_files import read_utf8
 from pteron.tools import Progress, silent
 
 

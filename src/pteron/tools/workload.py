@@ -3,24 +3,21 @@ model -> a call that can be repeated."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from pteron.errors import InputError
+from pteron.format.source import Source
 from pteron.gpu import Device
 from pteron.llm.cache_options import CacheOptions
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_files import program_file
-from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_model
+from pteron.llm.model_names import locate_source
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Method, Program, load
-from pteron.runtime.program import Source
 from pteron.tools.inputs import fill_inputs
 from pteron.tools.run import Selection, method_name
 
@@ -79,21 +76,12 @@ def open_program(
             )
         yield source
         return
-    source = locate_source(source)
-    if isinstance(source, Path) and source.is_dir():
-        source = program_file(source)
+    source, data = locate_source(source, data)
     adapt = cache.adapt if cache else None
     with load(source, data, device, digits=digits, products=products, adapt=adapt) as program:
         if cache is not None:
             cache.check(program.device)
         yield program
-
-
-def locate_source(source: Source) -> Source:
-    """The program's file or a model's folder, from a path or a model's name; bytes stay as they are."""
-    if not isinstance(source, (str, os.PathLike)) or str(source).endswith(PROGRAM_SUFFIXES):
-        return source
-    return locate_model(source)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def checks_of(compiled: Compiled, executable: Executable) -> list[Check]:
 
 
 def _limits(executable: Executable, indices: Sequence[IndexRange]) -> tuple[int | None, ...]:
-    positions = {source.input for source in executable.sources}
+    positions = {position for source in executable.sources for position in source.inputs}
     limits: list[int | None] = []
     for place, port in enumerate(executable.inputs):
         if place in positions or not hasattr(port, "storage"):

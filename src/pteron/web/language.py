@@ -15,13 +15,13 @@ from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.families.recurrent.recurrence import RECURRENT
 from pteron.llm.cache_options import CacheOptions, CacheType, stated_context
 from pteron.llm.chat import render
-from pteron.llm.model_files import program_file, read_sampling
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import RING, Form, numbers
 from pteron.llm.sampling.graphs import DRAWN, sampler_graph
 from pteron.llm.sampling.operator import SAMPLE
 from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.names.model_files import program_file, read_sampling
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.passes import prepare
@@ -152,7 +152,9 @@ def _check_loop(program: Program, method: WebMethod) -> None:
             f"{program.file.name}: forward is not a language model with a cache: it takes "
             f"({', '.join(map(str, inputs))}), not (tokens [1, steps], input_pos [1])"
         )
-    positioned = all(method.taken[source.input] == 1 for source in method.prepared.sources)
+    positioned = all(
+        method.taken[position] == 1 for source in method.prepared.sources for position in source.inputs
+    )
     if not positioned or len(graph.inputs) != 2:
         raise UnsupportedError(
             f"{program.file.name}: its decode loop cannot stay on the GPU, so a page cannot run it"
@@ -164,7 +166,7 @@ def _check_draw(sampler: Executable) -> Check:
     (plans,) = sampler.plans.values()
     logits = hashed(sampler.inputs[0].shape_max[-1], 0)  # type: ignore[union-attr]  # a tensor
     cold = numbers(Sampling(temperature=1e-9, top_k=3, top_p=0.5, seed=1))
-    values = {source.symbol: cold[source.input - 1] for source in sampler.sources}
+    values = {source.symbol: cold[source.inputs[0] - 1] for source in sampler.sources}
     token = int(logits.argmax())
     logprob = -float(np.log(np.exp(logits - logits.max()).sum()))
     count, drawn = len(plans[0].launches), State(DRAWN)

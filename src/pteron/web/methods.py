@@ -121,6 +121,11 @@ def _method(program: Program, record: MethodRecord) -> WebMethod:
     assert isinstance(call, DelegateCall)
     graph = program.graphs(record.name)[call.delegate]
     prepared = prepare(graph)
+    if computed := [source for source in prepared.sources if source.program]:
+        raise UnsupportedError(
+            f"{program.file.name}, method {record.name}: an integer is computed from {computed[0]}; a page "
+            "takes such integers straight from an input: pass this one as an input of the method"
+        )
     inputs, outputs = describe(
         record, [Compiled(prepared, Target(shader_f16=True, binding_bytes_max=(1 << 32) - 4))]
     )

@@ -19,10 +19,8 @@ from pteron.extras import check_installed, has_torch
 from pteron.folders import writing_to
 from pteron.graph import Shape
 from pteron.llm.cache_options import CacheType
-from pteron.llm.model_files import program_file
-from pteron.llm.model_kinds import Located
-from pteron.llm.model_names import PROGRAM_SUFFIXES, locate_program
-from pteron.llm.tokenizers.load import find_tokenizer
+from pteron.llm.model_names import locate_program
+from pteron.names.model_files import find_tokenizer, program_file
 from pteron.ops import Target
 from pteron.plan import Compiled
 from pteron.runtime import Program, load
@@ -114,7 +112,7 @@ def export_web(
     checked = has_torch() if check is None else check
     if checked:
         check_installed(("torch",), "computing known answers in float64", "host")
-    located = None if isinstance(source, (Program, Mapping)) else _locate(source, context, progress)
+    located = None if isinstance(source, (Program, Mapping)) else locate_program(source, progress, context)
     if located is not None and _is_language(located.path):
         _refuse({"shapes": shapes, "labels": labels, "methods": methods}, "not for language models")
         if page not in (None, "chat", "generic"):
@@ -126,7 +124,7 @@ def export_web(
         return _write_language(writer, model, targets, page or "chat", progress, checked=checked)
     only = "only for language models, which have a tokenizer beside the program"
     _refuse({"context": context, "cache": cache, "lengths": lengths}, only)
-    loaded: Any = source if located is None else load(located.path)
+    loaded: Any = source if located is None else load(located.path, located.data)
     exported, usual = _methods(loaded, methods)
     wanted = wanted_shapes(exported, shapes)
     chosen = _chosen_page(page, exported, wanted, data)
@@ -169,14 +167,6 @@ def _methods(
             raise InputError(f"{name}: {program.file.name} has several methods; export programs of one each")
         found.append(replace(method, name=name))
     return found, " and ".join(source)
-
-
-def _locate(source: str | os.PathLike[str], context: int | None, progress: Progress) -> Located:
-    """The program of a path or of a model's name: a file or a folder."""
-    path = Path(source)
-    if path.suffix in PROGRAM_SUFFIXES and path.is_file():
-        return Located("program", path, path.stem)
-    return locate_program(source, progress, context)
 
 
 def _is_language(path: Path) -> bool:

@@ -13,8 +13,8 @@ export const bad = (text: string) => html`<p class="bad">${text}</p>`;
 const commas = (parts: unknown[]) => parts.map((part, index) => [index ? ", " : "", part]);
 
 export function valueType(text: string) {
-  const parts = text.split(/(≤\d+)/);
-  const shown = parts.map((part) => (part.startsWith("≤") ? html`<span class="dynamic">${part}</span>` : part));
+  const parts = text.split(/((?:≤|\d+\.\.)\d+(?: by \d+)?)/); // every second part is a dynamic dim
+  const shown = parts.map((part, index) => (index % 2 ? html`<span class="dynamic">${part}</span>` : part));
   return html`<span class="type">${shown}</span>`;
 }
 

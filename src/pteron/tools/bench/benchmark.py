@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pteron.errors import InputError
+from pteron.format.source import Source
 from pteron.gpu import Copy, Device, submit
 from pteron.llm.cache_options import CacheOptions, CacheType
 from pteron.llm.generate import generate_step
 from pteron.llm.model import LanguageModel
+from pteron.llm.model_names import locate_source
 from pteron.runtime import Program
-from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.bench.report import CONTROL, Bench, Case
 from pteron.tools.run import Selection, place_of
@@ -31,7 +32,6 @@ from pteron.tools.workload import (
     Workload,
     greedy_sampler,
     language_model,
-    locate_source,
     open_program,
     prepare_step,
     prepare_workload,
@@ -92,7 +92,8 @@ def bench(
     pace, cases = pace or Pace(), list[Case]()
     least = max((work.context + pace.tokens for work in works if isinstance(work, Decode)), default=0)
     options = CacheOptions(cache=cache, least=least)
-    source = source if isinstance(source, Program) else locate_source(source)
+    if not isinstance(source, Program):
+        source, data = locate_source(source, data)
     for device in devices:
         progress("preparing", 0, 0)
         with ExitStack() as stack:

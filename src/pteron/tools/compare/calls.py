@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pteron.runtime import Method, Program, ValueSpec
 from pteron.runtime.loaded_method import LoadedMethod
 from pteron.runtime.specs import describe
 from pteron.tools import Progress, silent
-from pteron.tools.accuracy import Errors, Tolerances, held_type, measure, rounding_of_all
+from pteron.tools.accuracy import Errors, Rounding, Tolerances, held_type, measure, rounding_of_all
 from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.compare.steps import NoReferenceError, SteppedSession, StepRecord
 from pteron.tools.graph_structure import leaves
@@ -33,6 +33,14 @@ from pteron.tools.inputs import Input, LiveSize, fill_inputs
 
 Expected: TypeAlias = Mapping[int, HostArray | int]  # the outputs of a step by id: arrays and live integers
 Evaluate: TypeAlias = Callable[[StepRecord], Expected]  # raises NoReferenceError if a step has no reference
+
+
+class Observer(Protocol):
+    """What gets every step of a method that runs."""
+
+    call: str  # the running call
+
+    def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +68,12 @@ class Calls:
                 f"which holds {context}"
             )
 
-    def make(self, method: Method, specs: Sequence[ValueSpec], checker: StepChecker) -> None:
+    def make(self, method: Method, specs: Sequence[ValueSpec], observer: Observer) -> Calls:
+        """Call a method; the same calls, with all inputs."""
         if not self.tokens:
-            method(*(given.value for given in fill_inputs(specs, self.inputs, self.sizes, self.seed)))
-            return
+            inputs = fill_inputs(specs, self.inputs, self.sizes, self.seed)
+            method(*(given.value for given in inputs))
+            return Calls(inputs)
         if len(specs) != 2 or len(specs[0].shape_max) != 2:
             taken = ", ".join(map(str, specs))
             raise InputError(f"tokens: {method.name} takes ({taken}), not (tokens [1, steps], position [1])")
@@ -72,12 +82,13 @@ class Calls:
         for step in range(self.steps + 1):
             while pending:
                 chunk, pending = pending[:most], pending[most:]
-                checker.call = f"{label} at {position}" if position else label
+                observer.call = f"{label} at {position}" if position else label
                 outputs = method(np.array([chunk], np.int64), np.full(specs[1].shape_max, position, np.int64))
                 position += len(chunk)
             if step < self.steps:
                 logits = np.asarray(outputs[0])
                 pending, label = [int(np.argmax(logits.reshape(-1, logits.shape[-1])[-1]))], "decode"
+        return self
 
 
 def run_steps(
@@ -86,19 +97,20 @@ def run_steps(
     target: Target,
     rewrites: Collection[str],
     calls: Calls,
-    checker: StepChecker,
-) -> None:
-    """Make calls of a method, with its own states, that pass every step of its delegates to the checker."""
+    observer: Observer,
+) -> Calls:
+    """Make calls of a method, with its own states, that pass every step of its delegates to the observer; the
+    same calls, with all inputs."""
     record = program.record(name)
     operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
     with closing(LoadedMethod(program.file.name, record, (), operators, program.device)) as loaded:
         compiled = [Compiled(prepare(graph, rewrites), target) for graph in program.graphs(name)]
         for index, each in enumerate(compiled):
-            observe = partial(checker.observe, index)
+            observe = partial(observer.observe, index)
             loaded.sessions.append(SteppedSession(each, program.device, observe))
         inputs, _ = describe(record, compiled)
         with closing(Method(loaded)) as method:
-            calls.make(method, inputs, checker)
+            return calls.make(method, inputs, observer)
 
 
 def _constants(program: Program, name: str) -> tuple[int, ...]:
@@ -156,6 +168,7 @@ class StepChecker:
     evaluate: Evaluate
     tolerances: Tolerances
     progress: Progress = silent
+    adds_up: bool = False  # whether outputs also have the errors of the nodes before
     call: str = ""  # the running call
     rewrite: str = ""  # the rewrite under test
     known: set[object] | None = None  # the steps before this rewrite, which are not checked again
@@ -207,6 +220,8 @@ class StepChecker:
         if not tensor.dtype.is_float:
             wanted = wanted.astype(found.dtype)  # wraps to 32 bits, as on GPUs
         rounding = rounding_of_all(node.name for node in record.step.nodes)
+        if self.adds_up and rounding in (Rounding.MOVED, Rounding.ELEMENTS):
+            rounding = Rounding.SUMS
         held = held_type(tensor.dtype, found, wanted)
         errors = measure(found, wanted, held, self.tolerances.bound(rounding, held))
         verdict = Verdict.DEPARTS if errors.departs else Verdict.WITHIN

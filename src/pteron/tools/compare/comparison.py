@@ -15,15 +15,16 @@ from typing import Any
 from pteron.errors import InputError, PteronError
 from pteron.extras import check_installed
 from pteron.format.records import KernelCall
+from pteron.format.source import Source
 from pteron.gpu import Device
 from pteron.graph import Graph
 from pteron.ops import Target
 from pteron.passes.rewrite import switched_on
 from pteron.runtime import Program
-from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Tolerances
 from pteron.tools.compare.calls import Calls, Departure, Evaluate, StepChecker, check_rewrites, run_steps
+from pteron.tools.compare.other import OtherProgram
 from pteron.tools.compare.outputs import expected_rows, exported_rows
 from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.compare.reproducer import save
@@ -34,8 +35,11 @@ from pteron.tools.workload import open_program
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
-FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, exported=FILE.pt2"
-_WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites", "expected"), ("adapter", "route", "exported")
+FORMS = (
+    "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, program=FILE, "
+    "exported=FILE.pt2"
+)
+_WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites", "expected"), ("adapter", "route", "program", "exported")
 
 
 def compare(
@@ -61,7 +65,8 @@ def compare(
 
     `reference` is one of `float64` (PyTorch), `adapter=NAME`, `route=software` or `route=hardware` (the
     kernels for the other kind of adapter), `rewrites` (rewritten nodes against the original ones), `expected`
-    (the outputs in a bundled program) and `exported=FILE.pt2` (a torch.export program).
+    (the outputs in a bundled program), `program=FILE` (another program on the same inputs; both run each node
+    alone) and `exported=FILE.pt2` (a torch.export program).
 
     Missing inputs are random, with a seed and live sizes as in `pteron run`; `tokens` and `steps` are for
     language models. Nodes run as in plain calls, several as one where rewrites fuse them, or each alone
@@ -74,19 +79,18 @@ def compare(
         check_installed(("torch",), "a float64 reference", "host")
     started = time.perf_counter()
     calls = Calls(inputs, sizes, seed, tokens, steps)
-    with open_program(path, list(data), device, digits=digits, products=products) as program:
+    with open_program(path, data := list(data), device, digits=digits, products=products) as program:
         name = method_name(program, method)
         calls.check(program)
         compares_nodes = chosen.kind not in ("expected", "exported")
         if compares_nodes and not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
         allowed = tolerances or Tolerances()
-        comparer = _Comparer(program, name, calls, chosen, allowed, each_node, progress)
+        comparer = _Comparer(program, name, calls, chosen, allowed, each_node, progress, data)
         rows, departure = comparer.run()
         culprit = folder = None
         if departure:
-            evaluate = comparer.evaluate() if chosen.kind == "float64" else None
-            culprit = find_culprit(departure, evaluate, comparer.device, comparer.target, allowed)
+            culprit = comparer.culprit(departure)
         if departure and save_to is not None and not departure.record.step.is_on_host:
             folder = save(departure, comparer.settings(departure), Path(save_to))
         return comparer.report(rows, culprit, folder, time.perf_counter() - started)
@@ -101,6 +105,8 @@ class _Comparer:
     tolerances: Tolerances
     each_node: bool
     progress: Progress
+    data: Sequence[Source]
+    other: OtherProgram | None = None  # if the reference is a program
 
     def run(self) -> tuple[list[NodeResult], Departure | None]:
         kind, program, name = self.reference.kind, self.program, self.name
@@ -113,9 +119,24 @@ class _Comparer:
             checker = StepChecker(evaluate, self.tolerances, self.progress)
             check_rewrites(checker, program, name, self.target, self.calls)
         else:
-            checker = StepChecker(self.evaluate(), self.tolerances, self.progress)
-            run_steps(program, name, self.target, self.rewrites, self.calls, checker)
+            calls = self._run_other() if kind == "program" else self.calls
+            checker = StepChecker(self.evaluate(), self.tolerances, self.progress, self.other is not None)
+            run_steps(program, name, self.target, self.rewrites, calls, checker)
         return checker.rows, checker.departure
+
+    def _run_other(self) -> Calls:
+        """Run the program that is the reference; the same calls, with its inputs."""
+        with open_program(self.reference.value, self.data, self.device) as other:
+            name = method_name(other, self.name if self.name in other else None)
+            graphs = other.graphs(name), self.program.graphs(self.name)
+            self.other = OtherProgram(Path(other.file.name).name, *graphs, self.progress)
+            return run_steps(other, name, self.target, (), self.calls, self.other)
+
+    def culprit(self, departure: Departure) -> str:
+        evaluate = self.evaluate() if self.reference.kind == "float64" else None
+        found = find_culprit(departure, evaluate, self.device, self.target, self.tolerances)
+        why = self.other.explain(departure.row.delegate or 0, departure.record) if self.other else ""
+        return f"{found}: {why}" if why else found
 
     @property
     def device(self) -> Device:
@@ -129,13 +150,16 @@ class _Comparer:
     @property
     def rewrites(self) -> tuple[str, ...]:
         """The rewrites that are on while nodes run."""
-        return () if self.each_node and self.reference.kind != "rewrites" else switched_on()
+        alone = self.each_node and self.reference.kind != "rewrites"
+        return () if alone or self.reference.kind == "program" else switched_on()
 
     def evaluate(self) -> Evaluate:
         if self.reference.kind == "float64":
             from pteron.tools.compare.float64 import float64  # imports PyTorch
 
             return float64
+        if self.other is not None:
+            return self.other.evaluate
         device, target = self.device, self.target
         if self.reference.kind == "adapter":
             device = Device.open(self.reference.value)

@@ -120,6 +120,9 @@ def _departure(report: Comparison) -> Iterator[str]:
     where = f"{call}{node}{first.output}"
     yield Line(f"first departure: {where}", "bad")
     yield f"  {first.reason}"
+    if first.errors:
+        largest, relative = first.errors.max_abs, first.errors.relative
+        yield f"  the largest difference is {largest:.3g}, {relative:.2g} of the largest expected value"
     if report.culprit:
         yield f"  from {report.culprit}"
     if report.saved:

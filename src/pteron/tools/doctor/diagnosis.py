@@ -15,12 +15,12 @@ from typing import Protocol
 
 from pteron import __version__
 from pteron.extras import check_installed
+from pteron.format.source import Source
 from pteron.gpu import AdapterInfo, Device
 from pteron.gpu.choose import choose
 from pteron.gpu.exceptions import exceptions_file, write_exceptions
 from pteron.ops import Target
 from pteron.ops.target import PARTS
-from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.doctor.probes import probe
 from pteron.tools.doctor.replay import BuiltIn, Checked, OfProgram

@@ -10,6 +10,7 @@ from functools import partial
 
 from pteron.dtypes import DType
 from pteron.errors import DeviceError, GraphError, MisfitError, ShapeError
+from pteron.format.source import Source
 from pteron.gpu import Device
 from pteron.graph import Tensor
 from pteron.ops import Target
@@ -19,7 +20,6 @@ from pteron.plan import Compiled
 from pteron.runtime import Program
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
-from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Rounding, Tolerances
 from pteron.tools.compare.calls import Calls, StepChecker, run_steps

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.format.source import open_bytes
+from pteron.llm.model_names import locate_program
+from pteron.names.locate import is_program_file
 from pteron.ops import Target
 from pteron.plan import Compiled
 from pteron.tools.estimate.gpus import Gpu, known_gpus
@@ -103,11 +105,14 @@ def estimate(
     decode: Sequence[int] = (),
     sizes: Sequence[LiveSize] = (),
 ) -> Estimate:
-    """Memory and times of a program on some GPUs, by default on all of the table.
+    """Memory and times of a program, by path or name, on some GPUs, by default on all of the table.
 
     A language model is estimated for prompts of `prefill` tokens and decode steps with `decode` tokens in the
     KV cache; other programs at the maximum shapes, or at `sizes`.
     """
+    if not is_program_file(path):
+        located = locate_program(path)
+        path, data = located.program, data or located.data
     chosen = known_gpus() if gpus is None else tuple(gpus)
     planned: dict[Target, _Planned] = {}
     found = []

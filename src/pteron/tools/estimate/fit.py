@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pteron.errors import OutOfMemory
-from pteron.llm.model_files import program_file
+from pteron.names.model_files import program_file
 from pteron.tools.estimate.estimates import estimate
 from pteron.tools.estimate.gpus import gpu_of_adapter
 from pteron.tools.local_adapter import find_adapter

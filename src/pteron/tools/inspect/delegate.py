@@ -80,7 +80,7 @@ def inspect_delegate(
     if not all(use.available for use in report.operators):
         return ExaminedDelegate(report, graph)
     try:
-        compiled = Compiled(prepare(graph), target)
+        compiled = Compiled(prepare(graph), target, may_exceed=True)
         at_most = compiled.plan_at_maximum()  # as loading does: it checks the whole graph
     except PteronError as error:
         return ExaminedDelegate(_with_problems(report, str(error)), graph)
@@ -118,7 +118,6 @@ def _too_large(name: str, compiled: Compiled, plan: Plan | None) -> Iterator[str
     bound = [buffer for launch in plan.launches for buffer in launch.buffers] if plan else []
     for kind, sizes in (
         ("weights", [buffer.bytes for buffer in bound if isinstance(buffer, Weight)]),
-        ("activations", executable.slots),
         ("states", [state.bytes for state in executable.states.values()]),
         ("scratch memory", plan.scratch_bytes if plan else ()),
     ):
@@ -157,8 +156,8 @@ def _of_compiled(report: DelegateReport, graph: Graph, compiled: Compiled) -> De
         states=MemoryUse(len(state_bytes), sum(state_bytes)),
         activations=MemoryUse(len(executable.slots), sum(executable.slots)),
         live_integers=tuple(
-            f"%{source.symbol} is input {source.input} {graph.inputs[source.input]}"
-            + ("" if source.dim is None else f", element {source.index} of dim {source.dim}")
+            f"%{source.symbol} is from {source}: "
+            f"{', '.join(str(graph.inputs[position]) for position in source.inputs)}"
             for source in executable.sources
         ),
     )

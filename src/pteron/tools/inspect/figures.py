@@ -1,11 +1,11 @@
-"""A program -> figures of its plans: launches, kernels, guards, memory; and what differs between two."""
+"""A program -> figures of its plans: launches, kernels, guards, memory; and these as a file."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
@@ -17,11 +17,10 @@ from pteron.ops import Target, Weight
 from pteron.ops.terms import Guard, Symbol
 from pteron.plan import Compiled, Plan
 from pteron.tools.inputs import LiveSize
-from pteron.tools.inspect.program import ExaminedMethod, examine_program
+from pteron.tools.inspect.program import ExaminedMethod, ExaminedProgram, examine_program
 from pteron.tools.inspect.shapes import delegate_shapes, shapes_by_title
 from pteron.tools.local_adapter import LocalAdapter
 from pteron.tools.profile.work import work_of
-from pteron.tools.text import Line, columns, counted, human_bytes
 
 MEMORY = ("weights", "states", "activations", "scratch")
 
@@ -63,16 +62,24 @@ def program_figures(
     also counts the bytes of every launch."""
     local = LocalAdapter(target, "the target")
     examined = examine_program(open_bytes(path), data, method, local=local)
+    return examined_figures(examined, os.fspath(path), sizes, integers, traffic=traffic)
+
+
+def examined_figures(
+    examined: ExaminedProgram, name: str, sizes: Sequence[LiveSize] = (), integers: int = 0, *, traffic: bool
+) -> Figures:
+    """The same of a program that was examined for a target."""
+    target = examined.local.target
     found: dict[str, PlanFigures] = {}
     for each in examined.methods:
         for index, delegate in enumerate(each.delegates):
             if delegate.compiled is None:
                 problems = "; ".join(delegate.report.problems) or "its graph cannot be compiled"
-                raise InputError(f"{os.fspath(path)}, {each.report.name}, delegate {index}: {problems}")
+                raise InputError(f"{name}, {each.report.name}, delegate {index}: {problems}")
             compiled = Compiled(delegate.compiled.prepared, target)
             found |= _delegate(each, index, compiled, sizes, integers, traffic)
     if not found:
-        raise InputError(f"{os.fspath(path)}: nothing of it runs on a GPU")
+        raise InputError(f"{name}: nothing of it runs on a GPU")
     return found
 
 
@@ -121,7 +128,10 @@ def figures_of(compiled: Compiled, plan: Plan, read: int = 0, written: int = 0) 
 
 def _guard_text(guard: Guard, compiled: Compiled, plan: Plan) -> str:
     """A guard with live integers by the inputs that they come from: ids differ from file to file."""
-    names = {source.symbol: f"input {source.input}" for source in compiled.executable.sources}
+    names = {
+        source.symbol: " and ".join(f"input {each}" for each in source.inputs)
+        for source in compiled.executable.sources
+    }
     terms = []
     for index, factor in guard.expression.terms:
         term = plan.tape[index]
@@ -160,95 +170,3 @@ def read_figures(path: Path) -> Figures:
         }
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a file of `pteron inspect --figures`: {error}") from None
-
-
-# Differences -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChange:
-    """What changed from one plan to another: numbers by name, kernels by count, guards."""
-
-    title: str
-    before: PlanFigures | None  # None: only the other has this plan
-    after: PlanFigures | None
-    numbers: Mapping[str, tuple[int, int]]
-    kernels: Mapping[str, tuple[int, int]]
-    guards_gone: tuple[str, ...] = ()
-    guards_new: tuple[str, ...] = ()
-
-    @property
-    def is_same(self) -> bool:
-        changed = self.numbers or self.kernels or self.guards_gone or self.guards_new
-        return self.before is not None and self.after is not None and not changed
-
-
-def changes_of(before: Figures, after: Figures) -> tuple[PlanChange, ...]:
-    """A change for every plan of either program. Plans of the same method, delegate and shapes are compared;
-    if each program has one plan, these two are."""
-    if len(before) == len(after) == 1:
-        (title, old), (_, new) = *before.items(), *after.items()
-        return (_change(title, old, new),)
-    titles = dict.fromkeys((*before, *after))
-    return tuple(_change(title, before.get(title), after.get(title)) for title in titles)
-
-
-def _change(title: str, before: PlanFigures | None, after: PlanFigures | None) -> PlanChange:
-    if before is None or after is None:
-        return PlanChange(title, before, after, {}, {})
-    names = ("launches", *MEMORY, "read", "written")
-    numbers = {name: (getattr(before, name), getattr(after, name)) for name in names}
-    old, new = Counter(before.kernels or {}), Counter(after.kernels or {})
-    kernels = {name: (old[name], new[name]) for name in sorted({*old, *new})}
-    return PlanChange(
-        title,
-        before,
-        after,
-        {name: pair for name, pair in numbers.items() if pair[0] != pair[1]},
-        {name: pair for name, pair in kernels.items() if pair[0] != pair[1]},
-        tuple(guard for guard in before.guards if guard not in after.guards),
-        tuple(guard for guard in after.guards if guard not in before.guards),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PlanDifference:
-    """Two programs, planned for the same target."""
-
-    before: str
-    after: str
-    target: str
-    changes: tuple[PlanChange, ...]
-
-    @property
-    def is_same(self) -> bool:
-        return all(change.is_same for change in self.changes)
-
-
-def difference_lines(report: PlanDifference) -> Iterator[str]:
-    """The changes of each plan; plans that did not change are counted."""
-    yield Line(f"{report.before} → {report.after}, planned for {report.target}", "title")
-    same = sum(change.is_same for change in report.changes)
-    for change in report.changes:
-        if not change.is_same:
-            yield ""
-            yield from _change_lines(change, report)
-    if same:
-        yield ""
-        yield Line(f"{counted(same, 'plan')} without a change", "note")
-
-
-def _change_lines(change: PlanChange, report: PlanDifference) -> Iterator[str]:
-    yield Line(change.title, "title")
-    if change.before is None or change.after is None:
-        yield f"  only in {report.after if change.before is None else report.before}"
-        return
-    rows = []
-    for name, (old, new) in change.numbers.items():
-        shown = (f"{old:,}", f"{new:,}") if name == "launches" else (human_bytes(old), human_bytes(new))
-        by = f"{(new - old) / old:+.1%}" if old else ""
-        rows.append([name, shown[0], "→", shown[1], by])
-    rows += [[f"kernel {name}", str(old), "→", str(new), ""] for name, (old, new) in change.kernels.items()]
-    yield from columns(rows, indent=2, align="<><>>")
-    yield from (f"  guard gone: {guard}" for guard in change.guards_gone)
-    yield from (f"  guard new: {guard}" for guard in change.guards_new)

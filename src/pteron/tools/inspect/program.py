@@ -26,9 +26,11 @@ from pteron.format.records import (
 )
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.format.weights import load_weights, read_weights
+from pteron.names.locate import weight_files
 from pteron.runtime.checks import check_method, with_bounds_of_delegates
+from pteron.runtime.fitting import fitting_dims
 from pteron.runtime.method_memory import with_external_data
-from pteron.runtime.specs import describe
+from pteron.runtime.specs import ValueSpec, describe
 from pteron.tools.inspect.delegate import ExaminedDelegate, OperatorUse, inspect_delegate, with_pins
 from pteron.tools.inspect.report import MethodReport, ProgramReport, WeightFileReport, WeightReport
 from pteron.tools.local_adapter import LocalAdapter, find_adapter
@@ -62,8 +64,8 @@ class ExaminedProgram:
 
 
 def inspect(
-    path: str | os.PathLike[str],
-    data: Sequence[str | os.PathLike[str]] = (),
+    path: str | os.PathLike[str] | FileBytes,
+    data: Sequence[str | os.PathLike[str] | FileBytes] = (),
     method: str | None = None,
     *,
     graph: bool = False,
@@ -79,7 +81,7 @@ def inspect(
 
 def examine_program(
     file: FileBytes,
-    data: Sequence[str | os.PathLike[str]] = (),
+    data: Sequence[str | os.PathLike[str] | FileBytes] = (),
     method: str | None = None,
     *,
     graph: bool = False,
@@ -95,7 +97,7 @@ def examine_program(
         names = ", ".join(record.name for record in program.methods)
         raise InputError(f"{program.name} has no method {method!r}; it has {names}")
     local = local or find_adapter(adapter)
-    weights = {**load_weights(data), **program.named_data}
+    weights = {**load_weights(weight_files(data)), **program.named_data}
     methods = tuple(_method(program, record, weights, local, graph) for record in chosen)
     needs_adapter = any(examined.delegates for examined in methods)
     problems = [problem for examined in methods for problem in examined.report.problems]
@@ -143,6 +145,8 @@ def _method(
     loaded = _as_loaded(program, record, weights, examined)
     described = record if isinstance(loaded, str) else loaded
     inputs, outputs = describe(described, [delegate.compiled for delegate in examined])
+    excess = [str(each.compiled.excess) for each in examined if each.compiled and each.compiled.excess]
+    fitting = _fitting(described, examined, inputs) if excess else None
     known = {id: spec.dynamic for id, spec in zip(record.inputs, inputs, strict=True)}
     for call in record.instructions:
         if isinstance(call, DelegateCall) and (found := examined[call.delegate].graph):
@@ -164,9 +168,22 @@ def _method(
         host_constants=len(constants),
         host_constant_bytes=sum(constants),
         delegates=tuple(delegate.report for delegate in examined),
-        refusal=loaded if isinstance(loaded, str) else None,
+        refusal=loaded if isinstance(loaded, str) else excess[0] if excess and not fitting else None,
+        fitting=fitting,
     )
     return ExaminedMethod(report, record, examined)
+
+
+def _fitting(
+    record: MethodRecord, delegates: Sequence[ExaminedDelegate], inputs: Sequence[ValueSpec]
+) -> str | None:
+    from pteron.runtime.dry_run import DryRun  # lazy: it needs the host operators
+
+    compiled = [delegate.compiled for delegate in delegates if delegate.compiled]
+    try:
+        return fitting_dims(DryRun(record, compiled, in_full=True), inputs)
+    except PteronError:  # an operator is missing here
+        return None
 
 
 def _all_dynamic(record: MethodRecord, id: int) -> tuple[bool, ...]:

@@ -25,6 +25,7 @@ class MethodReport:
     host_constant_bytes: int
     delegates: tuple[DelegateReport, ...]
     refusal: str | None = None  # the error of loading it, if its delegates and operators are supported
+    fitting: str | None = None  # which dims must be lower than their maximum on this machine, if any
 
     @property
     def is_constant(self) -> bool:
@@ -111,6 +112,8 @@ def inspect_lines(report: ProgramReport | WeightFileReport) -> Iterator[str]:
 def _method_lines(method: MethodReport) -> Iterator[str]:
     yield f"{method.name}({_listed(method.inputs)}) -> ({_listed(method.outputs)})"
     rows = [["instructions", ", ".join(counted(count, kind) for kind, count in method.instructions.items())]]
+    if method.fitting:
+        rows.append(["fits here", method.fitting])
     if method.host_constants:
         constants = MemoryUse(method.host_constants, method.host_constant_bytes)
         rows.append(["host constants", _memory(constants, "tensor")])

@@ -19,7 +19,7 @@ def shapes_by_title(specs: Sequence[ValueSpec], sizes: Sequence[LiveSize]) -> di
         return {f"at {', '.join(map(str, sizes))}": live_shapes(specs, sizes)}
     plans = {"at the maximum shapes": live_shapes(specs, ())}
     if any(any(spec.dynamic) for spec in specs):
-        plans["with every dynamic dim at 1"] = live_shapes(specs, [LiveSize(1)])
+        plans["at the smallest shapes"] = [spec.shape_least for spec in specs]
     return plans
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pteron.errors import InputError
+from pteron.format.source import Source
 from pteron.gpu import Device
 from pteron.runtime import Program
-from pteron.runtime.program import Source
 from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import family_of_kernel, layers_of
 from pteron.tools.profile.ceilings import ceilings_of

@@ -66,6 +66,7 @@ def small_cache(request: pytest.FixtureRequest, device: Device) -> Cache:
     return request.param  # type: ignore[no-any-return]
 
 
+@pytest.mark.long(every=7)
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_of_pytorch(name: str, cache: str | None) -> None:
@@ -80,6 +81,7 @@ def test_logits_of_pytorch(name: str, cache: str | None) -> None:
             model.decode_one_token(1)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_shorter_context_up_to_its_end(cache: str | None, device: Device) -> None:
@@ -108,6 +110,7 @@ def _share(cache: str | None, device: Device) -> float:
     return 0.35 if cache == "int8" else 0.8
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("cache", ["f32", "f16", "int8"])
 def test_batched_rows(cache: str) -> None:
@@ -124,6 +127,7 @@ def test_batched_rows(cache: str) -> None:
         end(batched, sequences)
 
 
+@pytest.mark.long(every=2)
 def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:
     with LLM(TINY, ByteTokenizer(), device=device, context=50, cache=small_cache, sequences=3) as llm:
         options: dict[str, Any] = {"max_new_tokens": 8, "stop_ids": ()}
@@ -134,6 +138,7 @@ def test_text_of_several_sequences(device: Device, small_cache: Cache) -> None:
         assert [[piece.token for piece in each.pieces] for each in batch] == alone
 
 
+@pytest.mark.long(every=2)
 def test_speculation(device: Device, small_cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same tokens as of plain decoding, from the same caches."""
     monkeypatch.setattr(Lookup, "is_scored", False)  # so that proposals are verified whether right or wrong
@@ -147,6 +152,7 @@ def test_speculation(device: Device, small_cache: Cache, monkeypatch: pytest.Mon
     assert found[0] == found[1]
 
 
+@pytest.mark.long(every=2)
 def test_saved_sequences(device: Device, small_cache: Cache, tmp_path: Path) -> None:
     def load(**options: Any) -> LLM:
         return LLM(TINY, ByteTokenizer(), device=device, **options)
@@ -229,6 +235,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.load(request.param)
 
 
+@pytest.mark.long(every=9)
 def test_contexts_beyond_the_caches_in_the_file(golden: Golden, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(golden.write_folder(tmp_path))
     file = tmp_path / "model.pte"
@@ -275,6 +282,7 @@ def test_exported_folders(small_cache: Cache, tmp_path: Path) -> None:
         assert llm.statistics.finish_reason == "context"
 
 
+@pytest.mark.long
 def test_longrope_models_by_name_have_a_program_for_longer_contexts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +314,7 @@ def test_longrope_models_by_name_have_a_program_for_longer_contexts(
     assert len([*(tmp_path / "cache" / "programs").iterdir()]) == 2  # of 32 and of 64 tokens
 
 
+@pytest.mark.long(every=2)
 def test_caches_grow_to_the_contexts_of_a_benchmark(small_cache: Cache, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(Golden.load("llama").write_folder(tmp_path))
     checkpoint.program(replace(BUILT, longest_context=100)).write(tmp_path / "model.pte")

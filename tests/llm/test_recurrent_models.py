@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 from checkpoints import Golden
 from test_architectures import assert_close
 
+import pteron
+from pteron import Device
+from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.llm import LLM
+from pteron.format.records import ProgramFile
+from pteron.graph import Constant, Graph, Node, Tensor
+from pteron.graph.values import ids_of, numel
+from pteron.llm import LLM, LanguageModel
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.export import export_llm
 
@@ -133,3 +141,49 @@ def test_states_cannot_be_saved(llm: LLM, tmp_path: Path) -> None:
 def test_speculation_is_refused(made: Path) -> None:
     with pytest.raises(UnsupportedError, match="its state cannot be rewound"):
         LLM(made, speculate="lookup")
+
+
+# States that nodes write ---------------------------------------------------------------------------
+
+
+def with_average(file: ProgramFile, graph: Graph) -> Graph:
+    """The logits plus a running average of them, which a node writes into what a prepack made."""
+    (logits,) = graph.outputs
+    assert isinstance(logits, Tensor)
+    shape, data = logits.shape_max, np.zeros(numel(logits.shape_max), np.float32)
+    data[7], half = 3, np.full(1, 0.5, np.float32)
+    free = max(ids_of(graph)) + 1
+    start, state, factor, total = (Tensor(free + place, DType.F32, shape) for place in range(4))
+    start = replace(start, constant=Constant("start", DType.F32, shape, memoryview(data.tobytes())))
+    constant = Constant("half", DType.F32, (1,), memoryview(half.tobytes()))
+    factor = replace(factor, shape_max=(1,), constant=constant)
+    first = max(node.index for node in graph.nodes) + 1
+    nodes = (
+        Node(first, "et_vk.prepack.default", (start, state)),
+        Node(first + 1, "aten.add.Tensor", (logits, state, 1, total)),
+        Node(first + 2, "aten.mul.Tensor", (total, factor, state)),
+    )
+    return replace(graph, nodes=(*graph.nodes, *nodes), outputs=(total,))
+
+
+def test_a_state_that_a_node_writes(models: Path, device: Device) -> None:
+    """Such a model starts anew where another goes back, and its rows are no copy of its state."""
+    path, prompt = models / "tiny_llama_q4.pte", list(range(40, 70))
+    with pteron.load(path, device=device) as plain:
+        expected, model = [], LanguageModel(plain)
+        average = np.where(np.arange(model.vocabulary) == 7, np.float32(3), np.float32(0))
+        for chunk in [*model.chunks(prompt), [71], [5]]:
+            expected.append(model.prefill(chunk) + average)
+            average = expected[-1] / 2
+    with pteron.load(path, device=device, adapt=with_average) as program:
+        model = LanguageModel(program)
+        assert not model.can_rewind
+        assert model.row_layout is None
+        with pytest.raises(UnsupportedError, match="is a state, but no cache"):
+            BatchedModel(model, 2)
+        for sequence in (model, model, model.sequence()):
+            user = sequence.claim()
+            assert sequence.resume(prompt, user) == 0
+            found = [sequence.prefill_as(chunk, user) for chunk in (prompt, [71], [5])]
+            for logits, wanted in zip(found, expected[-3:], strict=True):
+                assert_close(logits, wanted, 1e-5)

@@ -29,7 +29,7 @@ from pteron.llm.adapter_files import Adapter, LoraPair, read_adapter
 from pteron.llm.architectures.names import Config, Names, find_rule
 from pteron.llm.build.stored_tensor import Array, StoredTensor
 from pteron.llm.export.checkpoint import as_config_error
-from pteron.llm.model_files import MANIFEST, read_json
+from pteron.names.model_files import MANIFEST, read_json
 
 _WEIGHT = re.compile(r"(.+)\.weight(?:\.\w+)?")  # the key of a matrix, which names its place
 _LINEAR = re.compile(r"(?!.*experts).*(linear|_mm).*")  # operators

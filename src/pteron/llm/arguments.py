@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from numbers import Real
 from operator import index
-from pathlib import Path
 from reprlib import repr as shortened
 
 from pteron.errors import InputError
@@ -36,23 +35,6 @@ def integers(name: str, values: object) -> list[int]:
     if listed is None:
         raise InputError(f"{name} must be a sequence of integers, not {shortened(values)}")
     return [integer(f"each of {name}", value) for value in listed]
-
-
-def path_of(given: object) -> Path:
-    """A path, whether or not it exists."""
-    if given == "":  # which `Path` takes for the current folder
-        raise InputError("a path, or a model's name, must not be empty")
-    try:
-        return Path(given)  # type: ignore[arg-type]  # raises TypeError
-    except TypeError:
-        raise InputError(f"a path must be a string or an os.PathLike, not {shortened(given)}") from None
-
-
-def existing(given: object) -> Path:
-    path = path_of(given)
-    if not path.exists():
-        raise InputError(f"{path} does not exist")
-    return path
 
 
 def number(name: str, value: object) -> float:

@@ -7,7 +7,7 @@ be copied to another sequence or written to a file. The cache of attention with 
 ring, which has the rows of the last tokens only: the token at position p writes row p % rows. All rows of a
 full ring are copied.
 
-Recurrent layers have a state of fixed size, which every token changes. A sequence cannot go back in it.
+Any other state is recurrent: of fixed size, and changed by every token. A sequence cannot go back in it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,28 @@ _INPUTS, _POSITION = 2, 1  # inputs of a language model: tokens, position
 
 
 def recurrent_states(program: Program, method: Method) -> Sequence[int]:
-    """The ids of recurrent states; a sequence without them can go back to any earlier position."""
+    """The ids of recurrent states: all but KV caches. A sequence without them can go back to any earlier
+    position."""
+    found = []
+    for graph, delegate in zip(program.graphs(method.name), method.delegates, strict=True):
+        caches = find_caches(graph)
+        found += [id for id in _stored_states(graph, delegate.executable) if id not in caches]
+    return tuple(found)
+
+
+def must_be_reset(program: Program, method: Method) -> bool:
+    """Whether a recurrent state needs a reset before a sequence starts anew: Pteron's own operators begin
+    with zeros at position 0, states that other nodes write keep their content."""
     nodes = (node for graph in program.graphs(method.name) for node in graph.nodes)
-    return tuple(state_of(node).id for node in nodes if node.name in RECURRENT)
+    begin_anew = {state_of(node).id for node in nodes if node.name in RECURRENT}
+    return not begin_anew.issuperset(recurrent_states(program, method))
+
+
+def _stored_states(graph: Graph, executable: Executable) -> dict[int, int]:
+    """The bytes of the states that the file has, by id. Rewrites add others: block maxima of the logits,
+    which live for one step. The number of the adapter is set for each request."""
+    ids = set(ids_of(graph)) - {choice_state(graph)}
+    return {id: spec.bytes for id, spec in executable.states.items() if id in ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +113,7 @@ def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, Ro
         return None
     positions = {source.symbol for source in executable.sources if source.input == _POSITION}
     caches = find_caches(graph)
-    # Rewrites add states that the file does not have: block maxima of the logits, which live for one step.
-    # The number of the adapter is set for each request.
-    ids = set(ids_of(graph)) - {choice_state(graph)}
-    states = {id: spec.bytes for id, spec in executable.states.items() if id in ids}
+    states = _stored_states(graph, executable)
     is_kept = not states.keys() & {value.id for value in graph.outputs}
     if not is_kept or any(id not in caches or any(caches[id].other_uses(positions)) for id in states):
         return None

@@ -6,7 +6,8 @@ be copied to another sequence, saved and restored.
 A method with recurrent layers cannot be rewound (`can_rewind`): its state is that after all tokens it has
 read. It serves a prompt that extends these tokens. A copy of the state before the last chunk of the last
 prompt serves prompts that extend the tokens up to there, such as the next turn of a conversation. Any other
-prompt starts at position 0, where layers take their state as zeros.
+prompt starts at position 0, where layers take their state as zeros, and states that other nodes write are
+reset.
 
 Layers with a sliding window keep the rows of the last tokens only, in rings. A sequence can go back a few
 tokens; where a prompt would continue further back, it is read again from position 0.
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pteron.errors import InputError, OutOfMemory, UnsupportedError
-from pteron.llm.cache_layout import Rows, choice_state, recurrent_states, rings, row_layout
+from pteron.llm.cache_layout import Rows, choice_state, must_be_reset, recurrent_states, rings, row_layout
 from pteron.runtime import Method, Program
 
 
@@ -56,6 +57,7 @@ class CachedSequence:
         self._user = object()
         self._is_lost = False  # a call failed, and the contents of the cache are unknown
         self._recurrent = recurrent_states(program, method)
+        self._must_be_reset = must_be_reset(program, method)
         self._kept = 0  # the position of the kept state; 0: none
         self._rings = rings(program, method, context)
         self._written = 0  # tokens, after which rings have the rows of the last ones
@@ -195,6 +197,9 @@ class CachedSequence:
         end = self.position + count
         self._written = max(self._written, end) if self.position else end
         self._kept = self._kept if self._kept <= self.position else 0
+        if self._must_be_reset and not self.position:
+            self.method.reset()
+            self._write_adapter()
         self.method.accept_states()  # discards the results of a failed call
 
     def _advance(self, chunk: Sequence[int]) -> None:

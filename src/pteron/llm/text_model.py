@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal, Never, Self, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.folders import path_of
 from pteron.format.records import ProgramFile
 from pteron.gpu import Device
 from pteron.graph import Graph
-from pteron.llm.arguments import path_of
 from pteron.llm.build.options import IMAGE
 from pteron.llm.cache_options import CacheOptions, CacheType, longest_context
 from pteron.llm.chat import Message, render
@@ -34,16 +34,7 @@ from pteron.llm.images.prompt import (
 )
 from pteron.llm.load_arguments import check_no_others
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_files import (
-    GENERATION,
-    MANIFEST,
-    as_format_error,
-    program_file,
-    read_json,
-    read_pooling,
-    read_sampling,
-)
-from pteron.llm.model_names import locate_model
+from pteron.llm.model_names import locate_program
 from pteron.llm.output import Statistics
 from pteron.llm.program_cache import longest_contexts
 from pteron.llm.sampling import Sampling
@@ -52,6 +43,15 @@ from pteron.llm.sequence_pool import SequencePool
 from pteron.llm.speculation import LOOKUP, Speculator
 from pteron.llm.tokenizer import Tokenizer, check_same_tokens
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.names.model_files import (
+    GENERATION,
+    MANIFEST,
+    as_format_error,
+    program_file,
+    read_json,
+    read_pooling,
+    read_sampling,
+)
 from pteron.runtime import load
 from pteron.runtime.program import Adapt
 from pteron.runtime.specs import table
@@ -94,7 +94,8 @@ class TextModel:
             raise InputError(f'{type(self).__name__} takes a model, such as "smollm2" or a path{twice}')
         options = CacheOptions(context, cache, rings, limited=self._is_limited, model=str(given))
         self.name = str(given)
-        path = locate_model(given, context=None if options.limited else options.context)
+        located = locate_program(given, context=None if options.limited else options.context)
+        path, data = located.path, data or located.data
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.sampling = _recommended(folder)

@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from pteron.errors import InputError, UnsupportedError
 from pteron.extras import need
+from pteron.folders import existing
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.llm.arguments import existing
-from pteron.llm.model_files import Pooling, program_file, read_pooling
 from pteron.llm.model_names import locate_model
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.names.model_files import Pooling, program_file, read_pooling
 from pteron.runtime import Program, ValueSpec, load
 
 Vector = npt.NDArray[np.float32]
@@ -164,7 +164,7 @@ def _load_encoding(
         tokenizer = load_tokenizer(path)
         return tokenizer.encode_marked, None, tokenizer.vocab_size
     library = need("tokenizers", f"reading {file.name}", "serve")
-    from pteron.llm.model_files import as_format_error
+    from pteron.names.model_files import as_format_error
 
     with as_format_error(f"{file.name} is not a tokenizer that `tokenizers` reads"):
         reader = library.Tokenizer.from_file(str(file))

@@ -67,11 +67,6 @@ class Rotary:
             made = [rows_at_positions(net, table) for table in made]
         return made[0], made[1]
 
-    def is_plain(self, width: int) -> bool:
-        """Whether frequencies say all, and all of a head's columns are rotated if pairs are neighbours."""
-        is_whole = not self.interleaved or 2 * len(self.frequencies) == width
-        return is_whole and self.magnitude == 1 and self.length is None
-
     def angles(self, positions: int) -> tuple[Frequencies, Frequencies]:
         """Cosines and sines [positions, columns]."""
         frequencies = np.array(self.frequencies, np.float32)

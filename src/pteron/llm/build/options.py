@@ -11,9 +11,8 @@ FOUR_BITS = ("4w", "8da4w")  # of weights
 IN_GROUPS = "8g"  # 8-bit weights in groups
 QUANTIZATIONS = (*FOUR_BITS, "8w", IN_GROUPS)
 AUTO = "auto"  # 8g for checkpoints with matrices of integers in groups
-# How weights are rounded to 4 bits: to nearest with searched scales (HQQ), to nearest with scales from each
-# group's largest weight, or by GPTQ, which compensates errors in later columns.
-ROUNDINGS = ("nearest", "extremes", "feedback")
+# How weights are rounded to 4 bits: with searched scales (HQQ), or with scales from a group's largest weight.
+ROUNDINGS = ("nearest", "extremes")
 
 
 IMAGE = "image"  # the method of a vision encoder
@@ -33,10 +32,6 @@ class Options:
     force_fp16: bool = False
     full_logits: bool = False
     rounding: str = "nearest"
-
-    @property
-    def uses_gptq(self) -> bool:
-        return self.quantize in FOUR_BITS and self.rounding == "feedback"
 
     @property
     def has_grouped_layers(self) -> bool:

@@ -26,8 +26,8 @@ from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import ImageNetwork, Network
 from pteron.llm.build.options import IMAGE, LONGEST, Options
 from pteron.llm.build.stored_tensor import StoredTensor
-from pteron.llm.counted_line import CountedLine
-from pteron.llm.model_files import as_format_error
+from pteron.names.counted_line import CountedLine
+from pteron.names.model_files import as_format_error
 
 _WRITING = "writing the weights"
 _LINE_SECONDS = 1.0  # between two lines of progress

@@ -42,7 +42,6 @@ class Scheduler:
         self.running: list[RunningRequest] = []
         self.is_stopping = False
         self.idle = Notifier()  # notified when no job is open
-        self.log: Callable[[str, int, int], None] | None = None  # event, job number, count
         # Not the LLM itself: a referenced LLM would never be collected, and its engine would never stop.
         self._model, self._pool = llm.model, llm.pool
         self._tokenizer, self._eos_ids = llm.tokenizer, frozenset(llm.eos_ids)
@@ -154,11 +153,8 @@ class Scheduler:
                 self._admit_one(job)
 
     def _admit_one(self, job: Job) -> None:
-        is_new = job not in self.prefix_waits
         try:
-            if count := self.prefix_waits.tokens_awaited(job, self.running):
-                if is_new and self.log:
-                    self.log("hold", job.number, count)
+            if self.prefix_waits.tokens_awaited(job, self.running):
                 return
             lease = self._lease(job)
             if lease is not None:
@@ -194,8 +190,6 @@ class Scheduler:
         self.running.append(request)
         self._prompts.add(request)
         self.totals.add_started(job.statistics)
-        if self.log:
-            self.log("begin", job.number, len(request.chunks))
 
     # Submission --------------------------------------------------------------------------------
 
@@ -212,7 +206,7 @@ class Scheduler:
 
     def _prefill_chunk(self) -> None:
         request = self._prompts.take()
-        if self._submit("prefill", partial(self._prefill, request), request) and not request.is_prefilled:
+        if self._submit(partial(self._prefill, request), request) and not request.is_prefilled:
             self._prompts.put_back(request)
 
     def _prefill(self, request: RunningRequest) -> Submission:
@@ -224,15 +218,11 @@ class Scheduler:
         """Submit up to `most` steps of every part with fewer than `depth` submissions in flight."""
         for part in self._parts():
             if min(request.in_flight for request in part) < depth:
-                self._submit("step", partial(self.stepping.stepper.step, part, most), *part)
+                self._submit(partial(self.stepping.stepper.step, part, most), *part)
 
-    def _submit(self, event: str, submit: Callable[[], Submission], *requests: RunningRequest) -> bool:
+    def _submit(self, submit: Callable[[], Submission], *requests: RunningRequest) -> bool:
         with self._isolated(*requests):
-            submission = submit()
-            self.pipeline.add(submission)
-            if self.log:
-                for request in submission.requests:
-                    self.log(event, request.job.number, submission.steps)
+            self.pipeline.add(submit())
             return True
         return False
 
@@ -312,8 +302,6 @@ class Scheduler:
         self._close_job(job, reason, error)
 
     def _close_job(self, job: Job, reason: str, error: BaseException | None) -> None:
-        if self.log:
-            self.log(reason, job.number, 0)
         self.queue.open.discard(job)
         job.end(reason, error)
         if not self.queue.open:

@@ -28,8 +28,8 @@ import numpy.typing as npt
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.llm.model_files import MANIFEST, program_file, read_json
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.names.model_files import MANIFEST, program_file, read_json
 from pteron.runtime import load
 from pteron.serving.speech.spectrogram import HOP, RATE, Floats, log_mel
 from pteron.serving.speech.vocabulary import STEP_SECONDS, SpeechVocabulary

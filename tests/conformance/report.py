@@ -72,6 +72,7 @@ def page(results: ResultsBySuite, waiting: Mapping[str, int], adapter: str, day:
     yield from (f"{day} · Pteron {pteron.__version__} · {packages} · adapter: {adapter}", "")
     yield from _totals(results, waiting)
     yield from _operators(results)
+    yield from _forms(results.get("forms", ()))
     yield from _left(results)
 
 
@@ -96,12 +97,12 @@ def _totals(results: ResultsBySuite, waiting: Mapping[str, int]) -> Iterator[str
 
 
 def _operators(results: ResultsBySuite) -> Iterator[str]:
-    operators = measure(results)
+    operators = measure({suite: found for suite, found in results.items() if suite != "forms"})
     facts = read_table()
     yield from ("## Each operator", "")
     yield "Tested types: those of programs that passed. Exported types: those that the exporter may emit."
     yield "Live shapes: at how many input shapes one program with dynamic dims passed."
-    yield "Conformance: cases passed, of those that use the operator in a delegate."
+    yield "Conformance: cases passed, of those with the operator in a delegate. [Forms](#forms) are extra."
     yield "C++ WebGPU: whether ExecuTorch's own backend has the operator, or has it at fixed shapes only."
     yield ""
     yield "| operator | Pteron | tested types | exported types | live shapes | conformance | C++ WebGPU |"
@@ -128,6 +129,35 @@ def _row(name: str, operator: Operator, fact: Mapping[str, str]) -> str:
     cpp = {"live": "yes", "fixed": "fixed shapes"}.get(fact["cpp_webgpu"], fact["cpp_webgpu"])
     exported = fact["inputs"].replace("/", " ")
     return f"| `{name}` | {available} | {types} | {exported} | {live} | {conformance} | {cpp} |"
+
+
+def _forms(results: Sequence[Result]) -> Iterator[str]:
+    """A row for each operator: the forms that run, those that do not and why."""
+    if not results:
+        return
+    rows: defaultdict[str, defaultdict[tuple[str, str], dict[str, list[str]]]]
+    rows = defaultdict(lambda: defaultdict(dict))  # operator -> outcome and cause -> form -> types
+    for result in results:
+        operator, dtype, shapes, expression = result.name.split("/", 3)
+        forms = rows[operator][result.outcome, result.cause]
+        forms.setdefault(f"`{expression}` of {shapes}", []).append(dtype)
+    yield from ("## Forms", "")
+    yield "Forms of each operator that the exporter's own checks accept: ranks, element types,"
+    yield "negative dims, optional arguments, numbers as tensors. The host runs those that are not delegated."
+    yield from ("", "| operator | forms that pass | not delegated | other |", "|---|---|---|---|")
+    for operator, by_outcome in sorted(rows.items()):
+        passed, left = (_typed(by_outcome.pop((name, ""), {})) for name in ("pass", "not delegated"))
+        other = (f"{_typed(forms)}: {name}, {_plain(why)}" for (name, why), forms in by_outcome.items())
+        yield f"| `{operator}` | {passed} | {left} | {'; '.join(other)} |"
+    yield ""
+
+
+def _typed(forms: Mapping[str, Sequence[str]]) -> str:
+    """Forms that have the same types together, the types behind them."""
+    by_types: defaultdict[str, list[str]] = defaultdict(list)
+    for form, dtypes in forms.items():
+        by_types[" ".join(dtypes)].append(form)
+    return "; ".join(f"{', '.join(same)} in {dtypes}" for dtypes, same in by_types.items())
 
 
 def measure(results: ResultsBySuite) -> dict[str, Operator]:

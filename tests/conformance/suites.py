@@ -35,5 +35,6 @@ SUITES = {
     "generic": Suite("generic suite, operators (`backends/test/suite`)", "generic"),
     "models": Suite("generic suite, models, static and dynamic shapes", "generic", listing="model_recipes"),
     "live": Suite("WebGPU operator tests, every dim live that can be", "webgpu", "record_live"),
+    "forms": Suite("forms that the exporter's checks accept, of each operator", "forms"),
     "int8": Suite("generic suite, operators, quantized by `VulkanQuantizer`", "generic", "record_int8"),
 }

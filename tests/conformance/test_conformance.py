@@ -96,9 +96,17 @@ def test_the_page() -> None:
             Result("add/c", "not delegated"),
         ],
         "live": [Result("add/c", "not delegated")],
+        "forms": [
+            Result("aten.add.Tensor/f32/[2, 3] [3]/x + y", "pass"),
+            Result("aten.add.Tensor/i32/[2, 3] [3]/x + y", "pass"),
+            Result("aten.add.Tensor/f32/[2]/x * y", "pass"),
+            Result("aten.add.Tensor/f32/[2]/x - y", "pass"),
+            Result("aten.add.Tensor/f32/[2]/x / 2", "not delegated"),
+            Result("aten.add.Tensor/f32/[]/x + 3", "refused", "no_t"),
+        ],
     }
     assert measure(results)["aten.add.Tensor"].met == 2
-    text = "\n".join(page(results, {"webgpu": 7, "live": 0}, "An adapter", "2026-01-01"))
+    text = "\n".join(page(results, {"webgpu": 7, "live": 0, "forms": 0}, "An adapter", "2026-01-01"))
     assert f"| {SUITES['webgpu'].title} | 1 | 0 | 1 | 0 | 0 | 1 | 0 | 0 | 7 |" in text
     assert "| `aten.add.Tensor` | yes | f32 | f16 f32 i32 i64 | yes, 4 | 1/2 | yes |" in text
     assert r"| refused | 1 | `webgpu` | does not fit\_here |" in text
@@ -109,8 +117,13 @@ def test_the_page() -> None:
     assert cases_left(results).splitlines() == [
         "suites,outcome,case,cause",
         "webgpu,refused,add/b,does not fit_here",
+        "forms,refused,aten.add.Tensor/f32/[]/x + 3,no_t",
         f"webgpu live,not delegated,add/c,{UNDELEGATED}",
+        f"forms,not delegated,aten.add.Tensor/f32/[2]/x / 2,{UNDELEGATED}",
     ]
+    passed = "`x + y` of [2, 3] [3] in f32 i32; `x * y` of [2], `x - y` of [2] in f32"
+    other = r"`x + 3` of [] in f32: refused, no\_t"
+    assert f"| `aten.add.Tensor` | {passed} | `x / 2` of [2] in f32 | {other} |" in text
     assert "- `getitem`: " in text
     assert "| `getitem`" not in text
 

@@ -19,6 +19,7 @@ def first_case(name: str, folder: Path) -> Case:
     return case
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", names())
 def test_recorded(name: str, tmp_path: Path) -> None:
     result = run_case(first_case(name, tmp_path), None)
@@ -58,7 +59,7 @@ def test_programs_that_cannot_run_are_refused(tmp_path: Path) -> None:
     assert "inputs" in result.cause
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=6)
 @pytest.mark.export
 @pytest.mark.filterwarnings("ignore")  # of exporters, about themselves
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_programs_that_cannot_run_are_refused(tmp_path: Path) -> None:
         ("live", "amax/nodim_2d", "aten.amax.default"),
         ("vulkan", "TestVulkanBackend/test_vulkan_backend_abs", "aten.abs.default"),
         ("generic", "operators/test_abs_dtype[float32]", "aten.abs.default"),
+        ("forms", "aten.mm.default/f32", "aten.mm.default"),
     ],
 )
 def test_exported_here(suite: str, recipe: str, operator: str, tmp_path: Path) -> None:

@@ -39,11 +39,15 @@ def measure(name: str, model: Model) -> Result:
 
 
 def make(model: Model) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """A model in eval mode and its inputs; random numbers replace parameters that are all zeros or ones, so
-    that norms, biases and layer scales have an effect."""
+    """A model in eval mode and its inputs."""
     torch.manual_seed(0)
     module, args, kwargs = model.make()
-    module = module.eval()
+    return randomize(module.eval()), args, kwargs
+
+
+def randomize(module: nn.Module) -> nn.Module:
+    """Random numbers replace parameters that are all zeros or ones, so that norms, biases and layer scales
+    have an effect."""
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.is_floating_point() and parameter.numel() and parameter.min() == parameter.max():
@@ -52,7 +56,7 @@ def make(model: Model) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
                 part.running_mean.uniform_(-0.2, 0.2)
                 part.running_var.uniform_(0.7, 1.3)
-    return module, args, kwargs
+    return module
 
 
 def describe(result: Result, report: Report) -> None:

@@ -18,7 +18,8 @@ PACKAGES = ("torch", "executorch", "torchvision", "timm", "transformers")
 INTRODUCTION = """\
 Written by `scripts/models`, which puts architectures with random weights through `pteron.compile`: few
 layers, small images, batch 2 (1 for video). `--help` lists its options. Programs of language models, which
-are built without PyTorch, have [a section of their own](#language-models).
+are built without PyTorch, have [a section of their own](#language-models). Published programs are loaded
+[by name](python.md#load-and-call); [zoo.md](zoo.md) has programs as ExecuTorch's own partitioners write them.
 """
 LEGEND = """\
 - on the GPU: share of operators in delegates, and the number of delegates.
@@ -46,10 +47,9 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     yield f"{day} · {', '.join(versions(*PACKAGES))}\n"
     whole = sum(result.is_whole for result in known)
     seconds = median([result.compile_s for result in ran] or [0])
-    yield f"{len(known)} architectures: {whole} run as one delegate, all on the GPU; {_outcomes(known)}."
+    yield f"{len(known)} architectures: {whole} run as one delegate, all on the GPU; {outcomes(known)}."
     yield f"Median processor time to compile: {seconds:.0f} s."
-    if len(sources := {result.sources for result in known}) > 1:
-        yield f"Measured with {len(sources)} versions of Pteron; `--rerun all` measures all again."
+    yield from mixed(known)
     if len(known) < len(models):
         yield f"{len(models) - len(known)} further architectures of the table have not run."
     yield ""
@@ -64,6 +64,12 @@ def _page(results: Mapping[str, Result], models: Mapping[str, Model]) -> Iterato
     for group, members in groups.items():
         yield from _table(group, members)
     yield from _left(known)
+
+
+def mixed(results: Sequence[Result]) -> Iterator[str]:
+    """Tell where results are of several versions of Pteron."""
+    if len(sources := {result.sources for result in results}) > 1:
+        yield f"Measured with {len(sources)} versions of Pteron; `--rerun all` measures all again."
 
 
 def versions(*packages: str) -> Iterator[str]:
@@ -81,14 +87,19 @@ def _table(group: str, members: Sequence[Result]) -> Iterator[str]:
     for result in members:
         if result.outcome in ("right", "wrong"):
             share = result.gpu / max(1, result.gpu + result.host)
-            cells = [f"{share:.0%}", str(result.delegates), _error(result.error), _error(result.eager)]
+            cells = [
+                f"{share:.0%}",
+                str(result.delegates),
+                error_text(result.error),
+                error_text(result.eager),
+            ]
             left = Counter({name: count for count, name, _ in result.left})
             hosted = ", ".join(f"{count} `{name}`" for name, count in left.most_common())
             note = f"host: {hosted}" if hosted else ""
             note = "; ".join(filter(None, ["**wrong**" if result.outcome == "wrong" else "", note]))
         else:
             cells = ["", "", "", ""]
-            note = f"**{result.outcome}**: {_plain(result.reason)}"
+            note = f"**{result.outcome}**: {plain(result.reason)}"
         yield f"| `{result.name}` | {' | '.join(cells)} | {result.compile_s:.0f} s | {note} |"
     yield ""
 
@@ -107,17 +118,17 @@ def _left(results: Sequence[Result]) -> Iterator[str]:
     yield "| operator | uses | models | reason |"
     yield "|---|--:|---|---|"
     for (name, reason), count in counts.most_common():
-        yield f"| `{name}` | {count} | {', '.join(sorted(models[name, reason]))} | {_plain(reason)} |"
+        yield f"| `{name}` | {count} | {', '.join(sorted(models[name, reason]))} | {plain(reason)} |"
 
 
-def _outcomes(results: Sequence[Result]) -> str:
+def outcomes(results: Sequence[Result]) -> str:
     counts = Counter(result.outcome for result in results)
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
 
 
-def _error(value: float | None) -> str:
+def error_text(value: float | None) -> str:
     return "" if value is None else f"{value:.1e}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")[:250]

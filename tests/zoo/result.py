@@ -9,6 +9,7 @@ from typing import Any
 RATIO_MAX = 3.0  # the error may be this many times eager float32's
 ERROR_MIN = 1e-6  # a relative error up to this is right: eight roundings of float32
 ERROR_WITHOUT_EAGER = 1e-4  # allowed where there is no float64 reference
+HALF = 2**13  # how much coarser float16 is than float32
 
 
 @dataclass
@@ -45,3 +46,23 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass
+class StockResult(Result):
+    """Of a program that ExecuTorch's own partitioner made. A further outcome is "not exported", with its own
+    or PyTorch's error as the reason; `compiled` is what `pteron.compile` makes of the module then."""
+
+    operators: list[str] = field(default_factory=list)  # different ones, in delegates
+    is_half: bool = False
+    is_quantized: bool = False
+    states: int = 0  # bytes on the GPU
+    launches: int = 0  # of the last call
+    call_ms: float = 0.0
+    compiled: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        if self.error is None or not self.is_half:
+            return super().is_allowed
+        return math.isfinite(self.error) and (self.is_exact or self.error <= ERROR_MIN * HALF)

@@ -1,0 +1,1 @@
+"""Stock exports: programs as ExecuTorch's own partitioners write them, through `pteron.load`."""

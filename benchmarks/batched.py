@@ -65,7 +65,7 @@ def main() -> None:
             seconds, steps = time_together(batched, sequences[:rows], arguments.tokens)
             weights = batched.session.bytes_by_kind["weights"]
             floor = max(weights / arguments.bandwidth / 1e12, 4 * weights * rows / arguments.tflops / 1e12)
-            launches = launches_of(batched, rows)
+            launches = launches_of(batched, rows, arguments.context)
             rate = rows / seconds
             print(
                 f"{rows:4}  {1e3 * seconds:7.3f}  {rate:8.1f}  {rate / alone:5.2f}  "
@@ -134,10 +134,9 @@ def _time_together(batched: BatchedModel, rows: list[BatchRow], count: int) -> t
     return (perf_counter() - start) / count, [1e3 * float(taken) / STEPS for taken in np.diff(read)]
 
 
-def launches_of(batched: BatchedModel, rows: int) -> int:
+def launches_of(batched: BatchedModel, rows: int, context: int) -> int:
     """Launches of a step's plan, without those that draw."""
-    plans = batched.session.snapshot().plans
-    return max(len(plan.launches) for (shape, _), kept in plans.items() for plan in kept if shape == (rows,))
+    return len(batched.session.make_plan((np.zeros(rows, np.int32), context), plain=True).launches)
 
 
 def prompt(model: LanguageModel, length: int) -> list[int]:

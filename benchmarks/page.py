@@ -52,7 +52,12 @@ verification by rows, and gains with synthetic proposals; then a code edit, a su
 be a folder, a GGUF file or a program beside its tokenizer; none of them needs a network:
 
     python benchmarks/speculative.py --program llama1b_q4.pte --tokens 192
-    python benchmarks/speculative.py --model smollm2"""
+    python benchmarks/speculative.py --model smollm2
+
+A loop over frames ([in a loop](../docs/python.md#in-a-loop)): upload, network and reading one after the
+other, and overlapped, in one program and in two:
+
+    python benchmarks/loop.py --size 1024 --channels 32 --layers 4"""
 
 
 def page(folder: Path = HERE / "results") -> str:

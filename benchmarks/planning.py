@@ -2,8 +2,8 @@
 
     python benchmarks/planning.py [PROGRAM.pte] [--steps 1 128] [--repeats 20] [--nodes 10 1000] [--save FILE]
 
-CPU time of this thread: for a program's plans, and for graphs of --nodes nodes from records to a plan; a node
-should cost the same in a large graph as in a small one.
+CPU time of this thread: for a program's plans, with and without repeating its layers, and for graphs of
+--nodes nodes from records to a plan; a node should cost the same in a large graph as in a small one.
 """
 
 from __future__ import annotations
@@ -63,13 +63,20 @@ def plans(path: str, steps: list[int], repeats: int) -> list[Figure]:
         launches = compiled.plan(shapes, values).launches
         unchecked = sum(not launch.module.bounds_checks for launch in launches)
 
+        @gc_paused()  # as in calls
         def plan(shapes: tuple[tuple[int, int], tuple[int]] = shapes) -> None:
             compiled.plan(shapes, values)
 
+        @gc_paused()
+        def walk(shapes: tuple[tuple[int, int], tuple[int]] = shapes) -> None:
+            compiled.walk(shapes, values).finish()
+
         whole, without = in_turns(plan, repeats)
+        walked = min(cpu_seconds(walk) for _ in range(repeats))
         print(
             f"{count:4} tokens: {len(launches)} launches, {unchecked} of them unchecked; planning "
-            f"{min(whole) * 1e3:.2f} ms, {(min(whole) - min(without)) / min(whole):.1%} of it verification"
+            f"{min(whole) * 1e3:.2f} ms, {(min(whole) - min(without)) / min(whole):.1%} of it verification; "
+            f"layer by layer {walked * 1e3:.2f} ms"
         )
         times = [1e3 * seconds for seconds in whole]
         measured.append(Figure.of(f"plan for {count} tokens", times, "ms", tolerance=HOST_TOLERANCE))

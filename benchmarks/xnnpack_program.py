@@ -9,15 +9,17 @@ that Pteron runs. Speed does not depend on what the weights are. Needs the [expo
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
 from pteron.llm.build.options import Options
-from pteron.llm.export.lowering import PARAMETERS, WEIGHTS, llm_config
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "llm"))
+from executorch_llama import config_of
 
 SHAPE = {
     "dim": 288,
@@ -40,10 +42,8 @@ def main() -> None:
     from executorch.examples.models.llama.export_llama_lib import export_llama
 
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / PARAMETERS).write_text(json.dumps(SHAPE))
-        torch.save(weights(), Path(folder) / WEIGHTS)
         options = Options(quantize=None, embedding_bits=None, max_context_len=256, max_seq_len=128)
-        config = llm_config(Path(folder), options)
+        config = config_of(SHAPE, weights(), options, Path(folder))
         config.backend.vulkan.enabled = False
         config.backend.xnnpack.enabled = True
         config.backend.xnnpack.extended_ops = True

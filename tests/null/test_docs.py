@@ -1,22 +1,21 @@
-"""Pages name files that exist, links lead somewhere, imports and commands of examples work, and worn words
-stay out."""
+"""Pages name files that exist, links lead somewhere, imports and commands of examples work."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import io
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tokenize
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from pteron.cli import COMMANDS, build_parser
+import pytest
+
+from pteron.cli import build_parser
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pteron"
@@ -27,17 +26,6 @@ FOLDERS = "benchmarks|docs|examples|native|scripts|src|tests"
 ROOMS = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__")
 # Files that a command writes, that ExecuTorch has, and that the tutorial has its reader write.
 ELSEWHERE = {"replay.py", "test_vulkan_delegate.py", "families/triangle/", "triangle.py", "triangle.wgsl"}
-
-# Words that a reader of English as a second language reads twice; say who does what instead.
-WORDS = (
-    "whoever|nobody|anybody|heed|heeds|heeded|unheeded|midst|to be had|under way|"
-    "(?:is|are|was|be) told|that there (?:is|are|was|were)|(?:lie|lies) in|stands? for|of which|so many"
-)
-# Trees whose text is free of them: patterns below the repository's root, of pages and of Python files.
-TREES = (
-    *("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/*.*", "benchmarks/results/*.json"),
-    "src/pteron/**/*.py",
-)
 
 
 def test_files_exist() -> None:
@@ -135,20 +123,36 @@ def missing_imports(page: Path) -> Iterator[str]:
                     yield node.module
 
 
-def test_examples_run(programs: Path, tmp_path: Path) -> None:
-    """The examples of docs/python.md run, in their order."""
-    page = (ROOT / "docs" / "python.md").read_text("utf-8")
-    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(examples) >= 10
-    for name in ("mlp_dynamic.pte", "named_inputs.pte", "mutable_buffer.pte"):
-        assert name in page
-        shutil.copy(programs / name, tmp_path)
+# Pages whose examples run in their order, and the files that they find beside them.
+EXAMPLES = {
+    "python": {name: name for name in ("mlp_dynamic.pte", "named_inputs.pte", "mutable_buffer.pte")},
+    "service": {"mlp_dynamic.pte": "model.pte"},
+}
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_examples_run(page: str, programs: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    for source, name in EXAMPLES[page].items():
+        assert name in text
+        shutil.copy(programs / source, tmp_path / name)
     script = tmp_path / "examples.py"
-    script.write_text("\n".join(examples), encoding="utf-8")
+    script.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_container_of_a_service_is_the_servers() -> None:
+    """What its image needs is said twice: in a page, and in deploy/Containerfile, which is tried."""
+    (page,) = re.findall(
+        r"```dockerfile\n(.*?)```", (ROOT / "docs" / "service.md").read_text("utf-8"), re.DOTALL
+    )
+    known = (ROOT / "deploy" / "Containerfile").read_text("utf-8")
+    shared = re.findall(r"^(?:FROM|RUN (?:apt|useradd)|    &&|USER|ENV).*", page, re.MULTILINE)
+    assert len(shared) >= 6
+    assert [line for line in shared if line not in known] == []
 
 
 def test_commands_are_valid() -> None:
@@ -174,40 +178,3 @@ def is_valid(line: str) -> bool:
     except SystemExit as error:
         return not error.code
     return True
-
-
-def test_words_do_not_come_back() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {word}"
-        for pattern in TREES
-        for path in ROOT.glob(pattern)
-        for word in worn(written(path))
-    ]
-    assert not found
-
-
-def test_help_is_plain() -> None:
-    """The help of every command."""
-    found = []
-    for command in COMMANDS:
-        commands = build_parser([command])._get_positional_actions()[0].choices
-        assert isinstance(commands, dict)
-        found += [f"{command}: {word}" for word in worn(commands[command].format_help())]
-    assert not found
-
-
-def worn(text: str) -> list[str]:
-    words = WORDS.replace(" ", r"\s+")
-    return re.findall(rf"\b(?:{words})\b", text, re.IGNORECASE)
-
-
-def written(path: Path) -> str:
-    """What a person reads of a file: all of a page, the comments and strings of a program."""
-    text = path.read_text("utf-8")
-    return "\n".join(strings(text)) if path.suffix == ".py" else text
-
-
-def strings(program: str) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(program).readline):
-        if token.type in (tokenize.COMMENT, tokenize.STRING):
-            yield token.string

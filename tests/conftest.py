@@ -83,7 +83,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="every N-th case of each test; an odd number, because cases alternate between kernel routes",
+        help="every N-th case of each test (with --all: of the long tail); an odd number, because cases "
+        "alternate between kernel routes",
     )
     parser.addoption(
         "--strict-skips", action="store_true", help="tests skipped for reasons not in tests/skips.py fail"
@@ -98,11 +99,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without --all, drop tests marked `long`, run every n-th case of those marked `long(every=n)`, and run
     each case of a test with the fixture `target` on one kernel route. Cases alternate between the routes; a
-    test of a single case runs on both. With --every, keep some of these cases."""
-    kept = items if config.getoption("--all") else _shortened(items)
-    chosen = {item: None for item, number in _numbered(kept) if number % config.getoption("--every") == 0}
+    test of a single case runs on both. With --every, keep some of these cases; with both, all of them and
+    some of the others."""
+    short, every = _shortened(items), config.getoption("--every")
+    always = set(short) if config.getoption("--all") else set()
+    others = [item for item in items if item not in always] if always else short
+    chosen = always | {item for item, number in _numbered(others) if number % every == 0}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = [item for item in items if item in chosen]
 
 
 def _numbered(items: Iterable[pytest.Item]) -> Iterator[tuple[pytest.Item, int]]:
@@ -237,6 +241,12 @@ def target(request: pytest.FixtureRequest, device: Device) -> Target:
     return as_route(device, request.param)
 
 
+@pytest.fixture
+def slots_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small limit of bindings concerns weights and the parts of launches, not activations."""
+    monkeypatch.setattr(Target, "slot_bytes_max", 1 << 30)
+
+
 @dataclass(frozen=True)
 class Routes:
     """The targets of a test that loops over its cases (`each` of tests/gpu/check.py)."""
@@ -249,5 +259,11 @@ class Routes:
 
 
 @pytest.fixture
-def routes(request: pytest.FixtureRequest, device: Device) -> Routes:
-    return Routes([as_route(device, route) for route in ROUTES], request.config.getoption("--all"))
+def is_whole(request: pytest.FixtureRequest) -> bool:
+    """Whether the whole long tail is run."""
+    return bool(request.config.getoption("--all") and request.config.getoption("--every") == 1)
+
+
+@pytest.fixture
+def routes(device: Device, is_whole: bool) -> Routes:
+    return Routes([as_route(device, route) for route in ROUTES], is_whole)

@@ -13,6 +13,10 @@ from byte_tokenizer import ByteTokenizer
 from pteron import Device
 from pteron.llm import LLM, Drawn, LanguageModel, Piece
 from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
+from pteron.llm.engine.answer import Job
+from pteron.llm.engine.running import RunningRequest
+from pteron.llm.engine.scheduler import Scheduler
+from pteron.llm.engine.steppers import Submission
 from pteron.llm.text_model import TextModel
 from pteron.serving import Answer, Engine, Request
 
@@ -83,15 +87,16 @@ def asked(ids: tuple[int, ...] = A, count: int = 8, **settings: Any) -> Request:
 
 
 class Watched:
-    """A log of the engine thread's actions, in order, as (what, job, steps or chunks). The thread waits at
-    the action given to `hold` until `go`."""
+    """A log of the engine thread's actions, in order, as (what, job, count): "hold" with the tokens of the
+    prefix that a job waits for, "begin" with its chunks, "prefill", "step" with the steps, and the reason why
+    it ends. The thread waits at the action given to `hold` until `go`."""
 
     def __init__(self, engine: Engine) -> None:
         self.events: list[tuple[str, int, int]] = []
         self._hold: Callable[[str, int], bool] | None = None
         self._reached, self._free = threading.Event(), threading.Event()
         self._engine = engine
-        engine.scheduler.log = self._note
+        self._watch(engine.scheduler)
 
     def hold(self, what: str, job: int = 0) -> None:
         """Have it wait after it has done this for a job."""
@@ -124,6 +129,37 @@ class Watched:
     def of(self, what: str) -> list[int]:
         """The jobs that this was done for, in order."""
         return [job for name, job, _ in self.events if name == what]
+
+    def _watch(self, scheduler: Scheduler) -> None:
+        waits, totals, pipeline = scheduler.prefix_waits, scheduler.totals, scheduler.pipeline
+        awaited, started, add, close = (
+            waits.tokens_awaited, totals.add_started, pipeline.add, scheduler._close_job
+        )  # fmt: skip
+
+        def tokens_awaited(job: Job, running: list[RunningRequest]) -> int:
+            is_new = job not in waits
+            if (count := awaited(job, running)) and is_new:
+                self._note("hold", job.number, count)
+            return count
+
+        def add_started(statistics: Any) -> None:
+            started(statistics)
+            request = scheduler.running[-1]
+            self._note("begin", request.job.number, len(request.chunks))
+
+        def add_submission(submission: Submission) -> None:
+            add(submission)
+            for request in submission.requests:
+                self._note("step" if submission.steps else "prefill", request.job.number, submission.steps)
+
+        def close_job(job: Job, reason: str, error: BaseException | None) -> None:
+            self._note(reason, job.number, 0)
+            close(job, reason, error)
+
+        vars(waits)["tokens_awaited"] = tokens_awaited
+        vars(totals)["add_started"] = add_started
+        vars(pipeline)["add"] = add_submission
+        vars(scheduler)["_close_job"] = close_job
 
     def _note(self, what: str, job: int, count: int) -> None:
         self.events.append((what, job, count))

@@ -93,16 +93,13 @@ def states(ids: list[int]) -> npt.NDArray[np.float64]:
     import tempfile
 
     import torch
+    from executorch_llama import logits_of, parameters_of, weights_of
 
     from pteron.llm.export import read_checkpoint
-    from pteron.llm.export.checkpoint import executorch_parameters
-    from pteron.llm.export.decoder import Decoder
 
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = read_checkpoint(families.write_folder("qwen3", Path(folder)))
-        weights = {name: tensor.double() for name, tensor in checkpoint.weights().items()}
+        weights = {name: tensor.double() for name, tensor in weights_of(checkpoint).items()}
     weights["output.weight"] = torch.eye(families.DIM, dtype=torch.float64)  # what enters the last matrix
-    found: npt.NDArray[np.float64] = Decoder(executorch_parameters(checkpoint), weights)(torch.tensor([ids]))[
-        0
-    ].numpy()
+    found: npt.NDArray[np.float64] = logits_of(parameters_of(checkpoint), weights, ids).numpy()
     return found

@@ -21,6 +21,7 @@ import classify_image  # noqa: E402  # imports Pillow
 DIFFERENCE_MAX = 1e-3  # of scores, which reach 10
 
 
+@pytest.mark.long
 @pytest.mark.export
 def test_a_small_model_answers_as_in_pytorch() -> None:
     torch.manual_seed(0)

@@ -70,6 +70,7 @@ def test_a_photograph_is_read_as_the_other_example_reads_it(photographs: list[Pa
         )
 
 
+@pytest.mark.long
 @pytest.mark.export
 @pytest.mark.usefixtures("without_ray")
 def test_a_worker_embeds(tmp_path: Path) -> None:

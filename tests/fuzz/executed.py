@@ -64,7 +64,7 @@ def draw_inputs(prepared: Prepared, shapes: Shapes, values: Mapping[int, int], r
             else generator.integers(0, 2 if kind == "b" else 3, shape).astype(dtype)
         )
     for source in prepared.sources:
-        array = inputs[source.input]
+        array = None if source.input is None else inputs[source.input]
         if isinstance(array, np.ndarray) and array.size and source.dim is not None:
             place = [slice(None)] * array.ndim
             place[source.dim] = slice(source.index, source.index + 1 or None)

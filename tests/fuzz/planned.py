@@ -13,7 +13,7 @@ from typing import Any
 
 from fuzz.target import Wrong
 from pteron.errors import PteronError
-from pteron.ops.operand import Weight
+from pteron.ops.operand import Slot, Weight
 from pteron.plan import Compiled, Launch, Plan, ScratchRef, Shapes
 
 _CODES = {"u32": "I", "i32": "i", "f32": "f"}
@@ -40,6 +40,8 @@ def check_plan(compiled: Compiled, plan: Plan, numbers: Sequence[int]) -> None:
                 size = buffer.bytes
             else:
                 size = compiled.placement.size_of(buffer)
+            if binding.access == "uniform" and isinstance(buffer, (Slot, ScratchRef)):
+                size += compiled.target.slack  # arena memory goes on, so that arrays have few lengths
             needed = extent.value(names) * _itemsize(launch, binding.element) + starts.get(binding.name, 0)
             if needed > size:
                 raise Wrong(

@@ -32,9 +32,10 @@ INTEGERS_AND_FLOATS = ("f32", "f16", "i32", "i64")
 EVERY_DTYPE = (*INTEGERS_AND_FLOATS, "bool")
 
 
-def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
+def each(names: str | Sequence[str], cases: Iterable[Any], every: int = 1) -> Callable[[Test], Test]:
     """Run a test in a loop over cases of milliseconds, where `pytest.mark.parametrize` would make a test of
-    each; an error names its case. `target` of such a test comes from the fixture `routes`."""
+    each; an error names its case. `target` of such a test comes from the fixture `routes`. Without the whole
+    long tail, every n-th case is run."""
     wanted, values = [names] if isinstance(names, str) else names, list(cases)
 
     def looped(test: Test) -> Test:
@@ -43,9 +44,11 @@ def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], T
         takes_target = parameters.pop("target", None) is not None
 
         @functools.wraps(test)
-        def run(**fixtures: Any) -> None:
+        def run(is_whole: bool = True, **fixtures: Any) -> None:
             routes, turn = fixtures.pop("routes") if takes_target else None, next(turns)
-            for index, case in enumerate(values):
+            if "is_whole" in parameters:  # the test is a loop itself
+                fixtures["is_whole"] = is_whole
+            for index, case in enumerate(values if is_whole else values[every // 2 :: every]):
                 given = dict(zip(wanted, (case,) if isinstance(names, str) else case, strict=True))
                 targets = routes.of_case(index + turn) if routes else [{}]
                 for target in targets:
@@ -55,10 +58,12 @@ def each(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], T
                         error.add_note(f"with {given} {target}")
                         raise
 
-        if takes_target:
-            parameters["routes"] = inspect.Parameter("routes", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        rest = [parameter for name, parameter in parameters.items() if name not in wanted]
-        run.__signature__ = inspect.Signature(rest)  # type: ignore[attr-defined]  # for pytest
+        added = ("routes", "is_whole") if takes_target else ("is_whole",)
+        taken = [*(name for name in parameters if name not in (*wanted, *added)), *added]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for pytest
+            [inspect.Parameter(name, kind) for name in taken]
+        )
         return run
 
     return looped

@@ -11,6 +11,7 @@ from check import check_op, floats, refuse_op
 SIZES: list[tuple[int, ...]] = [(1, 1), (3, 5), (7, 11), (9, 4), (2, 13)]
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_averages(dtype: str) -> None:
     for size in (1, 3, 11, 17):
@@ -22,6 +23,7 @@ def test_averages(dtype: str) -> None:
     check_op("aten._adaptive_avg_pool2d.default", tensor(3, "S", "T"), [3, 2], dtype=dtype)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_largest(dtype: str) -> None:
     for sizes in SIZES:

@@ -44,6 +44,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.long(every=2)
 def test_a_call_that_repeats_is_recorded_before_it_is_made(programs: Path, events: list[str]) -> None:
     (case, *_) = read_cases(programs / "mlp.npz")
     with pteron.load(programs / "mlp.pte") as program:
@@ -59,6 +60,7 @@ def test_a_call_that_repeats_is_recorded_before_it_is_made(programs: Path, event
         assert after.dispatches > before.dispatches
 
 
+@pytest.mark.long(every=2)
 def test_other_shapes_and_inputs(programs: Path) -> None:
     """The same shapes twice and thrice, then others: always the answer of this call."""
     cases = read_cases(programs / "mlp_dynamic.npz")

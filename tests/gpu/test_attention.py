@@ -36,7 +36,7 @@ GROUPS = [(3, 3), (4, 2), (8, 2)]
 # With caches ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=15)
 @pytest.mark.parametrize(("heads", "key_heads"), GROUPS)
 @pytest.mark.parametrize("width", [4, 7, 64, 65, 128])
 def test_prefill_and_decode(heads: int, key_heads: int, width: int, target: Target) -> None:
@@ -44,12 +44,14 @@ def test_prefill_and_decode(heads: int, key_heads: int, width: int, target: Targ
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=target)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("width", "causal"), [(6, True), (32, False), (64, True)])
 def test_long_chunks(width: int, causal: bool, target: Target) -> None:
     arguments = (*cached(4, 2, width, batch=2, capacity=142), 1, None, 0, causal, None)
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=CHUNKS, target=target, tolerance=2e-5)
 
 
+@pytest.mark.long
 @floats
 def test_long_chunks_in_float_types(dtype: str, target: Target) -> None:
     arguments = (*cached(2, 1, 32, capacity=142), 1, None, 0, True, 0.25)
@@ -79,6 +81,7 @@ def test_decoding_takes_no_new_plan(target: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=target, plans=1)
 
 
+@pytest.mark.long
 def test_a_long_context(target: Target) -> None:
     """More keys than one block of lanes holds, and scores of very different size."""
     q, kv = tensor(1, "S", 2, 8, low=-9, high=9), (tensor(1, "S", 2, 8, low=-9, high=9), tensor(1, "S", 2, 8))
@@ -131,7 +134,7 @@ def test_update_of_an_int8_cache() -> None:
 
 
 @each_float
-@each(("heads", "key_heads"), GROUPS)
+@each(("heads", "key_heads"), GROUPS, every=3)
 @each("causal", [True, False])
 def test_custom_sdpa(heads: int, key_heads: int, causal: bool, dtype: str, target: Target) -> None:
     keys = (tensor(2, CAPACITY, key_heads, 9), tensor(2, CAPACITY, key_heads, 9))
@@ -157,7 +160,7 @@ def test_custom_sdpa_with_a_mask(mask: tuple[int | str, ...], target: Target) ->
 
 
 @each("width", [4, 7, 64, 65])
-@each(("heads", "key_heads"), GROUPS)
+@each(("heads", "key_heads"), GROUPS, every=3)
 def test_sdpa(heads: int, key_heads: int, width: int, target: Target) -> None:
     keys = (tensor(2, key_heads, "T", width), tensor(2, key_heads, "T", width))
     check_op(PLAIN, tensor(2, heads, "S", width), *keys, None, None, target=target)
@@ -169,6 +172,7 @@ def test_sdpa_with_a_broadcast_mask(mask: tuple[int | str, ...], target: Target)
     check_op(PLAIN, *arguments, target=target)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("mask", MASKS)
 def test_sdpa_of_many_queries_with_a_mask(mask: tuple[int | str, ...], target: Target) -> None:
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
@@ -196,6 +200,7 @@ def test_sdpa_with_hidden_keys(mask_dtype: str, target: Target) -> None:
     check_op(PLAIN, *arguments, target=target)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_sdpa_in_float_types(dtype: str, target: Target) -> None:
     arguments = (tensor(1, 2, "S", 16), tensor(1, 2, "T", 16), tensor(1, 2, "T", 16), tensor("S", "T"), None)

@@ -79,7 +79,7 @@ def few(
     assert "attention_decode" in launched
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=16)
 @pytest.mark.parametrize(
     ("heads", "key_heads", "head_width"),
     [(3, 3, 4), (4, 2, 8), (8, 2, 24), (3, 1, 64), (8, 2, 64), (10, 2, 80), (2, 2, 128), (4, 1, 128)],
@@ -89,6 +89,7 @@ def test_heads_and_widths(heads: int, key_heads: int, head_width: int, few: Targ
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=DECODE, target=few, tolerance=2e-5)
 
 
+@pytest.mark.long(every=4)
 @floats
 def test_float_types(dtype: str, few: Target) -> None:
     arguments = (*cached(4, 2, 16, batch=2), 1, None, 0, True, 0.125)
@@ -111,6 +112,7 @@ def test_long_contexts(causal: bool, few: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, tolerance=3e-5)
 
 
+@pytest.mark.long(every=2)
 def test_decoding_plans_once_for_a_bucket(few: Target) -> None:
     positions = (*range(100, 140), 510, 511, 512, 513, 2046, 2047, 2048, 2049)
     arguments = (*cached(4, 1, 8, capacity=5005), 1, None, 0, True, None)
@@ -118,7 +120,7 @@ def test_decoding_plans_once_for_a_bucket(few: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, plans=5, tolerance=3e-5)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("mask", MASKS)
 def test_broadcast_masks(mask: tuple[int | str, ...], few: Target) -> None:
     arguments = (tensor(2, 3, "S", 32), tensor(2, 3, "T", 32), tensor(2, 3, "T", 32), tensor(*mask), 0.2)
@@ -126,7 +128,7 @@ def test_broadcast_masks(mask: tuple[int | str, ...], few: Target) -> None:
     check_op(PLAIN, *arguments, live=live, target=few)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("mask_dtype", ["f32", "bool"])
 def test_masks_that_hide_whole_splits_and_rows(mask_dtype: str, steps: int, few: Target) -> None:
@@ -139,6 +141,7 @@ def test_masks_that_hide_whole_splits_and_rows(mask_dtype: str, steps: int, few:
     check_op(PLAIN, *arguments, tensor(values=values, dtype=mask_dtype), None, target=few)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("lowest", [-1e9, -3.4028235e38])
 def test_very_negative_masks_are_not_infinite(lowest: float, few: Target) -> None:
     values = np.full((1, 192), lowest)
@@ -159,6 +162,8 @@ def test_scores_of_very_different_size(few: Target) -> None:
     check_op(CACHED, *arguments, oracle=CachedAttention(), live=live, target=few, tolerance=1e-4)
 
 
+@pytest.mark.usefixtures("slots_of_any_size")
+@pytest.mark.long(every=2)
 def test_more_key_heads_than_fit_at_once(few: Target) -> None:
     q, k, v = tensor(3, 8, 2, 8), tensor(3, 4, 70, 8), tensor(3, 4, 70, 8)
     for narrow in (replace(few, binding_bytes_max=8192), replace(few, workgroups_max=4)):

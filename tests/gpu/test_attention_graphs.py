@@ -154,6 +154,7 @@ def test_caches_of_half_the_size(graph: Graph, device: Device, target: Target) -
     close(Running(optioned(graph, DType.F16), device, target).logits(chunks), expected, 5e-3)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 def test_rows_of_a_batch(dtype: DType, graph: Graph, device: Device, target: Target) -> None:
     """Sequences at different positions, in any order of slots, give what each gives alone."""

@@ -108,26 +108,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
 HEADS = [(4, 2), (3, 3), (5, 1)]
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=45)
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_prefill_and_decode(options: dict[str, Any], heads: tuple[int, int], anywhere: Target) -> None:
     Case(*heads, **options).check(anywhere)
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=25)
 @pytest.mark.parametrize("head_width", [6, 64, 80, 96, 112, 128, 256])
 def test_widths(head_width: int, anywhere: Target) -> None:
     Case(4, 1, head_width, window=6, softcap=30.0, sinks=True).check(anywhere)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("head_width", [4, 20, 64, 80, 128, 256])
 def test_widths_of_int8_caches(head_width: int, anywhere: Target) -> None:
     Case(4, 1, head_width, window=6, sinks=True, cache="int8").check(anywhere)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize(
     ("head_width", "value_width", "columns"), [(192, 128, 0), (576, 0, 512), (24, 44, 0)]
 )
@@ -140,7 +140,7 @@ def test_latent_attention(head_width: int, value_width: int, columns: int, anywh
 CHUNKS = {"S": (67, 9, 33, 32, 1, 1, 7), "p": (0, 67, 76, 109, 141, 142, 143)}
 
 
-@pytest.mark.long(every=10)
+@pytest.mark.long(every=70)
 @pytest.mark.parametrize("window", [1, 8, 31, 32, 33, 64, 100])
 @pytest.mark.parametrize(("heads", "key_heads", "head_width"), [(4, 2, 16), (3, 3, 20), (5, 1, 6)])
 def test_chunks_around_the_edge(
@@ -152,6 +152,7 @@ def test_chunks_around_the_edge(
     case.check(anywhere, CHUNKS)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(
     "options",
     [OPTIONS[name] for name in ("all", "wide values", "columns of keys", "f16", "int8, wide values")],
@@ -169,6 +170,7 @@ def test_positions_around_the_edge(window: int, target: Target) -> None:
     case.check(target, {"S": (1, 1, 1, 1, 3, 8), "p": positions}, filled)
 
 
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("steps", [1, 8, 40])
 def test_keys_before_the_window_are_not_read(steps: int, anywhere: Target) -> None:
     """They are NaN: a product with one would show, even if its weight is zero."""
@@ -178,6 +180,7 @@ def test_keys_before_the_window_are_not_read(steps: int, anywhere: Target) -> No
     case.check(anywhere, {"S": (steps,), "p": (4100,)}, filled)
 
 
+@pytest.mark.long(every=4)
 def test_a_window_takes_as_long_at_any_position(anywhere: Target, launches: list[Launch]) -> None:
     """One plan for all positions past the window, with a grid of the window."""
     case = Case(capacity=4200, window=100)
@@ -188,6 +191,7 @@ def test_a_window_takes_as_long_at_any_position(anywhere: Target, launches: list
     assert groups == [launch.groups for launch in launches if launch.module.kernel.name != "copy"]
 
 
+@pytest.mark.long(every=3)
 def test_long_contexts(anywhere: Target) -> None:
     """Splits of the context, merged with sinks, soft caps and slopes."""
     live = {"S": (1, 4, 1), "p": (2000, 2001, 2005)}
@@ -197,6 +201,7 @@ def test_long_contexts(anywhere: Target) -> None:
     Case(4, 1, 8, 12, capacity=2100, window=1500, sinks=True).check(anywhere, live, np.arange(2100) < 2000)
 
 
+@pytest.mark.long(every=3)
 def test_large_sinks_take_all(anywhere: Target) -> None:
     """The result is close to nothing, without an overflow."""
 
@@ -212,6 +217,7 @@ def test_large_sinks_take_all(anywhere: Target) -> None:
     check(-200.0)
 
 
+@pytest.mark.long(every=4)
 def test_large_scores_with_a_cap(anywhere: Target) -> None:
     q, k, v = (
         tensor(1, "S", 2, 8, low=-90, high=90),
@@ -223,11 +229,14 @@ def test_large_scores_with_a_cap(anywhere: Target) -> None:
     check_op(OPTIONED, *arguments, oracle=OptionedAttention(), live=DECODE, target=anywhere, tolerance=1e-4)
 
 
+@pytest.mark.usefixtures("slots_of_any_size")
+@pytest.mark.long(every=3)
 def test_few_workgroups_and_little_memory(anywhere: Target) -> None:
     for narrow in (replace(anywhere, binding_bytes_max=8192), replace(anywhere, workgroups_max=40)):
         Case(8, 4, 8, capacity=150, window=40, sinks=True).check(narrow, CHUNKS)
 
 
+@pytest.mark.long(every=4)
 def test_heads_in_several_launches(anywhere: Target) -> None:
     """Each has its own sink and slope, whichever launch it is in."""
     for heads in (5, 10):
@@ -235,7 +244,7 @@ def test_heads_in_several_launches(anywhere: Target) -> None:
         case.check(replace(anywhere, workgroups_max=4), {"S": (1, 2, 1), "p": (0, 1, 3)})
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("tiles", TILES, ids=str)
 def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "TILES", (tiles,))
@@ -250,7 +259,7 @@ def test_every_tile(tiles: Any, device: Device, monkeypatch: pytest.MonkeyPatch)
 WINDOWED: dict[str, Any] = {**OPTIONS["all"], "window": RING_WINDOW}
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=16)
 @pytest.mark.parametrize(
     "options",
     [
@@ -275,7 +284,7 @@ def test_rings(options: dict[str, Any], anywhere: Target) -> None:
     )
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("window", [1, 31, 64])
 def test_rings_of_tiles(window: int, anywhere: Target) -> None:
     """Chunks of more queries than a tile holds, over a ring that has just room for the longest."""
@@ -284,6 +293,7 @@ def test_rings_of_tiles(window: int, anywhere: Target) -> None:
     check_op(OPTIONED, *case.arguments(), oracle=OptionedAttention(300), live=live, target=anywhere)
 
 
+@pytest.mark.long(every=4)
 def test_a_ring_has_one_plan_for_all_positions(anywhere: Target) -> None:
     """Past the window; before it, there may be another."""
     case = Case(window=RING_WINDOW)
@@ -292,7 +302,7 @@ def test_a_ring_has_one_plan_for_all_positions(anywhere: Target) -> None:
     check_op(OPTIONED, *given, oracle=OptionedAttention(60), live=live, target=anywhere, plans=2)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("cache", [None, "int8"])
 def test_rows_in_rings(cache: str | None, anywhere: Target) -> None:
     case = Case(width=20, window=RING_WINDOW, sinks=True, slopes=True, cache=cache)
@@ -305,7 +315,7 @@ def test_rows_in_rings(cache: str | None, anywhere: Target) -> None:
 # Of rows ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=7)
+@pytest.mark.long(every=43)
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_rows(options: dict[str, Any], heads: tuple[int, int], anywhere: Target) -> None:
@@ -317,6 +327,7 @@ def test_rows(options: dict[str, Any], heads: tuple[int, int], anywhere: Target)
     check_op(ATTEND, *given, oracle=RowAttention(), live=live, target=anywhere, tolerance=case.tolerance)
 
 
+@pytest.mark.long(every=4)
 def test_rows_far_apart(anywhere: Target) -> None:
     """Positions before, at and after the window's edge, in one launch."""
     places = np.array([[1021, 1], [0, 2], [99, 0], [100, 3], [101, 4]], np.int32)

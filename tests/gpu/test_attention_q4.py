@@ -57,7 +57,7 @@ SHAPES = [(1, 1, 32), (4, 2, 64), (3, 1, 96), (8, 1, 32), (6, 2, 128), (5, 5, 8)
 shapes = pytest.mark.parametrize(("heads", "key_heads", "head_width"), SHAPES)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_by_its_parts(form: str, batch: int, target: Target) -> None:
@@ -66,14 +66,14 @@ def test_by_its_parts(form: str, batch: int, target: Target) -> None:
     check(target, block(form, 4, key_heads, batch=batch, output=13, residual=residual))
 
 
-@pytest.mark.long(every=15)
+@pytest.mark.long(every=30)
 @pytest.mark.parametrize("form", FORMS)
 @shapes
 def test_every_form(form: str, heads: int, key_heads: int, head_width: int, few: Target) -> None:
     check(few, block(form, heads, heads if form == "pairs" else key_heads, head_width))
 
 
-@pytest.mark.long(every=12)
+@pytest.mark.long
 @shapes
 @pytest.mark.parametrize("batch", [1, 2])
 def test_the_last_product(
@@ -106,7 +106,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.long(every=12)
+@pytest.mark.long(every=24)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_with_and_without(options: dict[str, Any], few: Target) -> None:
     check(few, block("neighbours", **options))
@@ -125,7 +125,7 @@ def test_int8(form: str, options: dict[str, Any], few: Target, launched: list[Ke
     assert merges(launched)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_int8_by_its_parts(form: str, target: Target) -> None:
     key_heads, residual = 4 if form == "pairs" else 2, tensor(1, "S", 13)
@@ -138,6 +138,7 @@ def test_int8_decodes_without_launches_of_its_own(few: Target, launched: list[Ke
     assert {kernel.name for kernel in launched} == {"q4_digits", "attention_decode"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("int8", [(), ("first", "last")])
 def test_normed_heads_merge_all_the_same(
     int8: tuple[str, ...], own_subgroups: Target, launched: list[Kernel]
@@ -148,7 +149,7 @@ def test_normed_heads_merge_all_the_same(
     assert "rope_norm" in {kernel.name for kernel in launched}
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("int8_caches", [False, True])
 def test_rings(form: str, int8_caches: bool, few: Target) -> None:
@@ -162,7 +163,7 @@ def test_rings(form: str, int8_caches: bool, few: Target) -> None:
     check(few, arguments, live=RING, rows=120, tolerance=5e-3 if int8_caches else 3e-5)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=20)
 @pytest.mark.parametrize("form", FORMS)
 @shapes
 def test_int8_caches(form: str, heads: int, key_heads: int, head_width: int, few: Target) -> None:
@@ -251,6 +252,7 @@ def test_what_is_refused() -> None:
 MODELS = ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full", "tiny_llama_8da4w"]
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model(name: str, models: Path, device: Device, few: Target) -> None:
     """With all rewrites, and without ours: the same logits, in fewer launches."""

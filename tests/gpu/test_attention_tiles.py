@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kernels
 HARDWARE = Target(is_cpu=False, invocations_max=256, workgroup_bytes_max=16384)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=16)
 @pytest.mark.parametrize("tiles", TILES, ids=str)
 @pytest.mark.parametrize(("heads", "key_heads", "head_width"), [(4, 2, 20), (3, 3, 32), (10, 2, 64)])
 def test_every_size(

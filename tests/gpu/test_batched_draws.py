@@ -42,6 +42,7 @@ def logits_of(vocabulary: int, dtype: str) -> np.ndarray:
     return rows
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("vocabulary", [3, 512, 2049, 5003])
 def test_by_slot(vocabulary: int, dtype: str, anywhere: Target, device: Device) -> None:

@@ -56,6 +56,7 @@ def test_rows_are_turned(form: str, columns: int, dtype: str) -> None:
     check_op(TURN, q, k, angles, form, oracle=turned, dtype=dtype, live={})
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize(("heads", "key_heads", "head_width"), HEADS)
 @pytest.mark.parametrize("scale", [None, 0.31])
 def test_attention_of_rows(
@@ -68,6 +69,7 @@ def test_attention_of_rows(
     check_op(ATTEND, *given, *rest, oracle=RowAttention(), live=live, target=anywhere, tolerance=2e-5)
 
 
+@pytest.mark.long(every=6)
 @floats
 @pytest.mark.parametrize(("form", "columns"), [("neighbours", 4), ("halves", 8), ("halves", 6)])
 def test_attention_of_turned_rows(form: str, columns: int, dtype: str, anywhere: Target) -> None:
@@ -88,6 +90,7 @@ def test_attention_of_turned_rows(form: str, columns: int, dtype: str, anywhere:
     )
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("form", ["neighbours", "halves"])
 def test_turned_rows_in_int8_caches(form: str, anywhere: Target) -> None:
     columns = 20 if form == "neighbours" else 36
@@ -108,6 +111,7 @@ def test_turned_rows_in_int8_caches(form: str, anywhere: Target) -> None:
     )
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("form", ["neighbours", "halves"])
 def test_turned_rows_in_rings(form: str, anywhere: Target) -> None:
     angles = tensor(6, 2 * (4 if form == "neighbours" else 6), low=-1, high=1)
@@ -117,6 +121,7 @@ def test_turned_rows_in_rings(form: str, anywhere: Target) -> None:
     check_op(TURNED, *given, oracle=TurnedAttention(99), live={"c": (71, 99)}, target=anywhere)
 
 
+@pytest.mark.long(every=4)
 def test_long_contexts_are_split(anywhere: Target) -> None:
     """Rows that see one key and rows that see a thousand, in one launch; one plan serves a bucket."""
     places = np.array([[1021, 1], [0, 2], [129, 0], [512, 3]], np.int32)

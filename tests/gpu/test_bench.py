@@ -95,7 +95,7 @@ def test_a_loaded_program_has_its_precision(programs: Path) -> None:
 def test_adapters_side_by_side(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The only adapter of a machine compared with itself."""
     argv = ["bench", str(programs / "mlp.pte"), "--runs", "5", "--warmup", "1"]
-    assert main([*argv, "--device", "0", "--adapter", "0"]) == 0
+    assert main([*argv, "--device", "0", "--device", "0"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "calls" in line]
     assert len(lines) == 6
 

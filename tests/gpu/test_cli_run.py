@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden import assert_outputs, read_cases
+from hub_server import serve_only_hub
 
 import pteron
 from pteron.cli import main
@@ -39,6 +41,22 @@ def test_outputs_are_written(name: str, programs: Path, tmp_path: Path) -> None:
     assert_outputs(found, case.outputs)
 
 
+def test_names_instead_of_files(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    shards = [path.name for path in sorted(programs.glob("external_weights.*.ptd"))]
+    files = {name: (programs / name).read_bytes() for name in ("external_weights.pte", *shards)}
+    data = [f"--data=me/it:{shard}" for shard in shards]
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))  # of the isolated process
+    with serve_only_hub({"me/it": files}, tmp_path, monkeypatch):
+        assert main(["run", "me/it:external_weights.pte", *data, "--isolated"]) == 0
+    assert "external_weights.pte, forward(" in capfd.readouterr().out
+    assert main(["run", "stories15m", "--method", "get_n_layers"]) == 0
+    assert "output 0" in capfd.readouterr().out
+
+
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_every_program_runs_with_random_inputs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     method = ["--method", "encode"] if path.stem == "multi_method" else []
@@ -57,6 +75,8 @@ def test_what_ran_where(programs: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "2 delegate calls: 2 dispatches" in text
     assert "1x aten::cumsum.out" in text
     assert "median of 2 calls" in text
+    assert main(argv[:-2]) == 0
+    assert "median" not in capsys.readouterr().out
 
 
 def test_the_precision_is_named(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +109,7 @@ def test_an_integer_input_is_taken_from_the_command_line(
     ("arguments", "sentence"),
     [
         (["--method", "train"], "has no method 'train'; it has forward"),
-        (["--dim", "18"], "dim 18: dim 0 of input 0 goes up to 17"),
+        (["--dim", "18"], "dim 18: dim 0 of input 0 is at most 17 (f32[≤17, 7])"),
         (["--dim", "0.1=3"], "no such dynamic dim; the method has 0.0 (input.dim)"),
         (
             ["--input", "wide.npy"],
@@ -100,7 +120,8 @@ def test_an_integer_input_is_taken_from_the_command_line(
         (["--input", "gone.npy"], "gone.npy: there is no such file"),
         (["--input", "[[1]]", "--input", "2"], "takes 1 inputs (input_0), got 2"),
         (["--device", "abacus"], "no adapter matches 'abacus'"),
-        (["--adapter", "abacus"], "no adapter matches 'abacus'"),
+        (["--device", "99"], "there is no adapter 99; this machine has 0: "),
+        (["--device", "4090"], "no adapter matches '4090'"),
         (["--check"], "has no test cases"),
     ],
 )
@@ -122,6 +143,27 @@ def test_errors_are_sentences(
     assert said.startswith("pteron: ")
     assert sentence in said
     assert printed.out == ""
+
+
+@pytest.mark.long
+def test_a_process_of_its_own(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes outputs to a relative path; one that takes too long, fails or crashes is an error here."""
+    program = str(programs / "mlp_dynamic.pte")
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", program, "--isolated", "60", "--output", "out"]) == 0
+    assert np.load("out/output_0.npy").shape[0] == 17
+    Path("damaged.pte").write_bytes(b"x")
+    assert main(["run", "damaged.pte", "--isolated", "60"]) == 1
+    assert capsys.readouterr().err == ""  # the process has said it
+    assert main(["run", program, "--isolated", "0.01"]) == 1
+    assert capsys.readouterr().err.strip() == f"pteron: {program}: took longer than 0.01 s and was ended"
+    if os.name == "posix":
+        crash = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]
+        monkeypatch.setattr("pteron.cli.run.python_module", lambda *_: crash)
+        assert main(["run", program, "--isolated"]) == 1
+        assert capsys.readouterr().err.strip() == f"pteron: {program}: ended its process by SIGSEGV"
 
 
 def test_an_output_folder_that_cannot_be_made(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kernels
 PLANES = {"S": (11, 5, 7, 4), "T": (13, 8, 5, 6), "N": (3, 1, 2, 1)}
 
 
-@each("window", [(1, 1), (3, 3), (1, 5), (4, 2)])
+@each("window", [(1, 1), (3, 3), (1, 5), (4, 2)], every=3)
 @each(
     "options",
     [
@@ -37,7 +37,7 @@ def test_windows(window: tuple[int, int], options: dict[str, Any], target: Targe
     check_op(CONVOLUTION, *arguments, *numbers(**options), live=PLANES, target=target)
 
 
-@each(("channels", "filters"), [(1, 1), (3, 64), (4, 67), (17, 130), (64, 12)])
+@each(("channels", "filters"), [(1, 1), (3, 64), (4, 67), (17, 130), (64, 12)], every=3)
 @each("bias", [True, False])
 def test_channels(channels: int, filters: int, bias: bool, target: Target) -> None:
     added = small(filters) if bias else None
@@ -45,7 +45,7 @@ def test_channels(channels: int, filters: int, bias: bool, target: Target) -> No
     check_op(CONVOLUTION, *arguments, *numbers(padding=1), live=PLANES, target=target, tolerance=5e-5)
 
 
-@each(("groups", "channels", "filters"), [(2, 3, 5), (3, 4, 24), (5, 1, 1), (3, 1, 4), (2, 17, 1)])
+@each(("groups", "channels", "filters"), [(2, 3, 5), (3, 4, 24), (5, 1, 1), (3, 1, 4), (2, 17, 1)], every=2)
 @each("stride", [1, 2])
 def test_groups(groups: int, channels: int, filters: int, stride: int, target: Target) -> None:
     arguments = tensor("N", groups * channels, "S", "T"), small(groups * filters, channels, 3, 3)
@@ -61,7 +61,7 @@ def test_pointwise(channels: int, filters: int, target: Target) -> None:
 
 
 @each(("top", "left", "bottom", "right"), [(0, 0, 1, 1), (3, 1, 0, 2), (0, 2, 3, 0)])
-@each(("channels", "filters", "groups"), [(5, 13, 1), (3, 64, 1), (8, 8, 8), (6, 9, 3)])
+@each(("channels", "filters", "groups"), [(5, 13, 1), (3, 64, 1), (8, 8, 8), (6, 9, 3)], every=3)
 @each("stride", [1, 2])
 def test_padding_that_differs_at_start_and_end(
     top: int,
@@ -85,7 +85,9 @@ def test_padding_that_differs_at_start_and_end(
 
 
 @each(
-    ("channels", "filters", "groups", "size"), [(5, 13, 1, 3), (64, 67, 1, 1), (18, 27, 3, 3), (7, 7, 7, 3)]
+    ("channels", "filters", "groups", "size"),
+    [(5, 13, 1, 3), (64, 67, 1, 1), (18, 27, 3, 3), (7, 7, 7, 3)],
+    every=3,
 )
 @each("padding", [0, 1])
 def test_factors_of_planes(
@@ -131,6 +133,7 @@ def test_one_dim(target: Target) -> None:
         {"extra": (1, 0), "stride": (3, 2), "padding": (1, 2)},
         {"extra": 1, "stride": 1, "dilation": 2, "padding": 1},
     ],
+    every=3,
 )
 @each(("groups", "channels", "filters"), [(1, 5, 13), (3, 2, 4), (4, 1, 1), (1, 20, 67)])
 def test_transposed(
@@ -150,7 +153,7 @@ def test_transposed_in_one_dim(target: Target) -> None:
     check_op(CONVOLUTION, *arguments, *rest, live={"T": (9, 1, 4, 6), "N": (2, 1, 2, 1)}, target=target)
 
 
-@each(("low", "high"), [(0.0, 1.797e308), (0.0, 6.0), (-1.5, None), (None, 2), (None, None)])
+@each(("low", "high"), [(0.0, 1.797e308), (0.0, 6.0), (-1.5, None), (None, 2), (None, None)], every=3)
 @each("channels", [1, 6])
 def test_clamped(low: float | None, high: float | None, channels: int, target: Target) -> None:
     groups = 6 // channels
@@ -160,7 +163,7 @@ def test_clamped(low: float | None, high: float | None, channels: int, target: T
 
 
 @each_float
-@each("groups", [1, 2, 12])
+@each("groups", [1, 2, 12], every=3)
 def test_float_types(dtype: str, groups: int, target: Target) -> None:
     x = tensor("N", 12, "S", "T", low=-1, high=1)
     arguments = x, small(24, 12 // groups, 3, 3), small(24)
@@ -298,6 +301,7 @@ def software(device: Device) -> Target:
         (5, 17, (40, 16), 512),  # both bands and parts
         (4, 40, (9, 12), 4096),  # blocks of filters in one launch, pixels that fill half a workgroup
     ],
+    every=3,
 )
 @each("options", [{}, {"padding": (1, 2)}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}])
 def test_uniform_arrays(
@@ -316,7 +320,11 @@ def test_uniform_arrays(
     assert "convolution_uniform" in measuring.kernels
 
 
-@each(("channels", "filters", "plane"), [(8, 1, (8, 8)), (24, 1, (4, 6)), (8, 2, (8, 8)), (8, 1, (7, 9))])
+@each(
+    ("channels", "filters", "plane"),
+    [(8, 1, (8, 8)), (24, 1, (4, 6)), (8, 2, (8, 8)), (8, 1, (7, 9))],
+    every=2,
+)
 @each(
     "options",
     [{}, {"stride": (2, 1), "padding": (2, 1), "dilation": (1, 2)}, {"stride": (1, 3), "padding": (1, 4)}],
@@ -345,7 +353,7 @@ def test_uniform_arrays_of_f16(software: Target, measuring: Measuring) -> None:
     assert {"convolution_uniform", "convolution_depthwise_uniform", "unary"} <= measuring.kernels
 
 
-@each("addend", [("N", 13, "S"), (13, 1), ("N", 1, "S")])
+@each("addend", [("N", 13, "S"), (13, 1), ("N", 1, "S")], every=2)
 def test_a_sum_with_a_signal(addend: tuple[int | str, ...], target: Target) -> None:
     def oracle(x: Any, weights: Any, bias: Any, *rest: Any) -> Any:
         return torch.nn.functional.conv1d(x, weights, bias, padding=1) + rest[-2]
@@ -357,7 +365,7 @@ def test_a_sum_with_a_signal(addend: tuple[int | str, ...], target: Target) -> N
     )
 
 
-@each("addend", [None, (1,), ("N", 61, 1, 1)])
+@each("addend", [None, (1,), ("N", 61, 1, 1)], every=3)
 @each("bounds", [(None, None), (0.0, None), (0.0, 6.0)])
 @each("activation", ["none", "hardsigmoid"])
 def test_images_of_one_pixel(

@@ -48,6 +48,7 @@ def test_three_processes_give_the_same_bits(models: Path) -> None:
     assert printed[0] == printed[1] == printed[2]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["tiny_llama_fp32", "tiny_llama_q4"])
 def test_plans_that_were_forgotten_give_the_same_bits(
     name: str, models: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def test_the_whole_set_is_right(device: Device, parts: tuple[str, ...]) -> None:
     assert not unchecked
 
 
+@pytest.mark.long
 def test_a_wrong_kernel_is_found_named_and_routed_around(software: Device, models: Path) -> None:
     path, inputs = models / "tiny_llama_q4.pte", (np.array([[5, 9, 200, 31, 7]]), np.array([0]))
     with pteron.load(path, device=software) as program:
@@ -91,6 +92,7 @@ def test_a_wrong_kernel_is_found_named_and_routed_around(software: Device, model
     assert not Path(report.file).exists()
 
 
+@pytest.mark.long
 def test_a_kernel_of_every_route_has_no_way_around(device: Device) -> None:
     with broken("rope", "-(x.y * a.y)", "x.y * a.y"):
         report = pteron.doctor(device=device, timing=False, write=True)

@@ -99,12 +99,13 @@ def check(x: Array, target: Target) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-@each("depth", DEPTHS)
+@each("depth", DEPTHS, every=3)
 @each("count", [3, 7])
 def test_every_route(depth: int, count: int, target: Target) -> None:
     check(rows_of(depth, count), target)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("count", [3, 7])
 def test_by_subgroups(depth: int, count: int, own_subgroups: Target) -> None:
@@ -125,7 +126,7 @@ def test_quotients_are_rounded_as_ieee_wants_it(target: Target) -> None:
     np.testing.assert_array_equal(zero, zeros)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("invocations", [64, 256])
 @pytest.mark.parametrize("depth", [96, 1024, 2080, 4128])
 def test_norms_of_few_rows_and_of_many(depth: int, invocations: int, own_subgroups: Target) -> None:

@@ -53,23 +53,25 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @cases
 def test_fused(sizes: tuple[int, ...], options: dict[str, Any], target: Target) -> None:
     check(target, *sizes, **options)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=10)
 @cases
 def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:
     check(few, *sizes, **options)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("group", [32, 64, 128, 256])
 def test_groups(group: int, target: Target) -> None:
     check(target, 2 * group, 20, 20, group=group, norm=True, gated=True, live={"M": (13, 5)})
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("tile", INT8_TILES, ids=str)
 def test_gates_of_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = replace(device.target, is_cpu=False)

@@ -37,6 +37,7 @@ DOMAINS = {
 }
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_functions(dtype: str) -> None:
     for name in ANY:
@@ -70,6 +71,11 @@ def test_maximum_and_ne(dtype: str) -> None:
         check_op(name, tensor("S", 5, low=-2, high=2), tensor(3, 1, 5, low=-2, high=2), dtype=dtype)
 
 
+@floats
+def test_gradient_of_silu(dtype: str) -> None:
+    check_op("aten.silu_backward.default", tensor("S", 7), tensor("S", 7), dtype=dtype)
+
+
 def test_maximum_of_edges() -> None:
     for name in ("aten.maximum.default", "aten.atan2.default", "aten.fmod.Tensor", "aten.remainder.Tensor"):
         check_op(name, tensor(values=EDGES * len(EDGES)), tensor(values=[b for b in EDGES for _ in EDGES]))
@@ -96,6 +102,7 @@ def test_more_numbers(dtype: str) -> None:
     check_op("aten.clamp.Tensor", tensor("S", 5), None, tensor("S", 1), dtype=dtype)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_more_functions(dtype: str) -> None:
     for name in ("erfc", "exp2", "signbit"):

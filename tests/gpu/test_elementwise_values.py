@@ -187,6 +187,7 @@ def _errors(found: Array, exact: Array, kind: Any) -> Array:
     )
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", SWEPT)
 def test_values(name: str, target: Target) -> None:
     operator, reference = OPERATORS[name], REFERENCES.get(name) or find(name)

@@ -25,7 +25,7 @@ from pteron.plan import Launch
 pytestmark = [pytest.mark.kernels, pytest.mark.rewrites]
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("linear", [True, False])
 @pytest.mark.parametrize(("depth", "group"), [(96, 32), (256, 64), (2080, 128)])
 def test_a_norm_and_a_residual(
@@ -47,6 +47,7 @@ def test_int8(device: Device, own_subgroups: Target, launches: list[Launch]) -> 
     assert names(launches) == ["q4_digits"]
 
 
+@pytest.mark.long
 def test_f16(device: Device, own_subgroups: Target, launches: list[Launch]) -> None:
     """A product is of what f16 would have kept. A device without f16 keeps f32."""
     graph = first_layer(Tokens(DType.F16, width=256))
@@ -55,6 +56,7 @@ def test_f16(device: Device, own_subgroups: Target, launches: list[Launch]) -> N
     assert "embedding_q4" not in names(launches)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("linear", [True, False])
 def test_against_float64(linear: bool, device: Device, own_subgroups: Target, launches: list[Launch]) -> None:
     """Rows are those of the table, to the last bit."""

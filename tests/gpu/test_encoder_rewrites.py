@@ -146,6 +146,7 @@ MASKS: dict[str, tuple[int, ...] | None] = {
 }
 
 
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("masked", MASKS)
 @pytest.mark.parametrize("by", ["one", "three"])
 def test_attention_is_one_call(masked: str, by: str, device: Device, target: Target) -> None:
@@ -172,6 +173,7 @@ def test_attention_is_one_call(masked: str, by: str, device: Device, target: Tar
         np.testing.assert_allclose(result, want, atol=2e-6)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("guard", ["amax", "any"])
 @pytest.mark.parametrize("steps", [STEPS, 3])
 def test_queries_that_see_nothing(guard: str, steps: int, device: Device, target: Target) -> None:
@@ -256,6 +258,7 @@ ACTIVATIONS: dict[str, tuple[tuple[Any, ...], Callable[[Array], Array]]] = {
 }
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(6, 12, 16), (4, 7, 5), (2, 3, 1)])
 def test_what_follows_a_linear_layer(
@@ -287,6 +290,7 @@ def test_what_follows_a_linear_layer(
         np.testing.assert_allclose(result, want, atol=2e-6)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("widths", [(8, 4, 12), (5, 7, 2), (16, 12), (3, 6)])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("parts", [1, 3])

@@ -63,6 +63,7 @@ def test_states_continue_while_calls_are_traced(programs: Path) -> None:
         assert_outputs(method.execute(case.inputs), case.outputs)
 
 
+@pytest.mark.long
 def test_launches_have_debug_handles(tmp_path: Path) -> None:
     torch: Any = pytest.importorskip("torch")
     partitioner: Any = pytest.importorskip("executorch.backends.vulkan.partitioner.vulkan_partitioner")

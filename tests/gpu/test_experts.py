@@ -41,6 +41,7 @@ def experts(k: int, count: int) -> Any:
         (15, 3, "sigmoid", True, (5, 2, 2), False, 1.0),
         (512, 10, "softmax", False, PLAIN, True, 1.0),
     ],
+    every=2,
 )
 def test_routes(
     count: int,
@@ -72,7 +73,7 @@ def test_sums(dtype: str, target: Target) -> None:
 SIZES = [(1, 8, 5, 3), (5, 1, 3, 2), (4, 36, 67, 2), (7, 101, 13, 3), (3, 324, 130, 1)]
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("by_pair", [False, True])
 @pytest.mark.parametrize(("count", "depth", "rows", "k"), SIZES)
 def test_products(count: int, depth: int, rows: int, k: int, by_pair: bool, target: Target) -> None:
@@ -89,6 +90,7 @@ def test_products(count: int, depth: int, rows: int, k: int, by_pair: bool, targ
         check_op(Q4, x, chosen, nibbles, scales(depth, 32, every), 32, count, **options)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("depth", [32, 324, 2048])
 def test_four_bits_in_integers(depth: int, own_subgroups: Target) -> None:
     """The kernel of decode steps, on devices with subgroups."""
@@ -98,6 +100,7 @@ def test_four_bits_in_integers(depth: int, own_subgroups: Target) -> None:
         check_op(Q4, *arguments, *last, live=TOKENS, target=own_subgroups, tolerance=5e-5)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("depth", [32, 324, 2048])
 def test_gated_in_integers(depth: int, own_subgroups: Target) -> None:
     _check_gated(depth, own_subgroups)
@@ -143,13 +146,13 @@ def test_matrices_in_turn(target: Target) -> None:
 MLPS = [(64, 32, 5, 3, True), (36, 68, 3, 1, False), (128, 96, 8, 8, True), (260, 64, 7, 2, True)]
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS)
 def test_mlps(depth: int, hidden: int, count: int, k: int, is_full: bool, target: Target) -> None:
     _check_mlp(mlp_arguments(depth, hidden, count, k, is_full), target)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("depth", "hidden", "count", "k", "is_full"), MLPS)
 def test_mlps_in_integers(
     depth: int, hidden: int, count: int, k: int, is_full: bool, own_subgroups: Target
@@ -179,7 +182,7 @@ def groups(target: Target, monkeypatch: pytest.MonkeyPatch) -> Target:
     return target
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("count", "k", "chosen", "depth", "rows"),
     [(3, 2, (0, 2), 36, 67), (5, 3, (0, 0), 128, 130), (8, 8, (0, 7), 68, 8), (1, 1, (0, 0), 324, 64)],

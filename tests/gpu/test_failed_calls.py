@@ -76,6 +76,7 @@ def is_free(device: Device) -> bool:
     return taken[0]
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_call_that_fails_at_any_step(
     case: tuple[Method, list[list[Array]]], device: Device, after: bool
@@ -164,7 +165,7 @@ def test_a_call_without_outputs(programs: Path, monkeypatch: pytest.MonkeyPatch)
         right = [apart["forward"](x) for _ in range(2)]
         method(x)
         with monkeypatch.context() as patch:
-            patch.setattr("pteron.runtime.method.result", _no_memory)
+            patch.setattr("pteron.runtime.targets.result", _no_memory)
             with pytest.raises(MemoryError):
                 method(x)
         try:

@@ -26,18 +26,19 @@ OURS = {"linear_several", "gated_linear", "norm_linear", "linear_add"}
 cases = pytest.mark.parametrize(("sizes", "options"), CASES, ids=str)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=18)
 @cases
 def test_fused(sizes: tuple[int, ...], options: dict[str, Any], target: Target) -> None:
     check(target, *sizes, **options)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=11)
 @cases
 def test_fused_by_subgroups(sizes: tuple[int, ...], options: dict[str, Any], few: Target) -> None:
     check(few, *sizes, **options)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_float_types(dtype: str, few: Target) -> None:
     tolerance = 5e-6 if dtype == "f32" else 5e-3
@@ -49,6 +50,7 @@ def dynamic_add(*arguments: Any) -> Any:
     return linear_dynamic_q4(*rest).reshape(residual.shape) + residual
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("by_subgroups", [False, True])
 def test_a_residual_of_int8_activations(
     by_subgroups: bool, target: Target, request: pytest.FixtureRequest
@@ -65,7 +67,7 @@ def test_a_residual_of_int8_activations(
     check_op(DYNAMIC_ADD, *arguments, oracle=dynamic_add, live=live, target=chosen, tolerance=1e-4)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_full"])
 def test_a_model_by_subgroups(name: str, models: Path, device: Device, few: Target) -> None:
     """With all rewrites, and without ours: the same logits, in fewer launches."""

@@ -17,6 +17,7 @@ def _grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor, *_: object) -
     return torch.stack([row @ b[min(int(group), len(b) - 1)] for row, group in zip(a, groups, strict=True)])
 
 
+@pytest.mark.long(every=2)
 @floats
 @pytest.mark.parametrize("ends", [[2, 2, 7, 11], [0, 0, 0, 11], [11, 11, 11, 11]])
 def test_grouped_products(ends: list[int], dtype: str, target: Target) -> None:

@@ -19,7 +19,7 @@ LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 SHAPES = [(16, 16), (32, 32), (101, 16), (36, 32), (331, 32), (576, 16), (1030, 32)]
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=21)
 @pytest.mark.parametrize("minima", [False, True])
 @pytest.mark.parametrize(("depth", "group"), SHAPES)
 @pytest.mark.parametrize("columns", [1, 67, 130])
@@ -29,7 +29,7 @@ def test_products(depth: int, group: int, columns: int, minima: bool, target: Ta
     check_op(LINEAR_Q8, x, *weights, bias, live=LIVE_ROWS, target=target, tolerance=5e-5)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize(
     ("depth", "group", "minima"), [(64, 32, True), (1056, 32, False), (96, 16, False), (1088, 16, True)]
 )
@@ -49,6 +49,7 @@ def test_numbers_of_all_sizes(scale: float, few: Target) -> None:
     check_op(LINEAR_Q8, tensor(values=x), *weights, None, target=few, tolerance=2e-6, atol=2e-6 * scale)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
     tolerance = 5e-5 if dtype == "f32" else 1e-2
@@ -58,6 +59,7 @@ def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
         check_op(LINEAR_Q8, x, *groups_of(13, 72, 16, minima=minima), None, dtype=dtype, **options)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_deep_products(rows: int, target: Target) -> None:
     """Rows that one invocation does not walk to their end."""
@@ -78,6 +80,7 @@ def test_weights_are_exact(target: Target) -> None:
     check_op(LINEAR_Q8, x, *arguments, None, 16, None, target=target, tolerance=6e-8)
 
 
+@pytest.mark.long(every=2)
 @floats
 @each("minima", [False, True])
 @each(("width", "group"), [(16, 16), (64, 32), (72, 32), (328, 16)])

@@ -130,6 +130,7 @@ def test_a_load(models: Path, device: Device) -> None:
     assert interrupted
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.usefixtures("encoding")
 @pytest.mark.parametrize(
     "name", ["mlp", "mutable_buffer", "mutable_buffer_written", "mutable_buffer_host", "two_delegates"]

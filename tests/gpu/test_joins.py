@@ -70,7 +70,7 @@ def check_same(graph: Graph, calls: Calls, device: Device, target: Target, rtol:
 # Merges and rows --------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=18)
 @pytest.mark.parametrize("columns", [256, 288, 1024, 2080])
 @pytest.mark.parametrize("shows", [False, True])
 def test_a_norm(columns: int, shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
@@ -132,6 +132,7 @@ def test_what_is_read_later_is_written(
     assert "out" in joined
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("columns", "parts"), [(264, 2), (252, 2), (128, 2), (256, 1)])
 def test_what_is_not_joined(
     columns: int,
@@ -150,7 +151,7 @@ def test_what_is_not_joined(
     assert ("q4_merge_rows" in names(launches)) == (columns == 264)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize(("columns", "hidden"), [(64, 256), (256, 96), (288, 2080)])
 def test_int8(columns: int, hidden: int, device: Device, gpu: Target, launches: list[Launch]) -> None:
     check_same(*feed_forward(columns, hidden), device, gpu)
@@ -161,6 +162,7 @@ def test_int8(columns: int, hidden: int, device: Device, gpu: Target, launches: 
     assert down == gate | {"residual", "gain"}
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("shows", [False, True])
 def test_f16(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
     """What is normed is what f16 would have kept, whether it was written or not. A device without f16 keeps
@@ -202,7 +204,7 @@ def turned_block(
     return tuple(arguments)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=19)
 @pytest.mark.parametrize(("form", "rest"), [("neighbours", 0), ("halves", 0), ("halves", 8), ("pairs", 0)])
 @shapes
 @batches
@@ -224,7 +226,7 @@ def test_rotations(
     assert "rope" not in names(launches)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=18)
 @pytest.mark.parametrize("form", FORMS)
 @shapes
 @batches
@@ -246,6 +248,7 @@ def test_rotations_of_tiles(
     assert any("q_out" in each for each in bound(launches, "q4_tiled")) == (form != "halves")
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_rotations_of_strips(
     form: str, own_subgroups: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
@@ -259,7 +262,7 @@ def test_rotations_of_strips(
     assert any("q_out" in each for each in bound(launches, "q4_rows")) == (form != "halves")
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(("head_width", "rotary"), [(36, 36), (40, 36), (34, 32)])
 def test_heads_that_are_no_quads(
@@ -284,7 +287,7 @@ def test_a_device_of_few_buffers(
     assert "rope" in names(launches)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_rotations_in_float_types(
@@ -297,6 +300,7 @@ def test_rotations_in_float_types(
     assert "rope" not in names(launches)
 
 
+@pytest.mark.long(every=11)
 @pytest.mark.parametrize("depth", [16, 96, 512, 1028])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 @pytest.mark.parametrize("shows", [False, True])
@@ -312,6 +316,7 @@ def test_norms_of_few_rows(
     assert ("gain" in bound(launches, "matvec")[0]) != shows
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("shows", [False, True])
 def test_rotations_of_int8(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
     """If another node reads the queries, they are written to memory before RoPE is applied."""

@@ -9,7 +9,7 @@ from pteron.gpu import Device
 from pteron.wgsl import compose
 
 
-@each("name", sorted(FILES))
+@each("name", sorted(FILES), every=3)
 def test_a_kernel_compiles(name: str) -> None:
     emulated = {"use_matrix_cores": "matrix_emulated"} if "matrix" in name else {}
     Device.open().pipeline(compose(kernel(name, **emulated)))

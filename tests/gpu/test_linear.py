@@ -24,7 +24,7 @@ LINEAR, MM, BMM, ADDMM = (f"aten.{name}.default" for name in ("linear", "mm", "b
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
-@each(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 8), (67, 31), (131, 68)])
+@each(("columns", "depth"), [(1, 1), (7, 1), (1, 13), (13, 8), (67, 31), (131, 68)], every=3)
 @each("bias", [True, False])
 def test_linear(columns: int, depth: int, bias: bool, target: Target) -> None:
     added = weight(columns) if bias else None
@@ -46,12 +46,15 @@ def test_linear_with_a_weight_from_the_call(target: Target) -> None:
     check_op(LINEAR, tensor("M", 7), tensor(5, 7), tensor(5), live=LIVE_ROWS, target=target)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("depth", [1009, 8204])
 def test_deep_products(depth: int, target: Target) -> None:
     arguments = (tensor("M", depth, low=-1, high=1), weight(3, depth, low=-1, high=1), None)
     check_op(LINEAR, *arguments, live={"M": (5, 1, 3)}, target=target, tolerance=1e-4)
 
 
+@pytest.mark.usefixtures("slots_of_any_size")
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("rows", "room"), [("M", 29), (1, 1), (5, 3)])
 @pytest.mark.parametrize("depth", [7, 1009])
 def test_a_weight_larger_than_a_binding(rows: int | str, room: int, depth: int, target: Target) -> None:
@@ -64,6 +67,7 @@ def test_a_weight_larger_than_a_binding(rows: int | str, room: int, depth: int, 
     check_op(ADDMM, added, x, matrix, 0.5, -2, live=live, target=small, tolerance=1e-4)
 
 
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}")
 def test_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quads along k and along columns, whole ones and others, sums of one part and of several."""
@@ -75,6 +79,7 @@ def test_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch)
         check_op(MM, a, tensor(depth, columns, low=-1, high=1), target=hardware)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("busy", [1, 1 << 12, BUSY])
 @pytest.mark.parametrize(("columns", "depth"), [(67, 512), (131, 1024), (5, 260), (129, 77)])
 def test_few_rows(
@@ -91,7 +96,7 @@ def test_few_rows(
     check_op(MM, x, across, live=live, target=hardware, tolerance=2e-5)
 
 
-@each("rows", ROWS)
+@each("rows", ROWS, every=2)
 @each(("columns", "depth"), [(1, 1), (13, 7), (67, 65)])
 def test_mm(rows: int, columns: int, depth: int, target: Target) -> None:
     check_op(MM, tensor(rows, depth), tensor(depth, columns), target=target)
@@ -115,6 +120,7 @@ def test_more_tiles_than_workgroups_along_an_axis(device: Device) -> None:
     check_op(BMM, tensor(40, 9, 8), tensor(40, 8, 12), target=few)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_bmm(dtype: str, target: Target) -> None:
     check_op(BMM, tensor("S", 5, 7), tensor("S", 7, 3), dtype=dtype, target=target)
@@ -186,6 +192,7 @@ def software(device: Device, monkeypatch: pytest.MonkeyPatch) -> Target:
     return device.target
 
 
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize(
     ("columns", "depth", "floats_max"),
     [

@@ -75,6 +75,7 @@ def test_a_case_has_three_shapes_below_its_maximum(name: str) -> None:
     assert any(len({value for value in of_one if value < max(of_one)}) >= 3 for of_one in values)
 
 
+@pytest.mark.long(every=7)
 @pytest.mark.parametrize("name", [name for name in CASES if name in OPERATORS])
 def test_live_shapes(name: str, device: Device) -> None:
     @each(("dtype", "is_cpu"), runs(name))

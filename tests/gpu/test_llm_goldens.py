@@ -66,6 +66,7 @@ def run_prompt(method: pteron.Method, lengths: dict[str, Array], length: int) ->
         assert_close(found, lengths["logits_decode"][length - 1, step], f"prompt of {length}, position {at}")
 
 
+@pytest.mark.long(every=2)
 def test_prefill_and_every_decode_step(method: pteron.Method, goldens: dict[str, Array]) -> None:
     prompt = goldens["prompt"]
     assert_close(logits(method, prompt, 0), goldens["logits_prefill"], "prompt")
@@ -74,6 +75,7 @@ def test_prefill_and_every_decode_step(method: pteron.Method, goldens: dict[str,
         assert_close(found, goldens["logits_decode"][step], f"decode step {step}")
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(
     ("quantized", "tolerance"),
     [
@@ -101,7 +103,7 @@ def test_quantized_models(models: Path, quantized: str, tolerance: float) -> Non
         np.testing.assert_allclose(result, golden, rtol=0, atol=tolerance, err_msg=f"step {step}")
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("order", ["shuffled", "forwards", "backwards", "shuffled again"])
 def test_every_prompt_length(method: pteron.Method, lengths: dict[str, Array], order: str) -> None:
     shuffled = [31, 7, 1, 16, 2, *Random(order).sample(LENGTHS, len(LENGTHS))]

@@ -109,6 +109,7 @@ def small(*shape: int) -> Any:
     return tensor(*shape, low=-1, high=1)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("depth", [40_000, 300_007])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_thin_products(rows: int, depth: int, target: Target) -> None:

@@ -62,7 +62,7 @@ def test_the_test_kernel(device: Device) -> None:
     assert np.array_equal(found, left @ right.T)
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
 @pytest.mark.parametrize(("parts", "sizes"), [(1, (67, 132, 96)), (3, (19, 131, 68)), (2, (133, 68, 53))])
 def test_every_tile(
@@ -93,6 +93,7 @@ def test_live_rows(emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     check_op(LINEAR, x, w, weight(67), live=live, target=emulating)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("size", [1e-6, 1e-3, 1e3, 7e4, 1e30])
 def test_numbers_that_halves_do_not_hold(
     size: float, emulating: Target, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +109,7 @@ def test_numbers_that_halves_do_not_hold(
 SIZES = (1.0, 1e-3, 1e3, 1e-6, 0.0, 7e4, 1e-5, 1e30, 1e-30, 0.1)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("tile", [TILES[1], replace(TILES[1], is_low_apart=False)], ids=["apart", "together"])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_rows_and_columns_of_any_size(
@@ -161,6 +163,7 @@ def test_tiles_fit_workgroup_memory(tiles: tuple[MatrixTile, ...], planes: tuple
     assert not matrix_tiles(tiles, replace(large, matrices=()), planes)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
 @pytest.mark.parametrize(("parts", "columns"), [(1, 67), (2, 68)])
 def test_weights_of_4_bits(
@@ -191,6 +194,7 @@ def test_matrices_that_are_half_empty(
     assert "q4_matrix" in launched
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}x{tile.step}")
 def test_gates(tile: MatrixTile, emulating: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     choose_tile(monkeypatch, tile, 1)
@@ -208,7 +212,7 @@ def test_large_numbers_and_4_bits(emulating: Target, monkeypatch: pytest.MonkeyP
 PLANES = {"S": (11, 5), "T": (13, 8), "N": (3, 1)}
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize(("tile", "parts"), [(TILES[0], 1), (TILES[1], 2), (TILES[2], 1)])
 @pytest.mark.parametrize(
     ("window", "options"),
@@ -249,6 +253,7 @@ def test_convolutions(
     assert parts == 1 or measuring.kernels & {"convolution_merge", "convolution_merge_quads"}
 
 
+@pytest.mark.long
 def test_convolutions_of_planes_with_factors(
     emulating: Target, monkeypatch: pytest.MonkeyPatch, measuring: Measuring
 ) -> None:
@@ -301,6 +306,7 @@ def attending(emulating: Target, monkeypatch: pytest.MonkeyPatch, request: pytes
     return replace(emulating, products="f32" if tile.planes == 2 else "f16")
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("attending", ATTENTION_TILES, ids=str, indirect=True)
 @pytest.mark.parametrize(("heads", "key_heads", "width"), [(4, 2, 16), (3, 1, 16)])
 def test_attention_over_caches(
@@ -320,6 +326,7 @@ def test_attention_with_a_mask(attending: Target, measuring: Measuring) -> None:
     assert "attention_matrix" in measuring.kernels
 
 
+@pytest.mark.long
 def test_attention_with_options(attending: Target, measuring: Measuring) -> None:
     """A window, a soft cap, sinks, slopes, values of another width."""
     q, k, _, k_cache, *_, position = cached(6, 2, 16, capacity=142)
@@ -330,6 +337,7 @@ def test_attention_with_options(attending: Target, measuring: Measuring) -> None
     assert "attention_matrix" in measuring.kernels
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("attending", "width"),
     [(MatrixTiles(1, 4, 64, 1), 16), (MatrixTiles(1, 2, 32, 1), 48), (MatrixTiles(2, 2, 32, 1), 32)],
@@ -345,6 +353,7 @@ def test_attention_of_halves(width: int, attending: Target, measuring: Measuring
     assert "attention_matrix" in measuring.kernels
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("index", range(3), ids=["queries", "keys", "values"])
 @pytest.mark.parametrize("size", [1e-6, 7e4, 1e30])
 def test_attention_to_numbers_that_halves_do_not_hold(index: int, size: float, attending: Target) -> None:
@@ -376,6 +385,7 @@ def prompt_of(models: Path, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray
         return stored["prompt"], stored["logits_prefill"].reshape(-1)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("products", "least", "most"), [("f32", 0, 2e-5), ("f16", 5e-5, 5e-3)])
 @pytest.mark.parametrize(
     ("name", "chunk", "product_kernel"),

@@ -56,7 +56,7 @@ def as_kind(device: Device, kind: str) -> Target:
     return replace(least, is_cpu=True, loop_max=SOFTWARE_LOOP_MAX)
 
 
-@pytest.mark.long(every=33)
+@pytest.mark.long(every=264)
 @pytest.mark.parametrize(("case", "kind"), ON_BOTH)
 def test_an_operator(
     case: Case, kind: str, device: Device, measuring: Measuring, request: pytest.FixtureRequest
@@ -97,6 +97,7 @@ def test_a_language_model(
     assert measuring.kernels >= set(MODELS[name].split()) - replaced
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("sampling", SAMPLERS, ids=str)
 def test_the_sampler(sampling: Sampling, target: Target, device: Device, measuring: Measuring) -> None:
     logits = np.random.default_rng(0).normal(size=(1, 5003)).astype(np.float32)
@@ -136,12 +137,14 @@ def test_every_kernel_is_measured() -> None:
     assert compose(kernel(SILENT)).bounds_checks
 
 
+@pytest.mark.long(every=7)
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_kernel_compiles_with_its_counts(name: str, device: Device) -> None:
     emulated = {"use_matrix_cores": "matrix_emulated"} if "matrix" in name else {}
     device.pipeline(instrument(compose(kernel(name, **emulated))))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("kernel_name", "statement"),
     [

@@ -11,7 +11,6 @@ from typing import cast
 
 import numpy as np
 import pytest
-from sketch import Sketch
 
 import pteron
 from pteron import Device, DeviceError, OutOfMemory, system
@@ -22,8 +21,6 @@ from pteron.ops import Weight
 from pteron.ops.operand import State, plain_weight
 from pteron.passes import StateSpec
 from pteron.plan import Executable, Plan
-from pteron.runtime.delegate import Delegate
-from pteron.runtime.session import Session
 from pteron.tools.inspect.page import program_details
 
 
@@ -51,48 +48,6 @@ def test_what_the_machine_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert system.free_memory() == 12 << 10
     (tmp_path / "meminfo").write_text("MemTotal:  7 kB\n")
     assert system.free_memory() is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "says"),
-    [
-        ({"binding_bytes_max": 32}, "buffers of [0-9,]+ bytes; this one allows 32"),
-        ({"buffers_max": 1}, "bind [0-9]+ buffers; this one allows 1"),
-        ({"invocations_max": 8}, "workgroups of [0-9]+ invocations; this one allows 8"),
-    ],
-)
-def test_plans_of_a_larger_device(
-    programs: Path, tmp_path: Path, device: Device, limit: dict[str, int], says: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Which an archive may bring: it is read and then refused, unless the device has what they use."""
-    with pteron.load(programs / "mlp.pte", device=device) as program:
-        delegate = program["forward"].sole_delegate
-        assert delegate is not None
-        delegate.save(tmp_path / "plans.ptex")
-    larger = replace(device.target, binding_bytes_max=1 << 40, buffers_max=99, invocations_max=4096)
-    monkeypatch.setattr(device, "target", larger)
-    Delegate.open(tmp_path / "plans.ptex", device).close()  # unused limits are not required
-    smaller = replace(device.target, **limit)  # type: ignore[arg-type]
-    monkeypatch.setattr(device, "target", smaller)
-    with pytest.raises(DeviceError, match=f"planned for a larger device, with .*{says}"):
-        Delegate.open(tmp_path / "plans.ptex", device)
-
-
-def test_scratch_memory_of_a_larger_device(
-    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sort's order takes more than its input and its outputs, which have no power of two of elements."""
-    sketch = Sketch()
-    x, values, places = sketch.tensor(1025), sketch.tensor(1025), sketch.tensor(1025, dtype=DType.I64)
-    sketch.node("aten.sort.default", x, 0, False, sketch.list(values, places))
-    graph = sketch.graph([x], [values, places])
-    delegate = Delegate(Session.of(graph, device))
-    delegate.recorded((np.zeros(1025, np.float32),))
-    delegate.save(tmp_path / "plans.ptex")
-    monkeypatch.setattr(device, "target", replace(device.target, binding_bytes_max=5000))
-    with pytest.raises(DeviceError, match="planned for a larger device, with buffers of 8,192 bytes"):
-        Delegate.open(tmp_path / "plans.ptex", device)
 
 
 # Buffers and their owners -------------------------------------------------------------------------
@@ -252,3 +207,28 @@ def test_bytes_on_the_device(name: str, device: Device) -> None:
     ):
         more = ROUNDING + (device.target.slack if kind in ("activations", "scratch") else 0)
         assert bytes <= held[kind] <= bytes + more * buffers, kind
+
+
+def test_a_program_whose_maximum_exceeds_the_device(
+    device: Device, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says which dims must be lower, and runs what fits, right; a static one is refused."""
+    rows = np.random.default_rng(0).standard_normal((11, 7), np.float32)
+    with pteron.load(programs / "mlp_dynamic.pte", device=device) as program:
+        expected = [program["forward"](rows[:count])[0] for count in (11, 5)]
+    target = device.target
+    monkeypatch.setattr(device, "target", replace(target, binding_bytes_max=target.slack + 512))
+    with pteron.load(programs / "mlp_dynamic.pte", device=device) as program:
+        says = r"runs here with dim 0 of input 0 at most 11\. At its maximum, .* needs a buffer of 748 bytes"
+        with pytest.warns(UserWarning, match=says):
+            method = program["forward"]
+        for whole in expected:
+            assert np.allclose(method(rows[: len(whole)])[0], whole, atol=1e-6)
+        with pytest.raises(DeviceError, match="needs a buffer of 528 bytes; the adapter allows 512"):
+            method(np.zeros((12, 7), np.float32))
+    monkeypatch.setattr(device, "target", replace(target, binding_bytes_max=target.slack + 128))
+    with (
+        pteron.load(programs / "mlp.pte", device=device) as program,
+        pytest.raises(DeviceError, match="the adapter allows 128"),
+    ):
+        program["forward"]

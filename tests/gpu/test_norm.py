@@ -113,6 +113,7 @@ parameters = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long(every=2)
 @parameters
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_group_norm(groups: int, scale: bool, shift: bool, target: Target) -> None:

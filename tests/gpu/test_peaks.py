@@ -29,7 +29,7 @@ LIVE = {"M": (33, 1, 4, 2, 3)}
 INFINITY = float("inf")
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("is_normed", [True, False])
 @pytest.mark.parametrize("columns", [1, 67, 516])
 def test_results(columns: int, is_normed: bool, target: Target) -> None:
@@ -161,6 +161,7 @@ def test_the_tokens_of_a_model(
     )
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.rewrites
 @pytest.mark.parametrize("sampling", [Sampling(0.7, seed=3), Sampling(repetition_penalty=1.3)])
 def test_other_samplings_look_at_all_logits(

@@ -35,6 +35,7 @@ WINDOWS: list[Pairs] = [
 ]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("ceil", [False, True])
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
@@ -87,6 +88,7 @@ def test_more_workgroups_than_an_axis_takes(target: Target) -> None:
     check_op(INDICES, *arguments, [1, 1], False, target=narrow)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("ceil", [False, True])
 @pytest.mark.parametrize("dilation", [[1, 1], [2, 3]])
 @pytest.mark.parametrize("window", [w for w in WINDOWS if w[0] != [5, 3]], ids=str)

@@ -46,6 +46,7 @@ def by_subgroups(device: Device, few: Target, monkeypatch: pytest.MonkeyPatch) -
     return device
 
 
+@pytest.mark.long
 def test_two_digits_are_less_exact_and_three_the_default(by_subgroups: Device) -> None:
     """Programs of either kind take turns on one device: none gets the other's kernels."""
     exact, planes = logits_and_planes(by_subgroups, None)

@@ -59,7 +59,7 @@ def seen(programs: Path) -> Profile:
     return pteron.profile(programs / "vision.pte", runs=5)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("timing", ["stamps", "passes", "wall"])
 @pytest.mark.parametrize("name", ["programs/vision", "models/tiny_llama_q4"])
 def test_launches_add_up(name: str, timing: str, models: Path, device: Device) -> None:
@@ -335,6 +335,7 @@ def test_the_command(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert " more " in capsys.readouterr().out
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [

@@ -35,7 +35,7 @@ def test_every_program_has_its_answers() -> None:
     assert sorted(path.stem for path in PROGRAMS.glob("*.pte")) == NAMES
 
 
-@each("name", NAMES)
+@each("name", NAMES, every=3)
 def test_numpy(name: str) -> None:
     with load(name) as program:
         for case in cases_of(name):
@@ -44,7 +44,7 @@ def test_numpy(name: str) -> None:
             assert_outputs(outputs, case.outputs)
 
 
-@each("name", NAMES)
+@each("name", NAMES, every=2)
 def test_torch(name: str) -> None:
     torch: Any = pytest.importorskip("torch")
     with load(name) as program:
@@ -60,7 +60,7 @@ def test_torch(name: str) -> None:
             assert_outputs(arrays, case.outputs)
 
 
-@each("name", NAMES)
+@each("name", NAMES, every=2)
 def test_outputs_kept_on_the_gpu(name: str) -> None:
     with load(name) as program:
         for case in cases_of(name):

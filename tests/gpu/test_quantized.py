@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kernels
 LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize("group", [32, 64, 128, 256])
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_linear(group: int, columns: int, target: Target) -> None:
@@ -27,6 +27,7 @@ def test_linear(group: int, columns: int, target: Target) -> None:
     check_op(LINEAR, x, *arguments, group, None, live=LIVE_ROWS, target=target, tolerance=1e-4)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     "depth", [36, 100, 324]
 )  # four more than a multiple of eight; the last group is short
@@ -78,6 +79,7 @@ def test_linear_refuses() -> None:
     )
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("bias", [True, False])
 def test_dynamic_activations(bias: bool, target: Target) -> None:
     arguments = (
@@ -155,6 +157,7 @@ def test_embedding_4bit_refuses() -> None:
 # Strips of columns, and groups of any whole words -------------------------------------------------
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("group", [8, 16, 24, 40, 32])
 def test_groups_of_any_whole_words(group: int, target: Target) -> None:
     """Four consecutive words may span several groups, and the last block of four may be partial."""
@@ -164,6 +167,7 @@ def test_groups_of_any_whole_words(group: int, target: Target) -> None:
     check_op(LINEAR, x, *arguments, group, None, live={"M": (5, 1, 3)}, target=target)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("columns", [1, 7, 129, 1031])
 def test_strips_cover_all_columns(columns: int, target: Target) -> None:
     arguments = (weight(values=packed(columns, 32), dtype="u8"), scales(32, 32, columns))

@@ -36,7 +36,7 @@ WINDOWS = [
 ]
 
 
-@each("window", WINDOWS)
+@each("window", WINDOWS, every=3)
 @each("channels", [(8, 8), (3, 6), (5, 67)])
 def test_conv2d(window: Any, channels: tuple[int, int], target: Target) -> None:
     check_regular(CONV, tensor("S", channels[0], "T", 11, **FULL), channels, window, target=target)
@@ -49,7 +49,7 @@ def test_groups(channels: tuple[int, int], groups: int, target: Target) -> None:
 
 
 @each("activation", ["none", "relu"])
-@each("channels", [(4, 8), (33, 5), (7, 131)])
+@each("channels", [(4, 8), (33, 5), (7, 131)], every=2)
 def test_pointwise(channels: tuple[int, int], activation: str, target: Target) -> None:
     window = ([1, 1], [1, 1], [0, 0], [1, 1])
     x = tensor("S", channels[0], 5, "T", **FULL)
@@ -86,7 +86,7 @@ def test_extremes(zero: int, target: Target) -> None:
         )
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_depthwise(window: Any, activation: str, target: Target) -> None:
@@ -102,7 +102,7 @@ TRANSPOSED_WINDOWS = [
 ]
 
 
-@each("window", TRANSPOSED_WINDOWS)
+@each("window", TRANSPOSED_WINDOWS, every=3)
 @each(("channels", "groups"), [((8, 8), 1), ((3, 6), 1), ((6, 16), 2), ((4, 4), 4), ((5, 67), 1)])
 def test_transposed(window: Any, channels: tuple[int, int], groups: int, target: Target) -> None:
     inputs, outputs = channels

@@ -42,7 +42,7 @@ def test_columns_and_groups(group: int, columns: int, few: Target) -> None:
     check(tensor("M", 2 * group), columns, 2 * group, group, few, bias=weight(132))
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("depth", [4, 40, 100, 324, 1000, 2048, 8 * 1009])
 def test_depths(depth: int, few: Target) -> None:
     """Rows that end within a word, a chunk, a group, a step; one lane or several subgroups to a column."""
@@ -103,6 +103,7 @@ def test_a_wide_range(few: Target) -> None:
     assert largest[2] > 0 == largest[1]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("size", "kept"), [(2e38, EXACT), (1e37, EXACT), (1e-29, EXACT), (1e-30, 1), (1e-36, 1), (1e-42, 1)]
 )
@@ -124,6 +125,7 @@ def test_what_is_no_number_makes_its_row_none(value: float, few: Target) -> None
     np.testing.assert_allclose(found[::2], wide[::2], atol=1e-5)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("bias", [True, False])
 def test_dynamic_activations(bias: bool, few: Target) -> None:
     arguments = (

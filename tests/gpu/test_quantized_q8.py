@@ -62,7 +62,7 @@ def test_elements_refuse() -> None:
 # Linear -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=18)
 @pytest.mark.parametrize("name", [LINEAR, GEMV])
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (32, 67), (101, 130)])
 @pytest.mark.parametrize("activation", ["none", "relu"])
@@ -85,6 +85,7 @@ def test_linear_of_more_dims_and_no_rows(target: Target) -> None:
     check_op(LINEAR, x, 0.02, -128, *arguments, live=live, out="i8", target=target)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_the_deepest_sum(rows: int, target: Target) -> None:
     """255 · 128 · 65,793 is the last that 32 bits hold."""
@@ -106,6 +107,7 @@ def test_more_workgroups_than_an_axis_takes(target: Target) -> None:
     check_op(LINEAR, x, 0.02, 5, *arguments, live=live, out="i8", target=narrow)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("bias", [True, False])
 @floats
 def test_linear_to_floats(bias: bool, dtype: str, target: Target) -> None:

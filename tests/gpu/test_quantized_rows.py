@@ -44,18 +44,20 @@ def check(columns: int, depth: int, group: int, target: Target, **options: Any) 
     check_op(LINEAR, tensor("M", depth, low=-1, high=1), *arguments, target=target, **options)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize(("group", "columns"), [(8, 4), (16, 68), (32, 129), (64, 67), (128, 7), (256, 1)])
 def test_columns_and_groups(group: int, columns: int, some: Target) -> None:
     check(columns, 2 * group, group, some, bias=weight(132))
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("depth", [4, 100, 1000, 8 * 257])
 def test_depths(depth: int, some: Target) -> None:
     """Rows that end within a word, a load, a group, a step."""
     check(13, depth, 64, some)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize(
     ("strip", "parts"),
     [(strip, 1 + place % 2 * 2) for place, strip in enumerate((*tiles.STRIPS, *MORE))],
@@ -88,7 +90,7 @@ def test_rows_with_infinities_and_nans(some: Target) -> None:
     check_op(LINEAR, tensor(values=values), *arguments, target=some, tolerance=EXACT)
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=15)
 @pytest.mark.parametrize(("sizes", "options"), [case for case in CASES if "bits" not in case[1]], ids=str)
 def test_what_surrounds_them(sizes: tuple[int, ...], options: dict[str, Any], some: Target) -> None:
     """Norms before, several outputs, gates, biases and residuals behind, whole or split."""

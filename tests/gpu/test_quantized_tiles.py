@@ -88,7 +88,7 @@ def with_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, parts: int) -> None:
 # Every tile -------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=7)
+@pytest.mark.long(every=14)
 @pytest.mark.parametrize(("name", "tile"), TILES)
 def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row and some columns more than one tile has, three groups deep, in a folded grid."""
@@ -98,7 +98,7 @@ def test_a_tile(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.Mon
     check((tile.height + 1, 5), tile.width + 3, 192, 64, folded)
 
 
-@pytest.mark.long(every=6)
+@pytest.mark.long(every=18)
 @pytest.mark.parametrize(("name", "tile"), TILES)
 def test_a_tile_of_quads(name: str, tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with whole fours of columns, in two parts that are merged."""
@@ -107,6 +107,7 @@ def test_a_tile_of_quads(name: str, tile: Tile, hardware: Target, monkeypatch: p
     check((tile.height + 1, 5), tile.width + 4, 192, 64, hardware)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("tile", FLOAT_TILES, ids=str)
 def test_gates(tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     with_tile(monkeypatch, tile, 1)
@@ -114,6 +115,7 @@ def test_gates(tile: Tile, hardware: Target, monkeypatch: pytest.MonkeyPatch) ->
     check_fused(hardware, 96, columns, columns, gated=True, biases=True, live={"M": (tile.height + 1, 5)})
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("columns", [36, 35])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_gates_of_parts(columns: int, parts: int, hardware: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +123,7 @@ def test_gates_of_parts(columns: int, parts: int, hardware: Target, monkeypatch:
     check_fused(hardware, 96, columns, columns, gated=True, biases=True, live={"M": (17, 5)})
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("tiles", [FLOAT_TILES, INT8_TILES], ids=["float", "int8"])
 def test_parts_that_differ(
     tiles: tuple[Tile, ...], hardware: Target, monkeypatch: pytest.MonkeyPatch
@@ -152,16 +155,18 @@ def test_rows_of_int8(hardware: Target) -> None:
     check_int8(ROWS, 133, 64, 32, hardware)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("group", "depth"), [(32, 100), (64, 320), (128, 132), (256, 516)])
 def test_depths_that_are_no_steps(group: int, depth: int, hardware: Target) -> None:
     check_floats((33, 7), 67, depth, group, hardware)
 
 
-@each("group", [32, 64, 96, 128, 256])
+@each("group", [32, 64, 96, 128, 256], every=3)
 def test_int8_is_exact(group: int, target: Target) -> None:
     check_int8((33, 20), 67, 2 * group, group, target, exact=True)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("group", "depth"), [(24, 72), (64, 100), (4096, 4096)])
 def test_int8_in_floats(group: int, depth: int, hardware: Target) -> None:
     """Groups that end within a step, that are cut short, or whose sums could be too large."""
@@ -208,6 +213,7 @@ def test_tiles_fit_the_workgroup_memory(tiles: tuple[Tile, ...], bytes_max: int)
                 assert 1 <= parts <= max(1, depth // tile.step)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["q4_tiled", "q4_int8"])
 def test_sixteen_kilobytes(name: str, hardware: Target) -> None:
     small = replace(hardware, workgroup_bytes_max=16384)

@@ -19,7 +19,7 @@ LIVE_ROWS = {"M": (67, 1, 33, 2, 5, 3, 17, 4)}
 DEPTHS = [1, 2, 6, 8, 36, 101, 324]  # with words and vec4s that are whole, and that are not
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=21)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_four_bits(depth: int, columns: int, target: Target) -> None:
@@ -27,6 +27,7 @@ def test_four_bits(depth: int, columns: int, target: Target) -> None:
     check_op(QCS4W, *arguments, live=LIVE_ROWS, target=target)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("depth", [1, 8, 36, 101])
 def test_four_bits_in_strips(depth: int, own_subgroups: Target) -> None:
     """With subgroups, 5 to 32 rows run by q4_rows, whose loads must not cross the rows of weights: these have
@@ -35,7 +36,7 @@ def test_four_bits_in_strips(depth: int, own_subgroups: Target) -> None:
     check_op(QCS4W, *arguments, live={"M": (32, 5, 17)}, target=own_subgroups)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=21)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("columns", [1, 67, 130])
 def test_eight_bits(depth: int, columns: int, target: Target) -> None:
@@ -43,6 +44,7 @@ def test_eight_bits(depth: int, columns: int, target: Target) -> None:
     check_op(INT8, *arguments, oracle=linear_int8_weights, live=LIVE_ROWS, target=target, tolerance=5e-5)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
     tolerance = 5e-5 if dtype == "f32" else 1e-2
@@ -55,6 +57,7 @@ def test_float_types_and_more_dims(dtype: str, target: Target) -> None:
         )
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_deep_products(rows: int, target: Target) -> None:
     """Rows that one invocation does not walk to their end; terms come to thousands, sums to less."""

@@ -38,6 +38,7 @@ MOVES: list[tuple[str, tuple[Argument, ...]]] = [
 ]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("name", "rest"), MOVES, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("dtype", ["f32", "bool"])
 def test_moves_of_eight_dims(name: str, rest: tuple[Argument, ...], dtype: str) -> None:

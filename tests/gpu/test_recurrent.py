@@ -74,6 +74,7 @@ def test_convolutions_of_rows(channels: int, taps: int, silu: bool, target: Targ
 @each(
     ("heads", "key_heads", "key_width", "width"),
     [(1, 1, 1, 1), (4, 2, 16, 16), (6, 2, 13, 67), (2, 2, 128, 5)],
+    every=3,
 )
 def test_gated_delta_rule(heads: int, key_heads: int, key_width: int, width: int, target: Target) -> None:
     state = weight(1, heads, key_width, width)

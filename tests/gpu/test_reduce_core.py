@@ -33,6 +33,7 @@ def test_product_of_a_long_row(target: Target) -> None:
     check_op("aten.prod.default", tensor(3001, low=0.999, high=1.001), None, target=target)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_var(dtype: str, target: Target) -> None:
     for correction in (None, 0, 1, 12):  # with more than there are elements it is infinite
@@ -55,6 +56,7 @@ def test_of_all(dtype: str, target: Target) -> None:
         check_op(name, tensor("S", 5, "T"), None, dtype=dtype, target=target)
 
 
+@pytest.mark.long(every=2)
 @each_integer_and_float
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_extremes_with_index(name: str, dtype: str, target: Target) -> None:

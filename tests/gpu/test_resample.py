@@ -108,6 +108,7 @@ in_every_mode = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long(every=2)
 @in_every_mode
 def test_grid_sampler(mode: int, padding: int, align: bool) -> None:
     grid = tensor("N", "T", 5, 2, low=-2.5, high=2.5)
@@ -203,6 +204,7 @@ def test_refusals() -> None:
     refuse(x, grid, 0, -1, r"2 \(reflection\), not -1")
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("padding", [0, 1, 2])
 @pytest.mark.parametrize("interpolation", [0, 1])
 def test_grid_sampler_of_volumes(interpolation: int, padding: int) -> None:

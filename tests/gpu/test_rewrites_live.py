@@ -476,7 +476,7 @@ def test_padding_that_differs_at_both_ends(device: Device) -> None:
         np.testing.assert_allclose(of_all, of_none, atol=5e-5, rtol=5e-5)
 
 
-@pytest.mark.long(every=6)
+@pytest.mark.long(every=31)
 @pytest.mark.parametrize("name", CASES)
 def test_with_all_and_with_none(name: str, device: Device, target: Target) -> None:
     draw, made = CASES[name]
@@ -495,7 +495,7 @@ def test_with_all_and_with_none(name: str, device: Device, target: Target) -> No
             np.testing.assert_allclose(of_all, of_none, atol=2e-6, rtol=2e-6)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=12)
 @pytest.mark.parametrize(
     "name", ["a product plus a tensor", "a layer by views", "a layer of attention", *BYTES]
 )
@@ -504,7 +504,7 @@ def test_by_subgroups(name: str, device: Device, few: Target) -> None:
         np.testing.assert_allclose(of_all, of_none, atol=5e-6, rtol=5e-6)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("name", [name for name in CASES if "int8" in name])
 def test_int8_is_the_same_by_subgroups(name: str, device: Device, few: Target) -> None:
     """Both kernels round a value between two int8 steps in the same direction: a difference would show in

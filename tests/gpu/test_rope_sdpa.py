@@ -57,7 +57,7 @@ HALF = {"f16": 8e-3}  # keys are rounded once they are turned, before they are m
 
 
 @each_float
-@each("form", FORMS)
+@each("form", FORMS, every=3)
 @each(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 16, 2)])
 def test_every_form(form: str, key_heads: int, width: int, batch: int, dtype: str, target: Target) -> None:
     heads = key_heads if form == "pairs" else 4
@@ -73,7 +73,7 @@ def test_every_form(form: str, key_heads: int, width: int, batch: int, dtype: st
     )
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @floats
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("key_heads", "width", "batch"), [(4, 8, 1), (4, 64, 2), (1, 128, 1)])
@@ -125,7 +125,7 @@ def test_int8_caches(form: str, norms: tuple[Any, ...], target: Target) -> None:
 
 
 @each("norms", [NO_NORMS, (weight(8), 1e-6, weight(8), 0.5)])
-@each("form", FORMS)
+@each("form", FORMS, every=2)
 def test_rings(form: str, norms: tuple[Any, ...], target: Target) -> None:
     """Caches of 23 rows over 106 positions; tables of angles have a row for each."""
     options = (RING_WINDOW, None, weight(4), None)
@@ -157,6 +157,7 @@ def test_refusals() -> None:
 MODELS = ["tiny_llama_fp32", "tiny_llama_8da4w", "tiny_llama_q4_fp16", "tiny_qwen3_fp32"]
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_with_and_without(name: str, models: Path, device: Device, target: Target) -> None:
     path = models / f"{name}.pte"

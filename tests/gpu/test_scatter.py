@@ -31,6 +31,7 @@ def test_several_indices(indices: list[Any], dtype: str) -> None:
     check_op("aten.index.Tensor", tensor(5, 4, 6), indices, dtype=dtype)
 
 
+@pytest.mark.long(every=2)
 @each_integer_and_float
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_index_put(accumulate: bool, dtype: str) -> None:

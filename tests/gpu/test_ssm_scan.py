@@ -81,6 +81,7 @@ def test_long_calls_are_split_where_loops_end(target: Target) -> None:
     check(limited, scan("S", 2, 3, 17, 1), scan_state(1, 2, 3, 17), live)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_rows_of_sequences(dtype: str, target: Target) -> None:
     for sizes in SIZES[1:4]:

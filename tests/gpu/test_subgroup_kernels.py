@@ -61,6 +61,7 @@ def test_a_row_kernel_compiles(name: str, lanes: int, subgroups: Device) -> None
     subgroups.pipeline(compose(kernel(name, **layout)))
 
 
+@pytest.mark.long(every=7)
 @pytest.mark.parametrize("case", BY_ROWS, ids=lambda case: f"{case.name}-{case.kernels}")
 def test_an_operator(case: Case, by_subgroups: Target) -> None:
     case.check(by_subgroups)
@@ -82,6 +83,7 @@ def test_the_largest_of_integers(by_subgroups: Target) -> None:
     check_op("aten.amax.default", x, [1], False, dtype="i32", target=by_subgroups)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("size", [1, 67, 5003])
 @pytest.mark.parametrize("make", [np.zeros, np.arange, lambda size: np.arange(size)[::-1] // 3])
 def test_the_sampler_draws_the_same(make: Any, size: int, by_subgroups: Target, subgroups: Device) -> None:

@@ -69,6 +69,7 @@ def test_sums_and_means(data: Any, size: int, target: Target) -> None:
     assert abs(mean - exact.mean()) <= (allowed / size) * (1 + 2 * UNIT)
 
 
+@pytest.mark.long(every=2)
 @adversarial
 @sizes
 def test_layer_norm(data: Any, size: int, target: Target) -> None:

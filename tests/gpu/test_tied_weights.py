@@ -31,6 +31,7 @@ class Tied(nn.Module):
         return self.layer(torch.cumsum(y, 0))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("partitioner", "delegates"), [("pteron", 1), ("vulkan", 2)])
 def test_four_bits(partitioner: str, delegates: int) -> None:
     torch.manual_seed(0)

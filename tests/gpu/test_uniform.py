@@ -54,7 +54,7 @@ def small(target: Target, bytes: int) -> Target:
     return replace(target, uniform_bytes_max=bytes)
 
 
-@pytest.mark.long(every=6)
+@pytest.mark.long(every=24)
 @pytest.mark.parametrize("columns", [1, 5, 37, 64, 203])
 @pytest.mark.parametrize(("depth", "group"), [(64, 32), (24, 8), (80, 16), (128, 64), (40, 40)])
 def test_products(columns: int, depth: int, group: int, software: Target, launched: set[str]) -> None:
@@ -67,7 +67,7 @@ def test_products(columns: int, depth: int, group: int, software: Target, launch
     assert {"q4_uniform"} == launched & {"q4_uniform", "q4_thread"}
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=18)
 @pytest.mark.parametrize("columns", [1, 5, 64, 203])
 @pytest.mark.parametrize("depth", [4, 20, 72, 576])
 def test_products_of_bytes(columns: int, depth: int, software: Target, launched: set[str]) -> None:
@@ -79,7 +79,7 @@ def test_products_of_bytes(columns: int, depth: int, software: Target, launched:
     assert "q4_uniform" in launched
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=24)
 @pytest.mark.parametrize("minima", [False, True])
 @pytest.mark.parametrize("columns", [1, 5, 203])
 @pytest.mark.parametrize(("depth", "group"), [(64, 32), (20, 16), (80, 16), (576, 32)])
@@ -92,6 +92,7 @@ def test_products_of_groups_of_bytes(
     assert "q4_uniform" in launched
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("columns", [(64, 8, 33), (4, 4), (12, 200, 1)])
 def test_windows_that_lie_in_several_matrices(
     columns: tuple[int, ...], software: Target, launched: set[str]
@@ -103,6 +104,7 @@ def test_windows_that_lie_in_several_matrices(
     assert "q4_thread" not in launched
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize(
     ("change", "depth", "columns"),
     [
@@ -123,6 +125,7 @@ def test_what_other_kernels_take(
     assert "q4_thread" in launched
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("depth", [64, 96])
 def test_weights_of_another_layout(depth: int, software: Target, launched: set[str]) -> None:
     """Weights that store the high nibble first do not have the layout that q4_uniform needs."""
@@ -226,7 +229,7 @@ def test_attention_of_too_many_launches(
 
 
 @pytest.mark.long(every=3)
-@each("mask", MASKS)
+@each("mask", MASKS, every=3)
 def test_attention_of_encoders(mask: tuple[int | str, ...], software: Target, launched: set[str]) -> None:
     """Heads before steps, several sequences, with a mask; the keys in one split, and in splits of 32."""
     keys = (tensor(2, 3, "T", 32), tensor(2, 3, "T", 32))

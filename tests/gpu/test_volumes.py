@@ -47,6 +47,7 @@ def test_transposed(
     check_op("aten.convolution.default", tensor("T", 4, 3, 4, 5), filters, weight(6), *rest, target=target)
 
 
+@pytest.mark.long(every=2)
 @floats
 def test_pools(dtype: str) -> None:
     x = tensor("T", 3, 7, 6, 9)

@@ -61,6 +61,7 @@ def last_logits(llm: LLM, ids: list[int], name: str | None = None) -> npt.NDArra
         lease.close()
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("model", MODELS)
 def test_logits_are_those_of_merged_weights(model: str, tmp_path: Path) -> None:
     golden = Golden.load(model)
@@ -97,6 +98,7 @@ def test_rows_of_a_batch_have_their_own_adapters(tmp_path: Path) -> None:
         assert_close(batched.logits(rows[2:3])[0], expected[3][23], 1e-5)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     "model", ["llama", "phi3", "qwen3", "gemma3", "cohere", "glm", "gpt_neox", "hunyuan", "phi"]
 )
@@ -160,6 +162,7 @@ def stored_values(array: npt.NDArray[np.float32], quantize: str) -> npt.NDArray[
     return integers.astype(np.float64) * scales.repeat(16, 1)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("quantize", "tolerance"),
     [("8w", 2e-5), ("8g", 2e-5), ("4w", 1e-4), pytest.param("8da4w", 0.2, marks=pytest.mark.long)],
@@ -184,6 +187,7 @@ def test_quantised_models(quantize: str, tolerance: float, tmp_path: Path) -> No
         assert_close(found, last_logits(expected, golden.prompt), tolerance)
 
 
+@pytest.mark.long
 def test_with_a_chosen_context(tmp_path: Path) -> None:
     golden = Golden.load("llama")
     with LLM(exported(golden, tmp_path), adapters=adapter_folders(golden, tmp_path), context=48) as llm:
@@ -211,6 +215,7 @@ def merged_tokens(llm: LLM, name: str | None, prompt: list[int], count: int) -> 
     return [piece.token for piece in llm.generate(prompt, max_new_tokens=count, adapter=name, stop_ids=[])]
 
 
+@pytest.mark.long
 def test_requests_of_different_adapters_run_together(llm: LLM) -> None:
     prompt = Golden.load("llama").prompt[:20]
     alone = {name: merged_tokens(llm, name, prompt, 12) for name in NAMES}

@@ -46,6 +46,7 @@ def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], tolerance:
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
+@pytest.mark.long(every=7)
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
     golden = Golden.load(name)
@@ -55,6 +56,7 @@ def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
             assert_close(logits(program, golden.prompt, chunks), golden.logits, 1e-5)
 
 
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize(
     "name",
     [
@@ -83,6 +85,7 @@ def test_batches(name: str, tmp_path: Path) -> None:
             end(batched, sequences)
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", sorted(set(NAMES) - NOT_IN_GGUF))
 def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
@@ -98,6 +101,7 @@ def test_a_gguf_file_means_the_same(name: str, tmp_path: Path) -> None:
             assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     "name", ["falcon_40b", "gemma3", "glm4_moe", "gpt_neox", "llama_biases", "mixtral", "phi3", "qwen3"]
 )
@@ -113,6 +117,7 @@ def test_types_of_gguf_files_are_read_exactly(name: str, tmp_path: Path) -> None
             np.testing.assert_allclose(*close, 1e-6, err_msg=place)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v2_lite", "deepseek_v3_same_mscale"])
 def test_older_files_have_keys_and_values_in_one_matrix(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
@@ -160,6 +165,7 @@ def test_settings_of_wrong_types(setting: dict[str, Any], tmp_path: Path) -> Non
         read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("quantize", "bits", "tolerance"), [("8w", None, 0.05), ("8w", 4, 0.5), ("4w", 4, 0.7), ("8da4w", 4, 0.7)]
 )
@@ -172,6 +178,7 @@ def test_quantised_programs_are_near(
         assert_close(logits(program, golden.prompt, CHUNKS[0]), golden.logits, tolerance)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["llama_biases", "mixtral"])
 def test_q4_0_stays_exact(name: str, tmp_path: Path) -> None:
     """4-bit weights in groups of 32 have room for the values of this GGUF type."""
@@ -362,7 +369,8 @@ def test_contexts_beyond_the_positions_are_refused(name: str, tmp_path: Path) ->
 
 def test_factors_of_attention_in_gguf_files() -> None:
     scaling = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
-    assert read_rope(scaling | {"rope.scaling.attn_factor": 1.1386}, {})["rope_type"] == "yarn"
+    for usual in (1.1386, 1.0):
+        assert read_rope(scaling | {"rope.scaling.attn_factor": usual}, {})["rope_type"] == "yarn"
     with pytest.raises(UnsupportedError, match=r"attn_factor is 0\.7; only 1 and 1\.1386 are supported"):
         read_rope(scaling | {"rope.scaling.attn_factor": 0.7}, {})
 
@@ -588,6 +596,7 @@ def test_a_short_context_shortens_calls(tmp_path: Path) -> None:
         assert (llm.model.context, llm.model.steps_max) == (48, 47)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("name", ["cohere2", "gpt2", "ministral3", "olmo3", "phi3"])
 def test_batches_draw_the_same_tokens(name: str, tmp_path: Path) -> None:
     golden = Golden.load(name)

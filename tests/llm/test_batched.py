@@ -108,7 +108,7 @@ def poison(batched: BatchedModel) -> None:
         batched.device.write(buffer, b"\xff" * buffer.size)
 
 
-@pytest.mark.long(every=24)
+@pytest.mark.long(every=48)
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
 def test_logits_and_tokens(count: int, named: tuple[str, LanguageModel, Alone]) -> None:
     name, model, expected = named
@@ -192,7 +192,7 @@ def test_from_the_first_position_to_the_last(q4: LanguageModel) -> None:
     end(batched, [sequence, other])
 
 
-@pytest.mark.long(every=9)
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_8da4w", "tiny_qwen3_fp32"])
 @pytest.mark.parametrize("route", ["no rewrites", "by workgroups", "by subgroups"])
 def test_on_other_routes(

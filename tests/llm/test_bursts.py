@@ -69,6 +69,7 @@ def drawn(
     return found
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_to_the_end_of_the_context(routed: LanguageModel, sampling: Sampling) -> None:
     """Crosses every plan boundary on the way."""
@@ -81,6 +82,7 @@ def test_to_the_end_of_the_context(routed: LanguageModel, sampling: Sampling) ->
     assert counters.stalls <= 1
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -113,7 +115,7 @@ def test_greedy_takes_the_likeliest_and_knows_its_probability(model: LanguageMod
         logits = model.decode_one_token(step.token).astype(np.float64)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("steps", [2, 3, 5, 16])
 def test_submissions_of_any_length(
     routed: LanguageModel, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -136,6 +138,7 @@ def test_after_a_submission_that_fails(model: LanguageModel, monkeypatch: pytest
         assert drawn(model, SEEDED, 12) == expected
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.pte")))
 def test_every_form_of_program(name: str, device: Device) -> None:
     """Among them one whose kernels read the position as a tensor, and one of logits for every token."""

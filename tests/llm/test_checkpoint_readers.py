@@ -20,8 +20,8 @@ from pteron.llm.build.stored_tensor import Groups, StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.huggingface import read_huggingface, weight_files
 from pteron.llm.export.safetensors_file import read_safetensors
-from pteron.llm.model_kinds import recognise
 from pteron.llm.program_cache import BuildOptions, built_folder
+from pteron.names.kinds import recognise
 
 TYPES = ["F64", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]
 TYPES += ["Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
@@ -234,3 +234,11 @@ def test_tensors_are_rearranged_when_they_are_read() -> None:
     assert transposed.shape == (4, 6)
     np.testing.assert_array_equal(np.concatenate(list(transposed.blocks())), values.T)
     np.testing.assert_array_equal(transposed.sliced(1, 2).read(), values.T[1:2])
+
+
+def test_a_scalar_is_one_row(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    numpy.save_file({"scale": np.array(3, np.float32)}, tmp_path / "scalar.safetensors")
+    stored = read_safetensors(tmp_path / "scalar.safetensors")["scale"]
+    assert (stored.shape, stored.rows, stored.read().tolist()) == ((), 1, 3)
+    assert [block.tolist() for block in stored.blocks()] == [[3]]

@@ -16,7 +16,7 @@ from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import LLM, load_tokenizer
 from pteron.llm.export import Options, read_checkpoint
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
-from pteron.llm.model_files import CONFIGURATIONS, MANIFEST, program_file, read_tokenizer_config
+from pteron.names.model_files import CONFIGURATIONS, MANIFEST, program_file
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 DEEP = "[" * 100_000
@@ -73,7 +73,6 @@ def test_a_manifest_that_names_files_beside_it(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"tokenizer": "words [1].bin", "model": "m.pte"}), "utf-8")
     assert load_tokenizer(folder).name == "words [1].bin"
     assert program_file(folder) == folder / "m.pte"
-    assert read_tokenizer_config(folder).tokenizer == "words [1].bin"
 
 
 def test_which_file_wins(folder: Path) -> None:

@@ -25,6 +25,7 @@ pytest.importorskip("tokenizers")
 FLOATS = ("router", "tok_embeddings", ".conv.", ".alpha.", ".beta.")
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(
     ("name", "quantize"), [("mixtral", "8w"), ("mixtral", "4w"), ("deepseek_v3", "8w"), ("qwen3_5", "8w")]
 )

@@ -63,6 +63,7 @@ def test_every_call_of_every_kind(
     assert llm.pool.live == 1
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("kind", ["submit", "peek", "write"])
 def test_the_others_go_on(llm: LLM, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that fails does not affect other streams."""

@@ -31,6 +31,7 @@ def decoder_of(name: str, setting: dict[str, Any]) -> Decoder:
 
 
 SLOPES = (2**-1, 2**-2, 2**-3, 2**-4)
+SLOPES_OF_SIX = (2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3)  # those of four heads, then some of eight
 DEEP = {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}
 
 
@@ -40,6 +41,7 @@ DEEP = {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}
         ("mpt", {"attn_config": {"softmax_scale": 0.3}}, "attention.scale", [0.3] * 3),
         ("mpt", {"attn_config": {"clip_qkv": 6}}, "attention.clip", [6] * 3),
         ("mpt", {"attn_config": {"alibi_bias_max": 4}}, "attention.slopes", [SLOPES] * 3),
+        ("mpt", {"n_heads": 6}, "attention.slopes", [SLOPES_OF_SIX] * 3),
         ("gpt2", {"scale_attn_weights": False}, "attention.scale", [1.0] * 3),
         ("gpt2", DEEP, "attention.scale", [1, 1 / 2, 1 / 3]),
         ("opt", {"layer_norm_elementwise_affine": False}, "norm.has_weight", [False] * 3),

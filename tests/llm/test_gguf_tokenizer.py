@@ -105,6 +105,7 @@ def test_the_vocabulary_of_llama_2(tmp_path: Path) -> None:
         assert ours.encode(text) == theirs.encode(text)
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("bytes_too", [True, False])
 def test_unigrams_are_those_of_sentencepiece(normalized: bool, bytes_too: bool, tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ def test_unigrams_are_those_of_sentencepiece(normalized: bool, bytes_too: bool, 
     assert (ours.bos_id, ours.eos_ids, ours.adds_bos) == (None, (1,), False)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_word_pieces_are_those_of_hugging_face(lowercase: bool, tmp_path: Path) -> None:
     controls = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -172,6 +174,8 @@ def test_word_pieces_are_those_of_hugging_face(lowercase: bool, tmp_path: Path) 
             check(ours, text)
         same(given(st.just(ours), TEXTS)(check))()
         assert ours.decode(ours.encode("the quick dog")) == "the quick dog"
+        assert ours.encode("[CLS]the dog[SEP]", special=True) == [2, *ours.encode("the dog"), 3]
+        assert ours.vocab_size == len(tokens)
 
 
 # Special tokens ---------------------------------------------------------------------------------

@@ -144,6 +144,7 @@ HUGGING_FACE: dict[str, Any] = {  # name: pre-tokenizer, normalizer, ignore_merg
 }
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("pre", HUGGING_FACE)
 def test_tokens_are_those_of_hugging_face(pre: str, tmp_path: Path) -> None:
     theirs = train_byte_level(*HUGGING_FACE[pre])
@@ -179,6 +180,7 @@ def byte_level() -> Any:
     return train_byte_level(GPT_2)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("pre", WORD_RULES)
 def test_every_rule_keeps_the_text(pre: str, byte_level: Any, tmp_path: Path) -> None:
     tokenizer = load_byte_level(tmp_path / "model.gguf", byte_level, pre)

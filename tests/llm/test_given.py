@@ -196,6 +196,7 @@ class TestSampling:
             sampling = Sampling(seed=(1 << 31) - 1, **settings)  # type: ignore[arg-type]
             assert tokens(routed_llm, IDS, sampling=sampling) == greedy, sampling
 
+    @pytest.mark.long(every=2)
     @pytest.mark.parametrize("temperature", [1e-30, 0.0])
     def test_penalties_beyond_f32(self, llm: LLM, temperature: float) -> None:
         for extreme, moderate in ((1e308, 1e20), (1e300, 1e20), (1e-300, 1e-20), (5e-324, 1e-20)):

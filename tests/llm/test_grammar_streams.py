@@ -70,6 +70,7 @@ def check_person(text: str) -> None:
 
 
 class TestTexts:
+    @pytest.mark.long(every=3)
     @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "top_p", "everything"])
     def test_json_is_whole_and_valid(self, sampling: Sampling, llm: LLM, person: Grammar) -> None:
         text = generated(llm, person, sampling=sampling)
@@ -162,6 +163,7 @@ class TestLoop:
         generated(llm, person, max_new_tokens=4)
         assert events == ["model", "mask", "draw"] * 4
 
+    @pytest.mark.long(every=2)
     @pytest.mark.parametrize(
         "name", ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_q4_static", "tiny_qwen3_fp32"]
     )

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from checkpoints import Golden, loaded, logits, write_mxfp4
+from executorch_llama import logits_of, parameters_of, weights_of
 
 import pteron
-from pteron.errors import InputError, UnsupportedError
+from pteron.errors import InputError
 from pteron.format.records import DelegateGraph, VkTensor
 from pteron.llm.adapters import linear_layers
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export import export_llm, read_checkpoint
-from pteron.llm.export.checkpoint import executorch_parameters
 from pteron.passes import prepare
 
 gguf = pytest.importorskip("gguf")
@@ -80,6 +80,7 @@ def check_weights(golden: Golden, kind: str, folder: Path) -> None:
         np.testing.assert_allclose(matrix, wanted.reshape(matrix.shape), 2**-23, err_msg=f"{kind} {key}")
 
 
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("name", [*NAMES, "falcon_40b", "gemma3", "granitemoe", "llama_biases", "qwen3_moe"])
 def test_weights_are_those_of_the_file(name: str, tmp_path: Path) -> None:
     """Also after rows of heads are permuted, matrices split and those of experts stacked."""
@@ -87,6 +88,7 @@ def test_weights_are_those_of_the_file(name: str, tmp_path: Path) -> None:
         check_weights(Golden.load(name), kind, tmp_path)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.parametrize("kind", [*LONG, MIXED])
 @pytest.mark.parametrize("name", ["llama", "mixtral", "phi3"])
 def test_weights_of_long_blocks(name: str, kind: str, tmp_path: Path) -> None:
@@ -105,31 +107,30 @@ def check_logits(name: str, kind: str, folder: Path, options: Options = GROUPS) 
             assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=30)
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "Q5_0", "IQ4_NL", "MXFP4"])
 @pytest.mark.parametrize("name", NAMES)
 def test_logits(name: str, kind: str, tmp_path: Path) -> None:
     check_logits(name, kind, tmp_path)
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [*LONG, MIXED])
 @pytest.mark.parametrize("name", ["gpt_neox", "mixtral"])
 def test_logits_of_long_blocks(name: str, kind: str, tmp_path: Path) -> None:
     check_logits(name, kind, tmp_path)
 
 
+@pytest.mark.long(every=9)
 @pytest.mark.parametrize("kind", ["Q5_1", *LONG, MIXED])
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_logits_in_float64(name: str, kind: str, tmp_path: Path) -> None:
     """Beside the dequantised weights in PyTorch; both checkpoints share the table with the output matrix."""
-    torch = pytest.importorskip("torch")
-    from pteron.llm.export.decoder import Decoder
-
+    pytest.importorskip("torch")
     golden = golden_of(name, kind)
     plain = read_checkpoint(golden.write_folder(tmp_path / "folder", kind))
-    weights = {place: tensor.double() for place, tensor in plain.weights().items()}
-    expected = Decoder(executorch_parameters(plain), weights)(torch.tensor([golden.prompt]))[0].numpy()
+    weights = {place: tensor.double() for place, tensor in weights_of(plain).items()}
+    expected = logits_of(parameters_of(plain), weights, golden.prompt).numpy()
     checkpoint = read_checkpoint(golden.write_gguf(tmp_path / "model.gguf", kind))
     with loaded(checkpoint, GROUPS, tmp_path) as program:
         for chunks in CHUNKS:
@@ -184,6 +185,7 @@ def test_floats_without_whole_groups_stay_floats(tmp_path: Path) -> None:
     assert names.count("pteron.linear_q8gsw.default") == 6 * layers + 1
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("kind", ["F32", "F16", "folder"])
 def test_floats_are_rounded(kind: str, tmp_path: Path) -> None:
     """To 127 steps of the largest weight of each group: the error is half a step."""
@@ -213,6 +215,7 @@ def graph_of(program: Any) -> Any:
     return graph
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(("name", "kind"), [("llama", "Q4_1"), ("mixtral", "Q8_0")])
 def test_batches_draw_the_same_tokens(name: str, kind: str, tmp_path: Path) -> None:
     golden = Golden.load(name)
@@ -266,6 +269,3 @@ def test_refusals(tmp_path: Path) -> None:
         read_checkpoint(source).program(replace(GROUPS, group_size=12))
     with pytest.raises(InputError, match="group_size 24 does not divide"):
         read_checkpoint(source).program(replace(GROUPS, group_size=24))
-    pytest.importorskip("executorch")
-    with pytest.raises(UnsupportedError, match="no 8-bit weights in groups"):
-        export_llm(source, tmp_path / "out", quantize="8g", exporter="executorch", max_context_len=64)

@@ -106,12 +106,14 @@ def test_tiles_and_prompt_are_those_of_hugging_face(model: LLM) -> None:
     assert [prefill.token if id < 0 else id for id in ids] == golden.prompt
 
 
+@pytest.mark.long(every=2)
 def test_logits_are_those_of_hugging_face(model: LLM) -> None:
     golden = ImageGolden.load(model.name)
     found = prefilled_logits(model, golden.messages)
     assert np.abs(found - golden.logits).max() <= 2e-5 * np.abs(golden.logits).max()
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("resident", [True, False])
 def test_greedy_tokens_are_those_of_hugging_face(model: LLM, resident: bool) -> None:
     golden = ImageGolden.load(model.name)
@@ -120,6 +122,7 @@ def test_greedy_tokens_are_those_of_hugging_face(model: LLM, resident: bool) -> 
     assert model.statistics.prompt_tokens == len(golden.prompt)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     "options",
     [{"quantize": "8w"}, {"quantize": "4w", "embedding_bits": 4, "group_size": 8}, {"force_fp16": True}],

@@ -433,6 +433,7 @@ class TestNames:
                 LLM(path)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("page", ["language-models.md", "sampling.md"])
 def test_examples_of_the_docs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples of a page run in order, with 6 tokens in place of 20 or 30."""

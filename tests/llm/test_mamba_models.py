@@ -42,6 +42,7 @@ def test_a_model_without_a_kv_cache(tmp_path: Path) -> None:
         assert_close(stepped, alone, 1e-5)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["falcon_h1", "falcon_h1_norm"])
 def test_multipliers_in_a_gguf_file(name: str, tmp_path: Path) -> None:
     """They are in its weights, those of embeddings and logits too."""
@@ -53,6 +54,7 @@ def test_multipliers_in_a_gguf_file(name: str, tmp_path: Path) -> None:
         assert_close(logits(program, golden.prompt, CHUNKS[1]), golden.logits, 1e-5)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(("name", "quantize"), [("mamba2", "8w"), ("mamba2", "4w"), ("falcon_h1", "4w")])
 def test_quantised_programs(name: str, quantize: str, tmp_path: Path) -> None:
     """They compute the same as float programs of the rounded weights; convolutions stay floats."""

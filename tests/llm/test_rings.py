@@ -70,7 +70,7 @@ def are_close(found: Any, expected: Any, tolerance: float = 1e-5) -> bool:
     return bool(np.abs(np.subtract(found, expected)).max() <= tolerance * np.abs(expected).max())
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=36)
 @pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("chunk", [2, 5, 16])
@@ -104,6 +104,7 @@ def test_memory(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert model.sequence_bytes == 12 * row * (WINDOW + 12)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("cache", ["f32", "int8"])
 def test_prompts_that_continue(program: Path, cache: str) -> None:
     """From the last tokens, and from further back than the rings have rows: then from the first token."""
@@ -240,6 +241,7 @@ def expected(program: Path, device: Device) -> list[list[int]]:
 PROMPTS = [TOKENS[:50], TOKENS[5:100], TOKENS[:7], TOKENS[:60]]
 
 
+@pytest.mark.long
 def test_texts(program: Path, device: Device, expected: list[list[int]]) -> None:
     """Alone, as a batch, with speculation, again."""
     for options in ({"sequences": 4}, {"speculate": "lookup"}):

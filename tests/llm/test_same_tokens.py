@@ -40,7 +40,7 @@ def check(*cases: tuple[str, Sampling, int], model: str = "stories15m") -> None:
     assert with_all == with_none
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.parametrize(("greedy", "seeded"), [(70, 30), (240, 120)])
 def test_on_this_device(greedy: int, seeded: int) -> None:
     """The second time to the end of the context."""

@@ -228,6 +228,7 @@ def near_zero(size: int) -> Array:
 
 
 class TestFilters:
+    @pytest.mark.long(every=2)
     @pytest.mark.parametrize(
         ("top_k", "top_p"), [(1, 1), (7, 1), (40, 1), (0, 1e-30), (0, 0.3), (0, 0.95), (40, 0.9)]
     )
@@ -273,7 +274,7 @@ class TestFilters:
 
 
 class TestDraws:
-    @pytest.mark.long(every=2)
+    @pytest.mark.long(every=4)
     @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
     def test_draws_follow_the_softmax(self, temperature: float) -> None:
         logits = np.array([1.5, -2, 0, 0.3, -0.7, 0.31, -np.inf, 1], np.float32)

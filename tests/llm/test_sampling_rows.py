@@ -133,6 +133,7 @@ def test_rows_of_all_settings_at_once(bench: Bench) -> None:
     bench.check(slots, spread(6, bench.vocabulary, 9), count=12)  # without the host in between
 
 
+@pytest.mark.long(every=3)
 def test_texts_come_and_go(bench: Bench) -> None:
     """Slots are reused: nothing of the previous sequence is left in them."""
     random = np.random.default_rng(bench.vocabulary)

@@ -224,6 +224,7 @@ def zeros(size: int) -> Array:
 
 
 class TestLists:
+    @pytest.mark.long(every=2)
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("make", [spread, tied, infinite, zeros])
     def test_the_likeliest_in_order(self, make: Any, size: int, device: Device) -> None:

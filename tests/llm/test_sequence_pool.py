@@ -47,6 +47,7 @@ def reused(llm: LLM, ids: list[int]) -> int:
 # Bytes ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     "name",
     ["tiny_llama_q4", "tiny_llama_q4_fp16", "tiny_llama_8da4w", "tiny_llama_q4_static", "tiny_qwen3_fp32"],
@@ -98,6 +99,7 @@ def test_no_more_than_there_may_be(llm: LLM) -> None:
     assert tokens(llm, D)
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("options", "bound"),
     [
@@ -115,6 +117,7 @@ def test_bounds(device: Device, options: dict[str, Any], bound: int) -> None:
         assert llm.pool.sequences_max == bound
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -142,7 +142,7 @@ def test_the_bound_holds_for_copies(device: Device) -> None:
 # What is copied ---------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=16)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [1, 17, 40])
 def test_rows(device: Device, name: str, count: int) -> None:

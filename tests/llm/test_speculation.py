@@ -112,6 +112,7 @@ def right(plain: LLM, wrong: int = 1000, **options: Any) -> list[Piece]:
 # Output --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=8)
 @pytest.mark.parametrize("wrong", [1000, 5, 1])
 @pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "sampled", "filtered", "penalised", "counted"])
 def test_tokens_are_those_of_plain_decoding(
@@ -208,6 +209,7 @@ def test_speculation_is_off_for_a_request(plain: LLM, speculating: LLM) -> None:
 # Engine --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("batched", [True, False], ids=["together", "one by one"])
 def test_several_requests(plain: LLM, speculating: LLM, batched: bool) -> None:
     """Requests that speculate and requests that do not run at once, each as alone."""
@@ -248,6 +250,7 @@ def test_a_cancelled_request_leaves_a_right_cache(plain: LLM, speculating: LLM) 
 # Draft models --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("settings", SETTINGS[:4], ids=["greedy", "sampled", "filtered", "penalised"])
 def test_draft_model(
     plain: LLM, device: Device, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -265,6 +268,7 @@ def test_draft_model(
             assert found.accepted_tokens > (0 if "repetition_penalty" in settings else 20)
 
 
+@pytest.mark.long
 def test_a_draft_model_by_name_has_the_same_context_and_cache(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +332,7 @@ def verified(model: LanguageModel, tokens: list[int]) -> np.ndarray:
     return np.frombuffer(data, view.storage.numpy).reshape(-1, model.vocabulary)[: len(tokens)]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.usefixtures("on_route")
 @pytest.mark.parametrize("name", ["q4_full", "q4_static", "8da4w", "q4_fp16"])
 def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None:
@@ -349,7 +354,7 @@ def test_rows_have_the_logits_of_single_steps(device: Device, name: str) -> None
 ALONE = {"ministral3"}  # scales queries by position, which rows of several sequences cannot yet
 
 
-@pytest.mark.long(every=15)
+@pytest.mark.long(every=60)
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_have_the_logits_of_hugging_face(device: Device, name: str, tmp_path: Path) -> None:
     """Every family, as programs with logits of the last token only."""

@@ -47,6 +47,7 @@ def right() -> dict[str, list[int]]:
 # Several at once --------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=2)
 @RESIDENT
 def test_interleaved(routed_llm: LLM, right: dict[str, list[int]], resident: bool | None) -> None:
     """The second time on existing plans: a new sequence shares their memory, including what has grown

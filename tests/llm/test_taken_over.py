@@ -29,6 +29,7 @@ def tokens(model: LanguageModel, ids: list[int], resident: bool | None) -> list[
     return [drawn.token for drawn in loop(model, ids, resident)]
 
 
+@pytest.mark.long(every=2)
 @RESIDENT
 @pytest.mark.parametrize(
     "take",

@@ -16,8 +16,8 @@ import pytest
 from pteron.cli import main
 from pteron.errors import FormatError, InputError
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.model_files import read_sampling
 from pteron.llm.models import BUNDLED
+from pteron.names.model_files import read_sampling
 
 DRAWING = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.1}
 
@@ -97,6 +97,7 @@ def test_the_end_of_the_context_is_mentioned(generate: Callable[..., tuple[str, 
     assert "because of --max-new-tokens 4" in generate("--prompt", "Once")[1]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("command", ["generate", "chat"])
 def test_a_longer_context_is_mentioned(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -106,6 +107,7 @@ def test_a_longer_context_is_mentioned(
     assert "the context of 30 tokens is full; --context can be up to 256" in capsys.readouterr().err
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     "arguments",
     [["Once", "-n", "2"], ["-n", "2", "Once"], ["-p", "Once", "--max-tokens", "2"]],
@@ -141,6 +143,7 @@ def test_json(generate: Callable[..., tuple[str, str]]) -> None:
     assert report["statistics"]["finish_reason"] == "length"
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("form", ["json", "file", "regex"])
 def test_grammars(form: str, generate: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
     pytest.importorskip("llguidance", reason="needs the extra `serve`")

@@ -30,12 +30,9 @@ class Layer(Sketch):
         self.node(NORM, x, self.constant(x.shape_max[-1]), 1e-5, out)
         return out
 
-    def product(
-        self, x: Tensor, columns: int = 64, group: int = 32, bias: Tensor | None = None, spare: int = 0
-    ) -> Tensor:
-        """Rows of weights are `spare` bytes longer than they need to be."""
+    def product(self, x: Tensor, columns: int = 64, group: int = 32, bias: Tensor | None = None) -> Tensor:
         depth = x.shape_max[-1]
-        weights = self.constant(columns, depth // 2 + spare, dtype=DType.U8)
+        weights = self.constant(columns, depth // 2, dtype=DType.U8)
         scales = self.constant(depth // group, columns)
         out = self.tensor(*x.shape_max[:-1], columns)
         self.node(LINEAR, x, weights, scales, group, bias, out)

@@ -129,6 +129,10 @@ REFUSED: list[tuple[str, Callable[[Graph], Graph]]] = [
         r"node 8 aten._softmax.default: it has no batching rule",
         lambda g: changed(g, NORM, call("aten._softmax.default", 1, False)),
     ),
+    (
+        r"linear_q4gsw.*it adds rows up",
+        lambda g: changed(g, NORM, call("aten.permute_copy.default", (0, 2, 1))),
+    ),
     ("not the last", lambda g: changed(g, SELECT, argument(2, 3))),
     ("has a value for every step", lambda g: changed(g, ADD, argument(1, ROWS))),
     ("it takes the position", lambda g: changed(g, SLICE, argument(3, position_of(g)))),

@@ -36,7 +36,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Any:
     return script("figures", monkeypatch)
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=10)
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_help(path: Path) -> None:
     if "\nimport torch" in path.read_text("utf-8"):

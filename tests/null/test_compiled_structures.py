@@ -99,6 +99,9 @@ def test_stored_signature() -> None:
     assert signature.flatten((torch.zeros(2, 3),), {"mode": "sum"})[1] == "sum"
     ports = _with_ports("file", method(), METADATA).input_ports
     assert [(port.name, port.shape_min) for port in ports] == [("x", (2, 3)), ("mode", None)]
+    stepped = {**METADATA, "inputs": [{**INPUTS[0], "dims": ["16*n - 1", "n//2"]}, INPUTS[1]]}
+    (port, _) = _with_ports("file", method(), stepped).input_ports
+    assert (port.shape_step, port.symbols) == ((16, 1), ("n", "n//2"))
     with pytest.raises(InputError, match=r"pteron\.compile did not write this program; use pteron\.load"):
         Signature.from_metadata({})
 
@@ -109,6 +112,7 @@ def test_stored_signature() -> None:
         {"inputs": INPUTS[:1]},
         {"inputs": [{**INPUTS[0], "min": [9, 3]}, INPUTS[1]]},
         {"inputs": [{**INPUTS[0], "min": [2]}, INPUTS[1]]},
+        {"inputs": [{**INPUTS[0], "dims": [2]}, INPUTS[1]]},
         {"inputs": [{**INPUTS[0], "min": "x"}, INPUTS[1]]},
         {"inputs": [{}, {}]},
         {"inputs": 3},

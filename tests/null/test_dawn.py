@@ -13,6 +13,7 @@ import pytest
 from dawn_compiler import DawnCompiler, DawnMissingError, null_adapter
 from kernel_files import FILES, kernel
 
+import pteron
 from pteron.errors import DeviceError
 from pteron.extras import pip_install
 from pteron.gpu import choose, matrix_check
@@ -86,10 +87,29 @@ def test_bad_wgsl_is_an_error(dawn: DawnCompiler) -> None:
         dawn.device.pipeline(replace(good, source="fn main( {"))
 
 
-def test_untrusted_kernels_are_refused(dawn: DawnCompiler) -> None:
-    untrusted = replace(compose(kernel("fill")), is_trusted=False)
-    with pytest.raises(DeviceError, match=r"not trusted.*webgpu='wgpu'"):
-        dawn.device.pipeline(untrusted)
+def test_calls_that_are_submitted(
+    dawn: DawnCompiler, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies to the host are in the submission of their call, and each waits for that alone."""
+    waited, poll = list[int | None](), dawn.device.poll
+
+    def noted(*, wait: bool, submission: int | None = None) -> None:
+        waited.append(submission)
+        poll(wait=wait, submission=submission)
+
+    with pteron.load(programs / "mlp.pte", device=dawn.device) as program:
+        method, x = program["forward"], np.ones((3, 7), np.float32)
+        method.submit(x).result()
+        monkeypatch.setattr(dawn.device, "spin_seconds", 0.0)
+        monkeypatch.setattr(dawn.device, "poll", noted)
+        before = dawn.device.submissions
+        pending = [method.submit(x) for _ in range(3)]
+        for each in pending:
+            assert each.result()[0].shape == method.outputs[0].shape
+        assert dawn.device.submissions == before + 3
+        assert len(set(waited)) == 3
+        assert waited == sorted(number for number in waited if number)
+        assert len(list(method.map([x] * 5, out=[np.empty(method.outputs[0].shape, np.float32)]))) == 5
 
 
 def test_indices_are_clamped(dawn: DawnCompiler) -> None:

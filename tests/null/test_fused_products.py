@@ -59,8 +59,8 @@ def test_a_norm_that_others_read_or_see_stays() -> None:
 
 
 def test_what_stays_apart() -> None:
-    """The norm of four products; products of different inputs, group sizes or row lengths, or with and
-    without a bias."""
+    """The norm of four products; products of different inputs or group sizes, or with and without a
+    bias."""
     layer = Layer()
     normed = layer.norm(layer.x)
     assert layer.names(*(layer.product(normed) for _ in range(4))) == [NORM, *[LINEAR] * 4]
@@ -69,9 +69,6 @@ def test_what_stays_apart() -> None:
     assert layer.names(a, b) == [LINEAR, RELU, LINEAR]
     layer = Layer()
     assert layer.names(layer.product(layer.x, group=32), layer.product(layer.x, group=64)) == [LINEAR] * 2
-    for spare in (4, 16):
-        layer = Layer()
-        assert layer.names(layer.product(layer.x), layer.product(layer.x, spare=spare)) == [LINEAR] * 2
     layer = Layer()
     a, b = layer.product(layer.x, bias=layer.constant(64)), layer.product(layer.x)
     assert layer.names(a, b) == [LINEAR, LINEAR]

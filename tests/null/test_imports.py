@@ -21,6 +21,7 @@ ROOT = Path(pteron.__file__).parent
 STAGES = (
     {"errors", "dtypes", "extras", "folders", "processes", "package_files", "lazy", "system"},
     {"format"},
+    {"names"},
     {"graph"},
     {"wgsl"},
     {"ops"},
@@ -30,7 +31,6 @@ STAGES = (
     {"gpu"},
     {"host"},
     {"runtime"},
-    {"isolated"},
     {"export"},
     {"llm"},
     {"serving"},

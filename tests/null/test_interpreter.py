@@ -99,7 +99,8 @@ def test_a_slice_at_a_live_integer_stays_within_its_dim() -> None:
     machine = Machine(values, operators, [*calls[:2], one_bound])
     for position in (3, 8, -1, -8):
         np.testing.assert_array_equal(machine(np.array(position))[0], table[:position])
-    sizes: list[Instruction] = [KernelCall(0, (2, 3, 4)), KernelCall(1, (4, 6, 5)), slicing]
+    sizes: list[Instruction] = [KernelCall(0, (2, 3, 4)), KernelCall(1, (4, 6, 5))]
+    sizes += [KernelCall(1, (4, 6, 4)), slicing]  # table[7:7]
     machine = Machine(values, ["aten::sym_size.int", *operators[1:]], sizes)
     assert machine(np.array(0))[0].shape == (0, 2)
 
@@ -274,7 +275,10 @@ def test_values_that_do_not_fit_are_host_errors() -> None:
         ("ceil", [2.25], 3), ("ceil", [-1.5], -1), ("ceil", [4], 4), ("round", [2.5], 2),
         ("round", [-1.5], -2), ("trunc", [-1.5], -1), ("trunc", [9.99], 9), ("sym_float", [3], 3.0),
         ("neg", [2], -2), ("neg", [2.5], -2.5), ("floordiv", [-7, 2], -4), ("floordiv", [7.0, 2], 3.0),
-        ("truediv", [6, 3], 2.0), ("mod", [7, 4], 3),
+        ("truediv", [6, 3], 2.0), ("mod", [7, 4], 3), ("sub", [2, 5], -3),
+        ("sym_max", [2, 5], 5), ("sym_max", [5, 2], 5), ("sym_min", [2, 5], 2), ("sym_min", [5, 2], 2),
+        ("lt", [2, 2], False), ("lt", [2, 5], True), ("le", [2, 2], True), ("le", [5, 2], False),
+        ("gt", [2, 2], False), ("gt", [5, 2], True), ("ge", [2, 2], True), ("ge", [2, 5], False),
     ],
 )  # fmt: skip
 def test_scalar_functions_give_the_types_of_executorch(

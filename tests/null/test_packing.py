@@ -23,7 +23,6 @@ WEIGHTS: dict[str, tuple[DType, tuple[int | str, ...], int, Storage]] = {
     "plain, narrowed": (DType.F32, ("f16",), ROWS * COLUMNS, Storage.F16),
     "plain, of 64 bits": (DType.I64, ("i32",), ROWS * COLUMNS, Storage.I32),
     "plain, widened": (DType.I8, ("i32",), ROWS * COLUMNS, Storage.I32),
-    "packed": (DType.U8, ("words",), ROWS * COLUMNS // 4, Storage.U32),
     "words": (DType.U8, (), ROWS * COLUMNS // 4, Storage.U32),
     "words, padded": (DType.U8, (8,), ROWS * 8, Storage.U32),
     "scales by row": (DType.F32, (COLUMNS - 1, ROWS - 1), (ROWS - 1) * (COLUMNS - 1), Storage.F32),
@@ -74,7 +73,7 @@ def test_pieces_are_the_whole(name: str, size: int, place: memoryview) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("words", "words, padded", "packed"),
+        ("words", "words, padded"),
         ("scales by row", "plain"),
         ("part", "plain, narrowed"),
         ("part, odd", "plain, narrowed", "part, odd"),  # of half a word
@@ -93,7 +92,7 @@ def test_every_layout_by_element_is_here() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bytes of a map are not copied elsewhere")
 @pytest.mark.parametrize("place", ["file"], indirect=True)
-@pytest.mark.parametrize("name", ["plain", "packed", "words"])
+@pytest.mark.parametrize("name", ["plain", "words"])
 def test_bytes_that_need_no_packing_are_copied_once(name: str, place: memoryview) -> None:
     staging = np.empty(96, np.uint8)
     for _, piece in weight_of(name, place).pack_in_pieces(staging.data):

@@ -19,7 +19,8 @@ from pteron.graph.values import tensors
 from pteron.ops import Target, Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled
-from pteron.tools.graph_structure import layers_of, longest_repetition
+from pteron.plan.layers import longest_repetition
+from pteron.tools.graph_structure import layers_of
 from pteron.tools.profile.report import (
     OUTSIDE,
     Ceilings,
@@ -48,6 +49,7 @@ def step(graph: Graph, target: Target, tokens: int, position: int) -> list[Launc
     return work_of(graph, target, ((1, tokens), (1,)), dict.fromkeys(symbols, position))
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("name", ["tiny_llama_q4", "tiny_llama_fp32", "tiny_llama_8da4w", "tiny_qwen3_fp32"])
 @pytest.mark.parametrize(("tokens", "position"), [(1, 20), (7, 0), (31, 3)])
 def test_operations_are_those_of_the_graph(name: str, tokens: int, position: int, models: Path) -> None:

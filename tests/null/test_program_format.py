@@ -205,8 +205,9 @@ def with_metadata(name: str = "forward", **changed: object) -> ProgramFile:
 
 def test_names_and_least_sizes_of_a_compiled_module() -> None:
     (method,) = with_metadata().methods
-    assert method.input_ports == (PortRecord("state.count"), PortRecord("x", (2,)))
-    assert method.output_ports == (PortRecord("state.count"), PortRecord("x", (2,)), PortRecord("y"))
+    x = PortRecord("x", (2,), (1,), ("",))
+    assert method.input_ports == (PortRecord("state.count"), x)
+    assert method.output_ports == (PortRecord("state.count"), x, PortRecord("y"))
     assert with_metadata("get_eos_ids").methods[0].input_ports == ()
     for wrong, complaint in (
         ({"inputs": [{"name": "x", "min": [5]}]}, r"x is at least \[5\] and at most \[4\]"),

@@ -150,7 +150,7 @@ def test_a_table_that_changes_is_read_when_it_was() -> None:
     layer.rows = rows
     layer.rope()
     layer.attention()
-    assert layer.calls(done, inputs=(fresh,)) == [SLICE, UPDATE, SLICE, FUSED]
+    assert layer.calls(done, inputs=(fresh,)) == [SLICE, UPDATE, SLICE, ROPE, SDPA]
 
 
 def test_what_others_see_stays() -> None:

@@ -202,6 +202,16 @@ def test_what_an_adapter_must_have() -> None:
     assert list(chosen_targets("hardware")) == ["hardware"]
 
 
+def test_kernels_are_written_as_browsers_take_them() -> None:
+    """Those with subgroup operations enable them; wgpu takes the same text without it."""
+    from pteron.web.executable_json import ModuleTable
+
+    modules = ModuleTable()
+    for each in (kernel("unary"), kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2)):
+        modules.number(compose(each))
+    assert [entry[1].startswith("enable subgroups;") for entry in modules.entries] == [False, True]
+
+
 def test_ranges_of_shapes() -> None:
     assert read_ranges("x=1-3x7, y=") == {"x": [range(1, 4), range(7, 8)], "y": []}
     for wrong in ("x", "=1", "x=-1", "x=1-", "x=1--2", "x=1x"):
@@ -239,6 +249,9 @@ def test_what_cannot_be_exported(programs: Path, models: Path, tmp_path: Path) -
     assert "run on the CPU, and a page has none of them: aten::" in refusal(
         programs / "attention_host.pte", tmp_path / "a"
     )
+    computed = refusal(programs / "select_position_computed.pte", tmp_path / "a")
+    assert "an integer is computed from input 1, by node" in computed
+    assert "pass this one as an input of the method" in computed
     assert "variants can be subgroups-f16, subgroups" in refusal(mlp, tmp_path / "a", variants=["fast"])
     assert "there is no tensor y to plan for; there are input_0" in refusal(
         mlp, tmp_path / "a", shapes=[{"y": (1, 7)}]

@@ -83,7 +83,15 @@ except ModuleNotFoundError as error:
     print(error.name)
 assert "torch" not in sys.modules
 """
-    names = ["mlp", "mlp_dynamic", "select_position", "symint_input", "symint_output", "value_list"]
+    names = [
+        "mlp",
+        "mlp_dynamic",
+        "select_position",
+        "select_position_computed",
+        "symint_input",
+        "symint_output",
+        "value_list",
+    ]
     names += ["symint_from_host", "trivial_host", "symint_host"]
     printed = run(script, *(programs / f"{name}.pte" for name in names)).splitlines()
     assert len(printed) == len(names) + 1

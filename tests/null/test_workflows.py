@@ -29,6 +29,7 @@ if not GITHUB.is_dir():
     pytest.skip(".github/ is only in the repository", allow_module_level=True)
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_schemas(schema: str) -> None:
     if importlib.util.find_spec("check_jsonschema") is None:

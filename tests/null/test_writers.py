@@ -139,9 +139,11 @@ def test_each_method_has_its_own_delegates() -> None:
     assert bytes(found.named_data["key"]) == bytes(3)
 
 
-def test_data_of_another_size_are_refused() -> None:
-    wrong = StreamedData(8, lambda: [np.zeros(1, np.float32)])
-    with pytest.raises(PteronError, match="4 bytes, but 8 were announced"):
+@pytest.mark.parametrize("found", [4, 12])
+def test_data_of_another_size_are_refused(found: int) -> None:
+    """Longer ones would be written over what follows."""
+    wrong = StreamedData(8, lambda: [np.zeros(found // 4, np.float32)])
+    with pytest.raises(PteronError, match=f"{found} bytes, but 8 were announced"):
         write_program(io.BytesIO(), [], {"key": wrong})
 
 

@@ -301,8 +301,8 @@ def test_invalid_options(wrong: dict[str, Any]) -> None:
     ("given", "why"),
     [
         (["--replicas", "2"], "--replicas needs --ray"),
-        (["--doors", "2"], "--proxies needs --ray"),
         (["--ray-address", "host:1"], "--ray-address needs --ray"),
+        (["--proxies", "2"], "--proxies needs --ray"),
         (["--ray", "--log", "file"], "--log has no effect with --ray"),
         (["--ray", "--certificate", "file"], "--certificate has no effect with --ray"),
         (["--ray", "--grace", "5"], "--grace has no effect with --ray"),

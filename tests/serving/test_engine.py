@@ -59,6 +59,7 @@ def expected(device: Device) -> list[list[Piece]]:
 # Answers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(every=3)
 def test_twelve_at_once(served: Engine, expected: list[list[Piece]]) -> None:
     answers = [served.submit(request) for request in requests()]
     for answer, right in zip(answers, expected, strict=True):
@@ -195,6 +196,7 @@ def test_requests_that_the_model_rejects(engine: Engine) -> None:
     assert engine.load.requests == 0
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("settings", [{"running": 0}, {"waiting": 0}, {"running": 1.5}, {"waiting": "a"}])
 def test_invalid_limits(tiny_llm: LLM, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -58,7 +58,7 @@ def test_one_request_takes_one_cache(tiny_llm: LLM) -> None:
         assert engine.stepping == f"up to {SEQUENCES_MAX} sequences step as one batch"
 
 
-@pytest.mark.long(every=4)  # these have every value of each parameter
+@pytest.mark.long(every=12)  # these have every value of each parameter
 @pytest.mark.parametrize("at", ["begin", "prefill", "step"])
 @pytest.mark.parametrize(
     "settings",
@@ -104,7 +104,7 @@ def test_a_running_request_with_a_grammar_moves_into_a_slot(engine: Engine, watc
     assert engine.slots
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize(("room", "slots"), [(15, 8), (7, 4), (3, 2)])
 def test_as_many_slots_as_fit(tiny_llm: LLM, rooms: Shrink, room: int, slots: int) -> None:
     """If there are fewer slots than sequences, the others keep their own caches and step alone."""

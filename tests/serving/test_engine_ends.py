@@ -54,7 +54,7 @@ def quiet(engine: Engine) -> None:
 # Cancelled -------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=5)  # these have every value of each parameter
+@pytest.mark.long(every=20)  # these have every value of each parameter
 @either_way
 @PHASES
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
@@ -82,6 +82,7 @@ def test_cancelled_or_dropped_while_running(
         assert engine.load.cancelled == 1
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("leave", [cancel, drop, drop_in_a_cycle])
 def test_cancelled_or_dropped_while_waiting(
     single: tuple[Engine, Watched], leave: Callable[[list[Answer]], None]
@@ -190,7 +191,7 @@ def test_drained(single: tuple[Engine, Watched]) -> None:
 # Closed ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=10)
 @either_way
 @PHASES
 def test_closed_with_open_streams(engine: Engine, watched: Watched, phase: str) -> None:

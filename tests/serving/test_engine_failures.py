@@ -50,7 +50,7 @@ def ends(answers: list[Answer]) -> Iterator[list[int] | BaseException]:
             yield error
 
 
-@pytest.mark.long(every=5)
+@pytest.mark.long(every=25)
 @either_way
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", [kind for kind in CALLS if kind != "fill"])
@@ -120,6 +120,7 @@ class FailingProposer(Proposer):
             raise RuntimeError(f"unforeseen in {method}")
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("method", ["begin", "propose", "score", "close"])
 def test_a_proposer_that_fails(
     device: Device,
@@ -153,6 +154,7 @@ def test_a_proposer_that_fails(
     assert "in _note" in note
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.parametrize("function", ["begin", "allow"])
 def test_a_row_that_cannot_be_prepared(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, function: str

@@ -66,21 +66,22 @@ def test_a_client_that_does_not_read(stories: LLM) -> None:
 
 
 def test_too_many_requests_get_retry_after(stories: LLM) -> None:
-    with Engine(stories, running=1, waiting=1) as engine, running(engine) as server:
+    with Engine(stories, running=1, waiting=2) as engine, running(engine) as server:
         client = openai_client(server)
         running_one = client.completions.create(**LONG, stream=True, seed=1)
         next(iter(running_one))
-        waiting_one = client.completions.create(**LONG, stream=True, seed=2)
+        waiting_ones = [client.completions.create(**LONG, stream=True, seed=seed) for seed in (2, 3)]
         response = server.http.post("/v1/completions", json=LONG)
         assert error(response, 429)["code"] == "rate_limit_exceeded"
         assert int(response.headers["retry-after"]) >= 1
         with pytest.raises(openai.RateLimitError):
             client.completions.create(**LONG)
-        assert server.http.get("/health").json() == {"status": "ok", "running": 1, "waiting": 1}
+        assert server.http.get("/health").json() == {"status": "ok", "running": 1, "waiting": 2}
         assert server.http.get("/ready").json()["status"] == "full"
         running_one.close()
-        assert next(iter(waiting_one)).choices  # its turn has come
-        waiting_one.close()
+        for waiting_one in waiting_ones:
+            assert next(iter(waiting_one)).choices  # its turn has come
+            waiting_one.close()
         server.settle()
 
 

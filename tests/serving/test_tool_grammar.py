@@ -170,6 +170,18 @@ def test_references_in_schemas(stories: LLM) -> None:
         assert (feed(Grammar.lark(stories.tokenizer, source).matcher(), text) == text) == fits
 
 
+def test_a_tool_without_a_schema_takes_any_object(stories: LLM) -> None:
+    for arguments, fits in (
+        ('{"a": [1]}', True),
+        ("{}", True),
+        ("5", False),
+        ('"a"', False),
+        ("null", False),
+    ):
+        text = f'<tool_call>{{"name": "now", "arguments": {arguments}}}</tool_call>'
+        assert (feed(lazy(stories, QWEN_3.template), text) == text) is fits
+
+
 def test_a_section_of_calls(stories: LLM) -> None:
     """DeepSeek's calls follow each other without text between them."""
     matcher = lazy(stories, DEEPSEEK.template)

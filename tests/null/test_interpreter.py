@@ -139,7 +139,7 @@ class Stateful:
     executable = SimpleNamespace(inputs=(), outputs=(), states={0: None})
     resets = 0
 
-    def run(self, inputs: object, wanted: object) -> list[object]:
+    def run(self, inputs: object, wanted: object, check: object) -> list[object]:
         return []
 
     def reset(self) -> None:

@@ -9,7 +9,7 @@ from pteron.plan import Plan
 from pteron.runtime.multi_step import StepCommands, repeat
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.prerecord import PrerecordedCalls
-from pteron.runtime.session import OutputCommands, Session
+from pteron.runtime.session import OutputCheck, OutputCommands, Session
 from pteron.runtime.staging import Input
 
 
@@ -27,11 +27,16 @@ class Delegate:
         # Called with the inputs and wanted outputs of every call of a method.
         self.observer: Callable[[Sequence[Input], Sequence[Wanted | None]], None] | None = None
 
-    def run(self, inputs: Sequence[Input], wanted: Sequence[Wanted | None]) -> list[Output]:
-        """Run the graph without waiting. The result has None for outputs that are not wanted."""
+    def run(
+        self,
+        inputs: Sequence[Input],
+        wanted: Sequence[Wanted | None],
+        check: OutputCheck | None = None,
+    ) -> list[Output]:
+        """Run the graph without waiting (`Session.run`)."""
         if self.observer is not None:
             self.observer(inputs, wanted)
-        return self.session.run(inputs, wanted, self.states, self._prerecorded)
+        return self.session.run(inputs, wanted, self.states, self._prerecorded, check)
 
     def submit(
         self,

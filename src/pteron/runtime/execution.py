@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import ParamSpec, TypeAlias, TypeVar, cast
 
@@ -40,6 +41,8 @@ from pteron.runtime.staging import Input
 # Gets the name of a host operator, or COPIES, and its seconds.
 HostObserver: TypeAlias = Callable[[str, float], None]
 COPIES = "copies for host operators"
+# Gets the ids and values that a delegate is about to write; an error keeps it from running.
+ValueCheck: TypeAlias = Callable[[Sequence[int], Sequence[RuntimeValue]], None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -70,8 +73,9 @@ class Execution:
         *,
         keep: bool,
         observer: HostObserver | None = None,
+        check: ValueCheck | None = None,
     ) -> None:
-        self._observer = observer
+        self._observer, self._check = observer, check
         self.values = values
         self.is_changed = False  # a delegate changed its states
         self._context = context
@@ -212,9 +216,12 @@ class Execution:
         delegate = self._context.delegates[call.delegate]
         ports = zip(call.args, delegate.executable.inputs, strict=False)
         inputs = [self._delegate_input(self.values[id], port, index) for id, port in ports]
-        outputs = delegate.run(inputs, self._context.wanted[index, self._keep])
+        written, check = written_by(call, self._context.delegates), self._check
+        outputs = delegate.run(
+            inputs, self._context.wanted[index, self._keep], check and partial(check, written)
+        )
         self.is_changed |= bool(delegate.executable.states)
-        for id, output in zip(written_by(call, self._context.delegates), outputs, strict=True):
+        for id, output in zip(written, outputs, strict=True):
             record = self._record.values[id]
             if isinstance(output, int):
                 self.values[id] = _guarded(where, _as_declared, output, record)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
-from pteron.errors import StateLost
+from pteron.errors import ShapeError, StateLost
 from pteron.format.records import DelegateCall, MethodRecord, TensorRecord
 from pteron.host.operator import HostOperator
 from pteron.host.tensors import GpuTensor, HostResult
@@ -13,10 +14,11 @@ from pteron.host.values import HostTensor, RuntimeValue
 from pteron.plan import TensorPort
 from pteron.runtime.checks import live_slices
 from pteron.runtime.delegate import Delegate
-from pteron.runtime.execution import Execution, HostObserver, MethodContext, written_by
+from pteron.runtime.execution import Execution, HostObserver, MethodContext, ValueCheck, written_by
 from pteron.runtime.method_memory import initial_states, initial_value, views_of_memory
 from pteron.runtime.outputs import Wanted
 from pteron.runtime.staging import Input
+from pteron.runtime.targets import Targets
 from pteron.runtime.trace import Trace
 from pteron.runtime.traced_execution import TracedExecution
 
@@ -63,24 +65,50 @@ class Interpreter:
             delegate.reset()
         self._lost = False
 
-    def run(self, inputs: Sequence[RuntimeValue], *, keep: bool) -> list[RuntimeValue]:
+    def run(
+        self, inputs: Sequence[RuntimeValue], *, keep: bool, targets: Targets | None = None
+    ) -> list[RuntimeValue]:
         """Run one call and return its outputs; with `keep`, outputs of delegates stay on the GPU.
 
         States on the host change only at `commit_states`, so a call that fails leaves them unchanged. A
         delegate may already have changed its own states when a call fails: then calls raise StateLost until a
-        reset.
+        reset. Outputs that do not fit the targets leave all states as they were.
         """
         self._new_states = None
-        if self._is_direct:
-            return list(self._delegates[0].run(cast(Sequence[Input], inputs), self._context.wanted[0, keep]))
-        return self._interpret(inputs, keep)
+        if targets is None:
+            return self._run(inputs, keep, None)
+        is_alone = len(self._record.instructions) == 1  # a delegate's plan has the shapes of all outputs
+        may_fail = targets.is_live and not is_alone
+        kept = [each for each in self._delegates if may_fail and each.executable.states]
+        for delegate in kept:
+            delegate.keep_states(delegate.executable.states)
+        outputs = self._run(inputs, keep, targets.check if is_alone else None)
+        try:
+            targets.check(self._record.outputs, outputs)
+        except ShapeError:
+            for delegate in kept:
+                delegate.restore_states(delegate.executable.states)
+                delegate.states.is_valid = True
+            raise
+        return outputs
+
+    def _run(
+        self, inputs: Sequence[RuntimeValue], keep: bool, check: ValueCheck | None
+    ) -> list[RuntimeValue]:
+        if not self._is_direct:
+            return self._interpret(inputs, keep, check)
+        ids, (delegate,) = self._record.outputs, self._delegates
+        given = cast(Sequence[Input], inputs)
+        return [*delegate.run(given, self._context.wanted[0, keep], check and partial(check, ids))]
 
     def commit_states(self) -> None:
         """Keep the states of the last call for the next one."""
         if self._new_states is not None:
             self._states, self._new_states = self._new_states, None
 
-    def _interpret(self, inputs: Sequence[RuntimeValue], keep: bool) -> list[RuntimeValue]:
+    def _interpret(
+        self, inputs: Sequence[RuntimeValue], keep: bool, check: ValueCheck | None
+    ) -> list[RuntimeValue]:
         if self._lost:
             raise StateLost(
                 f"{self._where}: an earlier call failed after it changed states; call reset() first"
@@ -90,7 +118,7 @@ class Interpreter:
             values[id] = state
         for id, value in zip(self._record.inputs, inputs, strict=True):
             values[id] = value.protected() if isinstance(value, HostTensor) else value
-        execution = self._execution(values, keep)
+        execution = self._execution(values, keep, check)
         try:
             execution.run()
             outputs = [execution.output(id) for id in self._record.outputs]
@@ -102,10 +130,11 @@ class Interpreter:
         self._new_states = states
         return outputs
 
-    def _execution(self, values: list[RuntimeValue], keep: bool) -> Execution:
+    def _execution(self, values: list[RuntimeValue], keep: bool, check: ValueCheck | None) -> Execution:
+        context, states = self._context, self._states
         if self._trace is None:
-            return Execution(self._context, values, self._states, keep=keep, observer=self.observer)
-        return TracedExecution(self._context, values, self._states, keep=keep, trace=self._trace)
+            return Execution(context, values, states, keep=keep, check=check, observer=self.observer)
+        return TracedExecution(context, values, states, keep=keep, check=check, trace=self._trace)
 
     def _wanted(self) -> dict[tuple[int, bool], list[Wanted | None]]:
         """The outputs of each delegate call, by instruction index and whether outputs stay on the GPU."""

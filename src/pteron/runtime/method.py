@@ -283,12 +283,10 @@ class Method(NotCopyable):
         given = [self._input(position, value) for position, value in enumerate(inputs)]
         self._loaded.counters.calls += 1
         try:
-            values = self._interpreter.run(given, keep=on_gpu)
+            values = self._interpreter.run(given, keep=on_gpu, targets=targets)
         except ShapeError as error:
             self._explain(given, error)
             raise
-        if targets is not None:
-            targets.check(values)
         return values, {*map(type, inputs)} != _ARRAYS and any(map(is_torch, inputs))
 
     def _commit(self) -> None:
@@ -302,7 +300,7 @@ class Method(NotCopyable):
             return None
         if on_gpu:
             raise InputError(f"{self._where}: outputs cannot both stay on the GPU and fill arrays (out)")
-        return Targets(self._where, self.outputs, out)
+        return Targets(self._where, self._record.outputs, self.outputs, out)
 
     # Inputs -------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from pteron.runtime.prerecord import PreparedCall, PrerecordedCalls, RepeatableC
 from pteron.runtime.staging import Input, InputUpload, live_shapes, live_values, stage, upload
 
 _log = logging.getLogger(__name__)
+OutputCheck: TypeAlias = Callable[[Sequence[Output]], None]  # gets outputs that are not computed yet
 OutputCommands: TypeAlias = Callable[[Outputs], Sequence[Command]]  # commands that use a call's outputs
 # A call is prerecorded only if the host reads at most this many bytes: such a call holds a staging buffer,
 # and reading more takes longer than recording most calls.
@@ -244,9 +245,11 @@ class Session:
         wanted: Sequence[Wanted | None],
         states: States,
         prerecorded: PrerecordedCalls | None = None,
+        check: OutputCheck | None = None,
     ) -> list[Output]:
         """Run the graph without waiting. The result has None for outputs that are not wanted. `prerecorded`
-        is of this sequence. The caller marks the states as valid once the call has succeeded."""
+        is of this sequence. If `check` raises an error, nothing is submitted. The caller marks the states as
+        valid once the call has succeeded."""
         with self.device.lock:
             recording, numbers, copies = self.stage_inputs(inputs, states, prerecorded)
             call, is_repeated = (
@@ -270,6 +273,8 @@ class Session:
                     pairs = zip(views, wanted, strict=True)
                     repeatable = RepeatableCall(self.device, recording.replay(states), pairs)
                     prerecorded.expect(repeatable, self._input_upload(inputs, recording, states))
+            if check is not None:
+                check(call.outputs)
             states.invalidate()
             submission = call.commands.submit()
             for output in call.outputs:

@@ -17,23 +17,28 @@ from pteron.runtime.specs import ValueSpec
 
 class Targets:
     """What a call's outputs fill. All that is known before the call is checked here, so that a call which
-    cannot give its outputs does not run."""
+    cannot give its outputs does not run. `ids` are the outputs' values."""
 
-    def __init__(self, where: str, outputs: Sequence[ValueSpec], out: Any) -> None:
+    def __init__(self, where: str, ids: Sequence[int], outputs: Sequence[ValueSpec], out: Any) -> None:
         if not isinstance(out, (list, tuple)) or len(out) != len(outputs):
             given = f"{len(out)} items" if isinstance(out, (list, tuple)) else f"a {type(out).__name__}"
             expected = f"a list with an array or None for each of the {len(outputs)} outputs"
             raise InputError(f"{where}: out is {given}, expected {expected}")
-        self._where = where
+        self._where, self._ids = where, ids
         self._given = tuple(out)
         self._arrays = [
             None if value is None else _array(f"{where}, out {index}", spec, value)
             for index, (spec, value) in enumerate(zip(outputs, out, strict=True))
         ]
+        filled = zip(outputs, self._arrays, strict=True)
+        self.is_live = any(array is not None and any(spec.dynamic) for spec, array in filled)
 
-    def check(self, values: Sequence[RuntimeValue]) -> None:
-        """Raise a ShapeError if an output of the call has another shape than its array."""
-        for index, (array, value) in enumerate(zip(self._arrays, values, strict=True)):
+    def check(self, ids: Sequence[int], values: Sequence[RuntimeValue]) -> None:
+        """Raise a ShapeError if an output has another shape than its array. The values of these ids may not
+        be computed yet."""
+        found = dict(zip(ids, values, strict=True))
+        for index, (id, array) in enumerate(zip(self._ids, self._arrays, strict=True)):
+            value = found.get(id)
             if array is not None and isinstance(value, (GpuTensor, HostResult, HostTensor)):
                 shape = value.array.shape if isinstance(value, HostTensor) else value.shape
                 if array.shape != shape:

@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from pteron.format.records import DelegateCall, KernelCall
 from pteron.host.values import RuntimeValue
-from pteron.runtime.execution import Execution, MethodContext
+from pteron.runtime.execution import Execution, MethodContext, ValueCheck
 from pteron.runtime.trace import DELEGATE, METHOD, OPERATOR, Trace
 
 
@@ -20,9 +20,10 @@ class TracedExecution(Execution):
         states: Container[int],
         *,
         keep: bool,
+        check: ValueCheck | None,
         trace: Trace,
     ) -> None:
-        super().__init__(context, values, states, keep=keep)
+        super().__init__(context, values, states, keep=keep, check=check)
         self._trace = trace
 
     def run(self) -> None:

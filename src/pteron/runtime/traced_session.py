@@ -9,7 +9,7 @@ from pteron.gpu import Device, LaunchTimer, Replay, States, submit
 from pteron.plan import Compiled, Executable
 from pteron.runtime.outputs import Output, Wanted, allocate_outputs
 from pteron.runtime.prerecord import PrerecordedCalls
-from pteron.runtime.session import Counters, Session
+from pteron.runtime.session import Counters, OutputCheck, Session
 from pteron.runtime.staging import Input
 from pteron.runtime.trace import Trace
 
@@ -30,11 +30,14 @@ class TracedSession(Session):
         wanted: Sequence[Wanted | None],
         states: States,
         prerecorded: PrerecordedCalls | None = None,
+        check: OutputCheck | None = None,
     ) -> list[Output]:
         with self.device.lock:
             recording, numbers, copies = self.stage_inputs(inputs, states)
             views = self.outputs(recording, numbers, states)
             outputs, after, read = allocate_outputs(self.device, self.executable.name, views, wanted)
+            if check is not None:
+                check(outputs)
             states.invalidate()
             submit(self.device, copies)
             self.device.wait()  # for the uploads: they are no launch's time

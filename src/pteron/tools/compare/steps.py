@@ -30,7 +30,7 @@ from pteron.plan import Compiled, Plan
 from pteron.plan.planner import Planning
 from pteron.runtime.outputs import Output, Wanted, allocate_outputs
 from pteron.runtime.prerecord import PrerecordedCalls
-from pteron.runtime.session import Counters, Session
+from pteron.runtime.session import Counters, OutputCheck, Session
 from pteron.runtime.staging import Input, live_shapes, live_values, stage, upload
 from pteron.tools.graph_structure import leaves
 
@@ -225,6 +225,7 @@ class SteppedSession(Session):
         wanted: Sequence[Wanted | None],
         states: States,
         prerecorded: PrerecordedCalls | None = None,
+        check: OutputCheck | None = None,
     ) -> list[Output]:
         with self.device.lock:
             self.check_open()
@@ -238,10 +239,12 @@ class SteppedSession(Session):
             staged = stage(self.executable, inputs, plan.indices)
             copies, _ = upload(self.device, staged, lambda port: self.buffer(port, states))
             submit(self.device, copies)
-            states.invalidate()
-            self._run_steps(_TensorReader(self, walked, states, values), plan, recording.replay(states))
             views = self.outputs(recording, numbers, states)
             outputs, after, _ = allocate_outputs(self.device, self.executable.name, views, wanted)
+            if check is not None:
+                check(outputs)
+            states.invalidate()
+            self._run_steps(_TensorReader(self, walked, states, values), plan, recording.replay(states))
             submit(self.device, after)
             return outputs
 

@@ -320,6 +320,16 @@ def test_a_changed_page_and_other_files_are_kept(programs: Path, tmp_path: Path)
     assert (tmp_path / "mine.txt").exists()
 
 
+def test_the_index_has_the_types_of_the_program(programs: Path, tmp_path: Path) -> None:
+    """As `print(method)` shows them, with steps."""
+    file = programs / "image_steps.pte"
+    export_web(file, tmp_path, shapes=[{"input_0": (1, 3, 8, 12)}], variants=["software"])
+    stated = index_of(tmp_path)["methods"]["forward"]
+    assert stated["inputs"][0]["planned"] == [[1, 3, 8, 12]]
+    assert stated["inputs"][0]["type"] == "f32[1, 3, ≤40 by 4, ≤40 by 4]"
+    assert stated["outputs"][0]["type"] == "f32[1, 2, ≤40 by 4, ≤40 by 4]"
+
+
 def test_the_command(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site, labels = tmp_path / "site", tmp_path / "labels.txt"
     labels.write_text("cat\ndog\ncow\nhen\npig\n")

@@ -98,6 +98,8 @@ export interface Spec {
   shape?: number[];
   /** Which dims of the program may be smaller. */
   dynamic?: number[];
+  /** Of a tensor: f32[1, 3, 64..320 by 16, ≤8], with the sizes that dims of the program may have. */
+  type?: string;
   /** Of an input: the shapes that the site has plans for. */
   planned?: number[][];
 }

@@ -81,6 +81,7 @@ def _spec(spec: ValueSpec, name: str) -> Json:
         "dtype": str(spec.dtype),
         "shape": spec.shape_max,
         "dynamic": [dim for dim, is_free in enumerate(spec.dynamic) if is_free],
+        "type": str(spec),
     }
 
 

@@ -8,13 +8,12 @@ import { loadSite } from "../common/load.ts";
 const SHOWN = 200; // numbers of an output
 const SHAPES = 4; // of an input
 
-function describe({ kind, dtype, shape, dynamic, planned }: Spec): string {
-  if (kind !== "tensor") return kind;
+function describe({ kind, dtype, type, planned }: Spec): string {
   if (planned) {
     const some = planned.slice(0, SHAPES).map((each) => `[${each.join(", ")}]`);
     return `${dtype}${some.join(" or ")}${planned.length > SHAPES ? ` or ${planned.length - SHAPES} more` : ""}`;
   }
-  return `${dtype}[${shape?.map((size, dim) => (dynamic?.includes(dim) ? `≤${size}` : size)).join(", ")}]`;
+  return type ?? kind;
 }
 
 /** Numbers that a text lists. */

@@ -106,7 +106,7 @@ class DepthAnything(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.enlarge = nn.ModuleList([nn.ConvTranspose2d(width, 8, 2, 2), nn.Conv2d(width, 8, 1)])
         self.fuse = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(2))
-        self.out = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 1), nn.ReLU())
+        self.out = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 1), nn.Sigmoid())
 
     def forward(self, x):
         patches = self.patches(x)

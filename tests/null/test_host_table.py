@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -169,3 +171,39 @@ def test_an_update_in_place_leaves_what_is_protected() -> None:
     (written,) = operator.run([given, 7]).values()
     np.testing.assert_array_equal(written.array, [7, 7, 7])  # type: ignore[attr-defined]
     np.testing.assert_array_equal(before, [1, 1, 1])
+
+
+def test_a_dry_convolution() -> None:
+    """It has the sizes and the errors of a real one, and does not import SymPy, which takes long."""
+    code = """
+import sys
+import numpy as np
+from pteron.dtypes import DType
+from pteron.errors import HostError
+from pteron.host.lookup import find_operator
+from pteron.host.values import HostTensor, UnsetTensor
+
+operator = find_operator("aten::convolution.out")
+for given in (
+    ((5, 6, 70, 64), (8, 6, 3, 2), False, 1),
+    ((5, 6, 70, 64), (6, 4, 3, 2), True, 2),
+    ((5, 7, 70, 64), (8, 6, 3, 2), False, 1),
+    ((5, 6, 2, 6400), (8, 6, 9, 2), False, 1),
+):
+    images, weight, is_transposed, groups = given
+    tensors = [HostTensor(np.zeros(shape, np.float32), DType.F32) for shape in (images, weight)]
+    others = [None, (2, 1), (0, 1), (1, 1), is_transposed, (1, 0), groups, UnsetTensor(DType.F32)]
+    found = []
+    for run in (operator.run, operator.run_dry):
+        try:
+            found.append([(place, value.array.shape) for place, value in run([*tensors, *others]).items()])
+        except HostError as error:
+            found.append(type(error))
+    assert found[0] == found[1], found
+    print(found[0])
+assert "torch" in sys.modules and "sympy" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("HostError") == 2
+    assert "(5, 8, 34, 65)" in done.stdout

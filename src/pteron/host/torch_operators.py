@@ -71,9 +71,23 @@ class _TorchCall:
         sizes = (value.array.size for value in arguments if isinstance(value, HostTensor))
         if sum(sizes) <= _DRY_ELEMENTS:
             return self.run(arguments)
-        return self._call(arguments, _without_data)
+        return self._convolve_dry(arguments) or self._call(arguments, _without_data)
 
-    def _call(self, arguments: Arguments, convert: Convert) -> Mapping[int, object]:
+    def _convolve_dry(self, arguments: Arguments) -> Mapping[int, object] | None:
+        """A convolution of no images has the other sizes and the errors of one of many, and takes no time.
+        None for other operators."""
+        if self.overload is not torch.ops.aten.convolution.out:
+            return None
+        check_kinds(arguments[: len(self.parameters)], self.parameters)
+        images, weight, *others = arguments
+        if images.array.ndim != weight.array.ndim or not weight.array.ndim:  # it is one image
+            return None
+        none = HostTensor(images.array[:0], images.dtype)
+        ((place, made),) = self._call([none, weight, *others], _in_memory).items()
+        shape = (len(images.array), *made.array.shape[1:])
+        return {place: HostTensor(np.broadcast_to(np.zeros((), made.dtype.numpy), shape), made.dtype)}
+
+    def _call(self, arguments: Arguments, convert: Convert) -> Mapping[int, Any]:
         arguments = arguments[: len(self.parameters)]
         check_kinds(arguments, self.parameters)
         named = {parameter.name: value for parameter, value in zip(self.parameters, arguments, strict=True)}

@@ -70,7 +70,7 @@ class Measuring:
         launches = []
         for index, launch in enumerate(plan.launches):
             buffers = (*launch.buffers, ScratchRef(first + index))
-            launches.append(replace(launch, module=instrument(launch.module), buffers=buffers))
+            launches.append(launch._replace(module=instrument(launch.module), buffers=buffers))
         sizes = [4 * len(launch.module.bindings) for launch in launches]
         made = replace(plan, launches=tuple(launches), scratch_bytes=(*plan.scratch_bytes, *sizes))
         self.planned.append((made, self.dispatches))

@@ -144,7 +144,7 @@ def _checked() -> Iterator[None]:
 
     def with_checks(made: Plan) -> Plan:
         launches = (
-            replace(launch, module=replace(launch.module, bounds_checks=True)) for launch in made.launches
+            launch._replace(module=replace(launch.module, bounds_checks=True)) for launch in made.launches
         )
         return replace(made, launches=tuple(launches))
 

@@ -125,7 +125,7 @@ def test_layers_that_join_at_scratch_memory(monkeypatch: pytest.MonkeyPatch) -> 
         out = sketch.apply(ADD, sketch.product(hidden, columns=2048), out, 1)
     compiled = sketch.prepare([sketch.x], [out], TARGETS["GPU, subgroups"])
     planned, calls = both_ways(compiled, monkeypatch, 5)
-    assert planned < calls
+    assert planned <= calls / 3  # the first block, which differs, one of those that are alike, and the last
 
 
 def test_layers_that_read_tensors_of_other_live_shapes() -> None:

@@ -404,6 +404,8 @@ class LiveInt:
             return self._with(self.trace.product(self.expression, other.expression))
         if isinstance(other, float):
             return float(self) * other  # type: ignore[return-value]
+        if other == 1 and not self.trace._replaced:
+            return self
         return self._with(self.expression.times(other))
 
     __rmul__ = __mul__
@@ -459,20 +461,21 @@ class LiveInt:
             if math.isinf(other):
                 return other > 0
             other = math.floor(other)
-        trace = self.trace
         if isinstance(other, int):
-            constant, terms = self.expression
-            difference = trace.normal(Affine(constant - other, terms))
-        else:
-            difference = trace.normal(self.expression.plus(other.expression, -1))
-        low, high = trace.bounds(difference)
-        if high <= 0:
+            return self._is_at_most(self.expression, other)
+        return self._is_at_most(self.expression.plus(other.expression, -1), 0)
+
+    def _is_at_most(self, expression: Affine, limit: int) -> bool:
+        trace = self.trace
+        expression = trace.normal(expression)
+        low, high = trace.bounds(expression)
+        if high <= limit:
             return True
-        if low > 0:
+        if low > limit:
             return False
-        result = difference.evaluate(trace.numbers) <= 0
-        low, high = (-math.inf, 0) if result else (1, math.inf)
-        trace.decide(difference, low, high)
+        result = expression.evaluate(trace.numbers) <= limit
+        low, high = (-math.inf, limit) if result else (limit + 1, math.inf)
+        trace.decide(expression, low, high)
         return result
 
     def __lt__(self, other: AnyInt) -> bool:
@@ -495,9 +498,7 @@ class LiveInt:
             other = int(other)
         if not isinstance(other, (int, LiveInt)):
             return NotImplemented
-        if self > other:
-            return False
-        return self >= other
+        return self <= other <= self
 
     def __bool__(self) -> bool:
         return self != 0

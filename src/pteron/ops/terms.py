@@ -33,6 +33,10 @@ class Affine(NamedTuple):
             return Affine(constant, self.terms)
         if not self.terms:
             return Affine(constant, other.times(factor).terms)
+        if len(self.terms) == len(other.terms) == 1 and self.terms[0][0] == other.terms[0][0]:
+            ((term, mine),), ((_, its),) = self.terms, other.terms
+            coefficient = mine + factor * its
+            return Affine(constant, ((term, coefficient),) if coefficient else ())
         total = dict(self.terms)
         for term, coefficient in other.terms:
             total[term] = total.get(term, 0) + factor * coefficient

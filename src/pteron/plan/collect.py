@@ -6,21 +6,21 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from pteron.graph import Node
 from pteron.ops import Dispatch, Operand, OperandSlice, RequirementError, Scratch, Target
 from pteron.ops.dispatch import Bound, Parameter
-from pteron.ops.live import AnyInt, LiveInt, Trace, affine, bucket, most, settled
+from pteron.ops.live import AnyInt, LiveInt, Trace, bucket, most, settled
 from pteron.ops.operand import BufferRef, Slot, State
 from pteron.ops.rewrite import Join, memory_of
 from pteron.ops.terms import Affine
 from pteron.plan.plan import IndexRange, Launch, ParameterBlock, Plan, PlanBuffer, ScratchRef
 from pteron.plan.repeats import Exchange, rebind
-from pteron.plan.verify import check_bindings, check_storage, room, storage_buffers, verify
-from pteron.wgsl import Field, Module, compose, outline
+from pteron.plan.verify import check_bindings, check_storage, storage_buffers, verify
+from pteron.wgsl import Field, Kernel, Module, compose, outline
 
 Grid: TypeAlias = tuple[AnyInt, AnyInt, AnyInt]
 
@@ -49,13 +49,16 @@ class _Joined:
     def of(
         cls, first: Dispatch, second: Dispatch, joined: Dispatch | None, asked: list[tuple[Bound, bool]]
     ) -> _Joined:
+        same = _same(first, second)
+        if joined is None and not asked:
+            return cls((first, second), None, same, None, [])
         places = {id(bound): (False, name) for name, bound in first.bindings.items()}
         places |= {id(bound): (True, name) for name, bound in second.bindings.items()}
         bindings = None
         if joined is not None and all(id(bound) in places for bound in joined.bindings.values()):
             bindings = {name: places[id(bound)] for name, bound in joined.bindings.items()}
         questions = [(places.get(id(bound)), answer) for bound, answer in asked]
-        return cls((first, second), joined, _same(first, second), bindings, questions)
+        return cls((first, second), joined, same, bindings, questions)
 
     def repeats(self, first: Dispatch, second: Dispatch, is_read: Callable[[Bound], bool]) -> bool:
         """Whether two like dispatches become the same."""
@@ -96,7 +99,6 @@ class Collector:
     launches: list[Collected] = field(default_factory=list)
     scratch: list[dict[tuple[int, int], Scratch]] = field(default_factory=list)  # of each buffer, by size
     _scratch: dict[Scratch, int] = field(default_factory=dict)  # indices of a node's scratch buffers
-    _proven: set[tuple[object, ...]] = field(default_factory=set)
     _made: dict[tuple[int, int], tuple[Dispatch, Module, ParameterBlock | None, Grid]] = field(
         default_factory=dict
     )
@@ -141,7 +143,7 @@ class Collector:
             groups = _groups(dispatch, module, self.target)
             check_bindings(module, self.target)
             block = block_of(dispatch, module) if module.params_index is not None else None
-            self._prove(dispatch, module, groups, block)
+            verify(dispatch, module, groups, self.target)
             self._made[like] = dispatch, module, block, groups
         buffers = tuple([self._buffer(dispatch.bindings[binding.name]) for binding in module.bindings])
         self.launches.append(Collected(node, dispatch, module, buffers, block, groups, nodes))
@@ -210,18 +212,6 @@ class Collector:
                     end = most(bound.start) + binding.bytes - self.target.slack
                     needed[buffer.index] = max(needed[buffer.index], end)
         return tuple(needed)
-
-    def _prove(self, dispatch: Dispatch, module: Module, groups: Grid, block: ParameterBlock | None) -> None:
-        """Verify a launch once per shape: layers of a model differ only in their weights."""
-        if module.bounds_checks and not self.target.loop_max:
-            return
-        sizes = tuple(
-            [affine(room(each, dispatch.bindings[each.name], self.target)) for each in module.bindings]
-        )
-        launch = (id(module), _data(groups), block, sizes)
-        if launch not in self._proven:
-            verify(dispatch, module, groups, self.target)
-            self._proven.add(launch)
 
     def _buffer(self, bound: Bound) -> PlanBuffer:
         buffer = memory_of(bound)
@@ -298,7 +288,12 @@ def _module(dispatch: Dispatch) -> Module:
             raise RequirementError(
                 f"kernel {dispatch.kernel.name} takes one element type for several operands; got {shown}"
             )
-    return compose(dispatch.kernel.specialise(**elements) if elements else dispatch.kernel)
+    return compose(_specialised(dispatch.kernel, tuple(elements.items())))
+
+
+@cache
+def _specialised(kernel: Kernel, elements: tuple[tuple[str, str], ...]) -> Kernel:
+    return kernel.specialise(**dict(elements)) if elements else kernel
 
 
 def _data(grid: Grid) -> tuple[int | Affine, int | Affine, int | Affine]:

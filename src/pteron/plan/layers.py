@@ -1,8 +1,8 @@
 """Layers: calls of a graph that repeat as a block, such as those of a language model.
 
-Once two blocks in turn have like launches, those of the next are the same with other weights, states and
-slots, so 80 layers are planned nearly as fast as a few. `layers_of` finds the blocks of a graph, a `Replay`
-makes the launches of one from those of another."""
+Once a block ends as the block before it ended, the launches of the next are its own with other weights,
+states and slots, so 80 layers are planned nearly as fast as a few. `layers_of` finds the blocks of a graph, a
+`Replay` makes the launches of one from those of another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pteron.plan.collect import Collected
 from pteron.plan.copy_elision import CopyElision
 from pteron.plan.plan import PlanBuffer, ScratchRef
 
-BLOCKS_LEAST = 3  # two of them are planned
+BLOCKS_LEAST = 3  # one of them is planned
 _PERIOD_MAX = 500  # calls of a block
 Labels: TypeAlias = npt.NDArray[np.int64]
 Key: TypeAlias = tuple[Any, ...]
@@ -41,6 +41,7 @@ class Layers:
         self._calls = calls
         self._placement = placement
         self._replays: dict[tuple[int, int], Replay] = {}
+        self._ends: dict[int, Replay] = {}  # from the block before each to that block
 
     @property
     def end(self) -> int:
@@ -56,6 +57,14 @@ class Layers:
             mine, other = ((*self.block(number - 1), *self.block(number)) for number in (old, new))
             self._replays[old, new] = Replay(mine, other, self._placement)
         return self._replays[old, new]
+
+    def ends_alike(self, number: int, before: Sequence[Collected], last: Sequence[Collected]) -> bool:
+        """Whether a block ends with the launch that the block before it ended with, but for tensors. Then the
+        next block begins as this one began."""
+        if number not in self._ends:
+            self._ends[number] = Replay(self.block(number - 1), self.block(number), self._placement)
+        replay = self._ends[number]
+        return all(map(replay.has, before)) and replay.leads(before, last)
 
 
 def layers_of(calls: Sequence[Call], placement: Placement, elision: CopyElision) -> tuple[Layers, ...]:
@@ -167,7 +176,8 @@ class Replay:
         self.tensors = list({a.id: (a, b) for a, b in pairs}.values())
         made = {tensor.id for call in new for tensor in call.writes}
         self.made = [(a.id, b.id) for a, b in self.tensors if b.id in made]
-        self.read = [(a.id, b.id) for a, b in self.tensors if b.id not in made and a.id != b.id]
+        read = [(a.id, b.id) for a, b in self.tensors if b.id not in made and a.id != b.id]
+        self.read = [pair for pair in read if not isinstance(placement.buffers[pair[1]], Weight)]
         self._buffers: dict[BufferRef, BufferRef] = {}
         self._constants: dict[int, Constant] = {}
         self._calls = {a.node.index: b for a, b in zip(old, new, strict=True)}
@@ -180,6 +190,10 @@ class Replay:
                 self._constants[id(mine.constant)] = other.constant
             else:
                 self._buffers[mine] = other
+
+    def has(self, launch: Collected) -> bool:
+        """Whether a launch does the work of its calls only."""
+        return launch.nodes <= self._nodes.keys()
 
     def leads(self, old: Sequence[Collected], new: Sequence[Collected]) -> bool:
         """Whether it makes some launches from others."""

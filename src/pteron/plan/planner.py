@@ -88,21 +88,17 @@ class Planning:
             self.add(call)
 
     def add_layers(self, layers: Layers) -> None:
-        """Add blocks of calls: one by one until two in turn have like launches, then repetitions of these."""
-        launches = self.collector.launches
-        ends = [len(launches) - 1]  # of each block's launches but the last, which the next block may join
-        number = 0
+        """Add blocks of calls: one by one until one decides nothing and ends as the block before it ended,
+        then repetitions of its launches."""
+        launches, number = self.collector.launches, 0
         while number < layers.count:
-            before = self._decided
+            start, decided = len(launches), self._decided
+            before = launches[-1:]  # which the block may join
             self.add_all(layers.block(number))
-            ends.append(len(launches) - 1)
             number += 1
-            if len(ends) < 3 or ends[-3] < 0 or self._decided != before:
-                continue
-            first, second = launches[ends[-3] : ends[-2]], launches[ends[-2] : ends[-1]]
-            if second and layers.replay(number - 2, number - 1).leads(first, second):
-                number = self._repeat(layers, number, second)
-                ends = [len(launches) - 1]
+            made = launches[max(start - 1, 0) : -1]  # the next block may join the last
+            if made and self._decided == decided and layers.ends_alike(number - 1, before, launches[-1:]):
+                number = self._repeat(layers, number, made)
 
     def _repeat(self, layers: Layers, number: int, launches: Sequence[Collected]) -> int:
         """Repeat the launches of the block before this one, up to the first block of other shapes or the end;

@@ -30,8 +30,9 @@ class Repeats:
         self, call: Call, inputs: Sequence[object], outputs: Sequence[Operand | None], made: Iterable[Any]
     ) -> list[Dispatch | Indices]:
         """The dispatches of a call: those in `made`, unless a call of its kind came before."""
-        operands = list(_operands((inputs, outputs)))
-        kind = (call.operator.name, *_kind((inputs, outputs), _numbered(operands)))
+        operands, described = list[Operand](), [call.operator.name]
+        _describe((inputs, outputs), {}, operands, described)
+        kind = tuple(described)
         if kind in self._first:
             before, first = self._first[kind]
             return list(rebound(first, zip(before, operands, strict=True)))
@@ -105,49 +106,28 @@ def _parts(weight: Weight) -> tuple[Weight, ...]:
     return (weight, *weight.rest)
 
 
-def _operands(values: Any) -> Iterable[Operand]:
+def _describe(values: Any, numbers: dict[object, int], operands: list[Operand], kind: list[Any]) -> None:
+    """Add what an operator's dispatches depend on to `kind`, and to `operands` the tensors in order. Each
+    tensor, buffer and constant has a number, as operators ask which are the same."""
     for value in values:
         if isinstance(value, Operand):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _operands(value)
-
-
-def _numbered(operands: Sequence[Operand]) -> dict[object, int]:
-    """A number for each tensor, buffer and constant: operators ask which are the same."""
-    numbers: dict[object, int] = {}
-    for operand in operands:
-        numbers.setdefault(operand.tensor.id, len(numbers))
-        if isinstance(operand.buffer, Weight):
-            for part in _parts(operand.buffer):
-                numbers.setdefault(part.constant, len(numbers))
-        else:
-            numbers.setdefault(operand.buffer, len(numbers))
-    return numbers
-
-
-def _kind(values: Any, numbers: Mapping[object, int]) -> Iterable[Any]:
-    """What an operator's dispatches depend on."""
-    for value in values:
-        if isinstance(value, Operand):
+            operands.append(value)
             tensor, buffer = value.tensor, value.buffer
-            yield tensor.dtype, tensor.shape_max, sizes_of(value.shape), value.storage, numbers[tensor.id]
+            kind += tensor.dtype, tensor.shape_max, sizes_of(value.shape), value.storage
+            kind.append(numbers.setdefault(tensor.id, len(numbers)))
             if isinstance(buffer, Weight):
-                yield tuple(
-                    (
-                        *(part.layout, part.arguments, part.shape, part.count, part.storage),
-                        numbers[part.constant],
-                    )
-                    for part in _parts(buffer)
-                )
+                for part in _parts(buffer):
+                    kind += part.layout, part.arguments, part.shape, part.count, part.storage
+                    kind.append(numbers.setdefault(part.constant, len(numbers)))
             else:
-                yield type(buffer), numbers[buffer]
+                kind += type(buffer), numbers.setdefault(buffer, len(numbers))
         elif isinstance(value, (tuple, list)):
-            yield tuple(_kind(value, numbers))
+            kind.append(len(value))
+            _describe(value, numbers, operands, kind)
         elif isinstance(value, LiveInt):
-            yield value.expression
+            kind.append(value.expression)
         else:
-            yield type(value), str(value) if isinstance(value, float) else value  # 0.0 equals -0.0
+            kind += type(value), str(value) if isinstance(value, float) else value  # 0.0 equals -0.0
 
 
 def sizes_of(shape: Any) -> tuple[Any, ...]:

@@ -56,9 +56,10 @@ def verify(dispatch: Dispatch, module: Module, groups: tuple[AnyInt, AnyInt, Any
 def room(binding: Binding, bound: Bound, target: Target) -> AnyInt:
     """The scalars that a kernel may touch. A uniform array may end past its tensor, in the slack of arena
     memory."""
+    if binding.access != "uniform":
+        return elements(bound)
     operand, start = (bound.of, bound.start) if isinstance(bound, OperandSlice) else (bound, 0)
-    has_slack = isinstance(operand, Scratch) or (isinstance(operand, Operand) and operand.has_slack)
-    if has_slack and binding.access == "uniform":
+    if isinstance(operand, Scratch) or (isinstance(operand, Operand) and operand.has_slack):
         size, whole = bound.storage.itemsize, elements(operand)
         fits_always = most(start) + binding.bytes <= most(whole) * size + target.slack
         if fits_always or start + binding.bytes <= whole * size + target.slack:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from pteron.families.attention.options import Options
 from pteron.families.attention.sdpa import KVCache
-from pteron.families.rope.rotate import Norm, Rotation, norm_and_rotate, rotate
+from pteron.families.rope.rotate import Angles, Norm, Rotation, norm_and_rotate, rotate
 from pteron.graph import Tensor, Value
 from pteron.ops import OPERATORS, Call, Dispatch, Operand, Target, op, require, same_shape
 from pteron.ops.rewrite import Flow, Replacement, rewrite, shape_of
@@ -35,7 +35,8 @@ def rope_sdpa(
     rotation, (keys, values, start) = Rotation(*arguments[:5]), arguments[5:8]
     cache = KVCache(keys, values, start, options.window)
     rotated, out = query.scratch(), arguments[19]
-    yield from rotate_into_caches(query, key, value, rotated, rotation, cache, head_norms(*norms), target)
+    by = checked_angles(query, key, value, rotation, cache)
+    yield from rotate_into_caches(query, key, value, rotated, by, cache, head_norms(*norms), target)
     yield from cache.attention(rotated, mask, is_causal, options, out).dispatches(target)
 
 
@@ -48,21 +49,28 @@ def head_norms(
     return Norm(query_weight, query_eps or 0.0), Norm(key_weight, key_eps or 0.0)
 
 
+def checked_angles(
+    query: Operand, key: Operand, value: Operand, rotation: Rotation, cache: KVCache
+) -> Angles:
+    """The angles of queries and keys; raises if tables or caches do not suit these."""
+    cache.check(query, key, value)
+    require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
+    require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
+    by, _ = rotation.angles(query), rotation.angles(key)
+    return by
+
+
 def rotate_into_caches(
     query: Operand,
     key: Operand,
     value: Operand,
     rotated: Operand,
-    rotation: Rotation,
+    by: Angles,
     cache: KVCache,
     norms: tuple[Norm, Norm] | None,
     target: Target,
 ) -> Iterator[Dispatch]:
     """Write rotated queries to `rotated`, and rotated keys and values to their caches."""
-    cache.check(query, key, value)
-    require(query.shape[0] == key.shape[0], "queries and keys must have one batch size", query, key)
-    require(query.shape[3] == key.shape[3], "queries and keys must have one width", query, key)
-    by, _ = rotation.angles(query), rotation.angles(key)
     landed = cache.landing(key)
     if norms is not None:
         of_queries, of_keys = norms

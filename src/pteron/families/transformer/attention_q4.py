@@ -15,7 +15,7 @@ from typing import Any
 
 from pteron.families.attention.int8 import head_width
 from pteron.families.attention.options import Options
-from pteron.families.attention.rope_sdpa import head_norms, rotate_into_caches
+from pteron.families.attention.rope_sdpa import checked_angles, head_norms, rotate_into_caches
 from pteron.families.attention.sdpa import KVCache
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
@@ -112,9 +112,7 @@ def _project(
     of_keys, of_values = (matrix.shape[0] for matrix in products.weights[1:])
     fits = of_keys == of_values == numel(key.shape[2:])
     require(fits, "keys and values must have the columns of their caches", *products.weights, cache.keys)
-    cache.check(rotated, key, key)
-    by = rotation.angles(rotated)
-    rotation.angles(key)  # for its checks
+    by = checked_angles(rotated, key, key, rotation, cache)
     landed = cache.landing(key)
     epilogue = RopeEpilogue(by, rotated, landed.keys, landed.values, landed.start, landed.ring, products.bias)
     buffers = products.factors + (products.gain is not None) + epilogue.buffers
@@ -128,4 +126,4 @@ def _project(
     made = tuple(products.x.scratch((*shape[:2], shape[2] * shape[3])) for shape in shapes)
     yield from products.dispatches(made, None, target)
     query, keys, values = (replace(each, shape=shape) for each, shape in zip(made, shapes, strict=True))
-    yield from rotate_into_caches(query, keys, values, rotated, rotation, cache, norms, target)
+    yield from rotate_into_caches(query, keys, values, rotated, by, cache, norms, target)

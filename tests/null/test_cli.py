@@ -437,6 +437,13 @@ def test_words(typed: list[str], words: list[str]) -> None:
     assert words_for(typed) == words
 
 
+def test_shells_ask_for_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was typed may begin with a sign. Without words, shells offer files."""
+    assert main(["completion", "--words", "run", "--re"]) == 0
+    assert capsys.readouterr().out == "--repeat\n"
+    assert main(["completion", "--words", "run", "model"]) == 1
+
+
 def test_adapters_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a word that no other adapter has, or by number."""
     assert words_for(["run", "x.pte", "--device", ""]) == words_for(["serve", "x", "--device", ""]) != []

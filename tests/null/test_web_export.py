@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -93,6 +94,15 @@ def test_plans_serve_every_position() -> None:
             for position in range(model.context - shapes[0][1] + 1):
                 values = dict.fromkeys(symbols, position)
                 assert any(plan.numbers(values) is not None for plan in plans), (shapes, position)
+
+
+@pytest.mark.parametrize(("name", "lengths"), [("fp32", (1, 4, 16, 31)), ("q4_static", (1,))])
+def test_lengths_of_prompts_end_at_the_programs(
+    name: str, lengths: tuple[int, ...], models: Path, tmp_path: Path
+) -> None:
+    shutil.copy(models / f"tiny_llama_{name}.pte", tmp_path / "model.pte")
+    shutil.copy(STORIES / "tokenizer.bin", tmp_path)
+    assert WebLanguageModel.load(tmp_path / "model.pte", None, None, None).lengths == lengths
 
 
 def test_the_players_tables_are_the_plans(programs: Path) -> None:

@@ -496,6 +496,20 @@ def test_defaults_of_scaled_rotary_embeddings() -> None:
         assert rotary.frequencies[0] == 0.5
 
 
+@pytest.mark.parametrize("place", ["partial_rotary_factor", "rope_parameters", "rope_scaling"])
+def test_a_part_of_each_head_is_rotated_only_where_the_family_has_it(place: str) -> None:
+    """Implementations differ in the others: some ignore the key."""
+
+    def stated(kind: str, part: float) -> dict[str, Any]:
+        given = part if place == "partial_rotary_factor" else {"partial_rotary_factor": part}
+        return with_defaults({"model_type": kind, place: given})
+
+    assert stated("llama", 1.0)["model_type"] == "llama"
+    assert stated("glm", 0.25)["model_type"] == "glm"
+    with pytest.raises(UnsupportedError, match=r"factor is 0\.5, but models of type llama rotate whole heads"):
+        stated("llama", 0.5)
+
+
 def test_a_checkpoint_is_read_with_defaults(tmp_path: Path) -> None:
     golden = Golden.load("glm")
     del golden.config["rope_parameters"]

@@ -208,6 +208,12 @@ def test_several_tokens_before_a_text(tmp_path: Path) -> None:
     assert tokenizer.encode_marked("the house") == [first, second, *plain, first]
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<|start|>"}')
     assert load_tokenizer(folder).encode("the house", bos=True) == [second, *plain]
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|start|> $A <|end|>", special_tokens=[opening[1], ("<|end|>", tokenizer.vocab_size)]
+    )
+    library.save(str(folder / "tokenizer.json"))
+    with pytest.raises(FormatError, match=f"token {tokenizer.vocab_size} into texts, of only"):
+        load_tokenizer(folder)
 
 
 def test_control_tokens_are_found_only_when_asked(tmp_path: Path) -> None:

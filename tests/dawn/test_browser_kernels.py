@@ -17,7 +17,7 @@ from pteron.dtypes import DType
 from pteron.families.attention.layouts import MATRIX_TILES
 from pteron.families.convolution import kernels as convolution
 from pteron.families.linear import product
-from pteron.families.quantized import peaks, tiled_q4, tiles
+from pteron.families.quantized import peaks, tiles
 from pteron.format.program import read_program
 from pteron.format.source import open_bytes
 from pteron.format.weights import load_weights
@@ -37,7 +37,11 @@ ROW_LIBRARIES = ("rows", "row_normed", "row_int8")
 ROW_KERNELS = [
     name
     for name in sorted(FILES)
-    if any(f"//! use {library}\n" in FILES[name].read_text("utf-8") for library in ROW_LIBRARIES)
+    if any(
+        form in FILES[name].read_text("utf-8")
+        for library in ROW_LIBRARIES
+        for form in (f"//! use {library}\n", f"import {library}::")
+    )
 ]
 
 
@@ -138,8 +142,8 @@ def test_products_by_matrices(dawn: DawnCompiler, planes: str, is_along: bool) -
         assert 32 * tile.down * tile.across % tile.width == 0  # an invocation loads one pixel only
         compile_all(dawn, [compose(kernel("convolution_matrix", **tile.declarations))])
     words = {"WORDS": 64, "PART": 64, "IS_GATED": True, "OTHERS": 64}
-    for tile, unpacking in product_of(few_bits, ({}, tiled_q4.NIBBLES)):
-        compile_all(dawn, [compose(kernel("q4_matrix", **tile.declarations, **words, **unpacking))])
+    for tile, in_bytes in product_of(few_bits, (False, True)):
+        compile_all(dawn, [compose(kernel("q4_matrix", **tile.declarations, **words, IN_BYTES=in_bytes))])
 
 
 @pytest.mark.parametrize("planes", MATRIX_TILES)

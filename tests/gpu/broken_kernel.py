@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 from pteron.wgsl import module
+from pteron.wgsl.link import Linked
 
 
 @contextmanager
 def broken(kernel: str, right: str, wrong: str) -> Iterator[None]:
     """Let kernels of one file, libraries included, be composed of another text."""
-    load = module._load
+    linked = module.linked
 
-    def load_broken(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
-        text = load(package, name, swapped)
+    def linked_broken(package: str, name: str, *choice: Any) -> Linked:
+        files = linked(package, name, *choice)
         if name != kernel:
-            return text
-        assert right in text, f"{kernel} has no {right!r}"
-        return text.replace(right, wrong)
+            return files
+        assert right in files.text, f"{kernel} has no {right!r}"
+        return replace(files, text=files.text.replace(right, wrong))
 
-    with mock.patch.object(module, "_load", load_broken):
+    with mock.patch.object(module, "linked", linked_broken):
         _forget()
         try:
             yield

@@ -11,5 +11,5 @@ from pteron.wgsl import compose
 
 @each("name", sorted(FILES), every=3)
 def test_a_kernel_compiles(name: str) -> None:
-    emulated = {"use_matrix_cores": "matrix_emulated"} if "matrix" in name else {}
+    emulated = {"IS_EMULATED": True} if "matrix" in name else {}
     Device.open().pipeline(compose(kernel(name, **emulated)))

@@ -56,9 +56,7 @@ def choose_tile(monkeypatch: pytest.MonkeyPatch, tile: MatrixTile, parts: int) -
 
 def test_the_test_kernel(device: Device) -> None:
     left, right = matrix_check.FACTORS
-    found = matrix_check._product(
-        device, Kernel("pteron.gpu", "matrix_check", use_matrix_cores="matrix_emulated")
-    )
+    found = matrix_check._product(device, Kernel("pteron.gpu", "matrix_check", IS_EMULATED=True))
     assert np.array_equal(found, left @ right.T)
 
 

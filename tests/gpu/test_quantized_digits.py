@@ -157,5 +157,10 @@ def test_what_it_does_not_suit(change: dict[str, Any]) -> None:
     assert digits.suits(target, 4, words)
     assert not digits.suits(replace(target, **change), 4, words)
     assert not digits.suits(target, 5, words)
-    for other in ({"library": "columns"}, {"group": 6}, {"group": 2}, {"pitch": 258}, {"depth": 0}):
-        assert not digits.suits(target, 4, replace(words, **other))
+    for other in (
+        replace(words, group=6),
+        replace(words, group=2),
+        replace(words, pitch=258),
+        replace(words, depth=0),
+    ):
+        assert not digits.suits(target, 4, other)

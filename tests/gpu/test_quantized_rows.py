@@ -97,9 +97,9 @@ def test_what_surrounds_them(sizes: tuple[int, ...], options: dict[str, Any], so
     check_fused(some, *sizes, **options, live={"M": (17, 5)})
 
 
-def words(columns: int, depth: int, group: int = 64, library: str = "words") -> PackedWeights:
+def words(columns: int, depth: int, group: int = 64, bits: int = 4) -> PackedWeights:
     weights, scales = (Weight.__new__(Weight) for _ in range(2))  # never read
-    return PackedWeights(weights, scales, columns, depth, depth // 8, group // 8, library)
+    return PackedWeights(weights, scales, columns, depth, depth // 8, group // 8, bits)
 
 
 GPU = Target(is_cpu=False, subgroup_size=32, workgroup_bytes_max=49152, invocations_max=1024)
@@ -124,7 +124,7 @@ def test_choice(rows: int, columns: int, depth: int, found: tuple[Strip, int]) -
 def test_what_is_left_to_others() -> None:
     few = words(64, 64)
     assert tiles.choose_strip(GPU, 33, few) is None
-    assert tiles.choose_strip(GPU, 8, words(64, 64, library="words8")) is None
+    assert tiles.choose_strip(GPU, 8, words(64, 64, bits=8)) is None
     for changed in ({"is_cpu": True}, {"subgroup_size": 4}, {"workgroup_bytes_max": 16384}):
         assert tiles.choose_strip(replace(GPU, **changed), 8, few) is None
     assert tiles.choose_strip(replace(GPU, invocations_max=64), 32, few) is None

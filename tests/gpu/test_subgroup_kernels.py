@@ -44,7 +44,7 @@ def by_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch)
 
     def composed(kernel: Kernel) -> Module:
         declared = dict(kernel.declarations)
-        is_shared = declared.get("use_rows") == "rows_subgroup" or kernel.name == "q4_digits"
+        is_shared = declared.get("BY_SUBGROUPS") == "true" or kernel.name == "q4_digits"
         return compose(kernel.specialise(SUBGROUP=width) if is_shared else kernel)
 
     monkeypatch.setattr(collect, "compose", composed)
@@ -57,7 +57,7 @@ def by_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch)
 def test_a_row_kernel_compiles(name: str, lanes: int, subgroups: Device) -> None:
     target = replace(subgroups.target, is_cpu=False, subgroup_size=SUBGROUP)
     layout = shared_rows(target, lanes, max(1, 64 // lanes))
-    assert layout["use_rows"] == "rows_subgroup"
+    assert layout["BY_SUBGROUPS"]
     subgroups.pipeline(compose(kernel(name, **layout)))
 
 

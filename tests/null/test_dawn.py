@@ -41,7 +41,7 @@ def test_every_kernel_compiles(dawn: DawnCompiler) -> None:
 
 
 def test_emulated_matrices_compile(dawn: DawnCompiler) -> None:
-    emulated = Kernel("pteron.gpu", "matrix_check", use_matrix_cores="matrix_emulated")
+    emulated = Kernel("pteron.gpu", "matrix_check", IS_EMULATED=True)
     assert not dawn.complaints(compose(emulated))
 
 

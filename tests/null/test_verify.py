@@ -253,7 +253,7 @@ def product(columns: int, rows: AnyInt, out: Scratch | Operand) -> Dispatch:
     scales = Weight(
         constant("s", np.zeros(columns, np.float32)), (columns,), "plain", ("f32",), columns, Storage.F32
     )
-    made = kernel("q4_thread", QUADS=2, WORDS=1, PITCH=1, GROUP=1, added="0.0")
+    made = kernel("q4_thread", QUADS=2, WORDS=1, PITCH=1, GROUP=1)
     return Dispatch(made, x=operand(4, 8), weights=weights, scales=scales, out=out, rows=rows,
                     columns=columns, threads=columns)  # fmt: skip
 

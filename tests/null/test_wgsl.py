@@ -13,6 +13,7 @@ from pteron.graph import Value
 from pteron.ops import Target
 from pteron.ops.row_layout import split
 from pteron.wgsl import compose, module
+from pteron.wgsl.link import Linked
 from pteron.wgsl.module import _layout
 from pteron.wgsl.statements import read_statements
 from pteron.wgsl.unroll import unroll
@@ -206,7 +207,7 @@ struct Params {
 @compute @workgroup_size(1)
 fn main() { out[0] = x[params.count].x; }
 """
-    monkeypatch.setattr(module, "_load", lambda *_: text)
+    monkeypatch.setattr(module, "linked", lambda *_: Linked(text, frozenset(), True))
     out, x = sorted(compose(kernel("made_up", ROOM=12)).bindings, key=lambda binding: binding.index)
     assert (out.access, out.bytes, x.access, x.element, x.bytes) == ("read_write", 0, "uniform", "f32", 384)
     text = text.replace("binding(1)", "binding(3)")
@@ -222,7 +223,7 @@ def test_no_more_uniform_arrays_than_every_device_takes(count: int, monkeypatch:
     used = " + ".join(f"x{index}[0].x" for index in range(count))
     out = f"@group(0) @binding({count}) var<storage, read_write> out: array<f32>;"
     text = "\n".join([*arrays, out, "@compute @workgroup_size(1)", f"fn main() {{ out[0] = {used}; }}\n"])
-    monkeypatch.setattr(module, "_load", lambda *_: text)
+    monkeypatch.setattr(module, "linked", lambda *_: Linked(text, frozenset(), True))
     if count == 12:
         assert len(compose(kernel(f"made_up_{count}")).bindings) == 13
     else:
@@ -267,7 +268,7 @@ def test_loops_of_libraries_add_up() -> None:
 
 
 def test_browsers_enable_subgroups_where_they_are_used() -> None:
-    module = compose(kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2))
+    module = compose(kernel("softmax", BY_SUBGROUPS=True, LANES=32, ROWS=2))
     assert module.portable_source == "enable subgroups;\n" + module.source
 
 
@@ -282,7 +283,7 @@ def test_every_index_is_clamped() -> None:
         module.clamped_source == clamped("out", f"{clamped('x', 'i')} + f({inner})") + " = xx[1u] + a.x[2u];"
     )
     assert "enable subgroups" not in module.source
-    half = compose(kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2, X="f16"))
+    half = compose(kernel("softmax", BY_SUBGROUPS=True, LANES=32, ROWS=2, X="f16"))
     assert half.portable_source.startswith("enable subgroups;\nenable f16;\n")
     for module in (compose(kernel("softmax")), compose(kernel("unary", X="f16"))):
         assert module.portable_source == module.source

@@ -1,7 +1,10 @@
-//! use matrix_cores
 //! extent x: 512
 //! extent out: 256
 // A product of two 16 × 16 matrices, of which x has the second after the first. Four subgroups compute the same.
+@if(IS_EMULATED) import package::wgsl::lib::matrix_emulated::{put_halves};
+@else import package::wgsl::lib::matrix_cores::{put_halves};
+
+override IS_EMULATED: bool = false;
 const K_PITCH = 40u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pteron.ops.live import AnyInt
 from pteron.ops.operand import Operand, OperandSlice, Scratch, Weight
@@ -27,7 +27,7 @@ class Dispatch:
 
     The grid is given as `threads`, a number of invocations along one axis (folded where it exceeds
     what a device dispatches), or as `groups`, a number of workgroups per axis. None is an
-    absent optional operand.
+    absent optional operand. Names in capitals are overrides of the kernel; None leaves their default.
     """
 
     kernel: Kernel
@@ -48,16 +48,26 @@ class Dispatch:
             raise ValueError("a dispatch takes either threads or groups")
         bindings: dict[str, Bound] = {}
         parameters: dict[str, Parameter] = {}
+        overrides: dict[str, object] = {}
         for name, value in arguments.items():
+            if value is None:
+                continue
             if isinstance(value, (Operand, Weight, Scratch, OperandSlice)):
                 bindings[name] = value
-            elif value is not None:
+            elif name.isupper():
+                overrides[name] = value
+            else:
                 parameters[name] = value
-        object.__setattr__(self, "kernel", kernel)
+        object.__setattr__(self, "kernel", kernel.launched(bindings, overrides))
         object.__setattr__(self, "bindings", bindings)
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "threads", threads)
         object.__setattr__(self, "groups", groups)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What it was made of, besides its grid."""
+        return {**dict(self.kernel.declarations), **self.bindings, **self.parameters}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

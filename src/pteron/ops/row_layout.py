@@ -41,7 +41,7 @@ def shared_rows(target: Target, lanes: int, rows: int) -> dict[str, Any]:
     """Declarations for `rows` rows of `lanes` invocations per workgroup, by subgroups where they fit."""
     layout: dict[str, Any] = {"LANES": lanes, "ROWS": rows}
     if target.subgroup_size == SUBGROUP and lanes % SUBGROUP == 0:
-        layout["use_rows"] = "rows_subgroup"
+        layout["BY_SUBGROUPS"] = True
     return layout
 
 

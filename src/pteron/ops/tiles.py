@@ -175,7 +175,7 @@ class MatrixTile(TimedTile):
             "N_PITCH": self.width + 8,
             "MEMORY_BYTES": 2 * self.workgroup_bytes // self.bytes_of_half,
             "WORD_COUNT": self._word_count,
-            **({"use_matrix_cores": "matrix_emulated"} if self.bytes_of_half == 4 else {}),
+            **({"IS_EMULATED": True} if self.bytes_of_half == 4 else {}),
         }
 
     @property

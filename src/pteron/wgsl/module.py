@@ -3,10 +3,11 @@
 Enters: a Kernel (file name and replaced declarations). Leaves: the source to compile, its bindings in
 order, the layout of its Params, its workgroup size.
 
-`//! use NAME` at the top of a file includes lib/NAME.wgsl before it, once, with the libraries that it uses:
-of the file's own package, or of this one. The declaration use_NAME replaces it by another library with the
-same functions. Other `//!` lines state loops and extents (statements.py) or mark loops to unroll (unroll.py).
-Bindings that no function uses are removed, so an absent optional operand costs nothing.
+link.py puts a kernel's files together. `//!` lines state loops and extents (statements.py) or mark loops to
+unroll (unroll.py). Bindings that no function uses are removed, so an absent optional operand costs nothing.
+
+Files without `import` and `override` are of the former kind: `//! use NAME` includes lib/NAME.wgsl, the declaration
+use_NAME replaces it by another library, and any const, alias or fn may be replaced.
 
 `enable f16;` is added if an element is a half float. `source` is for wgpu, `portable_source` for browsers,
 which need `enable subgroups;`: wgpu rejects that line."""
@@ -14,25 +15,26 @@ which need `enable subgroups;`: wgpu rejects that line."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from itertools import pairwise
 from operator import index
-from pathlib import Path
 from typing import Literal, cast
 
+from pteron.wgsl.link import Linked as Linked
+from pteron.wgsl.link import linked as linked
+from pteron.wgsl.link import with_overrides
 from pteron.wgsl.statements import Statements, read_statements
 from pteron.wgsl.unroll import unroll, whole_number
 
 Access = Literal["read", "read_write", "uniform"]
+_NONE: Mapping[str, object] = {}
 UNIFORMS_MAX = 12  # uniform buffers of a kernel that every device takes
 
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(?:storage,\s*)?(read|read_write|uniform)>\s*(\w+)\s*:\s*([^;]+);\n?"
 )
-_USE = re.compile(r"^//! use (\w+)\n", re.MULTILINE)
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
 _SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
@@ -112,10 +114,7 @@ class Outline:
 @cache
 def outline(kernel: Kernel) -> Outline:
     """What the kernel binds. An unknown file is a FileNotFoundError, an unknown declaration a ValueError."""
-    swapped = tuple(pair for pair in kernel.declarations if pair[0].startswith("use_"))
-    text = _load(kernel.package, kernel.name, swapped)
-    replaced = {name: text for name, text in kernel.declarations if not name.startswith("use_")}
-    text = _drop_unused_bindings(_replace(kernel, text, replaced))
+    text = _drop_unused_bindings(_text_of(kernel))
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
@@ -158,29 +157,19 @@ def compose(kernel: Kernel) -> Module:
     )
 
 
-@cache
-def _load(package: str, name: str, swapped: tuple[tuple[str, str], ...]) -> str:
-    folder = _folder(package)
-    text = (folder / f"{name}.wgsl").read_text("utf-8")
-    libraries: dict[str, str] = {}
-
-    def use(text: str) -> None:
-        for used in _USE.findall(text):
-            if used not in libraries:
-                file = dict(swapped).get(f"use_{used}", used)
-                own = folder / "lib" / f"{file}.wgsl"
-                shared = _folder("pteron.wgsl") / "lib" / f"{file}.wgsl"
-                library = (own if own.is_file() else shared).read_text("utf-8")
-                use(library)
-                libraries[used] = library
-
-    use(text)
-    return "\n".join(_USE.sub("", part) for part in [*libraries.values(), text])
-
-
-def _folder(package: str) -> Path:
-    """The folder of a package; importlib.resources is slower to import."""
-    return Path(import_module(package).__path__[0])
+def _text_of(kernel: Kernel) -> str:
+    """The kernel's files as one text, with the values that its launch gives."""
+    given = dict(kernel.declarations)
+    swaps = tuple((name, text) for name, text in kernel.declarations if name.startswith("use_"))
+    formulas = tuple((name, text) for name, text in kernel.declarations if name.islower())
+    names = kernel.operands.union(name for name, text in given.items() if text == "true")
+    files = linked(kernel.package, kernel.name, names, formulas, swaps)
+    text = with_overrides(kernel.name, files.text, given)
+    rest = {name: text for name, text in given.items() if name not in files.given and name not in dict(swaps)}
+    if not files.is_former and (unknown := rest.keys() - _ALIAS.findall(text)):
+        listed = ", ".join(sorted(unknown))
+        raise ValueError(f"kernel {kernel.name} has no override, alias or formula named {listed}")
+    return _replace(kernel, text, rest) if rest else text
 
 
 def _replace(kernel: Kernel, text: str, replaced: Mapping[str, str]) -> str:
@@ -318,16 +307,35 @@ class Kernel:
     package: str
     name: str
     declarations: tuple[tuple[str, str], ...]
+    operands: frozenset[str]  # that a launch binds: conditions name them
 
-    def __init__(self, package: str, name: str, **declarations: object) -> None:
+    def __init__(
+        self, package: str, name: str, operands: frozenset[str] = frozenset(), /, **declarations: object
+    ) -> None:
+        texts = tuple(sorted((key, _text(value)) for key, value in declarations.items()))
+        self._set(package, name, texts, operands)
+
+    def _set(
+        self, package: str, name: str, declarations: tuple[tuple[str, str], ...], operands: frozenset[str]
+    ) -> None:
         object.__setattr__(self, "package", package)
         object.__setattr__(self, "name", name)
-        texts = ((key, _text(value)) for key, value in declarations.items())
-        object.__setattr__(self, "declarations", tuple(sorted(texts)))
+        object.__setattr__(self, "declarations", declarations)
+        object.__setattr__(self, "operands", operands)
 
     def specialise(self, **declarations: object) -> Kernel:
         """The same kernel with further declarations replaced."""
-        return Kernel(self.package, self.name, **{**dict(self.declarations), **declarations})
+        return Kernel(self.package, self.name, self.operands, **{**dict(self.declarations), **declarations})
+
+    def launched(self, operands: Iterable[str], overrides: Mapping[str, object] = _NONE) -> Kernel:
+        """The same kernel for a launch that binds these operands and gives these overrides."""
+        declarations = self.declarations
+        if overrides:
+            texts = ((key, _text(value)) for key, value in overrides.items())
+            declarations = tuple(sorted({**dict(declarations), **dict(texts)}.items()))
+        made = Kernel.__new__(Kernel)
+        made._set(self.package, self.name, declarations, frozenset(operands))
+        return made
 
     def __str__(self) -> str:
         swaps = ", ".join(f"{name}={text}" for name, text in self.declarations)

@@ -80,7 +80,7 @@ class MatrixTiles:
             "PLANES": self.planes,
             "MEMORY_BYTES": 2 * self.bytes_needed(width, value_width) // self.bytes_of_half,
             "WORD_COUNT": self._words,
-            **({"use_matrix_cores": "matrix_emulated"} if self.bytes_of_half == 4 else {}),
+            **({"IS_EMULATED": True} if self.bytes_of_half == 4 else {}),
         }
 
     def halved(self) -> MatrixTiles:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.families.attention.write import Positions
-from pteron.families.rope.rotate import HALVES
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, op, require
 from pteron.wgsl import Kernels
 
@@ -44,7 +43,9 @@ def rotate(
     every = heads + key_heads * (2 if v is not None else 1)
     work = width - rotary // 2
     count = rows * every * work
-    declarations: dict[str, Any] = dict(HALVES) if form == "halves" else {}
+    declarations: dict[str, Any] = {}
+    if form == "halves":
+        declarations |= {"HALVED": True, "second_angle": "first_angle(base + params.rotary / 2u, pair)"}
     if v is None:
         declarations |= {"copy_value": "return;", "row_of": "i32(row)"}
     elif positions is not None and positions.is_ring:

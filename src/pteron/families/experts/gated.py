@@ -19,18 +19,6 @@ from pteron.ops.tiles import PART_DEPTH_MAX
 PRODUCT, GATED = "pteron.experts_q4gsw.default", "pteron.experts_gated_q4"
 
 
-class _PairChoice(Choice):
-    """All gates come before all ups: row_of_pair of lib/q4_result.wgsl finds the up of a gate."""
-
-    @property
-    def declarations(self) -> dict[str, object]:
-        return {
-            **super().declarations,
-            "first_row": "min(u32(experts[m]), MATRICES - 1u) * (params.columns / 2u)",
-            "row_of_pair": "pair + second * MATRICES * (params.columns / 2u)",
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class GatedProduct:
     """silu(gate) · up of x, for the rows and matrices that a choice names."""
@@ -71,8 +59,6 @@ class GatedProduct:
         x."""
         packed = self._both
         if self.is_in_digits(target):
-            pairs = _PairChoice(self.choice.experts, self.choice.matrices, self.choice.share)
-            packed = replace(packed, choice=pairs)
             yield digits.product(x, packed, Epilogue((out,)), target, gain=gain, eps=eps, is_gated=True)
             return
         if self.choice.grouping and packed.fits(target) and packed.depth <= PART_DEPTH_MAX:

@@ -58,18 +58,9 @@ class _PartsChoice(Choice):
     shares: Operand | None = None
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        return {
-            **Choice.declarations.fget(self),  # type: ignore[attr-defined]
-            "KEPT": self.kept,
-            "EACH": self.each,
-            "matrix_of": "min(u32(experts[m * KEPT + chunk / EACH]), MATRICES - 1u) * params.columns",
-            "weighted": "value * f32(shares[m * KEPT + min(quad / (8u * EACH), KEPT - 1u)])",
-        }
-
-    @property
-    def operands(self) -> dict[str, Any]:
-        return {"experts": self.experts, "shares": self.shares}
+    def arguments(self) -> dict[str, Any]:
+        sizes = {"MATRICES": self.matrices, "KEPT": self.kept, "EACH": self.each}
+        return {**sizes, "experts": self.experts, "shares": self.shares}
 
 
 def _shape(*inputs: Any) -> LiveShape:

@@ -92,7 +92,7 @@ def experts_int8(
     require(weight.dtype is DType.I8, "8-bit weights must be i8", weight)
     require(weight.shape[1] == x.shape[-1], "weight must have x's columns", weight, x)
     choice = choice_of(x, experts, count, out)
-    yield from product_per_channel(x, weight, byte_rows(weight), scales, "words8", out, target, choice)
+    yield from product_per_channel(x, weight, byte_rows(weight), scales, 8, out, target, choice)
 
 
 @op(

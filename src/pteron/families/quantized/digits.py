@@ -16,14 +16,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 CHUNK = 4  # words of one load: 32 weights
-_CHUNKS = {"words": {}, "words8": {"use_chunk_nibbles": "chunk_bytes"}}  # declarations, by library of words
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
-
-# x as int8 inside the kernel: one plane with a zero point. Scale and zero point come from the extremes of a
-# row, or are given.
-INT8 = {"use_planes": "planes_int8", "PLANES": 1, "HAS_ZERO": True}
-GIVEN = {"IS_GIVEN": True, "given_steps": "vec2(f32(x_scales[m]), f32(x_zeros[m]))"}
-NORMED = {"IS_NORMED": True, "weighted": "value * vec4<f32>(gain[min(quad, QUADS - 1u)])"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +33,6 @@ def suits(target: Target, rows: AnyInt, packed: PackedWeights, subgroup_bytes: i
     """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
     workgroup memory per subgroup."""
     is_even = packed.pitch % CHUNK == 0 and (packed.group % CHUNK == 0 or _is_halved(packed))
-    is_even = is_even and packed.library in _CHUNKS
     rows_max = target.workgroups_max if packed.choice else ROWS_FEW
     is_some = 0 < rows <= rows_max and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
@@ -59,6 +51,10 @@ class Splits:
     count: AnyInt  # for each query
     width: AnyInt  # of a head
     steps: AnyInt  # rows of a batch
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"parts": self.parts, "WIDTH": self.width, "SPLITS": self.count, "QUERY_STEPS": self.steps}
 
 
 def product(
@@ -85,47 +81,33 @@ def product(
     if packed.choice:
         together = 1  # rows have different weights
     layout = layout_of(target, packed)
-    before: dict[str, Any] = NORMED | {"EPS": eps} if gain else {}
-    if x_scales:
-        before |= INT8 | GIVEN
-    elif least is not None:
-        before |= INT8 | {"LEAST": least}
-    source: dict[str, Any] = {}
-    if isinstance(x, Splits):
-        source = {
-            "use_x_source": "x_source_splits",
-            "WIDTH": x.width,
-            "SPLITS": x.count,
-            "QUERY_STEPS": x.steps,
-        }
-    declarations = {
-        "SUBGROUP": target.subgroup_size,
-        "SPLIT": layout.split,
-        "BUNDLES": layout.bundles,
-        "COLUMNS": layout.columns,
-        "ROUNDS": layout.rounds,
-        "ROWS": together,
-        "QUADS": packed.depth // 4,
-        "CHUNKS": chunks(packed),
-        "PITCH": packed.pitch // CHUNK,
-        **_groups(packed),
-        "PLANES": target.digits,
-        "IS_GATED": is_gated,
-        **packed.matrix,
-        **epilogue.declarations,
-        **({"OTHERS": packed.columns // 2} if is_gated else {}),
-        **before,
-        **source,
-    }
+    is_int8 = x_scales is not None or least is not None
+    source = x.arguments if isinstance(x, Splits) else {"x": x}
     return Dispatch(
-        kernel("q4_digits", **declarations),
-        x=None if isinstance(x, Splits) else x,
-        parts=x.parts if isinstance(x, Splits) else None,
+        kernel("q4_digits"),
+        SUBGROUP=target.subgroup_size,
+        SPLIT=layout.split,
+        BUNDLES=layout.bundles,
+        COLUMNS=layout.columns,
+        ROUNDS=layout.rounds,
+        ROWS=together,
+        QUADS=packed.depth // 4,
+        CHUNKS=chunks(packed),
+        PITCH=packed.pitch // CHUNK,
+        GROUP=max(1, packed.group // CHUNK),
+        IN_BYTES=packed.bits == 8,
+        IS_HALVED=_is_halved(packed),
+        IS_INT8=is_int8,
+        PLANES=None if is_int8 else target.digits,
+        LEAST=least,
+        EPS=eps if gain else None,
+        **({"IS_GATED": True, "OTHERS": packed.columns // 2} if is_gated else {}),
+        **source,
         **packed.operands,
         x_scales=x_scales,
         x_zeros=x_zeros,
         gain=gain,
-        **epilogue.operands,
+        **epilogue.arguments,
         rows=rows,
         columns=packed.columns,
         groups=(
@@ -161,15 +143,7 @@ def chunks(packed: PackedWeights) -> int:
 
 def _is_halved(packed: PackedWeights) -> bool:
     """Whether chunks of 8-bit weights have a scale for each half."""
-    return packed.library == "words8" and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
-
-
-def _groups(packed: PackedWeights) -> dict[str, Any]:
-    """Declarations of chunks and of the groups that share a scale."""
-    chosen: dict[str, Any] = {**_CHUNKS[packed.library], "GROUP": max(1, packed.group // CHUNK)}
-    if _is_halved(packed):
-        chosen |= {"IS_HALVED": True, "GROUPS": 2 * chunks(packed)}
-    return chosen | ({"HAS_MINIMA": True, "minimum": "minima[group]"} if packed.minima else {})
+    return packed.bits == 8 and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
 
 
 def _bytes(target: Target, rows: int, packed: PackedWeights) -> int:

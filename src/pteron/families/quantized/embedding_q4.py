@@ -40,24 +40,25 @@ def embedding_q4gsw(
     size, words = weight.shape[0], weight.shape[1] // 4
     fits = weight_scales.shape == (size, -(-words // group))
     require(fits, f"scales must be [rows, width / {8 * group}]", weight_scales, weight)
-    declarations = {"HIGH_FIRST": not is_linear_weight, "TABLE_GROUP": group}
     tables = {"table": packed_words(weight), "table_scales": plain_scales(weight_scales)}
-    yield from pick_rows(indices, size, words, declarations, tables, out)
+    table = {**tables, "HIGH_FIRST": not is_linear_weight, "TABLE_GROUP": group}
+    yield from pick_rows(indices, size, words, table, out)
 
 
 def pick_rows(
     indices: Operand,
     size: AnyInt,
     words: AnyInt,
-    declarations: Mapping[str, Any],
-    tables: Mapping[str, Any],
+    table: Mapping[str, Any],
     out: Operand,
 ) -> Iterator[Dispatch | Indices]:
-    """The launch for `size` rows of `words` words; `tables` are operands of lib/embedding_row.wgsl."""
+    """The launch for `size` rows of `words` words; `table` are arguments of lib/embedding_row.wgsl."""
     yield Indices(indices, 0, size - 1)
     yield Dispatch(
-        kernel("embedding_q4", TABLE_SIZE=size, TABLE_WORDS=words, **declarations),
-        **tables,
+        kernel("embedding_q4"),
+        **table,
+        TABLE_SIZE=size,
+        TABLE_WORDS=words,
         indices=indices,
         out=out,
         count=indices.numel * words,

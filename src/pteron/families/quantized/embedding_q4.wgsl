@@ -1,9 +1,10 @@
-//! use index
-//! use embedding_row
 //! loops: 4
 //! extent indices: ceil(count, TABLE_WORDS)
 // out[i, k] = table[indices[i], k], of 4-bit or 8-bit weights (lib/embedding_row.wgsl). One invocation unpacks one word:
 // eight elements.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::embedding_row::{TABLE_WORDS, embedding_eight};
+
 alias R = f32;
 const WORKGROUP = 64u;
 

@@ -11,18 +11,6 @@ from pteron.families.rope.rotate import Angles
 from pteron.ops import AnyInt, Operand, Weight
 from pteron.ops.operand import joined
 
-# How columns after those of the first output are stored, for two outputs and for three.
-_STORE_OTHER = (
-    "out_b[m * WIDTH_B + n] = R(value);",
-    "if (n < WIDTH_B) { out_b[m * WIDTH_B + n] = R(value); } "
-    "else { out_c[m * (OTHERS - WIDTH_B) + n - WIDTH_B] = R(value); }",
-)
-_STORE_OTHER_QUADS = (
-    "out_b[(m * WIDTH_B + n) / 4u] = vec4<R>(value);",
-    "if (n < WIDTH_B) { out_b[(m * WIDTH_B + n) / 4u] = vec4<R>(value); } "
-    "else { out_c[(m * (OTHERS - WIDTH_B) + n - WIDTH_B) / 4u] = vec4<R>(value); }",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
@@ -40,34 +28,17 @@ class Epilogue:
         return sum(out.numel for out in self.outputs)
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        terms = ["f32(bias[n])"] if self.bias else []
-        terms += ["f32(residual[m * params.columns + n])"] if self.residual else []
-        declarations: dict[str, Any] = {"added": " + ".join(terms) or "0.0"}
-        if self.peaks:
-            declarations["use_q4_result"] = "q4_peaks"
-        if len(self.outputs) > 1:
-            _, *others = (out.shape[-1] for out in self.outputs)
-            store = _STORE_OTHER[len(others) - 1]
-            declarations |= {"OTHERS": sum(others), "WIDTH_B": others[0], "store_other": store}
-        return declarations
+    def are_quads(self) -> bool:
+        """Whether all outputs are multiples of four wide."""
+        return all(out.shape[-1] % 4 == 0 for out in self.outputs)
 
     @property
-    def tile_declarations(self) -> dict[str, Any]:
-        """The same for tiles and strips: by quads of columns if all outputs are multiples of four wide."""
-        if any(out.shape[-1] % 4 for out in self.outputs):
-            return self.declarations
-        terms = ["vec4<f32>(bias[n / 4u])"] if self.bias else []
-        terms += ["vec4<f32>(residual[(m * params.columns + n) / 4u])"] if self.residual else []
-        quads = {"use_q4_result": "q4_quads", "added": " + ".join(terms) or "vec4(0.0)"}
-        if len(self.outputs) > 1:
-            quads["store_other"] = _STORE_OTHER_QUADS[len(self.outputs) - 2]
-        return self.declarations | quads
-
-    @property
-    def operands(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
+        """Of a launch that finishes sums."""
         outputs = dict(zip(("out", "out_b", "out_c"), self.outputs, strict=False))
-        return {**outputs, "bias": self.bias, "residual": self.residual, "peaks": self.peaks}
+        _, *others = (out.shape[-1] for out in self.outputs)
+        widths = {"OTHERS": sum(others), "WIDTH_B": others[0]} if others else {}
+        return {**outputs, **widths, "bias": self.bias, "residual": self.residual, "peaks": self.peaks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +63,18 @@ class RopeEpilogue:
         return self.queries.numel + 2 * batch * steps * self._key_columns
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        declarations: dict[str, Any] = {
-            "use_q4_result": "q4_rope",
-            "use_q4_sizes": "q4_sizes_rope",
-            "IS_ROTATED": True,
+    def arguments(self) -> dict[str, Any]:
+        """Of a launch that finishes sums."""
+        tables = self._tables
+        joined_tables = {} if tables is None else {"ARE_JOINED": True, "SINES": self.angles.cosines.numel}
+        return {
+            **joined_tables,
+            "HALVED": self.angles.halved,
             "HEAD_WIDTH": self.queries.shape[3],
             "ROTARY": self.angles.rotary,
             "QUERIES": self.queries.shape[2] * self.queries.shape[3],
             "KEYS": self._key_columns,
             "RING": self.ring,
-            "added": "f32(bias[n])" if self.bias else "0.0",
-            **self.angles.declarations,
-        }
-        if self._tables is not None:
-            declarations["SINES"] = self.angles.cosines.numel
-            declarations["first_angle"] = "vec2(f32(cosines[base + pair]), f32(cosines[SINES + base + pair]))"
-        return declarations
-
-    @property
-    def operands(self) -> dict[str, Any]:
-        tables = self._tables
-        return {
             "q_out": self.queries,
             "k_out": self.key_cache,
             "v_out": self.value_cache,

@@ -28,7 +28,7 @@ def bytes_of(
     words, group = -(-depth // 8), words_per_group(group_size)
     packed = byte_rows(weights)
     sizes = columns, padded_depth(x), words, group
-    return PackedWeights(packed, by_row, *sizes, library="words8", minima=minima_by_row)
+    return PackedWeights(packed, by_row, *sizes, bits=8, minima=minima_by_row)
 
 
 def _by_row(
@@ -96,8 +96,7 @@ def embedding_q8gsw(
     out: Operand,
 ) -> Iterator[Dispatch | Indices]:
     scales, minima = _by_row(weight, weight_scales, weight_minima, group_size)
-    declarations = {"use_table_nibbles": "table_bytes", "TABLE_GROUP": words_per_group(group_size)}
-    declarations |= {"table_minimum": "table_minima[group]"} if minima else {}
     tables = {"table": byte_rows(weight), "table_scales": scales, "table_minima": minima}
+    table = {**tables, "TABLE_IN_BYTES": True, "TABLE_GROUP": words_per_group(group_size)}
     size, width = weight.shape
-    yield from pick_rows(indices, size, width // 8, declarations, tables, out)
+    yield from pick_rows(indices, size, width // 8, table, out)

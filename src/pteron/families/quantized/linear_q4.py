@@ -24,7 +24,7 @@ from pteron.families.quantized.packing import (
     sums_by_row,
     words_per_group,
 )
-from pteron.families.quantized.tiled_q4 import QUANTIZED, SCALED, Int8
+from pteron.families.quantized.tiled_q4 import Int8
 from pteron.ops import (
     AnyInt,
     Dispatch,
@@ -106,25 +106,23 @@ def product(
         return
     parts: AnyInt = 1
     part: AnyInt = max(words, 1)
-    declarations: dict[str, Any]
     if target.is_cpu:
         name = "q4_thread"
         layout, part = thread_cut(1 if packed.choice else rows, words)
+        layout["IN_FOURS"] = (
+            packed.bits == 4 and packed.pitch % BLOCK_WORDS == packed.group % BLOCK_WORDS == 0
+        )
         parts = max(1, -(-words // part))
-        declarations = layout | packed.declarations | _wide_loads(packed)
         grid: dict[str, Any] = {"threads": parts * _thread_count(layout["TILE"], rows, columns)}
     else:
         name = "q4_matvec"
         across = 4 if columns >= 8192 else 2 if columns >= 1024 else 1  # columns at once: measured on an H200
         layout = {"COLUMNS": across, **shared_rows(target, 32, 1)}
-        declarations = layout | packed.declarations
         grid = {"groups": row_groups(target, layout, -(-columns // across) * rows)}
-    declarations |= {"PARTS": parts, "PART": part, "QUADS": packed.depth // 4}
-    declarations |= QUANTIZED if int8 else {}
-    factors: dict[str, Any] = {"x": x, **packed.operands, **grid}
+    factors: dict[str, Any] = {**layout, **grid, **packed.operands, **packed.sizes, "x": x}
+    factors |= {"PART": part, "QUADS": packed.depth // 4, "IN_BYTES": packed.bits == 8}
     factors |= {"x_zeros": x_zeros, "x_scales": x_scales, "rows": rows, "columns": columns}
-    finish = (SCALED if int8 else {}) | epilogue.declarations
-    yield from tiled_q4.launch(name, declarations, finish, factors, epilogue)
+    yield from tiled_q4.launch(name, factors, epilogue.arguments, epilogue.count, parts)
 
 
 @op(
@@ -183,13 +181,6 @@ def thread_cut(rows: AnyInt, words: int) -> tuple[dict[str, Any], AnyInt]:
     return layout, blocks * BLOCK_WORDS
 
 
-def _wide_loads(packed: PackedWeights) -> dict[str, Any]:
-    """Declarations of q4_thread that load four words at once, if rows and groups are multiples of that."""
-    if packed.library != "words" or packed.pitch % BLOCK_WORDS or packed.group % BLOCK_WORDS:
-        return {}
-    return {"use_words": "words_wide", "load_block": "unpack_words(load_words(n, first))"}
-
-
 def _thread_count(tile: int, rows: AnyInt, columns: int) -> AnyInt:
     """Invocations of q4_thread for one part."""
     tiles = -(-rows // tile)
@@ -202,7 +193,7 @@ def product_per_channel(
     weights: Operand,
     packed: Weight,
     scales: Operand,
-    library: str,
+    bits: int,
     out: Operand,
     target: Target,
     choice: Choice | None = None,
@@ -215,7 +206,7 @@ def product_per_channel(
     group = -(-words // BLOCK_WORDS) * BLOCK_WORDS
     by_row = scales_by_row(scales, columns, 1)
     each = columns // choice.matrices if choice else columns
-    factors = PackedWeights(packed, by_row, each, padded_depth(x), words, group, library, choice)
+    factors = PackedWeights(packed, by_row, each, padded_depth(x), words, group, bits, choice)
     yield from product_padded(x, factors, Epilogue((out,)), target)
 
 
@@ -253,7 +244,7 @@ def linear_qcs4w(
     """The higher nibble of a byte is the even column, and all are stored as their value plus 8."""
     require(weight.dtype is DType.U8, "4-bit weights must be u8, two to a byte", weight)
     packed = nibble_rows(weight, x.shape[-1])
-    yield from product_per_channel(x, weight, packed, scales, "words", out, target)
+    yield from product_per_channel(x, weight, packed, scales, 4, out, target)
 
 
 def _int8_shape(x: Operand, mat2: Operand, scales: Operand) -> LiveShape:
@@ -267,4 +258,4 @@ def weight_int8pack_mm(
     x: Operand, mat2: Operand, scales: Operand, out: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
     require(mat2.dtype is DType.I8, "8-bit weights must be i8", mat2)
-    yield from product_per_channel(x, mat2, byte_rows(mat2), scales, "words8", out, target)
+    yield from product_per_channel(x, mat2, byte_rows(mat2), scales, 8, out, target)

@@ -11,9 +11,6 @@ from pteron.dtypes import Storage
 from pteron.ops import AnyInt, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 
-# Declarations of lib/q4.wgsl for groups with minima.
-MINIMA = {"HAS_MINIMA": True, "minimum": "minima[n * GROUPS + word / GROUP]"}
-
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
@@ -34,18 +31,12 @@ class Choice:
     grouping: Grouping | None = None  # for tiles
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        sizes = {"MATRICES": self.matrices, "SHARE": self.share}
+    def arguments(self) -> dict[str, Any]:
+        """Of a launch."""
+        sizes = {"MATRICES": self.matrices, "SHARE": self.share, "IN_TURN": self.experts is None}
         if self.grouping:
-            return {"use_rows_in_order": "rows_grouped" if self.experts else "rows_in_turn", **sizes}
-        in_turn = {} if self.experts else {"first_row": "m % MATRICES * params.columns"}
-        return {"use_one_matrix": "experts", **sizes, **in_turn}
-
-    @property
-    def operands(self) -> dict[str, Any]:
-        if self.grouping:
-            return {"order": self.grouping.order, "band_table": self.grouping.bands}
-        return {"experts": self.experts}
+            return {**sizes, "order": self.grouping.order, "band_table": self.grouping.bands}
+        return {**sizes, "experts": self.experts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class PackedWeights:
     depth: int  # of x, a multiple of four
     pitch: int  # words from one row to the next
     group: int  # words that share a scale
-    library: str = "words"  # the WGSL library that unpacks a word
+    bits: int = 4  # of a weight
     choice: Choice | None = None
     minima: Weight | None = None  # of groups, as scales: a weight is scale · w + minimum
 
@@ -68,20 +59,15 @@ class PackedWeights:
         return -(-self.depth // 8)
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        library = {} if self.library == "words" else {"use_words": self.library}
-        sizes = {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group}
-        return {**sizes, **library, **(MINIMA if self.minima else {}), **self.matrix}
-
-    @property
-    def matrix(self) -> dict[str, Any]:
-        """Declarations of the matrix that a row is multiplied with."""
-        return self.choice.declarations if self.choice else {}
-
-    @property
     def operands(self) -> dict[str, Any]:
-        chosen = self.choice.operands if self.choice else {}
+        """What a launch binds, and the matrix that a row is multiplied with."""
+        chosen = self.choice.arguments if self.choice else {}
         return {"weights": self.weights, "scales": self.scales, "minima": self.minima, **chosen}
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Constants of kernels that read words."""
+        return {"WORDS": self.words, "PITCH": self.pitch, "GROUP": self.group}
 
     def fits(self, target: Target) -> bool:
         """Whether the device can bind both buffers."""

@@ -1,9 +1,3 @@
-//! use q4_sizes
-//! use q4_result
-//! use one_matrix
-//! use planes
-//! use chunk_nibbles
-//! use silu
 //! loops: FETCH * (1 + ROUNDS) + ROWS
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
 //! extent scales: MATRICES * columns * GROUPS
@@ -16,23 +10,39 @@
 //
 // A bundle is COLUMNS adjacent columns n. SPLIT subgroups share a bundle, with STEPS chunks per lane. A workgroup
 // computes BUNDLES bundles at a time, in ROUNDS rounds, and loads the weights of the next round in advance.
-const SUBGROUP = 32u;
-const SPLIT = 1u;
-const BUNDLES = 8u;
-const COLUMNS = 2u; // 1, 2 or 4
-const ROUNDS = 1u;
-const ROWS = 1u;
-const QUADS = 16u; // vec4s of a row of x
-const CHUNKS = 2u; // chunks per row of x
-const EACH = CHUNKS; // chunks per row of weights: parts of x may be multiplied with different matrices
-const PITCH = 2u; // chunks from one row of weights to the next
-const GROUP = 2u; // chunks that share a scale
-const IS_NORMED = false; // whether an RMS norm is applied to x
-const HAS_ZERO = false; // whether x has a zero point
-const IS_GATED = false; // whether columns are pairs of a gate and a value; OTHERS is the number of values
-const IS_ROTATED = false; // whether columns are pairs that RoPE rotates: lib/q4_rope.wgsl
-const EPS = 1e-5; // of a norm
-const GROUPS = (EACH + GROUP - 1u) / GROUP;
+import super::lib::q4_params::{params};
+import super::lib::q4_result::{X, added, put};
+@if(q_out) import super::lib::q4_rope::{angle, row_of_pair};
+@if(peaks) import super::lib::q4_peaks::{put_peaks};
+@if(table) import super::lib::x_source_embedding::{keep_rows};
+import super::lib::experts::{MATRICES, SHARE, KEPT, first_row, x_row};
+import super::lib::x_planes::{planes, units};
+@if(IS_INT8) import super::lib::planes_int8::{PLANES, factor, load_planes, zero_point};
+@else import super::lib::planes::{PLANES, factor, load_planes, zero_point};
+@if(IN_BYTES) import super::lib::chunk_bytes::{Chunk, Scales, add_chunk, chunk_start, in_order, load_chunk, load_scales};
+@else import super::lib::chunk_nibbles::{Chunk, Scales, add_chunk, chunk_start, in_order, load_chunk, load_scales};
+import super::lib::silu::{silu};
+
+override SUBGROUP: u32 = 32u;
+override SPLIT: u32 = 1u;
+override BUNDLES: u32 = 8u;
+override COLUMNS: u32 = 2u; // 1, 2 or 4
+override ROUNDS: u32 = 1u;
+override ROWS: u32 = 1u;
+override QUADS: u32 = 16u; // vec4s of a row of x
+override CHUNKS: u32 = 2u; // chunks per row of x
+override EACH: u32 = CHUNKS; // chunks per row of weights: parts of x may be multiplied with different matrices
+override PITCH: u32 = 2u; // chunks from one row of weights to the next
+override GROUP: u32 = 2u; // chunks that share a scale
+override IS_INT8: bool = false; // x is int8 with a zero point, not digits
+override IN_BYTES: bool = false; // whether weights have eight bits
+override IS_HALVED: bool = false; // whether chunks of these have a scale for each half
+override IS_GATED: bool = false; // whether columns are pairs of a gate and a value; OTHERS is the number of values
+@if(q_out) const IS_ROTATED = true; // columns are pairs that RoPE rotates (lib/q4_rope.wgsl)
+@else const IS_ROTATED = false;
+override EPS: f32 = 1e-5; // of a norm
+@if(IS_HALVED) const GROUPS = 2u * EACH;
+@else const GROUPS = (EACH + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
 const WORKGROUP = SUBGROUP * SUBGROUPS;
 const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
@@ -47,7 +57,14 @@ const HALF = (COLUMNS + 1u) / 2u;
 var<workgroup> partials: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
 
 // The first row of the matrix that a chunk of row m is multiplied with.
-fn matrix_of(m: u32, chunk: u32) -> u32 { return first_row(m); }
+fn matrix_of(m: u32, chunk: u32) -> u32 {
+  @if(shares) return min(u32(experts[m * KEPT + chunk / EACH]), MATRICES - 1u) * params.columns;
+  @else return first_row(m);
+}
+
+// The two columns of a pair: a gate, before the values of all matrices, and its value.
+@if(!q_out)
+fn row_of_pair(pair: u32, second: u32) -> u32 { return pair + second * MATRICES * (params.columns / 2u); }
 
 // The row of weights for a column of a bundle.
 fn row_of(bundle: u32, column: u32) -> u32 {
@@ -80,7 +97,7 @@ fn fetch(bundle: u32, m_first: u32, part: u32, lane: u32) -> Bundle {
   let row = row_of(bundle, column_of(lane));
   for (var m = 0u; m < ROWS; m++) {
     found.added[m] = added(m_first + m, row);
-    if (IS_ROTATED) { found.angles[m] = angle(m_first + m, row); }
+    @if(q_out) { found.angles[m] = angle(m_first + m, row); }
   }
   return found;
 }
@@ -121,7 +138,7 @@ fn main(
   var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + bundle_index;
   var held = fetch(bundle, m_first, part, lane);
   load_planes(m_first, local);
-  keep_rows(group.x + group.y * groups.x, m_first, local);
+  @if(table) keep_rows(group.x + group.y * groups.x, m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
   var zeros = array<i32, ROWS>();
@@ -164,7 +181,7 @@ fn main(
       let column = column_of(lane);
       var n = bundle * COLUMNS + column;
       var is_stored = lane < COLUMNS && part == 0u && n < params.columns;
-      var value = finish(m_first + m, n, sum * factors[m]) + held.added[m];
+      var value = sum * factors[m] + held.added[m];
       if (IS_PAIRED) { // the adjacent lane has the other column of the pair
         let other = subgroupShuffleXor(value, 1u);
         let pair = bundle * HALF + column % HALF;
@@ -179,10 +196,10 @@ fn main(
           n = row_of(bundle, column);
         }
       }
-      if (is_stored) { put(0u, m_first + m, n, value); }
+      if (is_stored) { put(m_first + m, n, value); }
     }
     bundle = following;
     held = next;
   }
-  finish_workgroup(group.x + group.y * groups.x, local);
+  @if(peaks) put_peaks(group.x + group.y * groups.x, local);
 }

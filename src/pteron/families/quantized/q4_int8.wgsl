@@ -1,9 +1,3 @@
-//! use q4_sizes
-//! use q4_result
-//! use one_matrix
-//! use words
-//! use tile_rows
-//! use offsets
 //! loops: STEPS
 //! extent x: 2 * rows * WORDS
 //! extent scales: columns * GROUPS
@@ -16,12 +10,23 @@
 // odd elements of eight, the order in which masks extract weights from a word. x_scales has the scales of all rows,
 // then their zero points. Every step loads STEP_WORDS words of each row into workgroup memory, k outermost, into the
 // one of two buffers that is not being read. PART and WORDS are multiples of GROUP, and GROUP of STEP_WORDS.
-const WORDS = 8u;
-const PITCH = 8u;
-const GROUP = 4u;
+import super::lib::q4_params::{params};
+@if(BY_QUADS) import super::lib::q4_quads::{PARTS};
+@else import super::lib::q4_result::{PARTS};
+import super::lib::words::{load_word};
+import super::lib::tile::{Tile, tile_of, weights_row};
+import super::lib::tile_rows::{place_of, store_row};
+import package::wgsl::lib::tile_lanes::{ACROSS, DOWN, HEIGHT, QUADS_TALL, TALL, WIDE, WIDTH, WORKGROUP, position_of};
+import super::lib::rows_in_order::{row_at};
+import super::lib::offsets::{offset_of, put_offsets};
+
+override BY_QUADS: bool = false; // whether outputs are multiples of four columns
+override WORDS: u32 = 8u;
+override PITCH: u32 = 8u;
+override GROUP: u32 = 4u;
 const GROUPS = WORDS / GROUP;
-const PART = 8u;
-const STEP = 32u; // k
+override PART: u32 = 8u;
+override STEP: u32 = 32u; // k
 const STEP_WORDS = STEP / 8u;
 const GROUP_STEPS = GROUP / STEP_WORDS;
 const STEPS = PART / STEP_WORDS; // a constant: compilers optimise loops better if the count is known

@@ -1,11 +1,12 @@
-//! use q4
-//! use matrix_tile
-//! use tile
-//! use q4_loads
-//! use matrix_walk
 //! loops: STEPS + HEIGHT * WIDTH // (4 * WORKGROUP) * PART
 // A product with 4-bit or 8-bit weights (lib/q4.wgsl, lib/q4_loads.wgsl) by tiles of matrices (lib/matrix_walk.wgsl), over
 // PART words; PART is a multiple of STEP_WORDS.
+import super::lib::q4::{GROUP, GROUPS, PART, WORDS, load, load_word, minimum, scaled, store_gated, store_quad, unpack};
+import package::wgsl::lib::matrix_tile::{HEIGHT, SCALE, WIDTH, put_right};
+import super::lib::tile::{IS_GATED, Tile, tile_of, weights_row};
+import super::lib::q4_loads::{Loads, Rows, STEP, STEPS, STEP_WORDS, W_COUNT, W_LOADS, fetch, rows_of};
+import package::wgsl::lib::matrix_walk::{Seen, seen_right, store_left};
+
 fn is_tile(tile: Tile) -> bool { return tile.part < PARTS && tile.m < tile.end; }
 fn is_row(tile: Tile, row: u32) -> bool { return tile.m + row < tile.end; }
 fn steps_of(tile: Tile) -> u32 { return STEPS; }
@@ -16,11 +17,18 @@ fn fetch_step(tile: Tile, rows: Rows, step: u32, local: u32) -> Loads {
 
 // Unpacks a word and stores it; the largest magnitudes of its weights.
 fn store_word(column: u32, k: u32, word: Word, scale: f32, least: f32) -> vec4<f32> {
-  let low = scaled(unpack(word, 0u), scale, least);
-  let high = scaled(unpack(word, 4u), scale, least);
-  put_right(column, k, low);
-  put_right(column, k + 4u, high);
-  return max(abs(low), abs(high));
+  @if(IN_BYTES || minima) {
+    let low = scaled(unpack(word, 0u), scale, least);
+    let high = scaled(unpack(word, 4u), scale, least);
+    put_right(column, k, low);
+    put_right(column, k + 4u, high);
+    return max(abs(low), abs(high));
+  }
+  @else { // the second plane has up to size · 8 · 2^-8 · LOW_SCALE
+    put_nibbles(W_START + column * K_PITCH + k, W_PLANE, W_PLANES, word, scale);
+    let size = abs(scale);
+    return vec4(select(8.0, 64.0, W_PLANES == 2u && size > 1.0) * size);
+  }
 }
 
 fn right_column(local: u32, i: u32) -> u32 { return (local + i * WORKGROUP) / STEP_WORDS; }
@@ -66,9 +74,6 @@ fn float_sums(tile: Tile, row: u32, column: u32) -> vec4<f32> {
 fn store_columns(tile: Tile, row: u32, column: u32, sums: vec4<f32>, values: vec4<f32>) {
   let m = row_at(tile.m + row);
   let n = tile.n + column;
-  if (IS_GATED) {
-    if (n < OTHERS) { store_gated(m, n, sums, values); }
-    return;
-  }
-  if (n < params.columns) { store_quad(tile.part, m, n, sums); }
+  @if(IS_GATED) if (n < OTHERS) { store_gated(m, n, sums, values); }
+  @else if (n < params.columns) { store_quad(tile.part, m, n, sums); }
 }

@@ -1,10 +1,11 @@
-//! use rows
-//! use q4
 //! loops: STEPS * (1 + SPAN * (1 + COLUMNS)) + 9 * COLUMNS
 // A product with 4-bit weights (lib/q4.wgsl) for few rows m. LANES invocations compute COLUMNS
 // neighbouring n of one m: per step each takes SPAN words (eight weights each) of every column.
-const COLUMNS = 2u;
-const SPAN = 2u;
+import package::wgsl::lib::rows::{row_index, row_sum};
+import super::lib::q4::{GROUP, GROUPS, WORDS, first_row, load, load_word, minimum, store, unpack};
+
+override COLUMNS: u32 = 2u;
+override SPAN: u32 = 2u;
 const STEPS = (WORDS + LANES * SPAN - 1u) / (LANES * SPAN);
 
 @compute @workgroup_size(WORKGROUP)
@@ -31,7 +32,7 @@ fn main(
           let packed = load_word(n, word);
           let sum = dot(low, unpack(packed, 0u)) + dot(high, unpack(packed, 4u));
           sums[c] += sum * scales[n * GROUPS + word / GROUP];
-          if (HAS_MINIMA) { sums[c] += minimum(n, word) * dot(low + high, vec4(1.0)); }
+          @if(minima) { sums[c] += minimum(n, word) * dot(low + high, vec4(1.0)); }
         }
       }
     }

@@ -1,14 +1,14 @@
-//! use index
-//! use q4_sizes
-//! use q4_result
 //! loops: 2 * ceil(PARTS, BLOCK)
 //! extent sums: PARTS * rows * columns
-//! extent out: rows * (columns - OTHERS)
 // Adds up the parts [part][m][n] of a product with 4-bit weights and runs the epilogue (lib/q4_result.wgsl). One
 // invocation computes one output, gated if IS_GATED.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::q4_params::{params};
+import super::lib::q4_result::{OTHERS, PARTS, put_gated, store};
+
 const WORKGROUP = 256u;
 const BLOCK = 16u; // parts that are loaded at once
-const IS_GATED = false; // whether the first half of the columns is the gate of the second, which has OTHERS columns
+override IS_GATED: bool = false; // whether the first half of the columns is the gate of the second, which has OTHERS columns
 
 @group(0) @binding(8) var<storage, read> sums: array<f32>;
 
@@ -34,9 +34,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let m = i / width;
   let n = i % width;
   if (m >= params.rows) { return; }
-  if (IS_GATED) {
-    put_gated(m, n, total(m, n), total(m, n + OTHERS));
-  } else {
-    store(0u, m, n, total(m, n));
-  }
+  @if(IS_GATED) put_gated(m, n, total(m, n), total(m, n + OTHERS));
+  @else store(0u, m, n, total(m, n));
 }

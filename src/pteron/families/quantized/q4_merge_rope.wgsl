@@ -1,10 +1,13 @@
-//! use index
-//! use q4_sizes_rope
-//! use q4_quads_rope
-//! use q4_parts
 // Adds up the parts of queries, keys and values, rotates queries and keys, and writes keys and values to their caches
 // (lib/q4_quads_rope.wgsl). An invocation finishes two quads of columns: adjacent ones or, if pairs are
 // (j, j + ROTARY / 2), one from each half of a head's first ROTARY elements.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::q4_params::{params};
+import super::lib::q4_quads::{put_quad};
+@if(q_out) import super::lib::q4_quads_rope::{pair_angles, rotate};
+@if(q_out) import super::lib::q4_angles::{HEAD_WIDTH, ROTARY, angle_base, is_rotated};
+import super::lib::q4_parts::{sum_parts};
+
 const WORKGROUP = 64u;
 
 // The first columns of both quads. Pairs of quads are numbered over all heads; in a head, rotated quads come first,
@@ -41,6 +44,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       right[e] = pair.y;
     }
   }
-  put_quad(0u, m, n.x, select(vec4(left.x, right.x, left.y, right.y), left, HALVED));
-  put_quad(0u, m, n.y, select(vec4(left.z, right.z, left.w, right.w), right, HALVED));
+  put_quad(m, n.x, select(vec4(left.x, right.x, left.y, right.y), left, HALVED));
+  put_quad(m, n.y, select(vec4(left.z, right.z, left.w, right.w), right, HALVED));
 }

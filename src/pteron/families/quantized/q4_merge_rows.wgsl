@@ -1,11 +1,14 @@
-//! use row_normed
-//! use q4_sizes
-//! use q4_quads
-//! use q4_parts
-//! extent out: rows * (columns - OTHERS)
 // Adds up the parts of a product with 4-bit weights, as q4_merge_quads.wgsl does, and norms its rows
 // (lib/row_normed.wgsl) or converts them to int8 (lib/row_int8.wgsl). LANES invocations keep a row in registers, rounded
 // as `out` stores it, so that results are the same as from a row that was read back.
+@if(normed) import package::wgsl::lib::row_normed::{finish_row};
+@else import super::lib::row_int8::{finish_row};
+import package::wgsl::lib::row_registers::{OWN_QUADS, QUADS, quad_of};
+import package::wgsl::lib::rows::{WORKGROUP, row_index};
+import super::lib::q4_params::{params};
+import super::lib::q4_quads::{R, put_quad};
+import super::lib::q4_parts::{sum_parts};
+
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -20,7 +23,7 @@ fn main(
     let quad = quad_of(i, local);
     if (quad < QUADS) {
       quads[i] = vec4<f32>(vec4<R>(sum_parts(m, 4u * quad)));
-      if (row < params.rows) { put_quad(0u, m, 4u * quad, quads[i]); }
+      @if(out) if (row < params.rows) { put_quad(m, 4u * quad, quads[i]); }
     }
   }
   finish_row(quads, row, local);

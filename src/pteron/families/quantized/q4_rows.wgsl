@@ -1,32 +1,43 @@
-//! use q4_sizes
-//! use q4_result
-//! use words_four
 //! loops: STEPS
 //! extent x: 4 * rows * QUADS
 //! extent scales: columns * GROUPS
+//! extent weights: columns * PITCH
 // A product with 4-bit weights for 5 to 32 rows: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group], over PART
 // words of eight weights; PART is a multiple of STEP_WORDS. A workgroup multiplies every weight that it unpacks with
 // all of its rows of x, at most TALL. lib/q4_result.wgsl finishes the sums.
 //
 // LANES adjacent invocations share a quad of columns; per step each takes LOAD different words of every column
-// (lib/words_four.wgsl), unpacks them into registers and multiplies them with x at the same k of every row. x comes
+// at once, unpacks them into registers and multiplies them with x at the same k of every row. x comes
 // through workgroup memory, as vec4s of four k, those of all lanes adjacent; meanwhile the next step is loaded from
 // global memory into registers. At the end the lanes add up their sums, and each stores TALL / LANES rows. Workgroups
 // are numbered along the columns, then along the rows, then by part, in a grid that may be folded.
 //
 // If gated, the first half of the columns are gates and the second half, OTHERS columns, values: a quad has two of
 // each.
-const WORDS = 32u; // words that cover a row of x
-const PITCH = 32u; // words from one row of weights to the next, a multiple of LOAD
-const GROUP = 4u; // words that share a scale, a multiple of LOAD
+import super::lib::q4_params::{params};
+@if(BY_QUADS) import super::lib::q4_quads::{X, PARTS, OTHERS, store_quad, store_gated_pair};
+@else import super::lib::q4_result::{X, PARTS, OTHERS, store_quad, store_gated_pair};
+
+override BY_QUADS: bool = false; // whether outputs are multiples of four columns
+override WORDS: u32 = 32u; // words that cover a row of x
+override PITCH: u32 = 32u; // words from one row of weights to the next, a multiple of LOAD
+override GROUP: u32 = 4u; // words that share a scale, a multiple of LOAD
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
-const PART = 32u;
-const QUADS = 64u; // vec4s of a row of x
-const TALL = 8u; // a multiple of LANES
-const LANES = 8u;
-const ACROSS = 16u; // quads of columns per workgroup
+override PART: u32 = 32u;
+override QUADS: u32 = 64u; // vec4s of a row of x
+override IN_FOURS: bool = false; // words of a column that a lane loads at a time: 4, 2 or 1
+override IN_TWOS: bool = false;
+@if(IN_FOURS) const LOAD = 4u;
+@elif(IN_TWOS) const LOAD = 2u;
+@else const LOAD = 1u;
+@if(IN_FOURS) alias Load = vec4<u32>;
+@elif(IN_TWOS) alias Load = vec2<u32>;
+@else alias Load = u32;
+override TALL: u32 = 8u; // a multiple of LANES
+override LANES: u32 = 8u;
+override ACROSS: u32 = 16u; // quads of columns per workgroup
 const WORKGROUP = LANES * ACROSS;
-const IS_GATED = false;
+override IS_GATED: bool = false;
 const STEP_WORDS = LANES * LOAD;
 const STEP_QUADS = 2u * STEP_WORDS;
 const LANE_QUADS = 2u * LOAD; // vec4s of x per row and step that a lane multiplies
@@ -41,8 +52,17 @@ const SIXTEEN = 0x41800000u; // bits of 16.0: the highest four bits of its signi
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
+@if(IN_FOURS) @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
+@elif(IN_TWOS) @group(0) @binding(1) var<storage, read> weights: array<vec2<u32>>;
+@else @group(0) @binding(1) var<storage, read> weights: array<u32>;
 
 var<workgroup> x_tile: array<vec4<f32>, 2u * TALL * X_ROW>;
+
+fn load_words(n: u32, first: u32) -> Load { return weights[(n * PITCH + first) / LOAD]; }
+fn word_of(load: Load, index: u32) -> u32 {
+  @if(IN_FOURS || IN_TWOS) return load[index];
+  @else return load;
+}
 
 // The row of weights of an element of a quad; past the end, the last row.
 fn weights_row(quad: u32, element: u32) -> u32 {
@@ -168,11 +188,8 @@ fn main(
   for (var t = 0u; t < TALL / LANES; t++) {
     let m = m_first + row_offset + t;
     if (m < params.rows) {
-      if (IS_GATED) {
-        if (2u * quad < OTHERS) { store_gated_pair(m, 2u * quad, sums[t].xy, sums[t].zw); }
-      } else if (4u * quad < params.columns) {
-        store_quad(part, m, 4u * quad, sums[t]);
-      }
+      @if(IS_GATED) if (2u * quad < OTHERS) { store_gated_pair(m, 2u * quad, sums[t].xy, sums[t].zw); }
+      @else if (4u * quad < params.columns) { store_quad(part, m, 4u * quad, sums[t]); }
     }
   }
 }

@@ -1,5 +1,3 @@
-//! use index
-//! use q4
 //! loops: ceil(PART, 4) * (8 + WIDE) * (1 + TILE) + TILE * (1 + WIDE)
 // A product with 4-bit weights (lib/q4.wgsl) without barriers, for software adapters. There each lane's load is a
 // separate call that costs more than dozens of multiplications; so x stays in registers for many columns, and every
@@ -7,18 +5,22 @@
 //
 // One invocation computes TILE rows of up to WIDE columns, `strips` apart, over PART words. It processes blocks of
 // four words: it adds up the products of a block for each column, then adds the blocks.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::q4::{GROUP, GROUPS, PART, PARTS, QUADS, WORDS, first_row, load, minimum, scaled, store};
+
 alias Block = array<vec4<f32>, 8>; // the 32 elements of four words
 const WORKGROUP = 8u; // the lanes of a vector, or of two
-const TILE = 4u;
-const WIDE = 64u;
-const STRIPS = 16u; // minimum, so that every core has work; fewer if there are few columns
-const NARROW = 8u; // minimum of columns per invocation
+override TILE: u32 = 4u;
+override WIDE: u32 = 64u;
+override STRIPS: u32 = 16u; // minimum, so that every core has work; fewer if there are few columns
+override NARROW: u32 = 8u; // minimum of columns per invocation
 
 // Columns per invocation.
 fn width(tiles: u32) -> u32 { return clamp(tiles * params.columns / STRIPS, NARROW, WIDE); }
 
 // If groups are multiples of four words without minima, a scale applies to a block; otherwise to each word.
-const BY_BLOCK = GROUP % 4u == 0u && !HAS_MINIMA;
+@if(minima) const BY_BLOCK = false;
+@else const BY_BLOCK = GROUP % 4u == 0u;
 
 fn block_scale(n: u32, word: u32) -> f32 {
   if (!BY_BLOCK) { return 1.0; }
@@ -31,7 +33,8 @@ fn word_scale(n: u32, word: u32) -> f32 {
 }
 
 // Weights of four words. Those past a row's end are arbitrary: x is zero there.
-fn load_block(n: u32, first: u32) -> Block {
+@if(IN_FOURS) fn load_block(n: u32, first: u32) -> Block { return unpack_words(load_words(n, first)); }
+@else fn load_block(n: u32, first: u32) -> Block {
   let b = min(first + 1u, WORDS - 1u);
   let c = min(first + 2u, WORDS - 1u);
   let d = min(first + 3u, WORDS - 1u);

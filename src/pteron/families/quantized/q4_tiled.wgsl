@@ -1,11 +1,13 @@
-//! use q4
-//! use tile_rows
-//! use q4_loads
 //! loops: STEPS + TALL
 // A product with 4-bit or 8-bit weights (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words; PART is a multiple of
 // STEP_WORDS. Every step passes STEP columns k of x and of the unpacked, scaled weights through workgroup memory, both
 // with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the next step is
 // loaded from global memory into registers.
+import super::lib::q4::{PART, PARTS, scaled, unpack};
+import super::lib::tile::{Tile, tile_of};
+import super::lib::tile_rows::{place_of, store_row};
+import package::wgsl::lib::tile_lanes::{ACROSS, DOWN, HEIGHT, QUADS_TALL, TALL, WIDE, WIDTH, WORKGROUP, position_of};
+import super::lib::q4_loads::{Loads, STEP, STEPS, STEP_QUADS, STEP_WORDS, W_COUNT, W_LOADS, X_COUNT, X_LOADS, fetch, rows_of};
 
 // One vec4 of padding per k avoids bank conflicts between stores of several k.
 const X_PITCH = HEIGHT / 4u + 1u;

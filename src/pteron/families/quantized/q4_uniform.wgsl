@@ -1,8 +1,3 @@
-//! use q4_sizes_uniform
-//! use q4_result
-//! use nibbles_in_place
-//! use lanes
-//! use index
 //! loops: ceil(WORDS, STEP) + WIDE * (1 + TILE)
 //! extent x: 4 * WORD_QUADS * TILE * WORDS
 //! extent weights_a: 4 * ROOM
@@ -18,16 +13,24 @@
 //
 // An array holds BLOCKS blocks of four columns: first their words, [block][word][column], then their scales and, if
 // groups have them, their minima, [block][group][column]. The first column of array a is first_column + a · 4 · BLOCKS.
+import super::lib::q4_params::{params};
+import super::lib::q4_result::{store};
+@if(IN_BYTES) import super::lib::bytes_in_place::{WORD_QUADS, grown, shrinkage};
+@else import super::lib::nibbles_in_place::{WORD_QUADS, grown, shrinkage};
+import package::wgsl::lib::lanes::{of_four_lanes};
+import package::wgsl::lib::index::{flat_index};
+
 const WORKGROUP = 8u; // the lanes of a vector, or of two
-const TILE = 4u;
-const WORDS = 8u; // words per column
-const GROUP = 4u; // words that share a scale
-const STEP = 4u; // words that are added up before the scale is applied; they belong to one group
-const BLOCKS = 1u;
-const ACROSS = 1u; // blocks per array and invocation
+override IN_BYTES: bool = false; // whether weights have eight bits
+override TILE: u32 = 4u;
+override WORDS: u32 = 8u; // words per column
+override GROUP: u32 = 4u; // words that share a scale
+override STEP: u32 = 4u; // words that are added up before the scale is applied; they belong to one group
+override BLOCKS: u32 = 1u;
+override ACROSS: u32 = 1u; // blocks per array and invocation
 const WIDE = 4u * ACROSS; // columns per invocation: column c is in array c % 4, block c / 4
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
-const PER_GROUP = 1u; // numbers per group: a scale, and perhaps a minimum
+override PER_GROUP: u32 = 1u; // numbers per group: a scale, and perhaps a minimum
 const ROOM = BLOCKS * (WORDS + PER_GROUP * GROUPS);
 
 @group(0) @binding(9) var<uniform> x: array<vec4<f32>, TILE * WORDS * WORD_QUADS>;

@@ -23,19 +23,6 @@ kernel = Kernels(__name__)
 GROUP_ROWS_MIN = 16  # per matrix: with more on average, grouped rows are faster than rows one by one
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
-# Float kernels round x to int8 steps, less the zero point: integers from -255 to 255.
-QUANTIZED = {"activation": "int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m])"}
-SCALED = {"finish": "sum * f32(x_scales[m])"}  # multiplies the sums by the scale of x
-# For matrices, 4-bit weights without minima are unpacked as halves.
-NIBBLES = {
-    "store_word": "put_nibbles(W_START + column * K_PITCH + k, W_PLANE, W_PLANES, word, scale); "
-    "let size = abs(scale); "  # the second plane has up to size · 8 · 2^-8 · LOW_SCALE
-    "return vec4(select(8.0, 64.0, W_PLANES == 2u && size > 1.0) * size);"
-}
-# A part of a deep product writes only its sums.
-_PARTIAL = {"result": "sum", "added": "0.0"}
-_PARTIAL_QUADS = {"result": "sum", "added": "vec4(0.0)", "use_q4_result": "q4_quads"}
-
 
 @dataclass(frozen=True, slots=True)
 class Int8:
@@ -70,11 +57,7 @@ def product(
     chosen = _choose_kernel(x, rows, packed, target, int8, is_gated=is_gated)
     part = max(1, -(-words // (chosen.unit * chosen.parts))) * chosen.unit
     parts = -(-words // part)
-    declarations: dict[str, Any] = chosen.layout.declarations | packed.declarations
-    declarations |= {"PARTS": parts, "PART": part}
-    if chosen.name == "q4_matrix" and packed.library == "words" and packed.minima is None:
-        declarations |= NIBBLES
-    factors: dict[str, Any] = {"x": x, **packed.operands}
+    factors: dict[str, Any] = chosen.layout.declarations | packed.operands | packed.sizes
     if int8 and is_packed:
         if int8.words is None:
             made = replace(int8, scales=Scratch(2 * rows), words=Scratch(2 * rows * words, Storage.U32))
@@ -82,17 +65,16 @@ def product(
             int8 = made
         factors |= {"x": int8.words, "weight_sums": int8.weight_sums}
     else:
-        declarations["QUADS"] = packed.depth // 4
-        if int8:
-            declarations |= QUANTIZED
-            factors["x_zeros"] = int8.zeros
-    factors |= {"x_scales": int8.scales if int8 else None, "rows": rows, "columns": columns}
-    finish = (SCALED if int8 else {}) | epilogue.tile_declarations
-    finish |= {"OTHERS": columns // 2, "IS_GATED": True} if is_gated else {"IS_GATED": False}
-    bound = [*factors.values(), *epilogue.operands.values()]
+        factors |= {"x": x, "x_zeros": int8.zeros if int8 else None, "QUADS": packed.depth // 4}
+        if chosen.name != "q4_rows":
+            factors["IN_BYTES"] = packed.bits == 8
+    factors |= {"x_scales": int8.scales if int8 else None, "rows": rows, "columns": columns, "PART": part}
+    ending = epilogue.arguments | ({"OTHERS": columns // 2, "IS_GATED": True} if is_gated else {})
+    bound = [*factors.values(), *ending.values()]
     can_bind = sum(isinstance(each, Operand | Scratch | Weight) for each in bound) <= target.buffers_max
     factors["groups"] = folded(target, parts * chosen.count)
-    yield from launch(chosen.name, declarations, finish, factors, epilogue, can_bind=can_bind)
+    by_quads = epilogue.are_quads, columns % 4 == 0
+    yield from launch(chosen.name, factors, ending, epilogue.count, parts, by_quads, can_bind=can_bind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,33 +150,32 @@ def group_rows(choice: Choice, rows: AnyInt, target: Target) -> tuple[Choice, li
 
 def launch(
     name: str,
-    declarations: Mapping[str, Any],
-    finish: Mapping[str, Any],
     factors: Mapping[str, Any],
-    epilogue: Epilogue,
+    ending: Mapping[str, Any],
+    count: AnyInt,
+    parts: AnyInt,
+    by_quads: tuple[bool, bool] = (False, False),
     *,
     can_bind: bool = True,
 ) -> Iterator[Dispatch]:
-    """A kernel with the epilogue, as `finish` declares it. If k is in parts, or if the device cannot bind all
-    operands at once, the kernel writes sums, and a second launch adds them up and runs the epilogue."""
-    parts, rows, columns = declarations["PARTS"], factors["rows"], factors["columns"]
+    """A kernel with its ending: `count` outputs. If k is in parts, or if the device cannot bind all operands
+    at once, the kernel writes sums, and a second launch adds them up and finishes them. `by_quads`: whether
+    outputs, and sums, are stored four columns at a time."""
+    rows, columns = factors["rows"], factors["columns"]
     if parts == 1 and can_bind:
-        yield Dispatch(kernel(name, **declarations, **finish), **factors, **epilogue.operands)
+        yield Dispatch(kernel(name), **factors, **ending, BY_QUADS=by_quads[0])
         return
     sums = Scratch(parts * rows * columns)
-    is_tile = "IS_GATED" in finish
-    partial = _PARTIAL_QUADS if is_tile and columns % 4 == 0 else _PARTIAL
-    yield Dispatch(kernel(name, **declarations, **partial), **factors, out=sums)
-    by_quads = "use_q4_result" in finish
-    merged = {key: text for key, text in finish.items() if key != "use_q4_result"}
+    yield Dispatch(kernel(name), **factors, PARTS=parts, BY_QUADS=by_quads[1], partial=sums)
     yield Dispatch(
-        kernel("q4_merge_quads" if by_quads else "q4_merge", **{"IS_GATED": False, **merged}, PARTS=parts),
+        kernel("q4_merge_quads" if by_quads[0] else "q4_merge"),
         sums=sums,
-        **epilogue.operands,
+        **ending,
+        PARTS=parts,
         x_scales=factors["x_scales"],
         rows=rows,
         columns=columns,
-        threads=epilogue.count // 4 if by_quads else epilogue.count,
+        threads=count // 4 if by_quads[0] else count,
     )
 
 
@@ -224,9 +205,11 @@ def quantize_rows(
     rows = x.numel // x.shape[-1]
     # Norms are rounded the same way for few rows: lib/planes_int8.wgsl.
     layout = register_rows(target, rows, x.shape[-1], 2, in_one_order=gain is not None)
-    norm = {"weighted": "value"} if gain is None else {"IS_NORMED": True, "EPS": eps}
     return Dispatch(
-        kernel("quantize_rows", LEAST=least, **norm, **layout),
+        kernel("quantize_rows"),
+        **layout,
+        LEAST=least,
+        EPS=eps,
         x=x,
         gain=gain,
         row_scales=made.scales,

@@ -48,7 +48,6 @@ MATRIX_ROWS_MIN = {1: 9, 3: 17}  # by products of halves; with fewer rows, strip
 
 LANES = 8  # of a subgroup: they share a quad of columns and add up their sums
 STRIP_WORKGROUPS = 256  # k is split into parts to reach this number: two per processor of an H200
-_LOADS = {1: "words_one", 2: "words_two", 4: "words_four"}  # libraries, by words per load
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,8 @@ class Strip:
 
     @property
     def declarations(self) -> dict[str, Any]:
-        library = _LOADS[self.load]
-        return {"TALL": self.tall, "LANES": LANES, "ACROSS": self.across, "use_words_four": library}
+        loads = {"IN_FOURS": self.load == 4, "IN_TWOS": self.load == 2}
+        return {"TALL": self.tall, "LANES": LANES, "ACROSS": self.across, **loads}
 
     def count(self, rows: AnyInt, columns: int) -> AnyInt:
         """Workgroups of one part of a product."""
@@ -87,12 +86,7 @@ STRIP_ROWS_MAX = STRIPS[-1].tall  # with more rows, tiles are faster
 
 def choose_strip(target: Target, rows: AnyInt, packed: PackedWeights) -> tuple[Strip, int] | None:
     """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this device."""
-    if (
-        target.is_cpu
-        or target.subgroup_size < LANES
-        or not 0 < rows <= STRIP_ROWS_MAX
-        or packed.library != "words"
-    ):
+    if target.is_cpu or target.subgroup_size < LANES or not 0 < rows <= STRIP_ROWS_MAX or packed.bits != 4:
         return None
     strip = next(strip for strip in STRIPS if rows <= strip.tall)
     while packed.group % strip.load or packed.pitch % strip.load:  # a load crosses neither groups nor rows

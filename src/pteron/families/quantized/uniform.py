@@ -30,13 +30,9 @@ class Word(NamedTuple):
 
     weights: int  # of each
     layouts: tuple[str, ...]  # whose rows are whole words, the lowest bits first
-    in_place: str  # the library that makes floats of them
 
 
-WORDS = {  # by the library that other kernels read them with
-    "words": Word(8, ("words", "words, padded"), "nibbles_in_place"),
-    "words8": Word(4, ("bytes by row",), "bytes_in_place"),
-}
+WORDS = {4: Word(8, ("words", "words, padded")), 8: Word(4, ("bytes by row",))}  # by bits of a weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
     assert isinstance(x, Operand)
     columns, width = packed.columns, 4 * cut.blocks
     across, step = TILES[cut.tile]
-    declarations: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "TILE": cut.tile,
         "WORDS": _words(packed),
         "GROUP": _group(packed),
@@ -78,9 +74,8 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
         "BLOCKS": cut.blocks,
         "ACROSS": across,
         "PER_GROUP": _per_group(packed),
+        "IN_BYTES": packed.bits == 8,
     }
-    declarations["use_nibbles_in_place"] = WORDS[packed.library].in_place
-    made = kernel("q4_uniform", **declarations, **epilogue.declarations)
     for first_column in range(0, columns, len(ARRAYS) * width):
         arrays: dict[str, Any] = {
             name: _array(packed, first_column + place * width, cut.blocks)
@@ -88,10 +83,11 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
         }
         for first_row, is_there in cut.tiles:
             yield Dispatch(
-                made,
+                kernel("q4_uniform"),
+                **sizes,
                 x=OperandSlice(x, first_row * packed.depth),
                 **arrays,
-                **epilogue.operands,
+                **epilogue.arguments,
                 rows=epilogue.count // columns,
                 columns=columns,
                 first_row=first_row,
@@ -104,7 +100,7 @@ def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
     """Whether x is f32 in whole words, weights keep the file's order of words, and no block of columns spans
     two matrices."""
     matrices = _matrices(packed.weights)
-    layouts = WORDS[packed.library].layouts
+    layouts = WORDS[packed.bits].layouts
     return (
         target.is_cpu
         and target.broadcasts
@@ -161,7 +157,7 @@ def _matrices(weight: Weight) -> tuple[Weight, ...]:
 
 
 def _per_word(packed: PackedWeights) -> int:
-    return WORDS[packed.library].weights
+    return WORDS[packed.bits].weights
 
 
 def _words(packed: PackedWeights) -> int:

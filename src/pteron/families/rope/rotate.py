@@ -16,18 +16,12 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-_NEIGHBOURS: dict[str, Any] = {}
-HALVES: dict[str, Any] = {"HALVED": True, "second_angle": "first_angle(base + params.rotary / 2u, pair)"}
-_PAIRS: dict[str, Any] = {
-    "first_angle": "vec2(f32(cosines[base + 2u * pair]), f32(cosines[base + 2u * pair + 1u]))",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Angles:
     """Tables of cosines and sines, from row `start` on, and what of a head they rotate."""
 
-    declarations: dict[str, Any]
+    halved: bool  # pairs are (j, j + rotary / 2), each element with its own angle
     cosines: Operand
     sines: Operand | None
     start: AnyInt
@@ -65,7 +59,7 @@ class Rotation:
             require(fits, "the tables must not be wider than a head", x, cosines)
             inside = start >= 0 and start + steps <= rows
             require(inside, f"positions {start} to {start + steps} leave the table", x, cosines)
-            return Angles(HALVES, cosines, sines, start, rotary, rotary, (rotary, 0))
+            return Angles(True, cosines, sines, start, rotary, rotary, (rotary, 0))
         require(width % 2 == 0, "heads must have an even width", x)
         if self.form == "neighbours":
             assert sines is not None
@@ -78,10 +72,10 @@ class Rotation:
             fits = last - first == steps and every in (1, heads) and cosines.shape[-1] == columns
             require(fits, expected, x, cosines, sines)
             strides = every * columns, columns if every > 1 else 0
-            return Angles(_NEIGHBOURS, cosines, sines, first, width, columns, strides)
+            return Angles(False, cosines, sines, first, width, columns, strides)
         fits = cosines.numel == heads * width
         require(fits, "freqs must have a value for each of x's columns", x, cosines)
-        return Angles(_PAIRS, cosines, None, 0, width, width, (0, width))
+        return Angles(False, cosines, None, 0, width, width, (0, width))
 
 
 def _are_tables(cosines: Operand, sines: Operand) -> bool:
@@ -104,7 +98,7 @@ def rotate(
     v are written from step `cache_start` of their outputs on, which are rings of some steps if these are
     given."""
     key_heads = k.shape[2] if k is not None else 0
-    declarations = {**angles.declarations, **_ring(ring)}
+    declarations = {"HALVED": angles.halved, **_ring(ring)}
     if k is None:
         declarations["rotate_key"] = "return;"
     if v is None:
@@ -152,7 +146,7 @@ def norm_and_rotate(
     count = q.shape[0] * q.shape[1] * every
     layout = row_layout(target, count, q.shape[3])
     return Dispatch(
-        kernel("rope_norm", **angles.declarations, **_ring(ring), **layout),
+        kernel("rope_norm", HALVED=angles.halved, **_ring(ring), **layout),
         **_rotated(angles, q, q_out, k, k_out, cache_start),
         query_weight=q_norm.weight,
         key_weight=k_norm.weight,

@@ -108,7 +108,7 @@ class LogitsRows:
     def lanes(self, most: int) -> dict[str, Any]:
         """Declarations of a kernel with `most` lanes per workgroup, fewer on a CPU."""
         layout = shared_rows(self.target, min(most, LANES_CPU) if self.target.is_cpu else most, 1)
-        return {**layout, "use_best": "best_subgroup"} if "use_rows" in layout else layout
+        return {**layout, "use_best": "best_subgroup"} if "BY_SUBGROUPS" in layout else layout
 
     @property
     def vocabulary(self) -> int:

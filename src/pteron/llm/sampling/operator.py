@@ -143,7 +143,7 @@ def sample_peaks(
     """The likeliest token, from the maximum of every block: (its bits, its token, its bits again, the bits of
     the sum of exp(logit - maximum)), as written by the kernel that computes the logits."""
     layout = shared_rows(target, LANES, 1)
-    library = {"use_best": "best_subgroup"} if "use_rows" in layout else {}
+    library = {"use_best": "best_subgroup"} if "BY_SUBGROUPS" in layout else {}
     looked_at = "vec2(bitcast<f32>(picks[block].z), bitcast<f32>(picks[block].w))"
     declares = {"RING": RING, "GROWTHS": GROWTHS, "remember": ";", "looked_at": looked_at}
     yield Dispatch(

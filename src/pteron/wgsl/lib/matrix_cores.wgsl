@@ -8,9 +8,9 @@ alias Half = f16;
 alias Left = subgroup_matrix_left<Half, 16, 16>;
 alias Right = subgroup_matrix_right<Half, 16, 16>;
 alias Sums = subgroup_matrix_result<f32, 16, 16>;
-const MEMORY_BYTES = 8192u;
-const WORD_COUNT = 4u; // at the end of the memory
-const LOW_SCALE = 2048.0; // of low halves
+override MEMORY_BYTES: u32 = 8192u;
+override WORD_COUNT: u32 = 4u; // at the end of the memory
+override LOW_SCALE: f32 = 2048.0; // of low halves
 
 var<workgroup> memory: buffer<MEMORY_BYTES>;
 

@@ -4,9 +4,9 @@
 alias Left = vec2<u32>;
 alias Right = vec3<u32>;
 alias Sums = array<f32, 8>;
-const MEMORY_BYTES = 8192u;
-const WORD_COUNT = 4u;
-const LOW_SCALE = 2048.0;
+override MEMORY_BYTES: u32 = 8192u;
+override WORD_COUNT: u32 = 4u;
+override LOW_SCALE: f32 = 2048.0;
 
 var<workgroup> memory: array<f32, MEMORY_BYTES / 2u>; // a float for each half
 var<private> lane: u32;

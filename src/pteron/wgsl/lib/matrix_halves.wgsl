@@ -1,7 +1,10 @@
-//! use matrix_cores
 // Numbers as factors of matrices (lib/matrix_cores.wgsl): in one half, or in two planes of halves.
-const LARGEST = 65504.0; // halves hold numbers below it
-const SMALLEST = 0.00006103515625; // and those below this one with fewer bits
+@if(IS_EMULATED) import super::matrix_emulated::{LOW_SCALE, put_halves};
+@else import super::matrix_cores::{LOW_SCALE, put_halves};
+
+override IS_EMULATED: bool = false; // for devices without matrix cores, in tests
+override LARGEST: f32 = 65504.0; // halves hold numbers below it
+override SMALLEST: f32 = 0.00006103515625; // and those below this one with fewer bits
 
 // Four numbers, from half `at` of the first plane on.
 fn put_split(at: u32, plane: u32, planes: u32, value: vec4<f32>) {

@@ -4,34 +4,34 @@
 // W_PLANES. With two planes, a number is its high half plus its low one / LOW_SCALE, which have 22 bits together; the
 // product of two low halves is left out. Matrix cores round sums towards zero whenever they add, so products with low
 // halves have sums of their own: a second plane, added at the end.
-const TALL = 4u;
-const WIDE = 4u;
-const DOWN = 2u;
-const ACROSS = 2u;
+override TALL: u32 = 4u;
+override WIDE: u32 = 4u;
+override DOWN: u32 = 2u;
+override ACROSS: u32 = 2u;
 const SUBGROUPS = DOWN * ACROSS;
 const WORKGROUP = 32u * SUBGROUPS;
 const HEIGHT = 16u * TALL * DOWN;
 const WIDTH = 16u * WIDE * ACROSS;
 const IS_HALVED = true; // gates are the first half of a tile's columns
-const SUM_PLANES = 2u; // 1 if low halves are added to the sums of high ones
+override SUM_PLANES: u32 = 2u; // 1 if low halves are added to the sums of high ones
 const MATRICES_OF_SUMS = TALL * WIDE; // of one plane
 const SUM_COUNT = SUM_PLANES * MATRICES_OF_SUMS;
 const FIRST_LOW = SUM_COUNT - MATRICES_OF_SUMS;
-const X_PLANES = 2u;
-const W_PLANES = 2u;
-const K_PITCH = 40u; // halves, a multiple of eight
-const N_PITCH = 136u;
-const IS_ALONG = true; // the right factor is stored along k
+override X_PLANES: u32 = 2u;
+override W_PLANES: u32 = 2u;
+override K_PITCH: u32 = 40u; // halves, a multiple of eight
+override N_PITCH: u32 = 136u;
+override IS_ALONG: bool = true; // the right factor is stored along k
 const X_PLANE = HEIGHT * K_PITCH; // halves
-const W_PLANE = WIDTH * K_PITCH; // or k per step · N_PITCH
+override W_PLANE: u32 = WIDTH * K_PITCH; // or k per step · N_PITCH
 const W_START = X_PLANES * X_PLANE;
 
 // Weights are small numbers: multiplied by SCALE, their low halves are not rounded to zero. Sums are divided by it.
-const SCALE = 1024.0;
+override SCALE: f32 = 1024.0;
 
 // Halves hold numbers below LARGEST, and those below 2^-14 with fewer bits. Products of rows and columns whose largest
 // numbers are not between these limits are computed from floats.
-const IS_CHECKED = true;
+override IS_CHECKED: bool = true;
 const DENORMAL = 1.17549435e-38; // smaller numbers are zero
 
 // Four k of a row of x.

@@ -1,12 +1,13 @@
-//! use row_registers
 //! loops: 32
 //! extent gain: 4 * QUADS
 //! extent normed: 4 * rows * QUADS
 // Processes a row that invocations hold (lib/row_registers.wgsl): normed = x · gain / sqrt(mean(x²) + eps). Gains
 // are loaded first, while squares are added up.
+import super::row_registers::{OWN_QUADS, quad_of, inverse_root};
+
 alias G = f32;
 alias N = f32;
-const EPS = 1e-5;
+override EPS: f32 = 1e-5;
 
 @group(0) @binding(30) var<storage, read> gain: array<vec4<G>>;
 @group(0) @binding(31) var<storage, read_write> normed: array<vec4<N>>;

@@ -1,8 +1,9 @@
-//! use rows
 // Rows of QUADS vec4s in the registers of LANES invocations: each has NEIGHBOURS adjacent vec4s, then NEIGHBOURS
 // after those of all lanes, and so on, OWN_QUADS in total, with zeros past the row's end.
-const QUADS = 16u; // a multiple of NEIGHBOURS
-const NEIGHBOURS = 2u;
+import super::rows::{row_max, row_sum};
+
+override QUADS: u32 = 16u; // a multiple of NEIGHBOURS
+override NEIGHBOURS: u32 = 2u;
 const OWN_QUADS = (QUADS + NEIGHBOURS * LANES - 1u) / (NEIGHBOURS * LANES) * NEIGHBOURS;
 
 // The index in the row of the i-th vec4 of an invocation; it may be past the end.

@@ -1,10 +1,10 @@
 //! use nan
-// Rows that several invocations share, as in rows.wgsl, for devices whose subgroups have one width: a
+// Rows that several invocations share, as in rows_lanes.wgsl, for devices whose subgroups have one width: a
 // subgroup adds up without a barrier, and only rows wider than one pass through workgroup memory.
 alias Lane = f32; // what is merged
 const SUBGROUP = 32u; // the width
-const LANES = 32u; // a multiple of it
-const ROWS = 2u;
+override LANES: u32 = 32u; // a multiple of it
+override ROWS: u32 = 2u;
 const WORKGROUP = LANES * ROWS;
 const SUBGROUPS = LANES / SUBGROUP; // per row
 

@@ -1,10 +1,10 @@
 // Products by tiles: a workgroup of DOWN × ACROSS invocations computes HEIGHT rows by WIDTH columns, TALL × WIDE outputs
 // each. The quads of rows of an invocation are DOWN quads apart, its quads of columns ACROSS quads.
-const TALL = 8u; // a multiple of four
-const WIDE = 8u; // 4 or 8
-const DOWN = 16u; // a multiple of LANES_DOWN
-const ACROSS = 16u; // a multiple of LANES_ACROSS
-const LANES_DOWN = 4u; // 32 adjacent invocations form a rectangle, so that together they read few different vec4s
+override TALL: u32 = 8u; // a multiple of four
+override WIDE: u32 = 8u; // 4 or 8
+override DOWN: u32 = 16u; // a multiple of LANES_DOWN
+override ACROSS: u32 = 16u; // a multiple of LANES_ACROSS
+override LANES_DOWN: u32 = 4u; // 32 adjacent invocations form a rectangle, so that together they read few different vec4s
 const LANES_ACROSS = 32u / LANES_DOWN;
 const WORKGROUP = DOWN * ACROSS;
 const HEIGHT = DOWN * TALL;

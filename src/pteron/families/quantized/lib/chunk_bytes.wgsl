@@ -1,18 +1,19 @@
 //! extent weights: 8 * MATRICES * columns * PITCH
 //! extent minima: MATRICES * columns * GROUPS
-// Chunks of 32 8-bit weights in place of lib/chunk_nibbles.wgsl, with a scale and perhaps a minimum for the chunk or for
+// Chunks of 32 8-bit weights, with a scale and perhaps a minimum for the chunk or for
 // each half.
 alias Chunk = array<vec4<u32>, 2>;
 alias Scales = vec4<f32>; // scales and minima of both halves
-const HAS_MINIMA = false;
-const IS_HALVED = false; // whether groups are half as long as a chunk
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 @group(0) @binding(29) var<storage, read> minima: array<f32>; // [n][group]
 
 fn load_chunk(at: u32) -> Chunk { return array(weights[2u * at], weights[2u * at + 1u]); }
 
-fn minimum(group: u32) -> f32 { return 0.0; }
+fn minimum(group: u32) -> f32 {
+  @if(minima) return minima[group];
+  @else return 0.0;
+}
 
 fn load_scales(row: u32, place: u32) -> Scales {
   if (IS_HALVED) {
@@ -51,11 +52,13 @@ fn add_chunk(
   let second = half_sum(chunk, halves, 1u);
   if (!IS_HALVED) {
     let sum = fma(rounded(first + second), scale.x, before);
-    if (HAS_MINIMA) { return fma(f32(i32(unit.x)), scale.z, sum); }
-    return sum;
+    @if(minima) return fma(f32(i32(unit.x)), scale.z, sum);
+    @else return sum;
   }
   let sum = fma(rounded(second), scale.y, fma(rounded(first), scale.x, before));
-  if (!HAS_MINIMA) { return sum; }
-  let ones = Chunk(vec4(0x01010101u), vec4(0x01010101u)); // Σ x of each half
-  return fma(rounded(half_sum(ones, halves, 1u)), scale.w, fma(rounded(half_sum(ones, halves, 0u)), scale.z, sum));
+  @if(minima) {
+    let ones = Chunk(vec4(0x01010101u), vec4(0x01010101u)); // Σ x of each half
+    return fma(rounded(half_sum(ones, halves, 1u)), scale.w, fma(rounded(half_sum(ones, halves, 0u)), scale.z, sum));
+  }
+  @else return sum;
 }

@@ -44,7 +44,7 @@ fn add_chunk(
   for (var plane = 1u; plane < PLANES; plane++) {
     sum += plane_sum(0, even, odd, halves[2u * plane], halves[2u * plane + 1u]) << (8u * plane);
   }
-  if (HAS_ZERO) { sum -= zero * weights_sum(even, odd); }
+  @if(IS_INT8) { sum -= zero * weights_sum(even, odd); }
   // Multiply the unit and the scale first, so that a large x does not overflow unless the result does.
   return fma(f32(sum), bitcast<f32>(unit.y) * by, before);
 }

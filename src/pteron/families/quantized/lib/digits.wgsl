@@ -2,7 +2,7 @@
 // two, chosen so that its largest element becomes an integer of BITS + 1 bits. Integers are split into PLANES digits
 // of eight bits, from -128 to 127, the lowest first; a word holds the digits of one number. Chunks whose largest
 // element is below 2^(BITS - 126) keep fewer bits, down to none at 2^-127.
-const PLANES = 3u; // digits per number: at most 3
+override PLANES: u32 = 3u; // digits per number: at most 3
 const BITS = select(13u, 21u, PLANES == 3u);
 const MIDDLE = 12582912.0; // 1.5 · 2^23: adding an integer to it leaves the integer in the lowest bits of the float
 const MIDDLE_BITS = 0x4b400000u;

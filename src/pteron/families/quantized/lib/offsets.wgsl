@@ -3,6 +3,8 @@
 // The correction of a tile's sums (lib/tile.wgsl) for the zero points of x. Σ zero · w · scale over the k of a part
 // is zero[m] · offset[n], with offset = Σ scale · Σ w over the groups of column n. So the loop over k ignores zero
 // points. If zero points are large and x - zero is small, the subtraction cancels some bits.
+import super::tile::{Tile, weights_row};
+
 const PART_GROUPS = PART / GROUP;
 const COLUMN_LANES = (WORKGROUP + WIDTH - 1u) / WIDTH; // invocations that share a column's groups
 

@@ -1,8 +1,9 @@
-//! use digits
-//! use x_planes
 //! loops: ROWS * (1 + PASSES * (1 + PLANES) + SUBGROUPS)
 // Rows of floats as planes of digits (lib/digits.wgsl, lib/x_planes.wgsl). The scale of an RMS norm is not applied to
 // x but to the sums, as `factor`.
+import super::digits::{MIDDLE_BITS, PLANES, chunk_power, chunk_unit, digits, fixed};
+import super::x_planes::{chunk_total, load, put_plane, units, weighted};
+
 var<workgroup> squares: array<f32, ROWS * SUBGROUPS>;
 
 fn largest_bits(value: vec4<f32>) -> u32 {
@@ -17,7 +18,7 @@ fn load_planes(m_first: u32, local: u32) {
     for (var turn = 0u; turn < PASSES; turn++) {
       let octet = turn * WORKGROUP + local;
       let eight = load(m_first + m, octet);
-      if (IS_NORMED) { sum_of_squares += dot(eight[0], eight[0]) + dot(eight[1], eight[1]); }
+      @if(gain) { sum_of_squares += dot(eight[0], eight[0]) + dot(eight[1], eight[1]); }
       let a = weighted(m_first + m, 2u * octet, eight[0]);
       let b = weighted(m_first + m, 2u * octet + 1u, eight[1]);
       var largest = max(largest_bits(a), largest_bits(b));
@@ -40,7 +41,7 @@ fn load_planes(m_first: u32, local: u32) {
         if (octet % 4u == 0u) { units[m * CELLS + chunk] = vec2(chunk_start(sum), unit); }
       }
     }
-    if (IS_NORMED) {
+    @if(gain) {
       let total = subgroupAdd(sum_of_squares);
       if (local % SUBGROUP == 0u) { squares[m * SUBGROUPS + local / SUBGROUP] = total; }
     }
@@ -49,10 +50,12 @@ fn load_planes(m_first: u32, local: u32) {
 
 // The factor of a row's sums.
 fn factor(m: u32) -> f32 {
-  if (!IS_NORMED) { return 1.0; }
-  var sum = 0.0;
-  for (var i = 0u; i < SUBGROUPS; i++) { sum += squares[m * SUBGROUPS + i]; }
-  return inverseSqrt(sum / f32(4u * QUADS) + EPS);
+  @if(gain) {
+    var sum = 0.0;
+    for (var i = 0u; i < SUBGROUPS; i++) { sum += squares[m * SUBGROUPS + i]; }
+    return inverseSqrt(sum / f32(4u * QUADS) + EPS);
+  }
+  @else return 1.0;
 }
 
 fn zero_point(m: u32) -> i32 { return 0; }

@@ -1,15 +1,15 @@
-//! use x_planes
-//! use extremes
-//! use int8_steps
 //! loops: ROWS * (1 + PASSES * 3 + ceil(SUBGROUPS, SUBGROUP))
 //! loops: ROWS * (ceil(LANES, WORKGROUP) * (3 + ceil(QUADS, 2 * LANES)) + ceil(LANES, SUBGROUP) + 16)
 //! extent x_zeros: rows
 // Rows of x as int8 in one plane (lib/x_planes.wgsl), after an RMS norm if there is a gain. A row's scale and zero
 // point are given, or computed from its extremes (lib/extremes.wgsl) while the row is in registers.
+import super::x_planes::{chunk_total, load, put_plane, units, weighted};
+import super::extremes::{scale_between, zero_between};
+import super::int8_steps::{int8_steps};
+
 alias Z = i32;
 const PLANES = 1u;
-const IS_GIVEN = false; // whether x_scales and x_zeros are given
-const LEAST = 1.1754943508222875e-38; // the smallest scale
+override LEAST: f32 = 1.1754943508222875e-38; // the smallest scale
 const LANES = 256u; // invocations that share the sum of squares of a row
 const LANE_TURNS = (LANES + WORKGROUP - 1u) / WORKGROUP;
 const OWN_QUADS = (QUADS + 2u * LANES - 1u) / (2u * LANES); // groups of eight elements per lane
@@ -97,18 +97,15 @@ fn fitting(held: Row, m: u32, local: u32) -> vec2<f32> {
   return vec2(scale, zero_between(least, scale, -128.0, 127.0));
 }
 
-// The given scale and zero point of row m.
-fn given_steps(m: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
-
 // Converts rows of x and stores them in workgroup memory.
 fn load_planes(m_first: u32, local: u32) {
   for (var m = 0u; m < ROWS; m++) {
     var held: Row;
     //! unroll
     for (var turn = 0u; turn < PASSES; turn++) { held[turn] = load(m_first + m, turn * WORKGROUP + local); }
-    if (IS_NORMED) { held = normed(held, m_first + m, local); }
-    var by = given_steps(m_first + m);
-    if (!IS_GIVEN) { by = fitting(held, m, local); }
+    @if(gain) { held = normed(held, m_first + m, local); }
+    @if(x_scales) let by = vec2(f32(x_scales[m_first + m]), f32(x_zeros[m_first + m]));
+    @else let by = fitting(held, m, local);
     if (local == 0u) { row_zeros[m] = i32(by.y); }
     //! unroll
     for (var turn = 0u; turn < PASSES; turn++) {

@@ -1,8 +1,3 @@
-//! use q4_sizes
-//! use q4_result
-//! use one_matrix
-//! use words
-//! use int8_steps
 //! extent x: 4 * ceil(rows, SHARE) * QUADS
 //! extent scales: MATRICES * columns * GROUPS
 //! extent minima: MATRICES * columns * GROUPS
@@ -13,14 +8,25 @@
 // A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w are PITCH words apart and are WORDS
 // long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales are [n][group]; an
 // invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll.
+import super::q4_params::{params};
+@if(BY_QUADS) import super::q4_quads::{X, PARTS, OTHERS, store_quad, store_gated, store_gated_pair};
+@else import super::q4_result::{X, PARTS, OTHERS, store, store_quad, store_gated, store_gated_pair};
+@if(IN_BYTES) import super::words8::{Word, load_word, unpack};
+@elif(IN_FOURS) import super::words_wide::{load_words, unpack_words};
+@else import super::words::{Word, load_word, unpack};
+import super::experts::{MATRICES, SHARE, first_row, x_row};
+import super::int8_steps::{int8_steps};
+
 alias Z = i32;
-const WORDS = 8u;
-const PITCH = 8u;
-const QUADS = 16u;
-const GROUP = 4u;
+override WORDS: u32 = 8u;
+override PITCH: u32 = 8u;
+override QUADS: u32 = 16u;
+override GROUP: u32 = 4u;
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
-const PART = 8u;
-const HAS_MINIMA = false;
+override PART: u32 = 8u;
+override BY_QUADS: bool = false; // whether outputs are multiples of four columns
+override IN_BYTES: bool = false; // whether weights have eight bits
+override IN_FOURS: bool = false; // whether rows and groups are multiples of four words, loaded at once
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
@@ -28,16 +34,22 @@ const HAS_MINIMA = false;
 @group(0) @binding(29) var<storage, read> minima: array<f32>; // [n][group]
 
 // The minimum of the group of a word.
-fn minimum(n: u32, word: u32) -> f32 { return 0.0; }
+fn minimum(n: u32, word: u32) -> f32 {
+  @if(minima) return minima[n * GROUPS + word / GROUP];
+  @else return 0.0;
+}
 
 // Four weights of a word with the scale and the minimum of its group.
 fn scaled(weights: vec4<f32>, scale: f32, least: f32) -> vec4<f32> {
-  if (HAS_MINIMA) { return weights * scale + least; }
-  return weights * scale;
+  @if(minima) return weights * scale + least;
+  @else return weights * scale;
 }
 
-// Quantises activations before the product; by default x stays.
-fn activation(m: u32, value: vec4<f32>) -> vec4<f32> { return value; }
+// Activations as they are multiplied: rounded to int8 steps, less the zero point, if they have scales.
+fn activation(m: u32, value: vec4<f32>) -> vec4<f32> {
+  @if(x_zeros) return int8_steps(value, f32(x_scales[m]), f32(x_zeros[m])) - f32(x_zeros[m]);
+  @else return value;
+}
 
 // Four elements of x; zeros past its end, where weights are padding.
 fn load(m: u32, quad: u32) -> vec4<f32> {

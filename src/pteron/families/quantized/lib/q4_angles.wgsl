@@ -1,15 +1,17 @@
-//! use angles
 //! extent cosines: SINES + (start + steps - 1) * angle_strides[0] + (QUERIES // HEAD_WIDTH - 1) * angle_strides[1] + angle_columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (QUERIES // HEAD_WIDTH - 1) * angle_strides[1] + angle_columns
 // The angles of columns that are queries, keys and values, side by side: queries and keys are rotated by their
 // position, (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair of the first ROTARY elements
 // of a head.
+import super::q4_params::{params};
+import package::wgsl::lib::angles::{first_angle, second_angle};
+
 alias C = f32;
-const HEAD_WIDTH = 64u; // elements of a head, even
-const ROTARY = 64u; // of them, those that are rotated
-const QUERIES = 128u; // columns of all heads
-const KEYS = 128u; // as many are values
-const SINES = 0u; // where they begin in `cosines`, if both are in one table
+override HEAD_WIDTH: u32 = 64u; // elements of a head, even
+override ROTARY: u32 = 64u; // of them, those that are rotated
+override QUERIES: u32 = 128u; // columns of all heads
+override KEYS: u32 = 128u; // as many are values
+override RING: u32 = 0u; // rows of a cache that has those of the last steps only; 0: it has all
 
 @group(0) @binding(23) var<storage, read> cosines: array<C>;
 @group(0) @binding(24) var<storage, read> sines: array<C>;

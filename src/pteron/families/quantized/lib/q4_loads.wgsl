@@ -1,6 +1,10 @@
 // What an invocation loads of x and of the weights for every step of STEP k of a tile (lib/tile.wgsl), over PART words,
 // a multiple of STEP_WORDS.
-const STEP = 16u; // k per step, a multiple of eight
+import super::tile::{Tile, weights_row};
+import super::rows_in_order::{row_at};
+import super::q4::{GROUP, GROUPS, PART, WORDS, load, minimum};
+
+override STEP: u32 = 16u; // k per step, a multiple of eight
 const STEP_WORDS = STEP / 8u;
 const STEP_QUADS = STEP / 4u;
 const STEPS = PART / STEP_WORDS; // a constant: compilers optimise loops better if the count is known

@@ -1,20 +1,10 @@
-//! use nan
 //! loops: SUBGROUPS
-//! extent bias: columns
-//! extent out: rows * columns
 //! extent peaks: 4 * groups[0]
-// Finishes the sums of a single row as q4_result.wgsl does, and writes the peak of each workgroup of q4_digits.wgsl:
-// the maximum of its results, the first column that has it, and the sum of exp(result - maximum). A NaN counts as the
-// lowest number but makes the sum NaN. The layout is that of picks in sample_merge.wgsl: a score, its column, and the
-// logit of that column, here the score.
-alias X = f32;
-alias D = f32;
-alias R = f32;
-const OTHERS = 0u;
+// The peak of each workgroup of q4_digits.wgsl, of a single row: the maximum of its results, the first column that has
+// it, and the sum of exp(result - maximum). A NaN counts as the lowest number but makes the sum NaN. The layout is that
+// of picks in sample_merge.wgsl: a score, its column, and the logit of that column, here the score.
+import package::wgsl::lib::nan::{LOWEST, is_nan, nan};
 
-@group(0) @binding(3) var<storage, read> bias: array<D>;
-@group(0) @binding(6) var<storage, read_write> out: array<R>;
-@group(0) @binding(7) var<uniform> params: Params;
 // Bits of the maximum, its column, bits of the maximum again, bits of the sum.
 @group(0) @binding(25) var<storage, read_write> peaks: array<vec4<u32>>;
 
@@ -23,13 +13,8 @@ var<private> peak_column: u32 = 0xffffffffu;
 var<private> peak_sum: f32;
 var<workgroup> subgroup_peaks: array<vec3<u32>, SUBGROUPS>;
 
-fn row_of_pair(pair: u32, second: u32) -> u32 { return pair; }
-fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
-fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
-fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
-
-fn put(part: u32, m: u32, n: u32, value: f32) {
-  out[m * params.columns + n] = R(value);
+// Notes a result.
+fn note_peak(n: u32, value: f32) {
   let before = peak;
   let number = select(clamp(value, LOWEST, -LOWEST), LOWEST, is_nan(value));
   if (number > peak || peak_column == 0xffffffffu) { // columns come in order
@@ -41,7 +26,7 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
 }
 
 // Called once at the end of a workgroup: merges its peaks.
-fn finish_workgroup(block: u32, local: u32) {
+fn put_peaks(block: u32, local: u32) {
   let most = subgroupMax(peak);
   let column = subgroupMin(select(0xffffffffu, peak_column, peak == most));
   let sum = subgroupAdd(peak_sum * exp(peak - most));

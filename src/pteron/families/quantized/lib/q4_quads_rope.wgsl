@@ -1,31 +1,19 @@
-//! use q4_angles
-//! extent bias: columns
-//! extent x_scales: rows
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
 // Finishes sums over k whose columns are queries, keys and values, as lib/q4_rope.wgsl, but four adjacent columns at
-// a time; replaces lib/q4_quads.wgsl. `store_quad` rotates pairs of adjacent columns. If pairs are (j, j + half),
+// a time. `finish_quad` rotates pairs of adjacent columns. If pairs are (j, j + half),
 // q4_merge_rope.wgsl combines them.
-alias X = f32;
-alias D = f32;
+import super::q4_params::{params};
+import super::q4_angles::{HEAD_WIDTH, KEYS, QUERIES, RING, angle_base, first_angle, is_rotated, second_angle};
+
 alias Q = f32;
 alias KeyOut = f32;
 alias ValueOut = f32;
-const PARTS = 1u;
-const OTHERS = 0u;
-const RING = 0u; // rows of a cache that has those of the last steps only; 0: it has all
 
-@group(0) @binding(3) var<storage, read> bias: array<vec4<D>>;
-@group(0) @binding(4) var<storage, read> x_scales: array<X>;
 @group(0) @binding(6) var<storage, read_write> q_out: array<vec4<Q>>;
-@group(0) @binding(7) var<uniform> params: Params;
 @group(0) @binding(21) var<storage, read_write> k_out: array<vec4<KeyOut>>;
 @group(0) @binding(22) var<storage, read_write> v_out: array<vec4<ValueOut>>;
-
-fn finish(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return sum; }
-fn added(m: u32, n: u32) -> vec4<f32> { return vec4<f32>(bias[n / 4u]); }
-fn result(m: u32, n: u32, sum: vec4<f32>) -> vec4<f32> { return finish(m, n, sum) + added(m, n); }
 
 // (cosine, sine) of the first element of a pair, then of the second, as in rope.wgsl.
 fn pair_angles(base: u32, pair: u32) -> vec4<f32> {
@@ -37,7 +25,7 @@ fn rotate(x: vec2<f32>, by: vec4<f32>) -> vec2<f32> {
   return vec2(fma(x.x, by.x, -(x.y * by.y)), fma(x.y, by.z, x.x * by.w));
 }
 
-fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
+fn put_quad(m: u32, n: u32, value: vec4<f32>) {
   if (n < QUERIES) {
     q_out[(m * QUERIES + n) / 4u] = vec4<Q>(value);
     return;
@@ -52,17 +40,13 @@ fn put_quad(part: u32, m: u32, n: u32, value: vec4<f32>) {
   }
 }
 
-fn store_quad(part: u32, m: u32, n: u32, totals: vec4<f32>) {
-  var value = result(m, n, totals);
+// Stores a quad, rotated.
+fn finish_quad(m: u32, n: u32, given: vec4<f32>) {
+  var value = given;
   if (is_rotated(n)) {
     let base = angle_base(m, n);
     let pair = n % HEAD_WIDTH / 2u;
     value = vec4(rotate(value.xy, pair_angles(base, pair)), rotate(value.zw, pair_angles(base, pair + 1u)));
   }
-  put_quad(part, m, n, value);
+  put_quad(m, n, value);
 }
-
-// Queries, keys and values have no gates.
-fn gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) -> vec4<f32> { return value; }
-fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) { }
-fn store_gated_pair(m: u32, n: u32, gate: vec2<f32>, value: vec2<f32>) { }

@@ -1,49 +1,69 @@
-//! use silu
 //! extent bias: columns
 //! extent residual: rows * columns
 //! extent x_scales: rows
-//! extent out: PARTS * rows * (columns - OTHERS)
+//! extent out: rows * (columns - OTHERS)
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
-// Finishes sums over k: out[m, n] = finish(m, n, sum) + added(m, n). If k is deep, it is split into PARTS: then
-// `result` returns sums unchanged, out is [part][m][n], and q4_merge.wgsl finishes. The last OTHERS columns may go to
-// further outputs, by `store_other`.
+//! extent partial: PARTS * rows * columns
+// Finishes sums over k: out[m, n] = sum · x_scales[m] + bias[n] + residual[m, n]. The last OTHERS columns go to further
+// outputs; or columns are queries, keys and values (lib/q4_rope.wgsl). If k is deep, a launch computes the sums of PARTS
+// parts of it, partial[part][m][n], and q4_merge.wgsl finishes.
+import super::q4_params::{params};
+import super::silu::{silu};
+@if(q_out) import super::q4_rope::{put};
+@if(peaks) import super::q4_peaks::{note_peak};
+
 alias X = f32;
 alias D = f32;
 alias R = f32;
-const PARTS = 1u;
-const OTHERS = 0u;
-const WIDTH_B = 0u;
+override PARTS: u32 = 1u;
+override OTHERS: u32 = 0u;
+override WIDTH_B: u32 = 0u;
 
 @group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(4) var<storage, read> x_scales: array<X>;
 @group(0) @binding(6) var<storage, read_write> out: array<R>;
-@group(0) @binding(7) var<uniform> params: Params;
 @group(0) @binding(20) var<storage, read> residual: array<R>;
 @group(0) @binding(21) var<storage, read_write> out_b: array<R>;
 @group(0) @binding(22) var<storage, read_write> out_c: array<R>;
+@group(0) @binding(6) var<storage, read_write> partial: array<f32>;
 
-// The two columns of a pair: a gate, in the first half of all columns, and its value, in the second half.
-fn row_of_pair(pair: u32, second: u32) -> u32 { return pair + second * (params.columns / 2u); }
-fn angle(m: u32, n: u32) -> vec2<f32> { return vec2(1.0, 0.0); }
-
-fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
-fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
-fn result(m: u32, n: u32, sum: f32) -> f32 { return finish(m, n, sum) + added(m, n); }
-fn store_other(m: u32, n: u32, value: f32) { }
-
-fn put(part: u32, m: u32, n: u32, value: f32) {
-  let width = params.columns - OTHERS;
-  if (OTHERS == 0u || n < width) {
-    out[(part * params.rows + m) * width + n] = R(value);
-  } else {
-    store_other(m, n - width, value);
-  }
+fn added(m: u32, n: u32) -> f32 {
+  @if(bias && residual) return f32(bias[n]) + f32(residual[m * params.columns + n]);
+  @elif(bias) return f32(bias[n]);
+  @elif(residual) return f32(residual[m * params.columns + n]);
+  @else return 0.0;
 }
 
-fn finish_workgroup(block: u32, local: u32) { } // called at the end of a workgroup
+fn result(m: u32, n: u32, sum: f32) -> f32 {
+  @if(x_scales) return sum * f32(x_scales[m]) + added(m, n);
+  @else return sum + added(m, n);
+}
 
-fn store(part: u32, m: u32, n: u32, sum: f32) { put(part, m, n, result(m, n, sum)); }
+@if(!q_out)
+fn put(m: u32, n: u32, value: f32) {
+  let width = params.columns - OTHERS;
+  @if(out_b) if (n >= width) {
+    put_other(m, n - width, value);
+    return;
+  }
+  out[m * width + n] = R(value);
+  @if(peaks) note_peak(n, value);
+}
+
+@if(out_b)
+fn put_other(m: u32, n: u32, value: f32) {
+  @if(out_c) if (n >= WIDTH_B) {
+    out_c[m * (OTHERS - WIDTH_B) + n - WIDTH_B] = R(value);
+    return;
+  }
+  out_b[m * WIDTH_B + n] = R(value);
+}
+
+fn store(part: u32, m: u32, n: u32, sum: f32) {
+  @if(partial) partial[(part * params.rows + m) * params.columns + n] = sum;
+  @else put(m, n, result(m, n, sum));
+}
 
 // Four neighbouring columns, up to the last one.
 fn store_quad(part: u32, m: u32, n: u32, totals: vec4<f32>) {
@@ -56,7 +76,7 @@ fn store_quad(part: u32, m: u32, n: u32, totals: vec4<f32>) {
 // silu(gate) · value, where the columns of values follow those of their gates.
 fn put_gated(m: u32, n: u32, gate: f32, value: f32) {
   if (n >= OTHERS) { return; }
-  put(0u, m, n, silu(result(m, n, gate)) * result(m, n + OTHERS, value));
+  put(m, n, silu(result(m, n, gate)) * result(m, n + OTHERS, value));
 }
 
 fn store_gated(m: u32, n: u32, gate: vec4<f32>, value: vec4<f32>) {

@@ -1,27 +1,19 @@
-//! use q4_angles
-//! extent bias: columns
 //! extent q_out: rows * QUERIES
 //! extent k_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
 //! extent v_out: (rows // steps - 1) * out_stride + (RING or cache_start + steps) * KEYS
 // Finishes sums over k whose columns are queries, keys and values: queries and keys are rotated (lib/q4_angles.wgsl),
 // and keys and values are written to their caches, from step `cache_start` on. q4_digits.wgsl combines the two columns of a
 // pair, which adjacent lanes hold.
-alias X = f32;
-alias D = f32;
+import super::q4_params::{params};
+import super::q4_angles::{HEAD_WIDTH, KEYS, QUERIES, ROTARY, RING, angle_base, first_angle, is_rotated, second_angle};
+
 alias Q = f32;
 alias KeyOut = f32;
 alias ValueOut = f32;
-const OTHERS = 0u;
-const RING = 0u; // rows of a cache that has those of the last steps only; 0: it has all
 
-@group(0) @binding(3) var<storage, read> bias: array<D>;
 @group(0) @binding(6) var<storage, read_write> q_out: array<Q>;
-@group(0) @binding(7) var<uniform> params: Params;
 @group(0) @binding(21) var<storage, read_write> k_out: array<KeyOut>;
 @group(0) @binding(22) var<storage, read_write> v_out: array<ValueOut>;
-
-fn finish(m: u32, n: u32, sum: f32) -> f32 { return sum; }
-fn added(m: u32, n: u32) -> f32 { return f32(bias[n]); }
 
 // The two columns of a pair. Pairs are numbered over all heads; in a head, rotated pairs come first, then the rest.
 fn row_of_pair(pair: u32, second: u32) -> u32 {
@@ -42,7 +34,7 @@ fn angle(m: u32, n: u32) -> vec2<f32> {
   return first_angle(base, pair) * vec2(1.0, -1.0);
 }
 
-fn put(part: u32, m: u32, n: u32, value: f32) {
+fn put(m: u32, n: u32, value: f32) {
   if (n < QUERIES) {
     q_out[m * QUERIES + n] = Q(value);
     return;
@@ -56,5 +48,3 @@ fn put(part: u32, m: u32, n: u32, value: f32) {
     v_out[to - KEYS] = ValueOut(value);
   }
 }
-
-fn finish_workgroup(block: u32, local: u32) { } // called at the end of a workgroup

@@ -1,6 +1,3 @@
-//! use row_registers
-//! use extremes
-//! use int8_steps
 //! loops: 96
 //! extent gain: 4 * QUADS
 //! extent row_scales: 2 * rows
@@ -10,26 +7,26 @@
 // clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
 // Of eight neighbours, which an invocation holds side by side, a pair of words is left, as q4_quantize.wgsl
 // leaves them. Merging a row's lanes takes 32 iterations at most, three times.
+import package::wgsl::lib::row_registers::{OWN_QUADS, QUADS, inverse_root, quad_of, row_max};
+import super::extremes::{scale_between, zero_between};
+import super::int8_steps::{int8_steps};
+
 alias G = f32;
-const IS_NORMED = false;
-const EPS = 1e-5; // of the norm
-const LEAST = 1.1754943508222875e-38; // that a scale can be
+override EPS: f32 = 1e-5; // of the norm
+override LEAST: f32 = 1.1754943508222875e-38; // that a scale can be
 
 @group(0) @binding(30) var<storage, read> gain: array<vec4<G>>;
 @group(0) @binding(32) var<storage, read_write> row_scales: array<f32>; // of all rows, then their zero points
 @group(0) @binding(33) var<storage, read_write> words: array<vec2<u32>>;
 
-// What a norm does besides scaling.
-fn weighted(quad: u32, value: vec4<f32>) -> vec4<f32> { return value * vec4<f32>(gain[quad]); }
-
 fn greatest(value: vec4<f32>) -> f32 { return max(max(value.x, value.y), max(value.z, value.w)); }
 
 fn finish_row(given: array<vec4<f32>, OWN_QUADS>, row: u32, local: u32) {
   var quads = given;
-  if (IS_NORMED) {
+  @if(gain) {
     var gains: array<vec4<f32>, OWN_QUADS>; // asked for first, so that they are there when the sum of squares is
     //! unroll
-    for (var i = 0u; i < OWN_QUADS; i++) { gains[i] = weighted(min(quad_of(i, local), QUADS - 1u), vec4(1.0)); }
+    for (var i = 0u; i < OWN_QUADS; i++) { gains[i] = vec4(1.0) * vec4<f32>(gain[min(quad_of(i, local), QUADS - 1u)]); }
     let factor = inverse_root(given, EPS, local);
     //! unroll
     for (var i = 0u; i < OWN_QUADS; i++) { quads[i] = quads[i] * factor * gains[i]; }

@@ -1,5 +1,5 @@
 //! extent table: 2 * TABLE_SIZE * TABLE_WORDS
-// A table's words of eight 8-bit weights, the lowest byte first, in place of lib/table_nibbles.wgsl.
+// A table's words of eight 8-bit weights, the lowest byte first.
 alias TableWord = vec2<u32>;
 
 @group(0) @binding(26) var<storage, read> table: array<vec2<u32>>;

@@ -1,8 +1,9 @@
-//! use nibbles
 //! extent table: TABLE_SIZE * TABLE_WORDS
 // A table's words of eight 4-bit weights.
+import super::nibbles::{unpack_nibbles};
+
 alias TableWord = u32;
-const HIGH_FIRST = false; // the higher nibble of a byte is the even column
+override HIGH_FIRST: bool = false; // the higher nibble of a byte is the even column
 
 @group(0) @binding(26) var<storage, read> table: array<u32>;
 

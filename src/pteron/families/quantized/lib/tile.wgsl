@@ -1,10 +1,13 @@
-//! use rows_in_order
 // Products by tiles (lib/tile_lanes.wgsl, or lib/matrix_tile.wgsl) of one part. Tiles are numbered along the columns, then by bands of rows, then
 // by part, in a grid that may be folded.
 //
 // If gated, the first half of the columns are gates and the second half, OTHERS columns, values. Half of a tile's
 // columns are gates: its first half, or, if not IS_HALVED, the first two of every quad.
-const IS_GATED = false;
+import super::q4_params::{params};
+import super::rows_in_order::{Band, bands, band_of, row_at};
+import super::experts::{MATRICES};
+
+override IS_GATED: bool = false;
 const GATES_WIDTH = WIDTH / 2u;
 
 struct Tile {

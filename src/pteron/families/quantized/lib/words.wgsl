@@ -1,6 +1,7 @@
-//! use nibbles
 //! extent weights: MATRICES * columns * PITCH
 // Words of eight 4-bit weights, the lowest nibble first, each stored as its value plus 8.
+import super::nibbles::{unpack_nibbles};
+
 alias Word = u32;
 
 @group(0) @binding(1) var<storage, read> weights: array<u32>;

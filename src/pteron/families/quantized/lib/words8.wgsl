@@ -1,5 +1,5 @@
 //! extent weights: 2 * MATRICES * columns * PITCH
-// Words of eight 8-bit weights, the lowest byte first, in place of lib/words.wgsl.
+// Words of eight 8-bit weights, the lowest byte first.
 alias Word = vec2<u32>;
 
 @group(0) @binding(1) var<storage, read> weights: array<vec2<u32>>;

@@ -1,6 +1,7 @@
-//! use nibbles
 //! extent weights: MATRICES * columns * PITCH
-// Words of eight 4-bit weights in place of lib/words.wgsl, where rows are whole fours of them.
+// Words of eight 4-bit weights, where rows are whole fours of them.
+import super::nibbles::{unpack_nibbles};
+
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
 
 fn load_words(n: u32, first: u32) -> vec4<u32> { return weights[(n * PITCH + first) / 4u]; }

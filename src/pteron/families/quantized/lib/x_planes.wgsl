@@ -1,10 +1,14 @@
-//! use x_source
 //! extent gain: 4 * QUADS
+//! extent x: 4 * ceil(rows, SHARE) * QUADS
 // ROWS rows of x in workgroup memory, as integers: PLANES planes of int8, and for each chunk of 32 elements the
 // initial value of its sums and its unit. A chunk of a plane is two vec4s, its words in the order of the weights'
 // (`in_order`).
 // Rows are QUADS vec4s long in global memory and CELLS chunks in workgroup memory, padded with zeros. An invocation
 // loads eight elements at a time, four invocations a chunk.
+import super::q4_params::{params};
+@if(parts) import super::x_source_splits::{load_pair};
+@elif(table) import super::x_source_embedding::{load_pair, keep_rows};
+
 alias G = f32;
 
 @group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
@@ -13,7 +17,20 @@ var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
 var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (initial value of a chunk's sum, bits of its unit)
 
 // Multiplies x by the gain of a norm or by the shares of experts, if there are any.
-fn weighted(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> { return value; }
+fn weighted(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> {
+  @if(gain) return value * vec4<f32>(gain[min(quad, QUADS - 1u)]);
+  @elif(shares) return value * f32(shares[m * KEPT + min(quad / (8u * EACH), KEPT - 1u)]);
+  @else return value;
+}
+
+@if(!parts && !table) @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
+
+// Two vec4s of a row, neighbours or the last one twice.
+@if(!parts && !table)
+fn load_pair(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
+  let first = x_row(m) * QUADS;
+  return mat2x4(vec4<f32>(x[first + quads.x]), vec4<f32>(x[first + quads.y]));
+}
 
 // Elements 8 · place to 8 · place + 7 of row m, zeros past its end.
 fn load(m: u32, octet: u32) -> mat2x4<f32> {

@@ -1,9 +1,10 @@
-//! use embedding_row
 //! loops: ROWS * (1 + ceil(QUADS, 2 * WORKGROUP))
 //! extent indices: rows
 //! extent x: 4 * rows * QUADS
 // Rows of x come from an embedding (lib/embedding_row.wgsl), rounded to the stored type. The first workgroup of each
 // group of rows writes them to memory for later launches.
+import super::embedding_row::{embedding_eight};
+
 @group(0) @binding(0) var<storage, read_write> x: array<vec4<X>>;
 
 // Two vec4s of a row, neighbours or, past its end, the last ones; a row has whole pairs.

@@ -1,13 +1,14 @@
-//! use nan
 //! extent parts: rows * (4 * QUADS // WIDTH) * SPLITS * (WIDTH + 4)
 // Where rows of x come from: attention, in unmerged splits of its context, as
 // Σ values · exp(most - greatest) / Σ total · exp(most - greatest). `parts` holds for each (batch, head, step,
 // split) the WIDTH gathered values before they are divided, the greatest score, the sum of the softmax weights, and room
 // for two more. A row of x is a step, with all heads side by side. Every operation is rounded as in the attention
 // family's lib/merge_splits.wgsl, so that results do not depend on the kernel that merges.
-const WIDTH = 64u; // elements per head, a multiple of 8
-const SPLITS = 4u;
-const QUERY_STEPS = 1u; // rows of x in a batch
+import package::wgsl::lib::nan::{LOWEST, nan};
+
+override WIDTH: u32 = 64u; // elements per head, a multiple of 8
+override SPLITS: u32 = 4u;
+override QUERY_STEPS: u32 = 1u; // rows of x in a batch
 const ALL = WIDTH / 4u; // vec4s of a head
 
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
@@ -34,5 +35,3 @@ fn load_pair(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   let inverse = select(1.0 / total, nan(), total == 0.0);
   return mat2x4(low * inverse, high * inverse);
 }
-
-fn keep_rows(block: u32, m_first: u32, local: u32) { } // by a workgroup, of the rows that it was given

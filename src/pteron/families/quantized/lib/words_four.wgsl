@@ -1,9 +1,0 @@
-//! extent weights: columns * PITCH
-// Words of eight 4-bit weights, four at a time.
-alias Load = vec4<u32>;
-const LOAD = 4u;
-
-@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;
-
-fn load_words(n: u32, first: u32) -> Load { return weights[(n * PITCH + first) / LOAD]; }
-fn word_of(load: Load, index: u32) -> u32 { return load[index]; }

@@ -1,0 +1,65 @@
+"""Kernel files as one text: conditions, imports, overrides."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from kernel_files import ROOT, kernel
+
+from pteron.wgsl import compose
+from pteron.wgsl.link import chosen
+
+FILES = sorted(ROOT.rglob("*.wgsl"))
+
+
+def left(text: str, *names: str) -> str:
+    return " ".join(chosen(text, frozenset(names)).split())
+
+
+def test_a_statement_stays_if_its_condition_holds() -> None:
+    text = "a(); @if(bias) b(c[0], 1); d();"
+    assert left(text, "bias") == "a(); b(c[0], 1); d();"
+    assert left(text) == "a(); d();"
+
+
+def test_one_of_a_chain_stays() -> None:
+    text = "@if(a && !b) f();\n@elif(b || (c)) { g(); }\n@else h();\nlast();"
+    assert left(text, "a") == "f(); last();"
+    assert left(text, "a", "b") == left(text, "c") == "{ g(); } last();"
+    assert left(text) == "h(); last();"
+
+
+def test_conditions_decorate_declarations_members_and_branches() -> None:
+    assert left("struct P { @if(q) x: array<vec4<u32>, 4>, y: u32 }") == "struct P { y: u32 }"
+    assert left("@if(q) @group(0) @binding(3) var<storage, read> q: array<f32>;\nfn f() { }") == "fn f() { }"
+    assert left("@if(q) if (a) { b(); } else { c(); } d();") == "d();"
+    assert left("@if(q) fn f(a: u32) -> u32 { return a; } // } \nfn g() { }", "q").startswith("fn f(")
+    assert left("@if(a) { @if(b) f(); @else g(); }", "a") == "{ g(); }"
+    assert left("// @if(a) is a comment\nf();") == "// @if(a) is a comment f();"
+
+
+def test_a_launch_gives_overrides_and_nothing_else() -> None:
+    assert "const TALL: u32 = 4u;" in compose(kernel("q4_tiled", TALL=4)).source
+    with pytest.raises(ValueError, match="no override, alias or formula named scaled"):
+        compose(kernel("q4_tiled", scaled="0.0"))
+    with pytest.raises(ValueError, match=r"takes TALL as u32, not 4\.5"):
+        compose(kernel("q4_tiled", TALL=4.5))
+
+
+def test_what_a_kernel_does_not_use_is_left_out() -> None:
+    alone = compose(kernel("q4_matvec").launched(("x", "weights", "scales", "out")))
+    assert [binding.name for binding in alone.bindings] == ["out", "weights", "x", "scales"]
+    assert "f32(bias[n])" not in alone.source
+    assert "fn store_quad(" not in alone.source
+    biased = compose(kernel("q4_matvec").launched(("x", "weights", "scales", "out", "bias")))
+    assert "return f32(bias[n]);" in biased.source
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_conditions_name_operands_or_overrides(path: Path) -> None:
+    conditions = " ".join(re.findall(r"@(?:el)?if\(((?:[^()]|\([^()]*\))*)\)", path.read_text("utf-8")))
+    every = "\n".join(each.read_text("utf-8") for each in FILES)
+    known = set(re.findall(r"override (\w+): bool|var<[^>]*> (\w+):", every))
+    assert set(re.findall(r"\w+", conditions)) <= {name for pair in known for name in pair}

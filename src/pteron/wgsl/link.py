@@ -8,10 +8,11 @@
 
 A condition decorates a declaration, an import, a member of a struct or a statement. Its names are operands,
 true if the launch binds them, and overrides, true if the launch says so. `override NAME: u32 = 8u;` is a
-number that a launch may give, and must without a default; it becomes a `const`, so that it can size arrays and
-bound loops.
+number that a launch may give, and must without a default; it becomes a `const`, so that it can size arrays
+and bound loops.
 
-One thing is not WESL: `fn apply(x: f32) -> f32;`, a function without a body, is a formula that the launch gives.
+One thing is not WESL: `fn apply(x: f32) -> f32;`, a function without a body, is a formula that a launch
+gives.
 
 A library may use names of the file that imports it. What `main` does not reach is left out."""
 

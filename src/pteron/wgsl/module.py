@@ -6,7 +6,7 @@ order, the layout of its Params, its workgroup size.
 link.py puts a kernel's files together. `//!` lines state loops and extents (statements.py) or mark loops to
 unroll (unroll.py). Bindings that no function uses are removed, so an absent optional operand costs nothing.
 
-Files without `import` and `override` are of the former kind: `//! use NAME` includes lib/NAME.wgsl, the declaration
+Files without `import` are of the former kind: `//! use NAME` includes lib/NAME.wgsl, the declaration
 use_NAME replaces it by another library, and any const, alias or fn may be replaced.
 
 `enable f16;` is added if an element is a half float. `source` is for wgpu, `portable_source` for browsers,

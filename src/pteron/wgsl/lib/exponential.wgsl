@@ -1,4 +1,4 @@
-//! use nan
+import super::nan::{is_nan};
 // Exponentials to a unit in the last place: the error of WGSL's `exp` grows with x, to 180 units.
 
 // e^x 2^n for x from -ln(2) / 2 to ln(2) / 2. The power is in two factors: one alone may be no f32.

@@ -1,4 +1,4 @@
-//! use nan
+import super::nan::{is_finite, is_nan, minus_infinity, nan};
 // Logarithms to a unit in the last place or two, near one and of subnormal numbers too: the `log` of WGSL has an
 // absolute error of 2^-21 near one.
 

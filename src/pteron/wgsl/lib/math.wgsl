@@ -1,4 +1,4 @@
-//! use nan
+import super::nan::{is_finite, is_nan, nan};
 //! loops: 32
 // Functions that WGSL lacks, or leaves open at the edges of their domain.
 

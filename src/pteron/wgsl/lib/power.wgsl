@@ -1,5 +1,5 @@
-//! use nan
-//! use exponential
+import super::nan::{LOWEST, is_finite, is_nan, minus_infinity, nan};
+import super::exponential::{exp_scaled};
 //! loops: 31
 // Powers of floats, to a unit in the last place or two, and of integers.
 

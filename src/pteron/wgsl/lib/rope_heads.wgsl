@@ -1,4 +1,4 @@
-//! use rope_pairs
+import super::rope_pairs::{places_of, rotate};
 // Processes one pair, or one element that is not rotated, of a head: queries and keys are rotated, values copied.
 // Kernels declare `out_base(row, head)`: the first element of a head of keys or values in the output.
 

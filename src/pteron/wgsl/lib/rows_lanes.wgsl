@@ -1,4 +1,4 @@
-//! use nan
+import super::nan::{is_nan};
 // Rows that several invocations share: LANES of them per row, ROWS rows per workgroup. With one lane
 // nothing is shared and there are no barriers, which is fastest on software adapters. Merging a row's lanes takes
 // log2(LANES) iterations: 8 of 256 lanes.

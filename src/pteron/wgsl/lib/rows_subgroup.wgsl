@@ -1,4 +1,4 @@
-//! use nan
+import super::nan::{is_nan, nan};
 // Rows that several invocations share, as in rows_lanes.wgsl, for devices whose subgroups have one width: a
 // subgroup adds up without a barrier, and only rows wider than one pass through workgroup memory.
 alias Lane = f32; // what is merged

@@ -1,4 +1,4 @@
-//! use nan
+import super::nan::{is_nan};
 // The hyperbolic tangent, to a few units in the last place: near zero too, where drivers cancel.
 fn tanh_of(x: f32) -> f32 {
   if (is_nan(x)) { return x; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,8 @@ from pteron.wgsl import Kernel, Module, compose
 
 pytestmark = pytest.mark.kernels
 
-ROW_KERNELS = {name for name, path in FILES.items() if "//! use rows\n" in path.read_text("utf-8")}
+_USES_ROWS = re.compile(r"^(//! use rows\n|import package::wgsl::lib::rows::)", re.MULTILINE)
+ROW_KERNELS = {name for name, path in FILES.items() if _USES_ROWS.search(path.read_text("utf-8"))}
 # Where there are subgroups, attention_decode.wgsl takes the place of attention_split.wgsl.
 USED = ROW_KERNELS - {"attention_split"}
 BY_ROWS = [case for case in CASES if "hardware" in case.kinds and USED & set(case.kernels.split())]

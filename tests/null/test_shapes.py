@@ -180,7 +180,7 @@ def test_how_many_invocations_share_a_row(
 ) -> None:
     layout = row_layout(target, rows, length)
     assert (layout["LANES"], layout["ROWS"]) == (lanes, count)
-    assert ("use_rows" in layout) == (target.subgroup_size == 32 and lanes % 32 == 0)
+    assert ("BY_SUBGROUPS" in layout) == (target.subgroup_size == 32 and lanes % 32 == 0)
 
 
 def test_rows_in_registers() -> None:

@@ -204,7 +204,7 @@ def test_what_an_adapter_must_have() -> None:
         "maxBufferSize": large, "maxStorageBufferBindingSize": large,
     }  # fmt: skip
     assert needs([], (1 << 27) + 16)["limits"] == {"maxStorageBufferBindingSize": (1 << 27) + 16}
-    special = needs([kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2), kernel("q8_tiled")])
+    special = needs([kernel("softmax", BY_SUBGROUPS=True, LANES=32, ROWS=2), kernel("q8_tiled")])
     assert (special["features"], special["subgroupSize"]) == (["subgroups"], 32)
     assert special["language"] == ["packed_4x8_integer_dot_product"]
     assert special["limits"] == {"maxComputeWorkgroupStorageSize": 32768}
@@ -217,7 +217,7 @@ def test_kernels_are_written_as_browsers_take_them() -> None:
     from pteron.web.executable_json import ModuleTable
 
     modules = ModuleTable()
-    for each in (kernel("unary"), kernel("softmax", use_rows="rows_subgroup", LANES=32, ROWS=2)):
+    for each in (kernel("unary"), kernel("softmax", BY_SUBGROUPS=True, LANES=32, ROWS=2)):
         modules.number(compose(each))
     assert [entry[1].startswith("enable subgroups;") for entry in modules.entries] == [False, True]
 

@@ -12,7 +12,7 @@ from pteron.ops.target import Target
 WORKGROUP = 64
 # Rows of a workgroup where each row has one invocation: one or two vectors, so that every core gets work.
 SOFTWARE_ROWS = 8
-SUBGROUP = 32  # the width that lib/rows_subgroup.wgsl is written for
+SUBGROUP = 32  # the default width of lib/rows.wgsl
 # Elements of a row that one invocation walks: three levels of blocks of 16 (lib/sums.wgsl), and few enough to
 # walk several times before an adapter ends its loops (Target.loop_max).
 WALK_MAX = 4096

@@ -3,7 +3,7 @@
 //! extent normed: 4 * rows * QUADS
 // Processes a row that invocations hold (lib/row_registers.wgsl): normed = x · gain / sqrt(mean(x²) + eps). Gains
 // are loaded first, while squares are added up.
-import super::row_registers::{OWN_QUADS, quad_of, inverse_root};
+import super::row_registers::{OWN_QUADS, QUADS, inverse_root, quad_of};
 
 alias G = f32;
 alias N = f32;

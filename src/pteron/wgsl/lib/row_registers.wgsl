@@ -1,6 +1,6 @@
 // Rows of QUADS vec4s in the registers of LANES invocations: each has NEIGHBOURS adjacent vec4s, then NEIGHBOURS
 // after those of all lanes, and so on, OWN_QUADS in total, with zeros past the row's end.
-import super::rows::{row_max, row_sum};
+import super::rows::{LANES, row_sum};
 
 override QUADS: u32 = 16u; // a multiple of NEIGHBOURS
 override NEIGHBOURS: u32 = 2u;

@@ -1,5 +1,106 @@
-// Rows that several invocations share: by workgroup memory, or by subgroups of one width.
-@if(BY_SUBGROUPS) import super::rows_subgroup::{WORKGROUP, row_index, row_sum, row_max, row_product};
-@else import super::rows_lanes::{WORKGROUP, row_index, row_sum, row_max, row_product};
+// Rows that several invocations share: LANES of them per row, ROWS rows per workgroup.
+//
+// With one lane nothing is shared and there are no barriers, which is fastest on software adapters. More lanes are merged
+// in workgroup memory, in log2(LANES) iterations: 8 for 256 lanes. On devices whose subgroups have one width, a subgroup
+// merges without a barrier (BY_SUBGROUPS), and only rows wider than one pass through workgroup memory.
+import super::nan::{is_nan, nan};
 
 override BY_SUBGROUPS: bool = false;
+override SUBGROUP: u32 = 32u; // the width, which divides LANES if BY_SUBGROUPS
+override LANES: u32 = 1u;
+override ROWS: u32 = 64u;
+const WORKGROUP = LANES * ROWS;
+const SUBGROUPS = LANES / SUBGROUP; // per row
+
+alias Lane = f32; // what is merged
+
+@if(BY_SUBGROUPS) var<workgroup> row_values: array<Lane, WORKGROUP / SUBGROUP>;
+@else var<workgroup> row_values: array<Lane, WORKGROUP>;
+
+// The row of an invocation; `local` is its index in the workgroup.
+fn row_index(group: vec3<u32>, groups: vec3<u32>, local: u32) -> u32 {
+  return (group.x + group.y * groups.x) * ROWS + local / LANES;
+}
+
+// The sum of `value` over a row's lanes, given to all of them.
+@if(BY_SUBGROUPS)
+fn row_sum(value: Lane, local: u32) -> Lane {
+  let part = subgroupAdd(value);
+  if (SUBGROUPS == 1u) { return part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
+  workgroupBarrier();
+  let first = local / LANES * SUBGROUPS;
+  var total = row_values[first];
+  for (var i = 1u; i < SUBGROUPS; i++) { total += row_values[first + i]; }
+  workgroupBarrier();
+  return total;
+}
+@else
+fn row_sum(value: Lane, local: u32) -> Lane {
+  if (LANES == 1u) { return value; }
+  row_values[local] = value;
+  for (var step = LANES / 2u; step > 0u; step /= 2u) {
+    workgroupBarrier();
+    if (local % LANES < step) { row_values[local] += row_values[local + step]; }
+  }
+  workgroupBarrier();
+  let total = row_values[local - local % LANES];
+  workgroupBarrier();
+  return total;
+}
+
+// The product of `value` over a row's lanes, given to all of them.
+@if(BY_SUBGROUPS)
+fn row_product(value: Lane, local: u32) -> Lane {
+  let part = subgroupMul(value);
+  if (SUBGROUPS == 1u) { return part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
+  workgroupBarrier();
+  let first = local / LANES * SUBGROUPS;
+  var total = row_values[first];
+  for (var i = 1u; i < SUBGROUPS; i++) { total *= row_values[first + i]; }
+  workgroupBarrier();
+  return total;
+}
+@else
+fn row_product(value: Lane, local: u32) -> Lane {
+  if (LANES == 1u) { return value; }
+  row_values[local] = value;
+  for (var step = LANES / 2u; step > 0u; step /= 2u) {
+    workgroupBarrier();
+    if (local % LANES < step) { row_values[local] *= row_values[local + step]; }
+  }
+  workgroupBarrier();
+  let total = row_values[local - local % LANES];
+  workgroupBarrier();
+  return total;
+}
+
+// The largest `value` over a row's lanes, given to all of them; a NaN stays one.
+@if(BY_SUBGROUPS)
+fn row_max(value: Lane, local: u32) -> Lane {
+  let part = select(subgroupMax(value), Lane(nan()), subgroupAny(is_nan(f32(value))));
+  if (SUBGROUPS == 1u) { return part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
+  workgroupBarrier();
+  let first = local / LANES * SUBGROUPS;
+  var most = row_values[first];
+  for (var i = 1u; i < SUBGROUPS; i++) { most = larger(most, row_values[first + i]); }
+  workgroupBarrier();
+  return most;
+}
+@else
+fn row_max(value: Lane, local: u32) -> Lane {
+  if (LANES == 1u) { return value; }
+  row_values[local] = value;
+  for (var step = LANES / 2u; step > 0u; step /= 2u) {
+    workgroupBarrier();
+    if (local % LANES < step) { row_values[local] = larger(row_values[local], row_values[local + step]); }
+  }
+  workgroupBarrier();
+  let most = row_values[local - local % LANES];
+  workgroupBarrier();
+  return most;
+}
+
+fn larger(a: Lane, b: Lane) -> Lane { return select(select(b, a, a > b), a, is_nan(f32(a))); }

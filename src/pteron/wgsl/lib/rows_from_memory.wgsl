@@ -1,5 +1,8 @@
 //! extent x: 4 * rows * QUADS
-// Loads rows of x into registers (lib/row_registers.wgsl); another library finishes each row (finish_row).
+// Loads rows of x into registers (row_registers.wgsl). The importing file has `finish_row`, which processes each of them.
+import super::row_registers::{OWN_QUADS, QUADS, quad_of};
+import super::rows::{WORKGROUP, row_index};
+
 alias X = f32;
 
 struct Params {

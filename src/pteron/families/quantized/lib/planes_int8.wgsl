@@ -26,7 +26,7 @@ alias Row = array<mat2x4<f32>, PASSES>; // the elements of a row that an invocat
 
 // The sum of a row's squares. The order of additions is that of norms of few rows and of quantize_rows.wgsl, so that
 // results are equal bit for bit: each of LANES lanes adds every LANES-th group of eight (lib/row_registers.wgsl), and
-// lanes are merged as in lib/rows.wgsl, or as in lib/rows_subgroup.wgsl if subgroups are 32 wide.
+// lanes are merged as in lib/rows.wgsl, by subgroups if they are 32 wide.
 fn sum_of_squares(m: u32, local: u32) -> f32 {
   for (var turn = 0u; turn < LANE_TURNS; turn++) {
     let lane = turn * WORKGROUP + local;

@@ -7,7 +7,8 @@
 // clamp(round(y / scale) + zero, -128, 127), y = x · gain / sqrt(mean(x²) + eps).
 // Of eight neighbours, which an invocation holds side by side, a pair of words is left, as q4_quantize.wgsl
 // leaves them. Merging a row's lanes takes 32 iterations at most, three times.
-import package::wgsl::lib::row_registers::{OWN_QUADS, QUADS, inverse_root, quad_of, row_max};
+import package::wgsl::lib::row_registers::{OWN_QUADS, QUADS, inverse_root, quad_of};
+import package::wgsl::lib::rows::{LANES, row_max};
 import super::extremes::{scale_between, zero_between};
 import super::int8_steps::{int8_steps};
 

@@ -53,7 +53,7 @@ def test_params_are_of_types_that_are_packed() -> None:
 
 
 def test_a_library_comes_once_and_after_what_it_uses() -> None:
-    source = compose(kernel("reduce")).source
+    source = compose(kernel("reduce", IS_LARGEST=True)).source
     assert source.count("fn is_nan(") == 1
     assert source.index("fn is_nan(") < source.index("fn row_max(") < source.index("fn main(")
 

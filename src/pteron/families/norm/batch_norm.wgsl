@@ -1,4 +1,3 @@
-//! use index
 //! extent x: count
 //! extent weight: channels
 //! extent bias: channels
@@ -7,6 +6,8 @@
 //! extent out: count
 // out[n, c, k] = (x[n, c, k] - mean[c]) / sqrt(variance[c] + eps) · weight[c] + bias[c]. One invocation computes
 // one element of `count`.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias W = f32;
 alias V = f32;
@@ -30,14 +31,14 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> out: array<R>;
 @group(0) @binding(6) var<uniform> params: Params;
 
-fn gain(c: u32) -> f32 { return f32(weight[c]); }
-fn shift(c: u32) -> f32 { return f32(bias[c]); }
-
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   if (i >= params.count) { return; }
   let c = i / params.plane % params.channels;
   let scale = inverseSqrt(f32(variance[c]) + params.eps);
-  out[i] = R((f32(x[i]) - f32(mean[c])) * scale * gain(c) + shift(c));
+  var result = (f32(x[i]) - f32(mean[c])) * scale;
+  @if(weight) result *= f32(weight[c]);
+  @if(bias) result += f32(bias[c]);
+  out[i] = R(result);
 }

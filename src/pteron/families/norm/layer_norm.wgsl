@@ -1,12 +1,12 @@
-//! use rows
-//! use sums
 //! loops: 3 * ceil(length, LANES) + 2 * ceil(length, BLOCK * LANES) + 16
-// out[k] = (x[k] - mean) · rstd · weight[c] + bias[c] over each row of `length` elements, where c is the
-// element's channel and rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES
+// out[k] = (x[k] - mean) · rstd · weight[c] + bias[c] over each row of `length` elements, where c is the element's
+// channel (lib/affine.wgsl) and rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES
 // invocations share a row. Longer rows: layer_norm_write.wgsl.
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
+import package::wgsl::lib::sums::{BLOCK, carry};
+import super::lib::affine::{affine, channel};
+
 alias X = f32;
-alias W = f32;
-alias V = f32;
 alias R = f32;
 alias S = f32;
 
@@ -19,16 +19,10 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
-@group(0) @binding(1) var<storage, read> weight: array<W>;
-@group(0) @binding(2) var<storage, read> bias: array<V>;
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<storage, read_write> mean: array<S>;
 @group(0) @binding(5) var<storage, read_write> rstd: array<S>;
 @group(0) @binding(6) var<uniform> params: Params;
-
-fn channel(row: u32, k: u32) -> u32 { return k; }
-fn gain(c: u32) -> f32 { return f32(weight[c]); }
-fn shift(c: u32) -> f32 { return f32(bias[c]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -59,8 +53,7 @@ fn main(
   }
   let scale = inverseSqrt(row_sum(squares.x + squares.y, local) / f32(params.length) + params.eps);
   for (var k = lane; k < length; k += LANES) {
-    let c = channel(row, k);
-    out[base + k] = R((f32(x[base + k]) - center) * scale * gain(c) + shift(c));
+    out[base + k] = R(affine((f32(x[base + k]) - center) * scale, channel(row, k)));
   }
   if (inside && lane == 0u) {
     mean[row] = S(center);

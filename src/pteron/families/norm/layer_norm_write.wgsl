@@ -1,10 +1,10 @@
-//! use index
-// out[i] = (x[i] - center) · rstd · weight[c] + bias[c], where c is the element's channel, `center` its row's
-// mean, `squares` the sum of the row's squared distances from it, and rstd = 1 / sqrt(squares / length + eps).
+// out[i] = (x[i] - center) · rstd · weight[c] + bias[c], where c is the element's channel (lib/affine.wgsl), `center` its
+// row's mean, `squares` the sum of the row's squared distances from it, and rstd = 1 / sqrt(squares / length + eps).
 // One invocation writes one element, and the row's mean and rstd if it is the row's first.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::affine::{affine, channel};
+
 alias X = f32;
-alias W = f32;
-alias V = f32;
 alias R = f32;
 alias S = f32;
 const WORKGROUP = 64u;
@@ -18,18 +18,12 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
-@group(0) @binding(1) var<storage, read> weight: array<W>;
-@group(0) @binding(2) var<storage, read> bias: array<V>;
 @group(0) @binding(3) var<storage, read> center: array<f32>;
 @group(0) @binding(4) var<storage, read> squares: array<f32>;
 @group(0) @binding(5) var<storage, read_write> out: array<R>;
 @group(0) @binding(6) var<storage, read_write> mean: array<S>;
 @group(0) @binding(7) var<storage, read_write> rstd: array<S>;
 @group(0) @binding(8) var<uniform> params: Params;
-
-fn channel(row: u32, k: u32) -> u32 { return k; }
-fn gain(c: u32) -> f32 { return f32(weight[c]); }
-fn shift(c: u32) -> f32 { return f32(bias[c]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -38,8 +32,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let row = i / params.length;
   let k = i % params.length;
   let scale = inverseSqrt(squares[row] / f32(params.length) + params.eps);
-  let c = channel(row, k);
-  out[i] = R((f32(x[i]) - center[row]) * scale * gain(c) + shift(c));
+  out[i] = R(affine((f32(x[i]) - center[row]) * scale, channel(row, k)));
   if (k == 0u) {
     mean[row] = S(center[row]);
     rstd[row] = S(scale);

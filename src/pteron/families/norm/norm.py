@@ -28,7 +28,7 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
     layout = row_layout(target, rows, length)
     if row_parts(layout, length)[0] > 1:
         squares = Scratch(rows)
-        yield from fold(strided_rows(x, rows, length), squares, target, SUM, take="value * value")
+        yield from fold(strided_rows(x, rows, length), squares, target, SUM, take="square(value)")
         yield Dispatch(
             kernel("rms_norm_write"),
             x=x,
@@ -45,7 +45,9 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         is_few = rows <= ROWS_FEW  # lib/planes_int8.wgsl adds them up in the same order
         held = register_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
         yield Dispatch(
-            kernel("rms_norm_registers", EPS=eps, **held),
+            kernel("rms_norm_registers"),
+            **held,
+            EPS=eps,
             x=x,
             gain=weight,
             normed=out,
@@ -54,7 +56,8 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         )
         return
     yield Dispatch(
-        kernel("rms_norm", **layout),
+        kernel("rms_norm"),
+        **layout,
         x=x,
         weight=weight,
         out=out,
@@ -134,23 +137,26 @@ def _normalise(
         return
     rows = mean.numel
     layout = row_layout(target, rows, length)
-    declarations = {} if weight else {"gain": "1.0"}
-    declarations |= {} if bias else {"shift": "0.0"}
-    if cycle > 1 or plane > 1:
-        channel = "row % params.cycle * (params.length / params.plane) + k / params.plane"
-        declarations["channel"] = channel
-    results: dict[str, Any] = {"x": x, "weight": weight, "bias": bias, "out": out, "mean": mean, "rstd": rstd}
+    operands: dict[str, Any] = {
+        "x": x,
+        "weight": weight,
+        "bias": bias,
+        "out": out,
+        "mean": mean,
+        "rstd": rstd,
+    }
     sizes: dict[str, Any] = {"length": length, "eps": eps, "cycle": cycle, "plane": plane}
+    by_groups = cycle > 1 or plane > 1
     if row_parts(layout, length)[0] > 1:
         center, squares = Scratch(rows), Scratch(rows)
         elements = strided_rows(x, rows, length)
         yield from fold(elements, center, target, SUM, finish="total / f32(params.count)")
-        square = "(value - of_row[row]) * (value - of_row[row])"
-        yield from fold(elements, squares, target, SUM, take=square, of_row=center)
+        yield from fold(elements, squares, target, SUM, take="square(value - of_row[row])", of_row=center)
         yield Dispatch(
-            kernel("layer_norm_write", **declarations),
-            **results,
+            kernel("layer_norm_write"),
+            **operands,
             **sizes,
+            BY_GROUPS=by_groups,
             center=center,
             squares=squares,
             count=x.numel,
@@ -160,18 +166,21 @@ def _normalise(
     is_plain = cycle == plane == 1 and 0 <= eps <= 1
     if is_plain and length >= REGISTERS_MIN and fits_registers(target, length):
         held = register_rows(target, rows, length, 1)
-        absent = {name: f"vec4({text})" for name, text in declarations.items()}
         yield Dispatch(
-            kernel("layer_norm_registers", EPS=eps, **held, **absent),
-            **results,
+            kernel("layer_norm_registers"),
+            **held,
+            **operands,
+            EPS=eps,
             rows=rows,
             groups=row_groups(target, held, rows),
         )
         return
     yield Dispatch(
-        kernel("layer_norm", **layout, **declarations),
-        **results,
+        kernel("layer_norm"),
+        **layout,
+        **operands,
         **sizes,
+        BY_GROUPS=by_groups,
         rows=rows,
         groups=row_groups(target, layout, rows),
     )
@@ -195,10 +204,8 @@ def batch_norm(
     for parameter in (weight, bias, running_mean, running_var):
         fits = parameter is None or parameter.shape == (channels,)
         require(fits, "weight, bias and statistics must have a number per channel", x, parameter)
-    absent = {} if weight else {"gain": "1.0"}
-    absent |= {} if bias else {"shift": "0.0"}
     yield Dispatch(
-        kernel("batch_norm", **absent),
+        kernel("batch_norm"),
         x=x,
         weight=weight,
         bias=bias,

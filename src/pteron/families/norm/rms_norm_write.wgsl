@@ -1,6 +1,7 @@
-//! use index
 // out[i] = x[i] · weight[k] / sqrt(squares / length + eps), where i is the k-th element of its row and `squares`
 // the sum of the row's squares. One invocation writes one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias W = f32;
 alias R = f32;

@@ -18,19 +18,9 @@ kernel = Kernels(__name__)
 
 RANK_MAX = 4  # separate dims that a kernel walks
 
-SUM: Mapping[str, str] = {}
-LARGEST = {
-    "start": "value",
-    "merge": "larger(a, b)",
-    "carry": "vec2(larger(sums.x, block))",
-    "merge_lanes": "row_max(value, local)",
-}
-PRODUCT = {
-    "start": "Lane(1)",
-    "merge": "a * b",
-    "carry": "vec2(sums.x * block, Lane(1))",
-    "merge_lanes": "row_product(value, local)",
-}
+# How values are merged.
+SUM: Mapping[str, bool] = {}
+LARGEST, PRODUCT = {"IS_LARGEST": True}, {"IS_PRODUCT": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,7 @@ def fold(
     rows: Rows,
     out: Operand | Scratch,
     target: Target,
-    by: Mapping[str, str],
+    by: Mapping[str, bool],
     *,
     lane: str = "f32",
     take: str = "value",
@@ -68,7 +58,7 @@ def fold(
     rest_of_row: Scratch | None = None,
     finish: str = "total",
 ) -> Iterator[Dispatch]:
-    """out[row] = finish(the merge of take(value) over the row), merged by SUM or LARGEST, in type `lane`.
+    """out[row] = finish(the merge of take(value) over the row), by SUM, LARGEST or PRODUCT, in type `lane`.
 
     `take` may read `of_row[row]` and `rest_of_row[row]`; `finish` may read `params.count`, the row's length.
     """
@@ -76,12 +66,12 @@ def fold(
     while True:
         layout = row_layout(target, rows.count, rows.length)
         parts, span = row_parts(layout, rows.length)
-        declarations = {**by, "take": take, "finish": finish if parts == 1 else "total"}
-        if len(rows.reduced[0]) <= 1:
-            declarations["walk"] = "k * params.reduced_strides.w"
         stage = out if parts == 1 else Scratch(rows.count * parts, Storage(lane))
         yield Dispatch(
-            kernel("reduce", Lane=lane, **declarations, **layout),
+            kernel("reduce", Lane=lane, take=take, finish=finish if parts == 1 else "total"),
+            **layout,
+            **by,
+            IS_STRIDED=len(rows.reduced[0]) <= 1,
             x=rows.x,
             of_row=of_row,
             rest_of_row=rest_of_row,

@@ -58,7 +58,7 @@ def _walkable(x: Operand, dims: tuple[int, ...]) -> tuple[Rows, *tuple[Dispatch,
 def reduction(
     name: str,
     signature: str,
-    by: Mapping[str, str] = SUM,
+    by: Mapping[str, bool] = SUM,
     *,
     empty: bool = True,
     floats: bool = False,
@@ -136,7 +136,7 @@ def _variance(x: Operand, dim: Dims, correction: float, out: Operand, target: Ta
         out,
         target,
         SUM,
-        take="let apart = (value - of_row[row]) - rest_of_row[row]; return apart * apart;",
+        take="square((value - of_row[row]) - rest_of_row[row])",
         of_row=mean,
         rest_of_row=rest,
         finish=f"total / max(f32(params.count) - {float(correction)}, 0.0)",
@@ -176,11 +176,9 @@ def index_reduction(name: str, better: str) -> None:
             layout = row_layout(target, out.numel, count)
             parts, span = row_parts(layout, count)
             stage = out if parts == 1 else Scratch(out.numel * parts, Storage.I32)
-            chosen: dict[str, str] = (
-                {} if candidates is None else {"candidate": "u32(candidates[row * params.count + i])"}
-            )
             yield Dispatch(
-                kernel("reduce_index", T=compute_type(x), better=better, **chosen, **layout),
+                kernel("reduce_index", T=compute_type(x), better=better),
+                **layout,
                 x=x,
                 candidates=candidates,
                 out=stage,

@@ -1,8 +1,10 @@
-//! use rows
 //! loops: ceil(span, LANES) + 8
 // out[row, part] = the index k of the part's first best element, where a NaN is better than any number. A row's
 // elements are `stride` apart; its candidates, at first all of them, are cut into `parts` of `span`. LANES
 // invocations share a part.
+import package::wgsl::lib::nan::{is_nan};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index};
+
 alias X = f32;
 alias T = f32; // what is compared
 alias R = i32;
@@ -24,10 +26,13 @@ struct Params {
 var<workgroup> values: array<T, WORKGROUP>;
 var<workgroup> indices: array<u32, WORKGROUP>;
 
-fn better(a: T, b: T) -> bool { return a > b; }
+fn better(a: T, b: T) -> bool;
 
 // The index in its row of the i-th candidate.
-fn candidate(row: u32, i: u32) -> u32 { return i; }
+fn candidate(row: u32, i: u32) -> u32 {
+  @if(candidates) return u32(candidates[row * params.count + i]);
+  @else return i;
+}
 
 // Whether element k, which is a, comes before element l, which is b.
 fn precedes(a: T, k: u32, b: T, l: u32) -> bool {

@@ -45,7 +45,8 @@ def softmax(name: str, result: str) -> None:
             yield from _in_parts(x, out, strided_rows(x, rows, length, stride), target, result)
             return
         yield Dispatch(
-            kernel("softmax", result=result, **layout),
+            kernel("softmax", result=result),
+            **layout,
             x=x,
             out=out,
             rows=rows,

@@ -1,9 +1,10 @@
-//! use rows
-//! use logarithm
-//! use sums
 //! loops: 3 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 16
 // out[k] = exp(x[k] - m) / Σ exp(x - m) over a row's elements, m their maximum, or the logarithm of it.
 // A row's elements are `stride` apart; LANES invocations share it. Longer rows: softmax_write.wgsl.
+import package::wgsl::lib::logarithm::{log_of};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, larger, row_index, row_max, row_sum};
+import package::wgsl::lib::sums::{BLOCK, carry};
+
 alias X = f32;
 alias R = f32;
 
@@ -17,7 +18,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-fn result(shifted: f32, total: f32) -> f32 { return exp(shifted) / total; }
+fn result(shifted: f32, total: f32) -> f32;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(

@@ -1,7 +1,8 @@
-//! use index
-//! use logarithm
 // out[i] = exp(x[i] - m) / t, or the logarithm of it, with m the maximum of the row that element i is in and t
 // the sum of its exponentials. A row's elements are `stride` apart. One invocation writes one element.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::logarithm::{log_of};
+
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
@@ -18,7 +19,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn result(shifted: f32, total: f32) -> f32 { return exp(shifted) / total; }
+fn result(shifted: f32, total: f32) -> f32;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -1,10 +1,11 @@
-//! use index
-//! use nan
 //! extent x: count
 //! extent reached: count
 //! extent out: count
 // out[i] = the position of i along a dim where x[i] is the running extremum `reached[i]`, 0 elsewhere: the largest of
 // these so far is the extremum's index. One invocation writes one element.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan};
+
 alias X = f32;
 alias V = f32;
 alias R = i32;

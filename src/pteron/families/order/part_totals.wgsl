@@ -1,8 +1,9 @@
-//! use index
-//! use logarithm
 //! loops: span
 // totals[part] = the elements of a part combined. A row's elements are `stride` apart and cut into `parts` of
 // `span`. One invocation walks one part.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::combine::{combine, neutral};
+
 alias X = f32;
 alias Lane = f32;
 const WORKGROUP = 64u;
@@ -18,9 +19,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<X>;
 @group(0) @binding(1) var<storage, read_write> totals: array<Lane>;
 @group(0) @binding(2) var<uniform> params: Params;
-
-fn combine(a: Lane, b: Lane) -> Lane { return a + b; }
-fn neutral() -> Lane { return Lane(); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -41,9 +41,9 @@ def scan(
         yield Dispatch(
             kernel("scan_totals", **by), totals=totals, carried=carried, rows=rows, parts=parts, threads=rows
         )
-    start = {} if carried else {"start": "neutral()"}
     yield Dispatch(
-        kernel("scan", **by, **start, **layout, stored=element("value", lane, out).replace("T(", "Lane(")),
+        kernel("scan", **by, stored=element("value", lane, out).replace("T(", "Lane(")),
+        **layout,
         x=x,
         carried=carried,
         out=out,
@@ -64,24 +64,16 @@ define("aten.cumsum.default", "self dim:int dtype:ignored -> out", shape=same_sh
 define("aten.cumprod.default", "self dim:int dtype:ignored -> out", shape=same_shape, compute=_cumprod)
 
 
-# The logarithm of a sum of exponentials; two infinities have no difference.
-_LOG_ADD = (
-    "select(select(max(a, b) + log1p_of(exp(-abs(a - b))), max(a, b), !is_finite(a - b)), "
-    "nan(), is_nan(a) || is_nan(b))"
-)
-
-
 def _logcumsumexp(x: Operand, dim: int, out: Operand, *, target: Target) -> Iterator[Dispatch]:
     require(x.dtype.is_float, "the operator takes floats", x)
-    return scan(x, dim, out, target, _LOG_ADD, "minus_infinity()")
+    return scan(x, dim, out, target, "log_add(a, b)", "minus_infinity()")
 
 
 define("aten.logcumsumexp.default", "self dim:int -> out", shape=same_shape, compute=_logcumsumexp)
 
 
-def running_extreme(name: str, sign: str, start: dict[str, str]) -> None:
+def running_extreme(name: str, better: str, start: dict[str, str]) -> None:
     """An operator that gives the best element so far, and the last of its indices."""
-    better = f"select(select(b, a, a {sign} b), a, is_nan(f32(a)))"
 
     def shapes(x: Operand, dim: int) -> tuple[LiveShape, LiveShape]:
         return x.shape, x.shape
@@ -108,5 +100,9 @@ def running_extreme(name: str, sign: str, start: dict[str, str]) -> None:
     define(name, "self dim:int -> values indices", shape=shapes, compute=dispatches)
 
 
-running_extreme("aten.cummax.default", ">", {"f32": "minus_infinity()", "i32": "Lane(-2147483647 - 1)"})
-running_extreme("aten.cummin.default", "<", {"f32": "-minus_infinity()", "i32": "Lane(2147483647)"})
+running_extreme(
+    "aten.cummax.default", "larger_of(a, b)", {"f32": "minus_infinity()", "i32": "Lane(-2147483647 - 1)"}
+)
+running_extreme(
+    "aten.cummin.default", "smaller_of(a, b)", {"f32": "-minus_infinity()", "i32": "Lane(2147483647)"}
+)

@@ -1,9 +1,10 @@
-//! use rows
-//! use logarithm
 //! loops: 2 * ceil(span, LANES) + LANES
 // out[part, k] = carried[part] combined with x[part, 0 .. k], for every k of a part. A row's elements are `stride`
 // apart, and are cut into `parts` of `span`. LANES invocations share a part: each combines adjacent elements of
 // its own, then those of the lanes before it, then walks its elements again and writes.
+import package::wgsl::lib::rows::{LANES, Lane, WORKGROUP, row_index};
+import super::lib::combine::{combine, neutral};
+
 alias X = f32;
 alias R = f32;
 
@@ -22,10 +23,13 @@ struct Params {
 
 var<workgroup> totals: array<Lane, WORKGROUP>;
 
-fn combine(a: Lane, b: Lane) -> Lane { return a + b; }
-fn neutral() -> Lane { return Lane(); }
-fn start(part: u32) -> Lane { return carried[part]; }
-fn stored(value: Lane) -> R { return R(value); }
+fn start(part: u32) -> Lane {
+  @if(carried) return carried[part];
+  @else return neutral();
+}
+
+// An element of `out`.
+fn stored(value: Lane) -> R;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(

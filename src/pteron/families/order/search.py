@@ -33,9 +33,9 @@ def searchsorted(
 ) -> Iterator[Dispatch]:
     require(sorter is None, "searchsorted takes no sorter: sort the sequence first", sequence)
     after_equal = right or side == "right"
-    compare = {"stops": "element > value"} if after_equal else {}
     yield Dispatch(
-        kernel("searchsorted", T=compute_type(sequence, values), **compare),
+        kernel("searchsorted", T=compute_type(sequence, values)),
+        AFTER_EQUAL=after_equal,
         sequence=sequence,
         values=values,
         out=out,

@@ -1,5 +1,3 @@
-//! use index
-//! use nan
 //! loops: 32
 //! extent sequence: rows * length
 //! extent values: count
@@ -7,11 +5,15 @@
 // out[i] = how many elements of a sorted row come before values[i]: those that are less, or not greater. The values
 // are cut into equal parts, one per row; a single row serves all of them. One invocation searches for one value, by
 // halving the row. A NaN comes after all numbers.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan};
+
 alias S = f32;
 alias X = f32;
 alias R = i32;
 alias T = f32; // what is compared
 const WORKGROUP = 64u;
+override AFTER_EQUAL: bool = false; // elements that are not greater come before, not only those that are less
 
 struct Params {
   count: u32,
@@ -24,7 +26,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-fn stops(element: T, value: T) -> bool { return element >= value; }
+fn stops(element: T, value: T) -> bool {
+  @if(AFTER_EQUAL) return element > value;
+  @else return element >= value;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

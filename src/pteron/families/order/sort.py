@@ -26,13 +26,11 @@ def sorted_rows(
         return
     length, stride = (x.shape[at], x.strides[at]) if x.rank else (1, 1)
     rows = x.numel // length
-    by = {"T": compute_type(x)}
-    if descending:
-        by |= {"better": "a > b", "is_nan_first": "true"}
     if length <= RANKED_MAX:
         places, order = length, Scratch(x.numel, Storage.I32)
         yield Dispatch(
-            kernel("sort_ranks", **by),
+            kernel("sort_ranks", T=compute_type(x)),
+            DESCENDING=descending,
             x=x,
             order=order,
             count=x.numel,
@@ -43,7 +41,7 @@ def sorted_rows(
     else:
         places = 1 << (length - 1).bit_length()
         order = Scratch(rows * places, Storage.I32)
-        yield from _bitonic(x, by, order, rows, length, stride, places)
+        yield from _bitonic(x, descending, order, rows, length, stride, places)
     yield Dispatch(
         kernel("sort_take"),
         x=x,
@@ -60,7 +58,13 @@ def sorted_rows(
 
 
 def _bitonic(
-    x: Operand, by: dict[str, str], order: Scratch, rows: AnyInt, length: AnyInt, stride: AnyInt, places: int
+    x: Operand,
+    descending: bool,
+    order: Scratch,
+    rows: AnyInt,
+    length: AnyInt,
+    stride: AnyInt,
+    places: int,
 ) -> Iterator[Dispatch]:
     block, is_first = 2, True
     while block <= places:
@@ -68,7 +72,9 @@ def _bitonic(
         while distance:
             pairs = rows * places // 2
             yield Dispatch(
-                kernel("sort_step", FIRST=is_first, **by),
+                kernel("sort_step", T=compute_type(x)),
+                FIRST=is_first,
+                DESCENDING=descending,
                 x=x,
                 order=order,
                 count=pairs,

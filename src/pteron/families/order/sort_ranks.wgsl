@@ -1,9 +1,9 @@
-//! use index
-//! use nan
-//! use precedes
 //! loops: length
 // order[row, r] = k where r elements of the row come before element k. A row's elements are `stride` apart. One
 // invocation ranks one element, by comparing it with all others.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::precedes::{precedes};
+
 alias X = f32;
 alias T = f32; // what is compared
 const WORKGROUP = 64u;

@@ -1,13 +1,13 @@
-//! use index
-//! use nan
-//! use precedes
 // One step of a bitonic sort: of the indices `order[row]`, whose places are a power of two, each pair that is
 // `distance` apart is put in order, ascending or descending by its block. Indices from `length` on fill the row up,
 // and come last. One invocation handles one pair. The first step writes the indices themselves.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::precedes::{precedes};
+
 alias X = f32;
 alias T = f32; // what is compared
 const WORKGROUP = 64u;
-const FIRST = false;
+override FIRST: bool = false;
 
 struct Params {
   count: u32, // pairs of all rows
@@ -23,8 +23,8 @@ struct Params {
 @group(0) @binding(2) var<uniform> params: Params;
 
 fn index_at(place: u32, in_row: u32) -> u32 {
-  if (FIRST) { return in_row; }
-  return u32(order[place]);
+  @if(FIRST) return in_row;
+  @else return u32(order[place]);
 }
 
 @compute @workgroup_size(WORKGROUP)

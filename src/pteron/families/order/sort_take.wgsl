@@ -1,6 +1,7 @@
-//! use index
 // values[row, r] = x[row, order[row, r]] and indices[row, r] = order[row, r] for the first `kept` places of each row.
 // Elements of a row are `stride` apart in x, values and indices. One invocation moves one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias I = i32;
 const WORKGROUP = 64u;

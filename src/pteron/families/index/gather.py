@@ -24,9 +24,10 @@ def _gather(
     """Slices of x along `dim`; `from_end` lets negative indices count from there."""
     size = x.shape[dim] if x.rank else 1
     yield Indices(indices, -size if from_end else 0, size - 1)
-    picked = kernel("gather", FROM_END=from_end)
     yield Dispatch(
-        picked if x.dtype.is_float else picked.specialise(missing="X()"),
+        kernel("gather"),
+        FROM_END=from_end,
+        IS_INTEGER=not x.dtype.is_float,
         x=x,
         indices=indices,
         out=out,
@@ -91,7 +92,8 @@ def gather(x: Operand, dim: int, index: Operand, out: Operand) -> Iterator[Dispa
     at = axis(dim, max(x.rank, 1))
     yield Indices(index, 0, (x.shape[at] if x.rank else 1) - 1)
     yield Dispatch(
-        kernel("gather_each") if x.dtype.is_float else kernel("gather_each", missing="X()"),
+        kernel("gather_each"),
+        IS_INTEGER=not x.dtype.is_float,
         x=x,
         indices=index,
         out=out,

@@ -1,11 +1,12 @@
-//! use index
-//! use nan
 // out[o, i, j] = x[o, indices[i], j]: whole slices of a dim, picked by index. One invocation moves one
 // element. An index that is out of range gives `missing`.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::missing::{missing};
+
 alias X = f32;
 alias I = i32;
 const WORKGROUP = 64u;
-const FROM_END = false; // negative indices count from the end of the dim
+override FROM_END: bool = false; // negative indices count from the end of the dim
 
 struct Params {
   count: u32,
@@ -18,8 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> indices: array<I>;
 @group(0) @binding(2) var<storage, read_write> out: array<X>;
 @group(0) @binding(3) var<uniform> params: Params;
-
-fn missing() -> X { return X(nan()); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

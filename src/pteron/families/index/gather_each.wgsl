@@ -1,8 +1,9 @@
-//! use index
-//! use nan
 //! loops: rank
 // out[i] = x[i with its position along one dim replaced by indices[i]], for every index i of `shape`. One
 // invocation moves one element. An index that is out of range gives `missing`.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::missing::{missing};
+
 alias X = f32;
 alias I = i32;
 const WORKGROUP = 64u;
@@ -20,8 +21,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> indices: array<I>;
 @group(0) @binding(2) var<storage, read_write> out: array<X>;
 @group(0) @binding(3) var<uniform> params: Params;
-
-fn missing() -> X { return X(nan()); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

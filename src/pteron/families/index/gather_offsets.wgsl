@@ -1,8 +1,9 @@
-//! use index
-//! use nan
 //! loops: rank
 // out[i] = x[offsets[pick(i)] + base(i)], for every index i of `shape`: `pick` walks the dims that the offsets have,
 // `base` the others. One invocation moves one element. An offset of -1 gives `missing`.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::missing::{missing};
+
 alias X = f32;
 const WORKGROUP = 64u;
 
@@ -18,8 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> offsets: array<i32>;
 @group(0) @binding(2) var<storage, read_write> out: array<X>;
 @group(0) @binding(3) var<uniform> params: Params;
-
-fn missing() -> X { return X(nan()); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

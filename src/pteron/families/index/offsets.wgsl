@@ -1,8 +1,9 @@
-//! use index
 //! loops: rank
 // out[i] = before[i] + stride · index, where `index` is one of several indices that pick an element together, for
 // every i of the shape that they broadcast to. One invocation computes one offset. If any index is out of range,
-// the offset is -1.
+// the offset is -1. Without `before`, offsets start at 0.
+import package::wgsl::lib::index::{flat_index};
+
 alias I = i32;
 const WORKGROUP = 64u;
 
@@ -20,7 +21,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-fn start(i: u32) -> i32 { return before[i]; }
+fn start(i: u32) -> i32 {
+  @if(before) return before[i];
+  @else return 0;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

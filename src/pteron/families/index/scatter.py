@@ -64,7 +64,7 @@ class Picks:
             shape, (strides,) = collapse(self.shape, broadcast_strides(index.shape, self.shape))
             out = Scratch(numel(self.shape), Storage.I32)
             yield Dispatch(
-                kernel("offsets") if before else kernel("offsets", start="0"),
+                kernel("offsets"),
                 indices=index,
                 before=before,
                 out=out,
@@ -96,7 +96,8 @@ def gather_many(x: Operand, indices: Sequence[Operand | None], out: Operand) -> 
     pick_strides = (*(0,) * place, *inside, *(0,) * (out.rank - place - rank))
     shape, (x_strides, pick_strides) = collapse(out.shape, x_strides, pick_strides)
     yield Dispatch(
-        kernel("gather_offsets") if x.dtype.is_float else kernel("gather_offsets", missing="X()"),
+        kernel("gather_offsets"),
+        IS_INTEGER=not x.dtype.is_float,
         x=x,
         offsets=offsets,
         out=out,
@@ -115,8 +116,8 @@ _COMBINE = {
     "write": "b",
     "sum": "a + b",
     "prod": "a * b",
-    "amax": "select(select(b, a, a > b), a, is_nan(f32(a)))",
-    "amin": "select(select(b, a, a < b), a, is_nan(f32(a)))",
+    "amax": "larger(a, b)",
+    "amin": "smaller(a, b)",
 }
 
 

@@ -1,9 +1,10 @@
-//! use index
-//! use nan
 //! loops: rank + span
 // out[base + offset(k)] = combine(out[base + offset(k)], value(k)) for k from `first` to `first + span`, in this
 // order, where `base` walks the dims that are not picked. One invocation owns one base, so results do not depend on
 // the order of invocations. An index that is out of range writes nothing.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan};
+
 alias X = f32;
 alias T = f32; // what is computed in
 alias I = i32;
@@ -31,7 +32,11 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-fn combine(a: T, b: T) -> R { return R(b); }
+fn combine(a: T, b: T) -> R;
+
+// The better of two numbers; a NaN is better than any.
+fn larger(a: T, b: T) -> T { return select(select(b, a, a > b), a, is_nan(f32(a))); }
+fn smaller(a: T, b: T) -> T { return select(select(b, a, a < b), a, is_nan(f32(a))); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -48,9 +48,8 @@ def _largest(dims: int, x: Operand, size: object, out: Operand, indices: Operand
         is_last = turn == len(steps)
         result = out if is_last else Scratch(numel(after))
         found = indices if is_last else Scratch(numel(after), Storage.I32)
-        own = {} if before else {"index_before": "0u"}
         yield Dispatch(
-            kernel("adaptive_largest", **own),
+            kernel("adaptive_largest"),
             x=source,
             before=before,
             out=result,

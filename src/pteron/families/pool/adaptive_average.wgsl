@@ -1,9 +1,10 @@
-//! use index
 //! loops: window
 //! extent x: outer * size * inner
 //! extent out: outer * out_size * inner
 // out[o, p, i] = the average of x[o, k, i] for k from ⌊p · size / out_size⌋ to ⌈(p + 1) · size / out_size⌉. One
 // invocation computes one average.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;

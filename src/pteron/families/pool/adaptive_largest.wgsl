@@ -1,13 +1,14 @@
-//! use index
-//! use nan
 //! loops: window
 //! extent x: outer * size * inner
 //! extent before: outer * size * inner
 //! extent out: outer * out_size * inner
 //! extent indices: outer * out_size * inner
 // out[o, p, i] = the largest x[o, k, i] for k from ⌊p · size / out_size⌋ to ⌈(p + 1) · size / out_size⌉, and
-// indices[o, p, i] = k · plane + the index of that element along the dims after, `before`. One invocation finds one.
-// Of equal elements the first counts. A NaN is the largest; of several the last counts.
+// indices[o, p, i] = k · plane + the index of that element along the dims after, `before`, if they are pooled already.
+// One invocation finds one. Of equal elements the first counts. A NaN is the largest; of several the last counts.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan, minus_infinity};
+
 alias X = f32;
 alias R = f32;
 alias I = i32;
@@ -28,7 +29,10 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> indices: array<I>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn index_before(element: u32) -> u32 { return u32(before[element]); }
+fn index_before(element: u32) -> u32 {
+  @if(before) return u32(before[element]);
+  @else return 0u;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

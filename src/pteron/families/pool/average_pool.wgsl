@@ -1,12 +1,15 @@
-//! use index
 //! loops: window_height * (window_width + 1)
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
 // out[plane, y, x] = Σ of the elements in window (y, x) / divisor. One invocation computes one output, row by row of
 // its window. Window positions are counted from the corner of the padded plane; padding adds nothing to a sum.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
+override HAS_DIVISOR: bool = false; // params.divisor, else the number of elements of the window
+override COUNTS_PADDING: bool = false; // as elements of the window, which ends within it
 
 struct Params {
   planes: u32,
@@ -27,8 +30,11 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-// Elements of the window, with or without padding; windows end within the padding.
-fn divisor(padded: u32, inside: u32) -> f32 { return f32(padded); }
+fn divisor(padded: u32, inside: u32) -> f32 {
+  @if(HAS_DIVISOR) return params.divisor;
+  @elif(COUNTS_PADDING) return f32(padded);
+  @else return f32(inside);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

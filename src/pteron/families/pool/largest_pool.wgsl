@@ -1,5 +1,3 @@
-//! use index
-//! use nan
 //! loops: window_height * (window_width + 1)
 //! extent x: planes * height * width
 //! extent plane_indices: planes * height * width
@@ -7,11 +5,16 @@
 //! extent indices: planes * out_height * out_width
 // out[plane, y, x] = the largest element in window (y, x), indices[plane, y, x] = its index in the plane. One
 // invocation computes one output. Of equal elements the first counts. A NaN is the largest; of several the last
-// counts.
+// counts. If x is pooled already along other dims, plane_indices has the index of each of its elements in its plane, or,
+// if rows of x are planes (OF_PLANES), the index in its row.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan, minus_infinity};
+
 alias X = f32;
 alias R = f32;
 alias I = i32;
 const WORKGROUP = 64u;
+override OF_PLANES: bool = false;
 
 struct Params {
   planes: u32,
@@ -36,9 +39,13 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> indices: array<I>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-// The index of an element of x in its plane; `base` is the plane's first element.
-fn index_in_plane(element: u32, base: u32) -> I { return I(element - base); }
-fn note(i: u32, found: I) { indices[i] = found; }
+// The index of an element of x in its plane, or its volume; `base` is the first element of it.
+fn index_in_plane(element: u32, base: u32) -> I {
+  @if(OF_PLANES && plane_indices)
+  return plane_indices[element] + I((element - base) / params.width) * I(params.plane);
+  @elif(plane_indices) return plane_indices[element];
+  @else return I(element - base);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -71,5 +78,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   }
   out[i] = R(best);
   // A dilated window can miss a small plane.
-  note(i, index_in_plane(min(found, base + params.height * params.width - 1u), base));
+  @if(indices) indices[i] = index_in_plane(min(found, base + params.height * params.width - 1u), base);
 }

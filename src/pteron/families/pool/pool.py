@@ -87,17 +87,16 @@ def average_pool(
         by = "f32(params.count)" if divisor is None else str(divisor)
         yield from fold(planes, out, target, SUM, finish=f"total / {by}")
         return
-    counted = "padded" if count_include_pad else "inside"
     halves = _split(window)
     if halves is None:
-        yield averages(x, x.shape, out, out.shape, window, counted, divisor)
+        yield averages(x, x.shape, out, out.shape, window, count_include_pad, divisor)
         return
     # The count of a window is the product of its counts along both dims, so averages can be taken in turn.
     along_width, along_height = halves
     shape = (*x.shape[:-1], out.shape[-1])
     rows = Scratch(numel(shape))
-    yield averages(x, x.shape, rows, shape, along_width, counted, None if divisor is None else 1.0)
-    yield averages(rows, shape, out, out.shape, along_height, counted, divisor)
+    yield averages(x, x.shape, rows, shape, along_width, count_include_pad, None if divisor is None else 1.0)
+    yield averages(rows, shape, out, out.shape, along_height, count_include_pad, divisor)
 
 
 def averages(
@@ -106,14 +105,16 @@ def averages(
     out: Operand | Scratch,
     out_shape: LiveShape,
     window: SlidingWindow,
-    counted: str,
+    counts_padding: bool,
     divisor: float | None,
 ) -> Dispatch:
-    """The average of each window, over the elements that are `counted` or by a divisor."""
+    """The average of each window: its sum by a divisor, or by the number of its elements."""
     sizes = _parameters(shape, out_shape, window)
     undilated = {name: size for name, size in sizes.items() if not name.startswith("dilation")}
     return Dispatch(
-        kernel("average_pool", divisor=f"f32({counted})" if divisor is None else "params.divisor"),
+        kernel("average_pool"),
+        HAS_DIVISOR=divisor is not None,
+        COUNTS_PADDING=counts_padding,
         x=x,
         out=out,
         **undilated,
@@ -174,14 +175,11 @@ def maxima(
 ) -> Dispatch:
     """The maximum of each window. `plane_indices` has the index of each element of x in its plane, if that is
     not the element's own. If each row of x is itself a plane, that has `plane` elements."""
-    declarations = {} if indices is not None else {"note": "return;"}
-    if plane_indices is not None:
-        above = " + I((element - base) / params.width) * I(params.plane)" if plane is not None else ""
-        declarations["index_in_plane"] = f"plane_indices[element]{above}"
     return Dispatch(
-        kernel("largest_pool", **declarations),
+        kernel("largest_pool"),
+        OF_PLANES=plane is not None,
         x=x,
-        plane_indices=plane_indices,
+        plane_indices=plane_indices if indices is not None else None,
         out=out,
         indices=indices,
         **_parameters(shape, out_shape, window),

@@ -59,12 +59,13 @@ def average_pool(
 ) -> Iterator[Dispatch]:
     require(divisor_override != 0, "divisor_override must not be zero", x)
     divisor = None if divisor_override is None else float(divisor_override)
-    counted = "padded" if count_include_pad else "inside"
     planes, depth = _windows(kernel_size, stride, padding)
     between = (*x.shape[:-2], *out.shape[-2:])
     of_planes = Scratch(numel(between))
-    yield averages(x, x.shape, of_planes, between, planes, counted, None if divisor is None else 1.0)
-    yield averages(of_planes, _flat(between), out, _flat(out.shape), depth, counted, divisor)
+    yield averages(
+        x, x.shape, of_planes, between, planes, count_include_pad, None if divisor is None else 1.0
+    )
+    yield averages(of_planes, _flat(between), out, _flat(out.shape), depth, count_include_pad, divisor)
 
 
 def _largest_shapes(x: Operand, *arguments: Sequence[int]) -> tuple[LiveShape, LiveShape]:

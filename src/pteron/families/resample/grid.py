@@ -13,17 +13,6 @@ kernel = Kernels(__name__)
 # By the operator's numbers, for planes and for volumes.
 _SAMPLES = {2: ("bilinear", "nearest", "bicubic"), 3: ("trilinear", "nearest")}
 _PADDINGS = ("zeros", "border", "reflection")
-# A coordinate in [-1, 1] as an index: -1 and 1 are the centres of the first and last element, or their edges.
-_ELEMENTS = {
-    True: "(coordinate + 1.0) * 0.5 * (size - 1.0)",
-    False: "((coordinate + 1.0) * size - 1.0) * 0.5",
-}
-_ONTO_PLANE = {
-    ("border", True): "within(position, size)",
-    ("border", False): "within(position, size)",
-    ("reflection", True): "within(reflected(position, 0.0, size - 1.0), size)",
-    ("reflection", False): "within(reflected(position, -0.5, size), size)",
-}
 
 
 def _sampled_shape(x: Operand, grid: Operand, interpolation: int, padding: int, *_: object) -> LiveShape:
@@ -53,16 +42,15 @@ def grid_sampler(
     x: Operand, grid: Operand, interpolation_mode: int, padding_mode: int, align_corners: bool, out: Operand
 ) -> Iterator[Dispatch]:
     dims = x.rank - 2
-    onto_plane = _ONTO_PLANE.get((_PADDINGS[padding_mode], align_corners))
-    declarations = {} if onto_plane is None else {"onto_plane": onto_plane}
+    interpolation, padding = _SAMPLES[dims][interpolation_mode], _PADDINGS[padding_mode]
     sizes: dict[str, Any] = dict(zip(("depth", "height", "width")[-dims:], x.shape[2:], strict=True))
     yield Dispatch(
-        kernel(
-            f"grid_sampler_{dims}d",
-            elements=_ELEMENTS[align_corners],
-            sample=f"{_SAMPLES[dims][interpolation_mode]}(image, position)",
-            **declarations,
-        ),
+        kernel(f"grid_sampler_{dims}d"),
+        IS_NEAREST=interpolation == "nearest",
+        IS_BICUBIC=True if interpolation == "bicubic" else None,
+        ALIGNS_CORNERS=align_corners,
+        IS_BORDER=padding == "border",
+        IS_REFLECTED=padding == "reflection",
         x=x,
         grid=grid,
         out=out,

@@ -1,7 +1,8 @@
-//! use index
 //! extent out: count
 // out[row · width + column] = (column + offset, row + offset) · stride: the coordinates of a plane's elements on a
 // plane that is `stride` times as large. One invocation writes one number.
+import package::wgsl::lib::index::{flat_index};
+
 alias R = f32;
 const WORKGROUP = 64u;
 

@@ -1,5 +1,3 @@
-//! use index
-//! use positions
 //! loops: 4 + 16
 //! extent x: batch * channels * height * width
 //! extent grid: 2 * batch * places
@@ -7,10 +5,16 @@
 // out[n, c, place] = sample of the plane x[n, c] at the point grid[n, place]: a coordinate along the width and one
 // along the height, from -1 to 1. One invocation computes one element. A NaN coordinate gives NaN; for "nearest" it
 // gives the first element.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_finite, is_nan, nan};
+import super::lib::positions::{elements, onto_plane, weighted};
+
 alias X = f32;
 alias G = f32;
 alias R = f32;
 const WORKGROUP = 64u;
+override IS_NEAREST: bool = false;
+override IS_BICUBIC: bool = false;
 
 struct Params {
   batch: u32,
@@ -81,7 +85,11 @@ fn bicubic(plane: u32, position: vec2<f32>) -> f32 {
   return sum;
 }
 
-fn sample(image: u32, position: vec2<f32>) -> f32 { return bilinear(image, position); }
+fn sample(plane: u32, position: vec2<f32>) -> f32 {
+  @if(IS_NEAREST) return nearest(plane, position);
+  @elif(IS_BICUBIC) return bicubic(plane, position);
+  @else return bilinear(plane, position);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

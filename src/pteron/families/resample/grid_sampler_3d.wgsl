@@ -1,5 +1,3 @@
-//! use index
-//! use positions
 //! loops: 8
 //! extent x: batch * channels * depth * height * width
 //! extent grid: 3 * batch * places
@@ -7,10 +5,15 @@
 // out[n, c, place] = sample of the volume x[n, c] at the point grid[n, place]: a coordinate along the width, one along
 // the height and one along the depth, from -1 to 1. One invocation computes one element. A NaN coordinate gives NaN;
 // for "nearest" it gives the first element.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_finite, is_nan, nan};
+import super::lib::positions::{elements, onto_plane, weighted};
+
 alias X = f32;
 alias G = f32;
 alias R = f32;
 const WORKGROUP = 64u;
+override IS_NEAREST: bool = false;
 
 struct Params {
   batch: u32,
@@ -80,7 +83,10 @@ fn trilinear(volume: u32, position: vec3<f32>) -> f32 {
   );
 }
 
-fn sample(image: u32, position: vec3<f32>) -> f32 { return trilinear(image, position); }
+fn sample(volume: u32, position: vec3<f32>) -> f32 {
+  @if(IS_NEAREST) return nearest(volume, position);
+  @else return trilinear(volume, position);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

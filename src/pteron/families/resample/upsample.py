@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, numel, op, require, settled
-from pteron.wgsl import Kernel, Kernels
+from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 _FACTOR_MAX = 1 << 16
@@ -56,10 +56,17 @@ def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> t
     return height, width
 
 
-def _resample(picked: Kernel, x: Operand, out: Operand, steps: tuple[float, float]) -> Dispatch:
+def _resample(
+    name: str,
+    x: Operand,
+    out: Operand,
+    steps: tuple[float, float],
+    aligns_corners: bool | None = None,
+) -> Dispatch:
     (height, width), (out_height, out_width) = x.shape[2:], out.shape[2:]
     return Dispatch(
-        picked,
+        kernel(name),
+        ALIGNS_CORNERS=aligns_corners,
         x=x,
         out=out,
         planes=numel(x.shape[:2]),
@@ -80,7 +87,7 @@ def nearest(
     # Twice the size repeats every element, whatever the factor.
     sizes = zip(x.shape[2:], out.shape[2:], _steps(x, out, scale_factors), strict=True)
     height, width = (0.5 if result == 2 * size else step for size, result, step in sizes)
-    yield _resample(kernel("upsample_nearest"), x, out, (height, width))
+    yield _resample("upsample_nearest", x, out, (height, width))
 
 
 @op(
@@ -93,9 +100,9 @@ def bilinear(
 ) -> Iterator[Dispatch]:
     if not align_corners:
         steps = _steps(x, out, scale_factors)
-        yield _resample(kernel("upsample_bilinear", source="step * (f32(i) + 0.5) - 0.5"), x, out, steps)
+        yield _resample("upsample_bilinear", x, out, steps)
         return
     # Steps from the first element to the last.
     sizes = zip(x.shape[2:], out.shape[2:], strict=True)
     height, width = (int(size - 1) / int(result - 1) if result > 1 else 0.0 for size, result in sizes)
-    yield _resample(kernel("upsample_bilinear"), x, out, (height, width))
+    yield _resample("upsample_bilinear", x, out, (height, width), aligns_corners=True)

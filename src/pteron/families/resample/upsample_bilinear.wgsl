@@ -1,11 +1,13 @@
-//! use index
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
 // out[plane, y, x] = x[plane] at (source(y), source(x)), interpolated between the four elements around it. One
 // invocation computes one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
+override ALIGNS_CORNERS: bool = false; // the centres of the first elements are at one place, else their edges
 
 struct Params {
   planes: u32,
@@ -21,7 +23,10 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-fn source(i: u32, step: f32) -> f32 { return step * f32(i); }
+fn source(i: u32, step: f32) -> f32 {
+  @if(ALIGNS_CORNERS) return step * f32(i);
+  @else return step * (f32(i) + 0.5) - 0.5;
+}
 
 // The two elements of a dim around a position, and the distance from the first.
 struct Between {

@@ -1,7 +1,8 @@
-//! use index
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
 // out[plane, y, x] = x[plane, ⌊y · step⌋, ⌊x · step⌋]. One invocation writes one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 const WORKGROUP = 64u;
 

@@ -1,4 +1,3 @@
-//! use index
 //! extent slots: count
 //! extent tokens: slot_count
 //! extent positions: slot_count
@@ -6,6 +5,8 @@
 //! extent places: 2 * count
 // The token and the (position, slot) of each row, from lists by slot. One invocation takes one row; a padding row
 // gets the token 0 and (-1, -1).
+import package::wgsl::lib::index::{flat_index};
+
 const WORKGROUP = 64u;
 
 struct Params {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pteron.families.attention.write import Positions
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, op, require
@@ -43,19 +42,17 @@ def rotate(
     every = heads + key_heads * (2 if v is not None else 1)
     work = width - rotary // 2
     count = rows * every * work
-    declarations: dict[str, Any] = {}
-    if form == "halves":
-        declarations |= {"HALVED": True, "second_angle": "first_angle(base + params.rotary / 2u, pair)"}
-    if v is None:
-        declarations |= {"copy_value": "return;", "row_of": "i32(row)"}
-    elif positions is not None and positions.is_ring:
-        declarations["IS_RING"] = True
+    columns = angles.shape[1]
     return Dispatch(
-        kernel("rope_rows", **declarations),
+        kernel("rope_rows"),
+        HALVED=form == "halves",
+        ARE_JOINED=True,
+        SINES=columns // 2,
+        IS_RING=positions.is_ring if positions is not None else None,
         q=q,
         k=k,
         v=v,
-        angles=angles,
+        cosines=angles,
         places=positions.places if positions is not None else None,
         q_out=q_out,
         k_out=k_out,
@@ -67,10 +64,10 @@ def rotate(
         key_heads=key_heads,
         width=width,
         rotary=rotary,
-        columns=angles.shape[1],
+        columns=columns,
         steps=rows,
         start=0,
-        angle_strides=(angles.shape[1], 0),
+        angle_strides=(columns, 0),
         slots=k_out.shape[0] if v is not None else 1,
         capacity=k_out.shape[1] if v is not None else rows,
         threads=count,

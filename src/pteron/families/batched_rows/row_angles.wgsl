@@ -1,9 +1,10 @@
-//! use index
 //! extent cosines: steps * columns
 //! extent sines: steps * columns
 //! extent places: 2 * (count // (2 * columns))
 //! extent out: count
 // out[row] = (cosines[position of the row], sines[position of the row]). One invocation moves one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias C = f32;
 const WORKGROUP = 64u;
 

@@ -1,25 +1,16 @@
-//! use index
-//! use angles
-//! use rope_heads
-//! use out_base
-//! extent q: count // (work * all) * heads * width
-//! extent q_out: count // (work * all) * heads * width
-//! extent k: count // (work * all) * key_heads * width
-//! extent v: count // (work * all) * key_heads * width
 //! extent k_out: (count // (work * all * steps) - 1) * out_stride + (RING or cache_start + steps) * key_heads * width
 //! extent v_out: (count // (work * all * steps) - 1) * out_stride + (RING or cache_start + steps) * key_heads * width
 //! extent cosines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 // Rotates queries and keys by their position, and copies values. Pairs of a head's elements become
 // (u, v) -> (u·cos - v·sin, u·sin + v·cos), the angle by step, head and pair; the first `rotary` elements of a
-// head are rotated, the rest are copied. Tensors are [batch, steps, heads, width]. Keys and values are
-// written from step `cache_start` on: to a cache that has room for more steps, or to a separate tensor. One
+// head are rotated, the rest are copied. Tensors are [batch, steps, heads, width] (lib/rope_heads.wgsl). Keys and values
+// are written from step `cache_start` on: to a cache that has room for more steps, or to a separate tensor. One
 // invocation processes one pair, or one element that is not rotated, of a head of q, k or v.
-alias Q = f32;
-alias K = f32;
-alias V = f32;
-alias KeyOut = f32;
-alias ValueOut = f32;
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::rope_heads::{move_pair};
+import super::lib::out_base::{out_base};
+
 alias C = f32;
 const WORKGROUP = 64u;
 
@@ -39,14 +30,8 @@ struct Params {
   angle_strides: vec2<u32>, // of (step, head), in elements of the tables
 }
 
-@group(0) @binding(0) var<storage, read> q: array<Q>;
-@group(0) @binding(1) var<storage, read> k: array<K>;
-@group(0) @binding(2) var<storage, read> v: array<V>;
 @group(0) @binding(3) var<storage, read> cosines: array<C>;
 @group(0) @binding(4) var<storage, read> sines: array<C>;
-@group(0) @binding(5) var<storage, read_write> q_out: array<Q>;
-@group(0) @binding(6) var<storage, read_write> k_out: array<KeyOut>;
-@group(0) @binding(7) var<storage, read_write> v_out: array<ValueOut>;
 @group(0) @binding(8) var<uniform> params: Params;
 
 @compute @workgroup_size(WORKGROUP)
@@ -56,13 +41,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let pair = i % params.work;
   let head = i / params.work % params.all;
   let row = i / params.work / params.all; // a step of a batch
-  let is_key = head >= params.heads;
-  let is_value = head >= params.heads + params.key_heads;
-  if (is_value) {
-    copy_value(row, head - params.heads - params.key_heads, pair);
-  } else if (is_key) {
-    rotate_key(row, head - params.heads, pair);
-  } else {
-    rotate_query(row, head, pair);
-  }
+  move_pair(row, head, pair);
 }

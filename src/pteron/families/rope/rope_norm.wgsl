@@ -1,8 +1,3 @@
-//! use rows
-//! use sums
-//! use angles
-//! use rope_pairs
-//! use out_base
 //! loops: ceil(width, LANES) + ceil(width, BLOCK * LANES) + ceil(work, LANES) + 8
 //! extent q: count // all * heads * width
 //! extent q_out: count // all * heads * width
@@ -14,6 +9,11 @@
 //! extent sines: (start + steps - 1) * angle_strides[0] + (heads - 1) * angle_strides[1] + columns
 // Norms the heads of queries and keys, x · weight / sqrt(mean(x²) + eps), and rotates them as rope.wgsl does.
 // LANES invocations share a head: they add up its squares, then each moves its pairs.
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
+import package::wgsl::lib::sums::{BLOCK, carry};
+import package::wgsl::lib::rope_pairs::{places_of, rotate};
+import super::lib::out_base::{out_base};
+
 alias Q = f32;
 alias K = f32;
 alias QueryWeight = f32;

@@ -98,17 +98,12 @@ def rotate(
     v are written from step `cache_start` of their outputs on, which are rings of some steps if these are
     given."""
     key_heads = k.shape[2] if k is not None else 0
-    declarations = {"HALVED": angles.halved, **_ring(ring)}
-    if k is None:
-        declarations["rotate_key"] = "return;"
-    if v is None:
-        declarations["copy_value"] = "return;"
     every = q.shape[2] + key_heads * (2 if v is not None else 1)
     work = q.shape[3] - angles.rotary // 2
     count = q.shape[0] * q.shape[1] * every * work
     return Dispatch(
-        kernel("rope", **declarations),
-        **_rotated(angles, q, q_out, k, k_out, cache_start),
+        kernel("rope"),
+        **_rotated(angles, q, q_out, k, k_out, cache_start, ring),
         v=v,
         v_out=v_out,
         count=count,
@@ -146,8 +141,9 @@ def norm_and_rotate(
     count = q.shape[0] * q.shape[1] * every
     layout = row_layout(target, count, q.shape[3])
     return Dispatch(
-        kernel("rope_norm", HALVED=angles.halved, **_ring(ring), **layout),
-        **_rotated(angles, q, q_out, k, k_out, cache_start),
+        kernel("rope_norm"),
+        **layout,
+        **_rotated(angles, q, q_out, k, k_out, cache_start, ring),
         query_weight=q_norm.weight,
         key_weight=k_norm.weight,
         query_eps=q_norm.eps,
@@ -158,15 +154,19 @@ def norm_and_rotate(
     )
 
 
-def _ring(steps: int) -> dict[str, Any]:
-    return {"RING": steps} if steps else {}
-
-
 def _rotated(
-    angles: Angles, q: Operand, q_out: Operand, k: Operand | None, k_out: Operand | None, cache_start: AnyInt
+    angles: Angles,
+    q: Operand,
+    q_out: Operand,
+    k: Operand | None,
+    k_out: Operand | None,
+    cache_start: AnyInt,
+    ring: int,
 ) -> dict[str, Any]:
     """Arguments of both kernels."""
     return {
+        "HALVED": angles.halved,
+        "RING": ring,
         "q": q,
         "k": k,
         "cosines": angles.cosines,

@@ -1,5 +1,6 @@
-// Rotates the pairs of a head. Kernels declare the members of Params used here, and the angles (lib/angles.wgsl, or
-// functions of these names).
+// Rotates the pairs of a head by their angles. Kernels declare in Params `rotary`, the elements of a head that are rotated;
+// `start`, the tables' row of the first step; `steps`; `angle_strides`, of (step, head), in elements of the tables.
+import super::angles::{HALVED, first_angle, second_angle};
 
 // The two elements of a pair; for an element that is not rotated, its index twice.
 fn places_of(pair: u32) -> vec2<u32> {

@@ -1,5 +1,5 @@
 // Where a head of keys or of values is written to: a step of a batch, from step `cache_start` on.
-const RING = 0u; // steps of an output that has the last ones only: step s is in place s % RING; 0: it has all
+override RING: u32 = 0u; // steps of an output that has the last ones only: step s is in place s % RING; 0: it has all
 
 fn out_base(row: u32, head: u32) -> u32 {
   var step = u32(params.cache_start) + row % params.steps;

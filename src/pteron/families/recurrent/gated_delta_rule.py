@@ -4,7 +4,6 @@ of a key."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pteron.families.recurrent.recurrence import Sequences, recurrent
 from pteron.ops import Dispatch, LiveShape, Operand, require
@@ -53,9 +52,9 @@ def gated_delta_rule(
     if v.numel == 0:
         return
     rows = 1 if sequences.places is None else steps
-    declarations: dict[str, Any] = {"KEY_WIDTH": k.shape[3], **sequences.declarations}
     yield Dispatch(
-        kernel("gated_delta_rule", **declarations),
+        kernel("gated_delta_rule"),
+        KEY_WIDTH=k.shape[3],
         q=q,
         k=k,
         v=v,

@@ -1,5 +1,3 @@
-//! use index
-//! use sequences
 //! loops: steps
 //! extent q: rows * steps * key_heads * KEY_WIDTH
 //! extent k: rows * steps * key_heads * KEY_WIDTH
@@ -12,6 +10,9 @@
 // For each step and head, with a state S [KEY_WIDTH, width]: S ← exp(g)·S; S ← S + k ⊗ beta·(v - k·S); out = q·S.
 // Columns of S are independent: one invocation takes one column through all steps of a sequence, in registers. Rows
 // are sequences; states are [slots, heads, KEY_WIDTH, width].
+import package::wgsl::lib::index::{flat_index};
+import super::lib::sequences::{is_new, slot_of};
+
 alias Q = f32;
 alias K = f32;
 alias V = f32;
@@ -20,7 +21,7 @@ alias B = f32;
 alias S = f32;
 alias R = f32;
 const WORKGROUP = 64u;
-const KEY_WIDTH = 128u;
+override KEY_WIDTH: u32 = 128u; // at most 256: an invocation keeps a column of a state
 
 struct Params {
   rows: u32,

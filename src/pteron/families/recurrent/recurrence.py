@@ -39,13 +39,8 @@ class Sequences:
         else:
             require(self.places.shape == (rows, 2), "places are [rows, 2]", self.places)
 
-    @property
-    def declarations(self) -> dict[str, object]:
-        """Of kernels that use lib/sequences.wgsl."""
-        return {} if self.places is None else {"use_sequences": "sequences_rows"}
-
     def arguments(self, state: Operand) -> dict[str, Any]:
-        """Of their dispatches."""
+        """Of kernels that use lib/sequences.wgsl."""
         return {"places": self.places, "state": state, "start": self.start, "slots": state.shape[0]}
 
 

@@ -43,17 +43,17 @@ def short_conv(
     if x.numel == 0:
         return
     is_step = steps == 1 or sequences.places is not None
-    common: dict[str, Any] = {"x": x, "steps": steps, "channels": channels, **sequences.arguments(state)}
-    declarations = {"TAPS": weight.shape[1], **sequences.declarations}
-    form = {} if bias else {"first": "0.0"}
-    form |= {"activated": "y / (1.0 + exp(-y))"} if silu else {}
+    sizes = {"TAPS": weight.shape[1], "steps": steps, "channels": channels}
+    common: dict[str, Any] = {"x": x, **sizes, **sequences.arguments(state)}
     yield Dispatch(
-        kernel("short_conv", **declarations, **form, IS_STEP=is_step),
+        kernel("short_conv"),
         **common,
+        IS_STEP=is_step,
+        IS_SILU=silu,
         weight=weight,
         bias=bias,
         out=out,
         threads=x.numel,
     )
     if not is_step:
-        yield Dispatch(kernel("short_conv_state", **declarations), **common, threads=channels)
+        yield Dispatch(kernel("short_conv_state"), **common, threads=channels)

@@ -1,5 +1,3 @@
-//! use index
-//! use sequences
 //! extent x: steps * channels
 //! extent weight: TAPS * channels
 //! extent bias: channels
@@ -9,14 +7,18 @@
 // out[t, c] = activated(bias[c] + Σ weight[c, j] · x[t + j - TAPS + 1, c] over j < TAPS), where the state has the
 // inputs before the first step, [slots, TAPS - 1, channels]. One invocation computes one element. Where IS_STEP, each
 // row is a step of its own sequence, and its invocations also move its state on; else short_conv_state does it.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::sequences::{is_new, slot_of};
+
 alias X = f32;
 alias W = f32;
 alias B = f32;
 alias S = f32;
 alias R = f32;
 const WORKGROUP = 64u;
-const TAPS = 4u;
-const IS_STEP = false;
+override TAPS: u32 = 4u;
+override IS_STEP: bool = false; // every row is the only step of its sequence
+override IS_SILU: bool = false; // activated(y) = y / (1 + exp(-y))
 
 struct Params {
   steps: u32,
@@ -48,7 +50,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   //! unroll
   for (var j = 0u; j < TAPS; j++) { sum += f32(weight[channel * TAPS + j]) * inputs[j]; }
   out[i] = R(activated(sum));
-  if (IS_STEP && slot >= 0) {
+  @if(IS_STEP) if (slot >= 0) {
     //! unroll
     for (var j = 1u; j < TAPS; j++) { state[base + (j - 1u) * params.channels] = S(inputs[j]); }
   }
@@ -62,5 +64,12 @@ fn input(row: u32, channel: u32, tap: u32, base: u32) -> f32 {
   return f32(state[base + at * params.channels]);
 }
 
-fn first(channel: u32) -> f32 { return f32(bias[channel]); }
-fn activated(y: f32) -> f32 { return y; }
+fn first(channel: u32) -> f32 {
+  @if(bias) return f32(bias[channel]);
+  @else return 0.0;
+}
+
+fn activated(y: f32) -> f32 {
+  @if(IS_SILU) return y / (1.0 + exp(-y));
+  @else return y;
+}

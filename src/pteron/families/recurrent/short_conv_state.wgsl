@@ -1,14 +1,15 @@
-//! use index
-//! use sequences
 //! extent x: steps * channels
 //! extent places: 2 * steps
 //! extent state: slots * (TAPS - 1) * channels
 // The state after the steps of one sequence: the last TAPS - 1 of the inputs, those in the state before included. One
 // invocation takes one channel.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::sequences::{is_new};
+
 alias X = f32;
 alias S = f32;
 const WORKGROUP = 64u;
-const TAPS = 4u;
+override TAPS: u32 = 4u;
 
 struct Params {
   steps: u32,

@@ -69,7 +69,9 @@ def ssm_scan(
     first: AnyInt = 0
     while first < length:  # as many steps as the device's loops may have
         yield Dispatch(
-            kernel("ssm_scan", STATE=columns, **layout, **sequences.declarations),
+            kernel("ssm_scan"),
+            **layout,
+            STATE=columns,
             xbc=xbc,
             dt=dt,
             a=a,

@@ -1,5 +1,3 @@
-//! use rows
-//! use sequences
 //! loops: 2 * OWN + steps * (OWN + 9)
 //! extent xbc: sequences * length * (heads * width + 2 * group_count * STATE)
 //! extent dt: sequences * length * heads
@@ -15,10 +13,13 @@
 // A row is one of the `width` rows of a head's state. LANES invocations share it and keep it in registers while they
 // go through the steps; lane l has columns l, l + LANES, ... A step of xbc is x [heads, width], B and C
 // [groups, STATE]; the heads of a group have the same B and C. A sequence at position 0 begins with zeros.
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
+import super::lib::sequences::{is_new, slot_of};
+
 alias X = f32;
 alias A = f32;
 alias R = f32;
-const STATE = 64u; // columns of a state
+override STATE: u32 = 64u; // columns of a state
 const OWN = (STATE + LANES - 1u) / LANES;
 
 struct Params {

@@ -152,9 +152,9 @@ def test_attention_by_matrices(dawn: DawnCompiler, planes: int, width: int, valu
     widths = {"WIDTH": width, "VALUE_WIDTH": value_width}
     found = [tile for tile in MATRIX_TILES[planes] if tile.bytes_needed(width, value_width) <= 49152]
     declared = [tile.declarations(width, value_width) | widths for tile in found]
-    compile_all(dawn, (compose(kernel("attention_matrix", **each)) for each in declared))
-    whole = {"use_store_split": "store_whole"}
-    compile_all(dawn, (compose(kernel("attention_matrix", **each, **whole)) for each in declared))
+    for operands in ((), ("parts",)):
+        made = [kernel("attention_matrix", **each).launched(operands) for each in declared]
+        compile_all(dawn, map(compose, made))
 
 
 def test_limits_that_a_kernel_exceeds_are_found(dawn: DawnCompiler) -> None:

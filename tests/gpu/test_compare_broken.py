@@ -38,7 +38,7 @@ KERNELS: dict[str, tuple[tuple[str, str, str], int, str]] = {
     ),
     "rope": (("rope", "-(x.y * a.y)", "x.y * a.y"), 15, "et_vk.apply_rotary_emb.default"),
     "attention": (
-        ("attention_uniform", "exp(scores - most[t])", "exp2(scores - most[t])"),
+        ("attention_uniform", "exp(scores - most)", "exp2(scores - most)"),
         17,
         "sdpa_with_kv_cache.default",
     ),

@@ -57,6 +57,12 @@ def test_what_a_kernel_does_not_use_is_left_out() -> None:
     assert "return f32(bias[n]);" in biased.source
 
 
+def test_constants_of_statements_are_kept() -> None:
+    loops = compose(kernel("attention_scores")).statements.loops  # WIDTH // ELEMENTS
+    assert loops is not None
+    assert loops.value({}) == 64
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_conditions_name_operands_or_overrides(path: Path) -> None:
     conditions = " ".join(re.findall(r"@(?:el)?if\(((?:[^()]|\([^()]*\))*)\)", path.read_text("utf-8")))

@@ -32,6 +32,7 @@ _IMPORT = re.compile(r"^(?:import ((?:\w+::)+)(?:\{([^}]*)\}|(\w+));\n|//! use (
 _OVERRIDE = re.compile(r"^override (\w+): (\w+)(?: = ([^;]+))?;", re.MULTILINE)
 _NAMED = re.compile(r"\b(fn|struct|alias|const|override|var)(?:<[\w, ]+>)? (\w+)")
 _FORMULA = re.compile(r"\bfn (\w+)(\([^{]*);$")
+_COMMENT = re.compile(r"^(//!.*)|//.*", re.MULTILINE)  # in a statement, // divides
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _FORMS = {"u32": r"\d+", "i32": r"-?\d+", "f32": r"-?[\d.]+(?:e[-+]?\d+)?", "bool": "true|false"}
 
@@ -213,7 +214,7 @@ def _declarations(text: str) -> Iterator[_Declaration]:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(re.sub(r"//(?!!)[^\n]*", "", text)))
+    return frozenset(_WORD.findall(_COMMENT.sub(r"\1", text)))
 
 
 def _holds(condition: str, names: frozenset[str]) -> bool:

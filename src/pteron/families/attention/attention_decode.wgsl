@@ -1,18 +1,10 @@
-//! use masked
-//! use nan
-//! use butterfly
-//! use store_split
-//! use contexts
-//! use window
-//! use softcap
-//! use key_quads
-//! use value_quads
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS * UNROLL) * (1 + VALUE_QUADS + UNROLL * (6 + max(QUADS, VALUE_QUADS) + QUADS + VALUE_QUADS)) + 5 * QUADS + 10 + SUBGROUPS + 10 * VALUE_QUADS + ceil(VALUE_WIDTH, WORKGROUP) * (1 + SUBGROUPS)
 //! extent q: (ceil(first + groups[1], chunks * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
 //! extent v: (max(CACHES, OWN * ceil(first + groups[1], chunks * key_heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + groups[1], chunks * key_heads)
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent slopes: key_heads * heads_per_key
 // softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to
 // four queries that share a key head, over one of `splits` near-equal parts of the context.
 //
@@ -20,16 +12,23 @@
 // of the head for all four queries; a butterfly reduction (lib/butterfly.wgsl) gives each lane the score of one
 // query; then each lane adds its vec4s of the value, weighted by exp(score - maximum). Every group keeps a running
 // maximum and running sums. At the end they are merged by shuffles, then through workgroup memory, and stored by
-// lib/store_split.wgsl or lib/store_whole.wgsl.
+// lib/result.wgsl.
+import package::wgsl::lib::nan::{LOWEST, minus_infinity};
+import super::lib::heads::{KEY_ROW, VALUE_ROW, VALUE_WIDTH, WIDTH};
+import super::lib::contexts::{CACHES, OWN, cache_of, keys_of};
+import super::lib::window::{RING, WINDOW, cache_row, first_seen};
+import super::lib::keys::{KEY_UNIT, key_quad};
+import super::lib::values::{VALUE_UNIT, value_quad};
+import super::lib::softcap::{capped};
+import super::lib::bias::{M, bias};
+import super::lib::butterfly::{LANES, SUBGROUP, of_all, own_sum, swapped, swapped_four};
+import super::lib::softmax::{is_masked};
+import super::lib::result::{store_result};
+
 alias Q = f32;
-alias M = f32;
-const WORKGROUP = 256u;
-const UNROLL = 4u; // keys that a group loads at once
-const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
-const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
-const KEY_ROW = WIDTH; // elements that a key takes in its cache
-const VALUE_ROW = VALUE_WIDTH;
-const CAUSAL = true; // query s sees the context up to start + s
+override WORKGROUP: u32 = 256u;
+override UNROLL: u32 = 4u; // keys that a group loads at once
+override CAUSAL: bool = true; // query s sees the context up to start + s
 const ALL = WIDTH / 4u; // vec4s per key
 const QUADS = (ALL + LANES - 1u) / LANES; // vec4s of a key per lane
 const ALL_VALUES = VALUE_WIDTH / 4u;
@@ -61,13 +60,12 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<Q>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
+@group(0) @binding(3) var<storage, read> slopes: array<M>;
 @group(0) @binding(4) var<uniform> params: Params;
 
 var<workgroup> tops: array<f32, SUBGROUPS * 4u>; // the greatest score of each (subgroup, query)
 var<workgroup> totals: array<f32, SUBGROUPS * 4u>;
 var<workgroup> sums: array<vec4<f32>, SUBGROUPS * 4u * ALL_VALUES>;
-
-fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -141,9 +139,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let shrinks = of_all(shrink, local);
     for (var e = 0u; e < VALUE_QUADS; e++) { gathered[e] = scaled(gathered[e], shrinks); }
     for (var u = 0u; u < UNROLL; u++) {
-      let weights_of = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
-      total += weights_of;
-      let weights = of_all(weights_of, local);
+      let weight = select(exp(scores[u] - raised), 0.0, is_masked(scores[u]));
+      total += weight;
+      let weights = of_all(weight, local);
       for (var e = 0u; e < VALUE_QUADS; e++) {
         let value = values[u * VALUE_QUADS + e];
         gathered[e] += mat4x4(value * weights.x, value * weights.y, value * weights.z, value * weights.w);

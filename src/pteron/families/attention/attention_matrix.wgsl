@@ -1,6 +1,3 @@
-//! use attention_tile
-//! use store_split
-//! use matrix_halves
 //! loops: (ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS) + 1) * (KEYS + 40) + 40 + OUT_QUADS * (ceil(context, 4) + 1) * (1 + QUADS)
 // Attention of many queries (lib/attention_tile.wgsl) by matrices (lib/matrix_cores.wgsl). A workgroup of DOWN × ACROSS
 // subgroups processes the context of its ROWS rows in tiles of KEYS keys; a subgroup has 16 rows, and a share of the keys
@@ -10,14 +7,26 @@
 //
 // Queries, keys, weights and values are in PLANES planes of halves (lib/matrix_halves.wgsl), products with low halves in
 // sums of their own. Keys and values of a tile take turns in the same memory.
-const DOWN = 2u;
-const ACROSS = 2u; // a power of two
-const KEYS = 32u; // a multiple of 16 · ACROSS
-const PLANES = 2u;
+import package::wgsl::lib::nan::{LOWEST, minus_infinity};
+import package::wgsl::lib::matrix_halves::{LARGEST, SMALLEST, largest, put_split};
+@if(IS_EMULATED) import package::wgsl::lib::matrix_emulated::{LOW_SCALE, Sums, begin_matrices, largest_of, left_at, multiplied, put_sums, put_word, right_across_at, right_at, sum_of, sums_at, word_at};
+@else import package::wgsl::lib::matrix_cores::{LOW_SCALE, Sums, begin_matrices, largest_of, left_at, multiplied, put_sums, put_word, right_across_at, right_at, sum_of, sums_at, word_at};
+import super::lib::heads::{VALUE_WIDTH, WIDTH};
+import super::lib::attention_tile::{QUADS, Span, VALUE_QUADS, index_of, params, q, seen_by, shown, span_of};
+import super::lib::window::{WINDOW, cache_row, first_seen};
+import super::lib::keys::{KEY_UNIT, key_quad};
+import super::lib::values::{VALUE_UNIT, value_quad};
+import super::lib::softmax::{greatest, weights_of};
+import super::lib::result::{store_result};
+
+override DOWN: u32 = 2u;
+override ACROSS: u32 = 2u; // a power of two
+override KEYS: u32 = 32u; // a multiple of 16 · ACROSS
+override PLANES: u32 = 2u;
 const WORKGROUP = 32u * DOWN * ACROSS;
 const ROWS = 16u * DOWN;
 const LANES = 2u * ACROSS;
-const IS_CHECKED = true;
+override IS_CHECKED: bool = true; // halves may not hold the numbers: those that they do not are computed from floats
 
 // Places in workgroup memory, in halves.
 const PITCH = WIDTH + 8u; // of queries and keys

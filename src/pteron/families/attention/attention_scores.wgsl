@@ -1,13 +1,8 @@
-//! use index
-//! use nan
-//! use contexts
-//! use window
-//! use softcap
-//! use key_products
 //! extent q: (ceil(first + slots, pitch * key_heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (key_heads * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (key_heads - 1) * k_strides[2] + KEY_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
 //! extent mask: (ceil(first + slots, pitch * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent slopes: key_heads * heads_per_key
 //! extent scores: slots * keys
 // scores = scale · q·kᵀ + bias, -∞ where a query does not see a key. One invocation computes the scores of four
 // queries that share a key head, for four keys, so that every loaded value is used four times: loads are slow on
@@ -16,12 +11,18 @@
 // Tensors are addressed by the strides of (batch, step, head); a head's elements are contiguous. Scores are
 // [slots, keys], one query per slot, from the first key on that the first of the four queries sees. Keys that none
 // of them sees are not written.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{minus_infinity};
+import super::lib::heads::{KEY_ROW, WIDTH};
+import super::lib::contexts::{CACHES, OWN, cache_of, keys_of};
+import super::lib::window::{RING, first_seen, four_cache_rows};
+import super::lib::key_products::{products};
+import super::lib::softcap::{four_capped};
+import super::lib::bias::{M, biases};
+
 alias Q = f32;
-alias M = f32;
-const WORKGROUP = 64u;
-const WIDTH = 64u; // elements of a query and of a key
-const KEY_ROW = WIDTH; // elements that a key takes in its cache
-const CAUSAL = true; // query s sees the context up to start + s
+override WORKGROUP: u32 = 64u;
+override CAUSAL: bool = true; // query s sees the context up to start + s
 
 struct Params {
   first: u32, // first slot of this launch
@@ -41,10 +42,9 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> q: array<Q>;
 @group(0) @binding(2) var<storage, read> mask: array<M>;
+@group(0) @binding(2) var<storage, read> slopes: array<M>;
 @group(0) @binding(3) var<storage, read_write> scores: array<f32>;
 @group(0) @binding(4) var<uniform> params: Params;
-
-fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -69,24 +69,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let keys = min(key + vec4(0u, 1u, 2u, 3u), vec4(context - 1u));
   let k_base = dot(vec3(cache_of(batch), 0u, key_head), params.k_strides) + four_cache_rows(keys) * params.k_strides.y;
   let sums = products(q_base, k_base);
-  let a = four_capped(sums[0] * params.scale) + biases(batch, heads.x, steps.x, keys);
+  let a = four_capped(sums[0] * params.scale) + biases(vec3(batch, heads.x, steps.x), keys);
   store_score(slot, column, key, seen.x, a);
-  let b = four_capped(sums[1] * params.scale) + biases(batch, heads.y, steps.y, keys);
+  let b = four_capped(sums[1] * params.scale) + biases(vec3(batch, heads.y, steps.y), keys);
   store_score(slot + 1u, column, key, seen.y, b);
-  let c = four_capped(sums[2] * params.scale) + biases(batch, heads.z, steps.z, keys);
+  let c = four_capped(sums[2] * params.scale) + biases(vec3(batch, heads.z, steps.z), keys);
   store_score(slot + 2u, column, key, seen.z, c);
-  let d = four_capped(sums[3] * params.scale) + biases(batch, heads.w, steps.w, keys);
+  let d = four_capped(sums[3] * params.scale) + biases(vec3(batch, heads.w, steps.w), keys);
   store_score(slot + 3u, column, key, seen.w, d);
-}
-
-// The mask's values for four keys.
-fn biases(batch: u32, head: u32, step: u32, keys: vec4<u32>) -> vec4<f32> {
-  return vec4(
-    bias(vec4(batch, head, step, keys.x)),
-    bias(vec4(batch, head, step, keys.y)),
-    bias(vec4(batch, head, step, keys.z)),
-    bias(vec4(batch, head, step, keys.w)),
-  );
 }
 
 // Write the scores of four keys.

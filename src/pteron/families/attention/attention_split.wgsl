@@ -1,28 +1,27 @@
-//! use masked
-//! use nan
-//! use rows
-//! use contexts
-//! use window
-//! use softcap
-//! use key_quads
-//! use value_elements
 //! loops: ceil(WIDTH, 4 * LANES) + WIDTH // 4 + ceil(VALUE_WIDTH, LANES) * (LANES + 1) + 2 * LANES
 //! extent q: (ceil(first + groups[1], steps * heads) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (heads - 1) * q_strides[2] + WIDTH
 //! extent k: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (heads - 1) // heads_per_key * k_strides[2] + KEY_ROW
 //! extent v: (max(CACHES, OWN * ceil(first + groups[1], steps * heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (heads - 1) // heads_per_key * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + groups[1], steps * heads)
 //! extent mask: (ceil(first + groups[1], steps * heads) - 1) * mask_strides[0] + (heads - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent slopes: heads
 //! extent parts: ((groups[1] - 1) * splits + groups[0]) * (VALUE_WIDTH + 4)
 // softmax(scale · q·kᵀ + bias) · v over a split of LANES keys. One workgroup computes one query of one head over
 // one split: each lane scores one key, then adds up every LANES-th element of the weighted values. For each
-// (query, split) it writes the partial results that lib/merge_splits.wgsl merges.
+// (query, split) it writes the partial results that attention_merge.wgsl merges.
+import package::wgsl::lib::nan::{LOWEST};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_max, row_sum};
+import super::lib::heads::{KEY_ROW, VALUE_ROW, VALUE_WIDTH, WIDTH};
+import super::lib::contexts::{CACHES, OWN, cache_of, keys_of};
+import super::lib::window::{RING, WINDOW, cache_row, first_seen};
+import super::lib::keys::{KEY_UNIT, key_quad};
+import super::lib::value_elements::{value_element};
+import super::lib::softcap::{capped};
+import super::lib::bias::{M, bias};
+import super::lib::softmax::{is_masked};
+
 alias Q = f32;
-alias M = f32;
-const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
-const VALUE_WIDTH = WIDTH; // of a value
-const KEY_ROW = WIDTH; // elements that a key takes in its cache
-const VALUE_ROW = VALUE_WIDTH;
-const CAUSAL = true; // query s sees the context up to start + s
+override CAUSAL: bool = true; // query s sees the context up to start + s
 
 struct Params {
   first: u32, // first query of this launch, counted over batch, heads and steps
@@ -41,13 +40,12 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> q: array<Q>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
+@group(0) @binding(3) var<storage, read> slopes: array<M>;
 @group(0) @binding(4) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
 var<workgroup> query: array<vec4<f32>, WIDTH / 4u>;
 var<workgroup> weights: array<f32, LANES>;
-
-fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -81,9 +79,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     score = capped(dot(sum, vec4(1.0))) + bias(vec4(batch, head, step, key));
   }
   let most = max(row_max(score, lane), LOWEST); // finite even if every key is masked
-  let weights_of = select(0.0, exp(score - most), inside && !is_masked(score));
-  weights[lane] = weights_of;
-  let total = row_sum(weights_of, lane);
+  let weight = select(0.0, exp(score - most), inside && !is_masked(score));
+  weights[lane] = weight;
+  let total = row_sum(weight, lane);
   workgroupBarrier();
   let base = (group.y * params.splits + split) * (VALUE_WIDTH + 4u);
   for (var d = lane; d < VALUE_WIDTH; d += LANES) {

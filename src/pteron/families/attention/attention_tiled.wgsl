@@ -1,16 +1,22 @@
-//! use attention_tile
-//! use row_reduce
-//! use store_split
 //! loops: ceil(ceil(min(context, WINDOW + steps) if WINDOW else context, splits), KEYS) * (2 + ceil(KEYS * QUADS, 4 * WORKGROUP) + ceil(KEYS * VALUE_QUADS, WORKGROUP) + WIDTH + KEYS * (1 + OUT_QUADS) + OUT_QUADS + KEYS // 4) + ceil(ROWS * QUADS, 4 * WORKGROUP) + 4 * (1 + OUT_QUADS) + KEYS // 4
 // Attention of many queries (lib/attention_tile.wgsl). A workgroup processes the context of its ROWS rows in tiles of KEYS
 // keys. In workgroup memory it multiplies the tile of queries with the tile of keys, replaces the keys by the weights
 // exp(score - maximum), and multiplies these with the tile of values.
 //
 // An invocation always processes the same four rows: it scores four keys of a tile, and accumulates every
-// (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. lib/store_split.wgsl or lib/store_whole.wgsl stores the
-// result.
-const ROWS = 64u;
-const KEYS = 64u;
+// (KEYS / 4)-th vec4 of the values, rescaled when a maximum rises. lib/result.wgsl stores the result.
+import package::wgsl::lib::nan::{LOWEST};
+import super::lib::heads::{WIDTH};
+import super::lib::attention_tile::{QUADS, Span, VALUE_QUADS, index_of, params, q, seen_by, shown, span_of};
+import super::lib::window::{WINDOW, cache_row, first_seen, four_cache_rows};
+import super::lib::keys::{KEY_UNIT, key_quad};
+import super::lib::values::{VALUE_UNIT, value_quad};
+import super::lib::softmax::{greatest, weights_of};
+import super::lib::result::{store_result};
+
+override ROWS: u32 = 64u;
+override KEYS: u32 = 64u;
+override BY_SUBGROUPS: bool = false; // the invocations that share rows are neighbours in a subgroup at least as wide
 const WORKGROUP = ROWS * KEYS / 16u;
 const ROW_QUADS = ROWS / 4u;
 const KEY_QUADS = KEYS / 4u;
@@ -155,4 +161,40 @@ fn main(
 
 fn query_at(index: vec3<u32>, quad: u32) -> vec4<f32> {
   return vec4<f32>(q[dot(index, params.q_strides) / 4u + quad]) * params.scale;
+}
+
+// Over the KEYS / 4 invocations that share four rows: the maximum and the sum of each row, given to all of them. A
+// barrier protects earlier reads of `tile`, which they may overwrite.
+fn greatest_of_rows(values: vec4<f32>, local: u32) -> vec4<f32> {
+  var most = values;
+  @if(BY_SUBGROUPS) for (var apart = 1u; apart < KEYS / 4u; apart *= 2u) {
+    most = max(most, subgroupShuffleXor(most, apart));
+  }
+  @else {
+    workgroupBarrier();
+    tile[local] = values;
+    workgroupBarrier();
+    let first = local / (KEYS / 4u) * (KEYS / 4u);
+    for (var i = 0u; i < KEYS / 4u; i++) { most = max(most, tile[first + i]); }
+  }
+  workgroupBarrier();
+  return most;
+}
+
+fn sum_of_rows(values: vec4<f32>, local: u32) -> vec4<f32> {
+  @if(BY_SUBGROUPS) {
+    var sum = values;
+    for (var apart = 1u; apart < KEYS / 4u; apart *= 2u) { sum += subgroupShuffleXor(sum, apart); }
+    return sum;
+  }
+  @else {
+    workgroupBarrier();
+    tile[local] = values;
+    workgroupBarrier();
+    let first = local / (KEYS / 4u) * (KEYS / 4u);
+    var sum = vec4(0.0);
+    for (var i = 0u; i < KEYS / 4u; i++) { sum += tile[first + i]; }
+    workgroupBarrier();
+    return sum;
+  }
 }

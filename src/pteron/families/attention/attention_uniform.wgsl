@@ -1,7 +1,3 @@
-//! use store_split
-//! use masked
-//! use nan
-//! use lanes
 //! loops: SPAN // 4 * (2 + QUADS) + ceil(QUADS, 4) * (1 + SPAN // 4)
 //! extent q: 4 * Q_ROOM
 //! extent mask: sequence * mask_strides[0] + (HEADS - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
@@ -20,16 +16,20 @@
 // A split is four spans of keys, one from each array. A workgroup of four invocations computes ROWS queries that
 // share a key head. Each invocation scores every fourth key, then accumulates every fourth vec4 of the values with
 // the softmax weights of all four lanes.
-alias M = f32;
-const HEADS = 8u; // query heads
-const KEY_HEADS = 8u;
-const WIDTH = 64u; // elements per head
-const VALUE_WIDTH = WIDTH;
-const STEPS = 1u; // steps in q
-const ROWS = 1u; // queries per workgroup
-const SPAN = 64u; // keys that an array holds, a multiple of 4
-const CAUSAL = true; // query s sees the context up to start + s
-const MASKS = ROWS; // 1 if all rows have the same mask
+import package::wgsl::lib::nan::{LOWEST, minus_infinity};
+import package::wgsl::lib::lanes::{of_four_lanes};
+import super::lib::heads::{WIDTH};
+import super::lib::bias::{M, biases};
+import super::lib::softmax::{greatest, weights_of};
+import super::lib::result::{store_result};
+
+override HEADS: u32 = 8u; // query heads
+override KEY_HEADS: u32 = 8u;
+override STEPS: u32 = 1u; // steps in q
+override ROWS: u32 = 1u; // queries per workgroup
+override SPAN: u32 = 64u; // keys that an array holds, a multiple of 4
+override CAUSAL: bool = true; // query s sees the context up to start + s
+override MASKS: u32 = ROWS; // 1 if all rows have the same mask
 const QUADS = WIDTH / 4u;
 const HEADS_PER_KEY = HEADS / KEY_HEADS;
 const CHUNKS = STEPS * HEADS_PER_KEY / ROWS; // workgroups per key head
@@ -67,8 +67,6 @@ struct Params {
 @group(0) @binding(14) var<uniform> v_d: array<vec4<f32>, ROOM>;
 @group(0) @binding(9) var<storage, read> mask: array<M>;
 @group(0) @binding(15) var<uniform> q: array<vec4<f32>, Q_ROOM>;
-
-fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 fn load_k(array: u32, at: u32) -> vec4<f32> {
   switch (array) {
@@ -117,7 +115,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     let keys = min(firsts + index, vec4(u32(params.context) - 1u));
     var added = array<vec4<f32>, MASKS>();
     //! unroll
-    for (var t = 0u; t < MASKS; t++) { added[t] = biases(key_head, first_row + t, keys); }
+    for (var t = 0u; t < MASKS; t++) { added[t] = biases(place_of(key_head, first_row + t), keys); }
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
       let is_seen = vec4<i32>(firsts + index) < vec4(seen(first_row + t));
@@ -134,7 +132,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
     //! unroll
     for (var t = 0u; t < ROWS; t++) {
       let scores = found[j][t];
-      let weights = select(exp(scores - most[t]), vec4(0.0), are_masked(scores));
+      let weights = weights_of(scores, most[t]);
       found[j][t] = weights;
       total[t] += (weights.x + weights.y) + (weights.z + weights.w);
     }
@@ -179,23 +177,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
   }
 }
 
-fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
-
 fn head_of(key_head: u32, row: u32) -> u32 { return key_head * HEADS_PER_KEY + row % HEADS_PER_KEY; }
 fn step_of(row: u32) -> u32 { return params.first_step + row / HEADS_PER_KEY; }
 
 // The first vec4 in q of a row of a key head.
 fn q_at(key_head: u32, row: u32) -> u32 { return (row / HEADS_PER_KEY * HEADS + head_of(key_head, row)) * QUADS; }
 
-// The mask's values of a row for a key in each array.
-fn biases(key_head: u32, row: u32, keys: vec4<u32>) -> vec4<f32> {
-  let place = vec3(params.sequence, head_of(key_head, row), min(step_of(row), params.steps - 1u));
-  return vec4(
-    bias(vec4(place, keys.x)),
-    bias(vec4(place, keys.y)),
-    bias(vec4(place, keys.z)),
-    bias(vec4(place, keys.w)),
-  );
+// (batch, head, step) of a row, for the mask.
+fn place_of(key_head: u32, row: u32) -> vec3<u32> {
+  return vec3(params.sequence, head_of(key_head, row), min(step_of(row), params.steps - 1u));
 }
 
 // One past the last key that a row sees.

@@ -1,24 +1,24 @@
-//! use index
-//! use masked
-//! use nan
-//! use contexts
-//! use window
-//! use sinks
-//! use value_elements
 //! loops: ceil(keys, 4) + 4 * 5
 //! extent scores: slots * keys
 //! extent sinks: key_heads * heads_per_key
 //! extent v: (max(CACHES, OWN * ceil(first + slots, pitch * key_heads)) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (key_heads - 1) * v_strides[2] + VALUE_ROW
 //! extent places: 2 * ceil(first + slots, pitch * key_heads)
-//! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + WIDTH
+//! extent out: (ceil(first + slots, pitch * key_heads) - 1) * out_strides[0] + (steps - 1) * out_strides[1] + (key_heads * heads_per_key - 1) * out_strides[2] + VALUE_WIDTH
 // out = softmax(scores) · v, NaN if a query sees no key. One invocation computes four elements of four queries
 // that share a key head. It reads the keys once, four at a time, keeps running maxima and rescales its sums when
 // they rise. Scores are written by attention_scores.wgsl.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{LOWEST, nan};
+import super::lib::heads::{VALUE_ROW, VALUE_WIDTH};
+import super::lib::contexts::{CACHES, OWN, cache_of, keys_of};
+import super::lib::window::{RING, first_seen, four_cache_rows};
+import super::lib::value_elements::{value_elements};
+import super::lib::sinks::{with_sink};
+import super::lib::softmax::{greatest, weights_of};
+
 alias R = f32;
-const WORKGROUP = 64u;
-const WIDTH = 64u; // elements of a value
-const VALUE_ROW = WIDTH; // elements that it takes in its cache
-const CAUSAL = true; // query s sees the context up to start + s
+override WORKGROUP: u32 = 64u;
+override CAUSAL: bool = true; // query s sees the context up to start + s
 
 struct Params {
   first: u32, // first slot of this launch
@@ -41,7 +41,7 @@ struct Params {
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
-  let quads = (WIDTH + 3u) / 4u;
+  let quads = (VALUE_WIDTH + 3u) / 4u;
   let slot = 4u * (i / quads);
   if (slot >= params.slots) { return; }
   let columns = 4u * (i % quads) + vec4(0u, 1u, 2u, 3u);
@@ -79,10 +79,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let rows = four_cache_rows(keys) * params.v_strides.y;
     // A column for each key.
     let values = mat4x4(
-      value_elements(v_base + rows.x, columns.x, WIDTH),
-      value_elements(v_base + rows.y, columns.x, WIDTH),
-      value_elements(v_base + rows.z, columns.x, WIDTH),
-      value_elements(v_base + rows.w, columns.x, WIDTH),
+      value_elements(v_base + rows.x, columns.x, VALUE_WIDTH),
+      value_elements(v_base + rows.y, columns.x, VALUE_WIDTH),
+      value_elements(v_base + rows.z, columns.x, VALUE_WIDTH),
+      value_elements(v_base + rows.w, columns.x, VALUE_WIDTH),
     );
     let fresh = values * weights;
     gathered[0] = gathered[0] * shrink.x + fresh[0];
@@ -100,7 +100,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let sum = with_sink(total[query], most[query], head);
     let mean = select(gathered[query] / sum, vec4(nan()), sum == 0.0);
     for (var e = 0u; e < 4u; e++) {
-      if (columns[e] < WIDTH) { out[base + columns[e]] = R(mean[e]); }
+      if (columns[e] < VALUE_WIDTH) { out[base + columns[e]] = R(mean[e]); }
     }
   }
 }
@@ -109,11 +109,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 fn scores_of(slot: u32, key: u32) -> vec4<f32> {
   let at = slot * params.keys + key;
   return vec4(scores[at], scores[at + 1u], scores[at + 2u], scores[at + 3u]);
-}
-
-fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
-
-// The softmax weights of four keys, before the division by the sum over all keys.
-fn weights_of(found: vec4<f32>, most: f32) -> vec4<f32> {
-  return select(exp(found - most), vec4(0.0), are_masked(found));
 }

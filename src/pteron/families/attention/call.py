@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
-from pteron.families.attention.int8 import head_width, key_declarations, value_declarations
+from pteron.families.attention.int8 import head_width, is_int8
 from pteron.families.attention.options import PLAIN, Options
-from pteron.ops import AnyInt, LiveShape, Operand, bucket, require
+from pteron.ops import AnyInt, LiveShape, Operand, Scratch, bucket, require
 from pteron.ops.shapes import broadcast_strides
 from pteron.ops.strided import Strided, bound_of, source_of
 
@@ -34,64 +34,70 @@ class AttentionCall:
 
     # What the kernels take --------------------------------------------------------------------------
 
-    def _declarations(self) -> dict[str, Any]:
-        """For kernels that take values too."""
-        return {**self._scoring(), **self._widths(), **value_declarations(self.v, self._value_width)}
-
-    def _widths(self) -> dict[str, Any]:
-        one = self._value_width == self._width
-        return {"WIDTH": self._width, **({} if one else {"VALUE_WIDTH": self._value_width})}
-
-    def _scoring(self) -> dict[str, Any]:
-        """For kernels that compute scores."""
-        declarations: dict[str, Any] = {"WIDTH": self._width, "CAUSAL": self.causal, **self._contexts()}
-        declarations |= self._bias()
-        options = self.options.declarations(self.places is not None)
-        return {**declarations, **options, **key_declarations(self.k, self._width)}
-
-    def _bias(self) -> dict[str, Any]:
-        """What a mask adds to scores."""
-        if self.mask is None:
-            return {"bias": "0.0"}
-        if self.mask.dtype is DType.BOOL:
-            return {"bias": "select(minus_infinity(), 0.0, mask[dot(index, params.mask_strides)] != M())"}
-        return {}
+    def _queries(self) -> dict[str, Any]:
+        """For kernels that walk over keys: which keys queries see, and where these are in caches."""
+        return {
+            **self._contexts(),
+            "CAUSAL": self.causal,
+            "WINDOW": self.options.window,
+            "RING": self.options.ring,
+            "IS_INT8": is_int8(self.k),
+            "steps": self._steps,
+            "context": self.context,
+            "start": self.start,
+        }
 
     def _contexts(self) -> dict[str, Any]:
-        """Declarations for the cache of each batch and its number of keys."""
-        if self.places is None:
-            return {}
-        return {"use_contexts": "contexts_rows", "CACHES": self.k.shape[0]}
-
-    def _queries(self) -> dict[str, Any]:
-        """Places of the rows, and parameters of queries and of the mask."""
-        positions = {"context": self.context, "start": self.start}
-        return {"places": self.places, "steps": self._steps, **positions}
+        """The cache of each batch and its number of keys, where rows have places."""
+        return {"places": self.places, "CACHES": None if self.places is None else self.k.shape[0]}
 
     def _scored(self) -> dict[str, Any]:
-        """Bindings and strides of queries, keys and mask."""
+        """For kernels that compute scores: queries, keys, and what changes the scores."""
+        softcap = self.options.softcap
         return {
+            "WIDTH": self._width,
+            "IS_CAPPED": softcap is not None,
+            "CAP": None if softcap is None else float(softcap),
             "q": bound_of(self.q),
             "k": bound_of(self.k),
-            "mask": self.mask if self.options.slopes is None else self.options.slopes,
             "scale": self._scale,
             "q_strides": self._sizes(self.q.strides),
             "k_strides": self._sizes(self.k.strides),
+            **self._masked(),
+        }
+
+    def _masked(self) -> dict[str, Any]:
+        """What is added to scores."""
+        slopes = self.options.slopes
+        return {
+            "IS_BOOL": self.mask is not None and self.mask.dtype is DType.BOOL,
+            "mask": self.mask if slopes is None else None,
+            "slopes": slopes,
             "mask_strides": self._mask_strides(),
         }
 
     def _valued(self) -> dict[str, Any]:
-        """Binding and strides of values."""
-        return {"v": bound_of(self.v), "v_strides": self._sizes(self.v.strides)}
+        """For kernels that take values."""
+        return {
+            "VALUE_WIDTH": self._value_width,
+            "v": bound_of(self.v),
+            "v_strides": self._sizes(self.v.strides),
+        }
 
     def _result(self) -> dict[str, Any]:
-        """Binding and strides of the output."""
-        strides = self._sizes(self.out.strides)
-        return {"out": bound_of(self.out), "out_strides": strides, "sinks": self.options.sinks}
+        """For kernels that divide by the sum of the softmax."""
+        return {
+            "IS_SAFE": self.options.is_safe,
+            "sinks": self.options.sinks,
+            "out": bound_of(self.out),
+            "out_strides": self._sizes(self.out.strides),
+        }
+
+    def _stored(self, parts: Scratch | None) -> dict[str, Any]:
+        """For kernels that may leave parts, which another one merges and divides."""
+        return {**self._result(), "parts": parts, **({"out": None, "sinks": None} if parts else {})}
 
     def _mask_strides(self) -> LiveShape:
-        if self.options.slopes is not None:
-            return (0, 1, 0, 0)
         if self.mask is None:
             return (0, 0, 0, 0)
         return broadcast_strides(self.mask.shape, self._mask_shape())

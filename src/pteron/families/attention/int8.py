@@ -2,13 +2,11 @@
 elements of a head has an f32 scale, chosen by the largest of them when the block is written.
 
 Such a cache is [batch, capacity, heads, words] of 32-bit words. A block is its scale, then a word for each
-four codes, so a head of 64 elements takes 18 words. Kernels read it by lib/keys_int8.wgsl and
-lib/values_int8.wgsl; write_int8.wgsl writes it.
+four codes, so a head of 64 elements takes 18 words. Kernels read it by lib/keys.wgsl and
+lib/values.wgsl; write_int8.wgsl writes it.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from pteron.dtypes import DType
 from pteron.graph import Tensor
@@ -31,19 +29,3 @@ def head_width(cache: Operand | Strided | Tensor) -> AnyInt:
     """The elements of a head in a cache of any type."""
     stored = (cache.shape_max if isinstance(cache, Tensor) else cache.shape)[3]
     return (stored - -(-stored // (BLOCK // 4 + 1))) * 4 if is_int8(cache) else stored
-
-
-def key_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
-    """For kernels that read the first elements of each key."""
-    if not is_int8(cache):
-        return {}
-    libraries = {"use_key_quads": "keys_int8", "use_key_products": "key_products_int8"}
-    return {**libraries, "KEY_ROW": words_of(width)}
-
-
-def value_declarations(cache: Operand | Strided, width: int) -> dict[str, Any]:
-    """For kernels that read the first elements of each value."""
-    if not is_int8(cache):
-        return {}
-    libraries = {"use_value_quads": "values_int8", "use_value_elements": "values_int8"}
-    return {**libraries, "VALUE_ROW": words_of(width)}

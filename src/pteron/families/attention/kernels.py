@@ -16,7 +16,6 @@ from typing import Any
 from pteron.dtypes import Storage
 from pteron.families.attention import uniform
 from pteron.families.attention.call import AttentionCall
-from pteron.families.attention.int8 import value_declarations
 from pteron.families.attention.layouts import (
     MATRIX_TILES,
     SCRATCH_BYTES,
@@ -30,7 +29,7 @@ from pteron.families.attention.layouts import (
 from pteron.families.create.fill import fill
 from pteron.ops import AnyInt, Dispatch, Scratch, Target, most, typical
 from pteron.ops.row_layout import shared_rows
-from pteron.ops.strided import bound_of, source_of
+from pteron.ops.strided import source_of
 from pteron.ops.tiles import planes_of
 from pteron.wgsl import Kernel, Kernels, compose
 
@@ -68,7 +67,7 @@ class Attention(AttentionCall):
 
     def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, AnyInt] | None:
         """(dispatch, its output, splits per query) for a caller that merges the splits itself: 2 to
-        `splits_max` of them, in the layout of lib/merge_splits.wgsl. None if other kernels are faster, or if
+        `splits_max` of them, in the layout of attention_merge.wgsl. None if other kernels are faster, or if
         one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
@@ -101,17 +100,15 @@ class Attention(AttentionCall):
         parts = Scratch(self._count * cut.splits * (self._width + 4)) if cut.splits > 1 else None
         strides = self._mask_strides()
         masks = cut.rows if strides[1] or strides[2] else 1
-        by = kernel("attention_uniform", CAUSAL=self.causal, MASKS=masks, **cut.declarations, **self._bias())
-        whole = {"use_store_split": "store_whole", **self.options.ending()}
-        result = {**self._result(), **({"out": None, "sinks": None} if parts else {})}
         for launch in cut.launches():
             yield Dispatch(
-                by if parts else by.specialise(**whole),
+                kernel("attention_uniform"),
+                **cut.declarations,
                 **launch,
-                **result,
-                parts=parts,
-                mask=self.mask,
-                mask_strides=strides,
+                **self._stored(parts),
+                **self._masked(),
+                CAUSAL=self.causal,
+                MASKS=masks,
                 context=self.context,
                 start=self.start,
                 scale=self._scale,
@@ -133,7 +130,7 @@ class Attention(AttentionCall):
             tiles.splits,
             0,
             self._count,
-            kernel(tiles.kernel, **self._declarations(), **self._tile_declarations(tiles), **checked),
+            kernel(tiles.kernel, **self._tile_declarations(tiles), **checked),
             heads_per_key=self._heads_per_key,
             groups=(across, down, batches * tiles.splits),
         )
@@ -154,7 +151,7 @@ class Attention(AttentionCall):
                 layout.splits,
                 first * rows,
                 count * rows,
-                kernel("attention_decode", **self._declarations(), **layout.declarations),
+                kernel("attention_decode", **layout.declarations),
                 first=first * chunks,
                 chunks=chunks,
                 rows=rows,
@@ -169,17 +166,13 @@ class Attention(AttentionCall):
         """One dispatch that writes the result of some queries; or one for the splits of their context, then
         one that merges them."""
         parts = Scratch(queries * splits * (self._value_width + 4)) if splits > 1 else None
-        whole = {"use_store_split": "store_whole", **self.options.ending()}
         yield Dispatch(
-            by if parts else by.specialise(**whole),
+            by,
             **self._queries(),
             **self._scored(),
             **self._valued(),
+            **self._stored(parts),
             **arguments,
-            parts=parts,
-            out=None if parts else bound_of(self.out),
-            sinks=None if parts else self.options.sinks,
-            out_strides=self._sizes(self.out.strides),
             first_query=first_query,
             queries=queries,
             splits=splits,
@@ -192,11 +185,11 @@ class Attention(AttentionCall):
         """One workgroup per split of the context. The grid covers a bucket of contexts, so that the plan
         holds while the context grows; workgroups past the end of the context return at once."""
         splits = -(-self.options.bound(self._keys) // LANES)
-        declarations = {**self._declarations(), **shared_rows(target, LANES, 1)}
         for first, count in chunks_of(self._count, splits * (self._value_width + 4), target):
             parts = Scratch(count * splits * (self._value_width + 4))
             yield Dispatch(
-                kernel("attention_split", **declarations),
+                kernel("attention_split"),
+                **shared_rows(target, LANES, 1),
                 **self._queries(),
                 **self._scored(),
                 **self._valued(),
@@ -214,9 +207,10 @@ class Attention(AttentionCall):
     ) -> Dispatch:
         """Merge the splits of some queries, each of at least `split` keys."""
         return Dispatch(
-            kernel("attention_merge", WIDTH=self._value_width, **self._contexts(), **self.options.ending()),
+            kernel("attention_merge"),
+            **self._contexts(),
             **self._result(),
-            places=self.places,
+            VALUE_WIDTH=self._value_width,
             parts=parts,
             count=queries * self._value_width,
             first=first,
@@ -239,6 +233,7 @@ class Attention(AttentionCall):
         for first, count in chunks_of(slots, keys, target):
             common: dict[str, Any] = {
                 **self._queries(),
+                "WORKGROUP": size,
                 "scores": Scratch(count * keys),
                 "first": first,
                 "slots": count,
@@ -248,22 +243,13 @@ class Attention(AttentionCall):
                 "heads_per_key": self._heads_per_key,
             }
             yield Dispatch(
-                kernel("attention_scores", **self._scoring(), WORKGROUP=size),
+                kernel("attention_scores"),
                 **common,
                 **self._scored(),
                 threads=count // 4 * (keys // 4),
             )
             yield Dispatch(
-                kernel(
-                    "attention_values",
-                    WIDTH=self._value_width,
-                    CAUSAL=self.causal,
-                    WORKGROUP=size,
-                    **self._contexts(),
-                    **self.options.seen(),
-                    **self.options.ending(),
-                    **value_declarations(self.v, self._value_width),
-                ),
+                kernel("attention_values"),
                 **common,
                 **self._valued(),
                 **self._result(),
@@ -315,7 +301,8 @@ class Attention(AttentionCall):
 
     def _fits(self, tiles: Tiles | MatrixTiles, target: Target) -> bool:
         """Whether a device has the workgroups, memory and loops for tiles."""
-        module = compose(kernel(tiles.kernel, **self._widths(), **self._tile_declarations(tiles)))
+        widths = {"WIDTH": self._width, "VALUE_WIDTH": self._value_width}
+        module = compose(kernel(tiles.kernel, **widths, **self._tile_declarations(tiles)))
         assert module.statements.loops is not None
         loops = module.statements.loops.value({"context": self._keys, "splits": 1})
         return (

@@ -34,8 +34,7 @@ class Tiles:
         return self.rows * self.keys // 16
 
     def declarations(self, width: int, value_width: int) -> dict[str, Any]:
-        library = {"use_row_reduce": "row_reduce_subgroup"} if self.by_subgroups else {}
-        return {"ROWS": self.rows, "KEYS": self.keys, **library}
+        return {"ROWS": self.rows, "KEYS": self.keys, "BY_SUBGROUPS": self.by_subgroups}
 
     def halved(self) -> Tiles:
         return replace(self, rows=self.rows // 2)
@@ -80,7 +79,7 @@ class MatrixTiles:
             "PLANES": self.planes,
             "MEMORY_BYTES": 2 * self.bytes_needed(width, value_width) // self.bytes_of_half,
             "WORD_COUNT": self._words,
-            **({"IS_EMULATED": True} if self.bytes_of_half == 4 else {}),
+            "IS_EMULATED": self.bytes_of_half == 4,
         }
 
     def halved(self) -> MatrixTiles:

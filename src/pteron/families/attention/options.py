@@ -1,9 +1,8 @@
-"""What attention takes beside queries, keys and values, and the declarations of its kernels for it."""
+"""What attention takes beside queries, keys and values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pteron.ops import AnyInt, Operand, require
 
@@ -60,26 +59,6 @@ class Options:
     def bound(self, keys: AnyInt, queries: int = 1) -> AnyInt:
         """The number of keys, at most, that some neighbouring queries of a head see."""
         return keys if self.window is None else min(keys, self.window + queries - 1)
-
-    def declarations(self, is_batched: bool) -> dict[str, Any]:
-        """For kernels that compute scores."""
-        found = self.seen()
-        if self.softcap is not None:
-            found |= {"use_softcap": "softcap_tanh", "CAP": float(self.softcap)}
-        if self.slopes is not None:
-            position = "f32(keys_of(index.x)) - 1.0" if is_batched else "f32(params.start) + f32(index.z)"
-            found["bias"] = f"f32(mask[index.y]) * (f32(index.w) - ({position}))"
-        return found
-
-    def seen(self) -> dict[str, Any]:
-        """For kernels that walk over keys."""
-        return {} if self.window is None else {"WINDOW": self.window, "RING": self.ring}
-
-    def ending(self) -> dict[str, Any]:
-        """For kernels that divide by the sum of the softmax."""
-        if self.sinks is not None:
-            return {"with_sink": "total + exp(f32(sinks[head]) - most)"}
-        return {"with_sink": "select(total, 1.0, total == 0.0)"} if self.is_safe else {}
 
 
 PLAIN = Options()

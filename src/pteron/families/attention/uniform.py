@@ -87,6 +87,7 @@ class Cut:
             "HEADS": self.q.shape[2],
             "KEY_HEADS": self.k.shape[2],
             "WIDTH": self.q.shape[3],
+            "VALUE_WIDTH": self.q.shape[3],
             "STEPS": self.tile,
             "ROWS": self.rows,
             "SPAN": self.span,

@@ -47,10 +47,9 @@ class Positions:
     def _write_floats(
         self, key: Operand, keys: Operand, value: Operand | None = None, values: Operand | None = None
     ) -> Dispatch:
-        more = {"write_value": "return;"} if value is None else {}
         row = key.shape[-2] * key.shape[-1]
         return Dispatch(
-            kernel("write_rows", **self._declarations(), **more),
+            kernel("write_rows"),
             k=key,
             v=value,
             k_out=keys,
@@ -66,7 +65,7 @@ class Positions:
         blocks = -(-width // BLOCK)
         count = x.numel // width * blocks
         return Dispatch(
-            kernel("write_int8", **self._declarations()),
+            kernel("write_int8"),
             x=x,
             out=cache,
             blocks=blocks,
@@ -77,16 +76,11 @@ class Positions:
             **self._parameters(x.numel // (heads * width), cache),
         )
 
-    def _declarations(self) -> dict[str, Any]:
-        if self.places is not None:
-            return {"IS_RING": True} if self.is_ring else {}
-        place = "(u32(params.start) + row % params.steps)" + (" % params.capacity" if self.is_ring else "")
-        return {"row_of": f"i32(row / params.steps * params.capacity + {place})"}
-
     def _parameters(self, rows: AnyInt, cache: Operand) -> dict[str, Any]:
         slots, capacity, *_ = cache.shape
         steps = rows // slots if self.places is None else rows
         return {
+            "IS_RING": self.is_ring,
             "places": self.places,
             "start": self.start,
             "steps": steps,

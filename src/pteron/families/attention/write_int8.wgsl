@@ -1,11 +1,12 @@
-//! use index
-//! use row_of
 //! loops: 2 * 8
 //! extent x: count // blocks * width
 //! extent places: 2 * (count // (blocks * heads))
 //! extent out: slots * capacity * heads * (width // 4 + blocks)
 // Writes keys or values to a cache in 8 bits (int8.py): x = scale · code, with the scale max|x| / 127 of a block of 32
 // elements of a head. One invocation writes one block: the scale, then a word of each four codes.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::row_of::{row_of};
+
 alias X = f32;
 const WORKGROUP = 64u;
 

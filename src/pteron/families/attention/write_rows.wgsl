@@ -1,12 +1,13 @@
-//! use index
-//! use row_of
 //! extent k: count
 //! extent v: count
 //! extent places: 2 * (count // row)
 //! extent k_out: slots * capacity * row
 //! extent v_out: slots * capacity * row
 // Writes rows of keys and values to caches, each to its place, (position, slot), or from a position on; a padding row
-// writes nothing. One invocation copies one element of both.
+// writes nothing. One invocation copies one element of both; values may be absent.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::row_of::{row_of};
+
 alias K = f32;
 alias V = f32;
 alias KeyOut = f32;
@@ -37,7 +38,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (to_row < 0) { return; }
   let to = u32(to_row) * params.row + i % params.row;
   k_out[to] = KeyOut(k[i]);
-  write_value(to, i);
+  @if(v) v_out[to] = ValueOut(v[i]);
 }
-
-fn write_value(to: u32, i: u32) { v_out[to] = ValueOut(v[i]); }

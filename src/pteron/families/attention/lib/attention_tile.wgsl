@@ -1,23 +1,19 @@
-//! use masked
-//! use nan
-//! use window
-//! use softcap
-//! use key_quads
-//! use value_quads
 //! extent q: (ceil(groups[2], splits) - 1) * q_strides[0] + (steps - 1) * q_strides[1] + (groups[0] * heads_per_key - 1) * q_strides[2] + WIDTH
 //! extent k: (ceil(groups[2], splits) - 1) * k_strides[0] + ((RING or context) - 1) * k_strides[1] + (groups[0] - 1) * k_strides[2] + KEY_ROW
 //! extent v: (ceil(groups[2], splits) - 1) * v_strides[0] + ((RING or context) - 1) * v_strides[1] + (groups[0] - 1) * v_strides[2] + VALUE_ROW
 //! extent mask: (ceil(groups[2], splits) - 1) * mask_strides[0] + (groups[0] * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
+//! extent slopes: groups[0] * heads_per_key
 // Attention of many queries: out = softmax(scale · q·kᵀ + bias) · v. Rows are the queries that share a key head, ordered
 // by step, then by head. A workgroup computes ROWS rows (of the kernel); if there are few rows, the context is divided
 // into `splits` near-equal parts, one workgroup each.
+import package::wgsl::lib::nan::{minus_infinity};
+import super::heads::{KEY_ROW, VALUE_ROW, VALUE_WIDTH, WIDTH};
+import super::window::{RING, WINDOW, first_seen};
+import super::softcap::{four_capped};
+import super::bias::{M, biases};
+
 alias Q = f32;
-alias M = f32;
-const WIDTH = 64u; // elements of a query and of a key, a multiple of 4
-const VALUE_WIDTH = WIDTH; // of a value, a multiple of 4
-const KEY_ROW = WIDTH; // elements that a key takes in its cache
-const VALUE_ROW = VALUE_WIDTH;
-const CAUSAL = true; // query s sees the context up to start + s
+override CAUSAL: bool = true; // query s sees the context up to start + s
 const QUADS = WIDTH / 4u;
 const VALUE_QUADS = VALUE_WIDTH / 4u;
 
@@ -40,9 +36,8 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<Q>>;
 @group(0) @binding(3) var<storage, read> mask: array<M>;
+@group(0) @binding(3) var<storage, read> slopes: array<M>;
 @group(0) @binding(4) var<uniform> params: Params;
-
-fn bias(index: vec4<u32>) -> f32 { return f32(mask[dot(index, params.mask_strides)]); }
 
 // What a workgroup computes: the rows from `first` on, and the keys from `begin` to `end` that one of them sees.
 struct Span {
@@ -85,19 +80,6 @@ fn seen_by(row: u32) -> u32 {
 fn shown(scores: vec4<f32>, oldest: u32, seen: u32, index: vec3<u32>, key: u32) -> vec4<f32> {
   let keys = key + vec4(0u, 1u, 2u, 3u);
   let known = min(keys, vec4(u32(params.context) - 1u));
-  let biases = vec4(
-    bias(vec4(index.xzy, known.x)),
-    bias(vec4(index.xzy, known.y)),
-    bias(vec4(index.xzy, known.z)),
-    bias(vec4(index.xzy, known.w)),
-  );
   let is_seen = (keys >= vec4(oldest)) & (keys < vec4(seen));
-  return select(vec4(minus_infinity()), four_capped(scores) + biases, is_seen);
-}
-
-fn greatest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
-
-// The softmax weights of four keys, before the division by the sum over all keys.
-fn weights_of(scores: vec4<f32>, most: f32) -> vec4<f32> {
-  return select(exp(scores - most), vec4(0.0), are_masked(scores));
+  return select(vec4(minus_infinity()), four_capped(scores) + biases(index.xzy, known), is_seen);
 }

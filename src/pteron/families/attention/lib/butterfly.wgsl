@@ -1,6 +1,6 @@
 // Four sums over LANES adjacent lanes of a subgroup: lane i receives sum i % 4.
-const SUBGROUP = 32u; // lanes per subgroup
-const LANES = 16u; // a power of two, from 4 to SUBGROUP
+override SUBGROUP: u32 = 32u; // lanes per subgroup
+override LANES: u32 = 16u; // a power of two, from 4 to SUBGROUP
 
 // At each of the first two steps, lanes exchange half of their sums. So 16 lanes need 5 shuffles instead of 16.
 fn own_sum(values: vec4<f32>, lane: u32) -> f32 {

@@ -1,6 +1,6 @@
 // A query sees the keys up to its own; with a window, only the last WINDOW of them.
-const WINDOW = 0u; // keys; 0: all
-const RING = 0u; // rows of a cache that has those of the last positions only; 0: it has a row for each position
+override WINDOW: u32 = 0u; // keys; 0: all
+override RING: u32 = 0u; // rows of a cache that has those of the last positions only; 0: it has a row for each position
 
 // The first key that a query sees; `end` is one past the last.
 fn first_seen(end: u32) -> u32 {

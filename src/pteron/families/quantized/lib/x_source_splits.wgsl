@@ -3,7 +3,7 @@
 // Σ values · exp(most - greatest) / Σ total · exp(most - greatest). `parts` holds for each (batch, head, step,
 // split) the WIDTH gathered values before they are divided, the greatest score, the sum of the softmax weights, and room
 // for two more. A row of x is a step, with all heads side by side. Every operation is rounded as in the attention
-// family's lib/merge_splits.wgsl, so that results do not depend on the kernel that merges.
+// family's attention_merge.wgsl, so that results do not depend on the kernel that merges.
 import package::wgsl::lib::nan::{LOWEST, nan};
 
 override WIDTH: u32 = 64u; // elements per head, a multiple of 8

@@ -103,7 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     some of the others."""
     short, every = _shortened(items), config.getoption("--every")
     always = set(short) if config.getoption("--all") else set()
-    others = [item for item in items if item not in always] if always else short
+    others = [item for item in items if item not in always] if config.getoption("--all") else short
     chosen = always | {item for item, number in _numbered(others) if number % every == 0}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]

@@ -97,7 +97,7 @@ def test_nothing_that_is_wrong_ends_the_process(begin: str) -> None:
         import re
         from dataclasses import replace
         from pteron.wgsl import Kernels, compose
-        kernel = compose(Kernels("pteron.families.layout.copy")("copy"))
+        kernel = compose(Kernels("pteron.families.layout.copy")("copy", convert="R(value)"))
         foreign = a
         for name, code, says in {WRONG!r}:
             device = another()

@@ -91,7 +91,7 @@ def test_f16_is_enabled_where_an_element_is() -> None:
 
 
 def test_an_unknown_declaration() -> None:
-    with pytest.raises(ValueError, match="kernel unary declares no alias, const or fn named 'combine'"):
+    with pytest.raises(ValueError, match="kernel unary has no override, alias or formula named combine"):
         compose(kernel("unary", combine="a"))
 
 
@@ -99,7 +99,7 @@ def test_kernels_are_equal_by_what_they_say() -> None:
     assert kernel("unary", X="f32", apply="x") == kernel("unary", apply="x", X="f32")
     assert kernel("unary").specialise(X="f32") == kernel("unary", X="f32")
     assert kernel("unary", X="f32").specialise(X="i32") == kernel("unary", X="i32")
-    assert str(kernel("unary", X="i32")) == "unary(X=i32)"
+    assert str(kernel("where", A="i32")) == "where(A=i32)"
 
 
 # Unrolling --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-_WHOLE = kernel("fill", value="R(params.integer_first + i32(i) * params.integer_step)")
 _WHOLE_MAX = 1 << 31
 
 
@@ -31,7 +30,8 @@ def fill(out: Operand, first: AnyInt | float, step: AnyInt | float = 0) -> Dispa
         first = int(first)  # PyTorch drops the fraction too
     whole = _is_whole(first) and _is_whole(step)
     return Dispatch(
-        _WHOLE if whole else kernel("fill"),
+        kernel("fill"),
+        IS_WHOLE=whole,
         out=out,
         count=out.numel,
         integer_first=_integer(first) if whole else 0,

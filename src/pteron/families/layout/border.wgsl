@@ -1,7 +1,8 @@
-//! use index
 //! loops: rank
-// out[i] = x[source(i - before)] for every index i of `shape`: positions outside of x are taken from inside. One
-// invocation moves one element.
+// out[i] = x[source(i - before)] for every index i of `shape`: `source`, the formula of an operator, finds a position inside of x
+// for those outside. One invocation moves one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 const WORKGROUP = 64u;
 
@@ -18,7 +19,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<X>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-fn source(position: i32, size: i32) -> i32 { return clamp(position, 0, size - 1); }
+fn source(position: i32, size: i32) -> i32;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

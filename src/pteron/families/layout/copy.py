@@ -13,7 +13,7 @@ from pteron.ops.shapes import collapse
 from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
-_PLAIN = kernel("copy")  # its elements may change their type, by what is bound to it
+_PLAIN = kernel("copy", convert="R(value)")  # R is the type of what is bound
 
 
 def copy_strided(
@@ -50,7 +50,7 @@ def copy_elements(x: Operand, out: Operand) -> Dispatch:
 def moves_nothing(dispatch: Dispatch) -> bool:
     """Whether a dispatch surely copies all of a tensor to another, each element to its own place, unchanged.
     Takes no decision."""
-    if (dispatch.kernel.name, dispatch.kernel.declarations) != (_PLAIN.name, _PLAIN.declarations):
+    if dispatch.kernel != _PLAIN.launched(dispatch.bindings):
         return False
     given: Mapping[str, Any] = dispatch.parameters
     x, out = dispatch.bindings["x"], dispatch.bindings["out"]

@@ -1,7 +1,9 @@
-//! use index
 //! loops: rank
 // out[out_offset + Σ iₐ·out_strideₐ] = convert(x[x_offset + Σ iₐ·x_strideₐ]) for every index i of `shape`.
-// One invocation moves one element. Strides may be zero (a broadcast) or negative (a flip).
+// One invocation moves one element. Strides may be zero (a broadcast) or negative (a flip). `convert` is R(value), or how
+// a value becomes a boolean or a narrow integer.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
@@ -20,7 +22,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-fn convert(value: X) -> R { return R(value); }
+fn convert(value: X) -> R;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

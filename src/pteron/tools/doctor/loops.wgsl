@@ -1,7 +1,7 @@
 //! loops: ITERATIONS
 // out[0] = how many of ITERATIONS iterations a loop runs: some drivers end long loops silently. out[1] depends
 // on x and on every iteration, so that no compiler computes the loop ahead. One invocation.
-const ITERATIONS = 524288u;
+override ITERATIONS: u32 = 524288u;
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;

@@ -24,13 +24,11 @@ from pteron.runtime.session import Counters, Session
 from pteron.tools.local_adapter import write_cache
 from pteron.tools.profile.report import Ceilings
 from pteron.tools.profile.timing import clock_of
-from pteron.wgsl import Kernel
+from pteron.wgsl import Kernel, compose
 
 _VERSION = 2  # of the measurement
 _MOVED_BYTES, _MOVED_BYTES_CPU = 1 << 28, 1 << 25  # of one buffer: larger than caches
 _INVOCATIONS, _INVOCATIONS_CPU = 1 << 20, 1 << 14
-_CHAINS, _UNROLLED = 16, 8  # independent multiply-adds, and how often the loop body repeats them
-_LOOPS = 32
 _SECONDS = 0.5  # for each of the three measurements
 _LEAST_SECONDS = 5e-3  # per submission: clocks resolve that to a few percent
 _REPEATS_MAX = 1 << 12
@@ -48,9 +46,7 @@ def ceilings_of(device: Device, *, remeasure: bool = False) -> Ceilings:
 
 def measure_ceilings(device: Device) -> Ceilings:
     moved = _copied(device) if device.target.is_cpu else _streamed(device)
-    return Ceilings(
-        moved, max(_arithmetic(device, _chains(step)) for step in ("fma({}, m, c)", "{} * m + c"))
-    )
+    return Ceilings(moved, max(_arithmetic(device, is_fused=is_fused) for is_fused in (True, False)))
 
 
 def launch_seconds(device: Device) -> float:
@@ -86,13 +82,16 @@ def _copied(device: Device) -> float:
         device.free(target)
 
 
-def _arithmetic(device: Device, combine: str) -> float:
-    """Operations per second of a function of two floats."""
+def _arithmetic(device: Device, *, is_fused: bool) -> float:
+    """Operations per second of chains of multiply-adds."""
     count = _INVOCATIONS_CPU if device.target.is_cpu else _INVOCATIONS
-    a, b, out = (Scratch(count) for _ in range(3))
-    kernel = Kernel("pteron.families.elementwise", "binary_alike", combine=combine)
-    computing = Dispatch(kernel, a=a, b=b, out=out, count=count, alpha=1.0, threads=count)
-    return 2 * _CHAINS * _UNROLLED * _LOOPS * count / _best_seconds(device, computing)
+    kernel = Kernel("pteron.tools.profile", "chains")
+    computing = Dispatch(
+        kernel, IS_FUSED=is_fused, x=Scratch(count), out=Scratch(count), count=count, threads=count
+    )
+    of_chains = compose(computing.kernel).constants
+    operations = 2 * 4 * of_chains["CHAINS"] * of_chains["REPEATS"] * of_chains["LOOPS"]
+    return operations * count / _best_seconds(device, computing)
 
 
 def _best_seconds(device: Device, dispatch: Dispatch) -> float:
@@ -111,18 +110,6 @@ def _best_seconds(device: Device, dispatch: Dispatch) -> float:
 
 def _repeated(replay: Replay, count: int) -> Replay:
     return Replay(replay.launches * count, replay.kept)
-
-
-def _chains(step: str) -> str:
-    """The body of a function of a and b: independent chains of vector multiply-adds."""
-    names = [f"r{index}" for index in range(_CHAINS // 4)]
-    lines = [f"var {name} = vec4<f32>(a + {index}.0);" for index, name in enumerate(names)]
-    body = " ".join(f"{name} = {step.format(name)};" for name in names)
-    loop = f"for (var i = 0u; i < {_LOOPS}u; i++) {{ {' '.join([body] * _UNROLLED)} }}"
-    total = " + ".join(f"dot({name}, vec4<f32>(1.0))" for name in names)
-    return " ".join(
-        ["let m = vec4<f32>(b + 0.5);", "let c = vec4<f32>(b + 0.25);", *lines, loop, f"return R({total});"]
-    )
 
 
 def _best(seconds: Callable[[], float]) -> float:

@@ -1,5 +1,6 @@
-//! use index
 // out[i] = x[i]. One invocation moves four floats.
+import package::wgsl::lib::index::{flat_index};
+
 const WORKGROUP = 256u;
 
 struct Params {

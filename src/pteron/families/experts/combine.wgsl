@@ -1,10 +1,11 @@
-//! use index
 //! loops: kept
 //! extent x: count * kept
 //! extent weights: ceil(count, width) * kept
 //! extent residual: count
 //! extent out: count
 // out[t, n] = Σ weights[t, j] · x[t, j, n] over j, plus a residual. One invocation computes one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias W = f32;
 alias R = f32;
@@ -22,7 +23,10 @@ struct Params {
 @group(0) @binding(3) var<uniform> params: Params;
 @group(0) @binding(4) var<storage, read> residual: array<R>;
 
-fn added(i: u32) -> f32 { return f32(residual[i]); }
+fn added(i: u32) -> f32 {
+  @if(residual) return f32(residual[i]);
+  @else return 0.0;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -147,10 +147,12 @@ def _router(
     if gain is None and (target.is_cpu or is_deep):
         yield from linear(x, matrix, bias, logits, target=target)
         return
-    norm = {"weighted": "value"} if gain is None else {"IS_NORMED": True, "EPS": eps}
-    declarations = layout | norm | ({} if bias else {"added": "0.0"})
     yield Dispatch(
-        kernel("router", QUADS=depth // 4, TALL=tall, **declarations),
+        kernel("router"),
+        **layout,
+        QUADS=depth // 4,
+        TALL=tall,
+        EPS=eps,
         x=x,
         gain=gain,
         matrix=matrix,

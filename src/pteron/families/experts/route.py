@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pteron.dtypes import DType
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, op, require
@@ -61,20 +60,16 @@ def route(
     if rows == 0:
         return
     layout = row_layout(target, rows, count)
-    declarations: dict[str, Any] = {
-        "EXPERTS": count,
-        "KEPT": int(k),
-        "GROUPS": groups,
-        "GROUPS_KEPT": kept_groups,
-        "GROUP_BEST": group_best,
-        "IS_SIGMOID": scoring == "sigmoid",
-        "IS_NORMALISED": bool(normalised),
-        "IS_CORRECTED": bias is not None,
-        **({} if bias else {"correction": "0.0"}),
-        **layout,
-    }
     yield Dispatch(
-        kernel("route", **declarations),
+        kernel("route"),
+        **layout,
+        EXPERTS=count,
+        KEPT=int(k),
+        GROUPS=groups,
+        GROUPS_KEPT=kept_groups,
+        GROUP_BEST=group_best,
+        IS_SIGMOID=scoring == "sigmoid",
+        IS_NORMALISED=bool(normalised),
         logits=logits,
         bias=bias,
         weights=weights,
@@ -97,7 +92,7 @@ def combine(
 ) -> Iterator[Dispatch]:
     """The sum over k of weights · x, plus a residual of the same shape."""
     yield Dispatch(
-        kernel("combine", **({} if residual else {"added": "0.0"})),
+        kernel("combine"),
         x=x,
         weights=weights,
         out=out,

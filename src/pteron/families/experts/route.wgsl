@@ -1,24 +1,24 @@
-//! use rows
 //! loops: OWN * (5 + 2 * KEPT + 2 * GROUPS * (1 + GROUP_BEST) + GROUPS) + GROUPS * (1 + 18 * GROUP_BEST)
 //! loops: 28 * KEPT + 40
 //! extent logits: rows * EXPERTS
 //! extent bias: EXPERTS
 //! extent weights: rows * KEPT
 //! extent experts: rows * KEPT
-// Chooses KEPT of EXPERTS for each row of logits: those with the highest score + correction, the first of equal ones.
+// Chooses KEPT of EXPERTS for each row of logits: those with the highest score + bias, the first of equal ones.
 // Their scores are their weights. Of GROUPS groups of experts, all but GROUPS_KEPT are excluded: a group counts as much
 // as the sum of its GROUP_BEST best. LANES invocations share a row; lane l has experts l, l + LANES, ...
+import package::wgsl::lib::rows::{LANES, WORKGROUP, larger, row_index, row_max, row_sum};
+
 alias X = f32;
 alias D = f32;
 alias R = f32;
-const EXPERTS = 8u;
-const KEPT = 2u;
-const GROUPS = 1u;
-const GROUPS_KEPT = 1u;
-const GROUP_BEST = 1u;
-const IS_SIGMOID = false;
-const IS_NORMALISED = false;
-const IS_CORRECTED = false; // whether experts are chosen by other values than their scores
+override EXPERTS: u32 = 8u;
+override KEPT: u32 = 2u;
+override GROUPS: u32 = 1u;
+override GROUPS_KEPT: u32 = 1u;
+override GROUP_BEST: u32 = 1u;
+override IS_SIGMOID: bool = false; // scores are sigmoids, else a softmax
+override IS_NORMALISED: bool = false; // weights are divided by their sum
 const OWN = (EXPERTS + LANES - 1u) / LANES;
 const SIZE = EXPERTS / GROUPS; // of a group
 const EXCLUDED = -2e38;
@@ -35,7 +35,10 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> experts: array<i32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn correction(expert: u32) -> f32 { return f32(bias[expert]); }
+fn correction(expert: u32) -> f32 {
+  @if(bias) return f32(bias[expert]);
+  @else return 0.0;
+}
 
 // The smallest of the lanes' numbers of experts.
 fn row_first(expert: u32, local: u32) -> u32 { return u32(-row_max(-f32(expert), local)); }
@@ -113,7 +116,7 @@ fn main(
     let expert = min(row_first(select(EXPERTS, first, best == value), local), EXPERTS - 1u);
     let is_own = expert % LANES == lane;
     values[j] = value;
-    if (IS_CORRECTED) { values[j] = row_max(select(-1.0, scores[expert / LANES], is_own), local); }
+    @if(bias) values[j] = row_max(select(-1.0, scores[expert / LANES], is_own), local);
     if (is_own) { choice[expert / LANES] = TAKEN; }
     sum += values[j];
     if (lane == 0u && row < params.rows) { experts[row * KEPT + j] = i32(expert); }

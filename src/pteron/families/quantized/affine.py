@@ -7,7 +7,7 @@ zero point are a block (`Blocks`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,11 +23,11 @@ kernel = Kernels(__name__)
 FLOAT_MAX = float(np.finfo(np.float32).max)
 WHOLE_MAX = 2147483520.0  # the largest float below 2^31
 
-# The WGSL of one element. Per token, the zero point is added before rounding.
-QUANTIZE = "R(clamp(round(f32(value) * scale(block)) + zero(block), params.low, params.high))"
-QUANTIZE_TOKEN = "R(clamp(round(rounded(f32(value) * scale(block)) + zero(block)), params.low, params.high))"
-DEQUANTIZE = "R((f32(value) - zero(block)) * scale(block))"
-DEQUANTIZE_WHOLE = "R(f32(i32(value) - i32(zero_points[block])) * scale(block))"  # subtracts integers
+# What affine.wgsl computes. Per token, the zero point is added before rounding.
+_QUANTIZE = {"QUANTIZES": True}
+_QUANTIZE_TOKEN = {"QUANTIZES": True, "ROUNDS_LAST": True}
+_DEQUANTIZE: dict[str, bool] = {}
+_DEQUANTIZE_WHOLE = {"IS_WHOLE": True}
 
 
 def quantize(
@@ -38,7 +38,7 @@ def quantize(
     quant_min: float | None,
     quant_max: float | None,
     out: Operand,
-    expression: str = QUANTIZE,
+    formula: Mapping[str, bool] = _QUANTIZE,
 ) -> Iterator[Dispatch]:
     """Quantise x by tensors of parameters."""
     _check_parameters(parts, scales, zero_points)
@@ -47,7 +47,7 @@ def quantize(
         kernel("reciprocals"), scales=scales, out=reciprocals, count=parts.count, threads=parts.count
     )
     bounds = quantized_bounds(out, quant_min, quant_max)
-    yield from convert(expression, x, parts, out, scales=reciprocals, zero_points=zero_points, **bounds)
+    yield from convert(formula, x, parts, out, scales=reciprocals, zero_points=zero_points, **bounds)
 
 
 def dequantize(
@@ -56,13 +56,13 @@ def dequantize(
     scales: Operand,
     zero_points: Operand | None,
     out: Operand,
-    expression: str = DEQUANTIZE,
+    formula: Mapping[str, bool] = _DEQUANTIZE,
 ) -> Iterator[Dispatch]:
     """Dequantise x by tensors of parameters."""
     _check_parameters(parts, scales, zero_points)
     require(out.dtype.is_float, "what is dequantised must be of floats", out)
     is_whole = zero_points is not None and not (zero_points.dtype.is_float or x.dtype.is_float)
-    chosen = expression if is_whole else DEQUANTIZE
+    chosen = formula if is_whole else _DEQUANTIZE
     yield from convert(chosen, x, parts, out, scales=scales, zero_points=zero_points)
 
 
@@ -99,17 +99,12 @@ def _check_parameters(parts: Blocks, scales: Operand, zero_points: Operand | Non
         require(fits, f"{parts.count} blocks need as many {what}s", tensor)
 
 
-def convert(expression: str, x: Operand, parts: Blocks, out: Operand, **arguments: Any) -> Iterator[Dispatch]:
-    absent = {
-        name: text
-        for binding, name, text in (
-            ("scales", "scale", "params.scale"),
-            ("zero_points", "zero", "params.zero_point"),
-        )
-        if arguments.get(binding) is None
-    }
+def convert(
+    formula: Mapping[str, Any], x: Operand, parts: Blocks, out: Operand, **arguments: Any
+) -> Iterator[Dispatch]:
     yield Dispatch(
-        kernel("affine", convert=expression, **absent),
+        kernel("affine"),
+        **formula,
         **{"scale": 1.0, "zero_point": 0.0, "low": 0.0, "high": 0.0, **arguments},
         x=x,
         out=out,
@@ -181,7 +176,7 @@ def quantize_per_tensor(
 ) -> Iterator[Dispatch]:
     bounds = quantized_bounds(out, int(quant_min), int(quant_max))
     numbers = {"scale": reciprocal(scale), "zero_point": float(zero_point)}
-    yield from convert(QUANTIZE, x, WHOLE_TENSOR, out, **numbers, **bounds)
+    yield from convert(_QUANTIZE, x, WHOLE_TENSOR, out, **numbers, **bounds)
 
 
 @op(
@@ -192,7 +187,7 @@ def quantize_per_tensor(
 )
 def dequantize_per_tensor(x: Operand, scale: float, zero_point: AnyInt, out: Operand) -> Iterator[Dispatch]:
     require(out.dtype.is_float, "what is dequantised must be of floats", out)
-    yield from convert(DEQUANTIZE, x, WHOLE_TENSOR, out, scale=scale, zero_point=float(zero_point))
+    yield from convert(_DEQUANTIZE, x, WHOLE_TENSOR, out, scale=scale, zero_point=float(zero_point))
 
 
 # Tensors of parameters --------------------------------------------------------------------------
@@ -202,27 +197,31 @@ _BOUNDS = "quant_min:int quant_max:int dtype:ignored -> out"
 _UNUSED = "quant_min:ignored quant_max:ignored dtype:ignored"
 
 
-def quantizer(name: str, arguments: str, blocks_of: BlockRule, expression: str = QUANTIZE) -> None:
+def quantizer(
+    name: str, arguments: str, blocks_of: BlockRule, formula: Mapping[str, bool] = _QUANTIZE
+) -> None:
     """An operator `quantize_NAME` of x, scales, zero points and what `blocks_of` takes beside x."""
 
     def dispatches(x: Operand, scales: Operand, zero_points: Operand, *rest: Any) -> Iterator[Dispatch]:
         *of_blocks, low, high, out = rest
         yield from quantize(
-            x, blocks_of(x, *of_blocks), scales, zero_points, int(low), int(high), out, expression
+            x, blocks_of(x, *of_blocks), scales, zero_points, int(low), int(high), out, formula
         )
 
     signature = f"{arguments} {_BOUNDS}"
     define(f"quantized_decomposed.quantize_{name}", signature, shape=same_shape, compute=dispatches)
 
 
-def dequantizer(name: str, arguments: str, blocks_of: BlockRule, expression: str = DEQUANTIZE) -> None:
+def dequantizer(
+    name: str, arguments: str, blocks_of: BlockRule, formula: Mapping[str, bool] = _DEQUANTIZE
+) -> None:
     """An operator `dequantize_NAME`, as `quantizer` makes them."""
 
     def dispatches(
         x: Operand, scales: Operand, zero_points: Operand | None, *rest: Any
     ) -> Iterator[Dispatch]:
         *of_blocks, out = rest
-        yield from dequantize(x, blocks_of(x, *of_blocks), scales, zero_points, out, expression)
+        yield from dequantize(x, blocks_of(x, *of_blocks), scales, zero_points, out, formula)
 
     signature = f"{arguments}:ignored -> out"
     define(f"quantized_decomposed.dequantize_{name}", signature, shape=same_shape, compute=dispatches)
@@ -234,15 +233,17 @@ def _whole(x: Operand) -> Blocks:
 
 quantizer("per_tensor.tensor", "input scale zero_point", _whole)
 quantizer("per_channel.default", "input scales zero_points axis:int", channels)
-quantizer("per_token.default", "input scales zero_points", tokens, QUANTIZE_TOKEN)
+quantizer("per_token.default", "input scales zero_points", tokens, _QUANTIZE_TOKEN)
 dequantizer("per_tensor.tensor", f"input scale zero_point {_UNUSED} out_dtype", _whole)
 dequantizer(
     "per_channel.default",
     f"input scales zero_points? axis:int {_UNUSED} out_dtype",
     channels,
-    DEQUANTIZE_WHOLE,
+    _DEQUANTIZE_WHOLE,
 )
-dequantizer("per_token.default", f"input scales zero_points {_UNUSED} output_dtype", tokens, DEQUANTIZE_WHOLE)
+dequantizer(
+    "per_token.default", f"input scales zero_points {_UNUSED} output_dtype", tokens, _DEQUANTIZE_WHOLE
+)
 
 
 @op(

@@ -1,10 +1,16 @@
-//! use rows
-//! use extremes
 //! loops: ceil(span, LANES) + 16
 // The affine parameters of each row: with m and M its least and greatest element, zero included,
 // scale = max(scale_of(m, M), eps), zero = zero_of(m, M, scale). LANES invocations share a row, or one of the `parts`
-// of `span` elements that a long row is split into: then `conclude` writes the part's m and M, which
+// of `span` elements that a long row is split into: then m and M of the part are written to `extremes`, which
 // another launch reads instead of its elements.
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_max};
+import super::lib::extremes::{scale_between, zero_between};
+import super::lib::quotient::{quotient};
+
+override IS_SYMMETRIC: bool = false; // zero is mapped to the middle of the range
+override CLIPS_NOTHING: bool = false; // so that both m and M are in the range
+override IS_NEARER_END: bool = false; // the zero point is found from the end of the range where its error is smaller
+
 alias X = f32;
 alias S = f32;
 alias Z = i32;
@@ -26,15 +32,33 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> extremes: array<E>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn scale_of(least: f32, most: f32) -> f32 { return scale_between(least, most, params.low, params.high); }
+fn scale_of(least: f32, most: f32) -> f32 {
+  @if(CLIPS_NOTHING) return max(quotient(least, params.low), quotient(most, params.high));
+  @elif(IS_SYMMETRIC) return quotient(max(-least, most), (params.high - params.low) / 2.0);
+  @else return scale_between(least, most, params.low, params.high);
+}
+
 fn zero_of(least: f32, most: f32, step: f32) -> f32 {
-  return zero_between(least, step, params.low, params.high);
+  @if(IS_SYMMETRIC) return trunc((params.high + params.low + 1.0) / 2.0);
+  @elif(IS_NEARER_END) {
+    let low = quotient(least, step);
+    let high = quotient(most, step);
+    let from_low = (params.low + low) + (params.high + high) > 0.0;
+    return round(clamp(select(params.high - high, params.low - low, from_low), params.low, params.high));
+  }
+  @else return zero_between(least, step, params.low, params.high);
 }
 
 fn conclude(part: u32, least: f32, most: f32) {
-  let step = max(scale_of(least, most), params.eps);
-  scale[part] = S(step);
-  zero_point[part] = Z(zero_of(least, most, step));
+  @if(extremes) {
+    extremes[2u * part] = E(least);
+    extremes[2u * part + 1u] = E(most);
+  }
+  @else {
+    let step = max(scale_of(least, most), params.eps);
+    scale[part] = S(step);
+    zero_point[part] = Z(zero_of(least, most, step));
+  }
 }
 
 @compute @workgroup_size(WORKGROUP)

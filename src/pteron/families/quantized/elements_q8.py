@@ -26,7 +26,6 @@ def _elements(
     a: Operand,
     out: Operand,
     walk: tuple[LiveShape, LiveShape, LiveShape],
-    combine: dict[str, str],
     inverse: float,
     out_zero: AnyInt,
     **arguments: Any,
@@ -35,7 +34,7 @@ def _elements(
     shape, (a_strides, b_strides) = collapse(walk[0], walk[1], walk[2])
     require(len(shape) <= RANK_MAX, f"the tensors do not merge to {RANK_MAX} dims", a, out)
     yield Dispatch(
-        kernel("q8_elements", **combine),
+        kernel("q8_elements"),
         **{"b_scale": 1.0, "b_zero": 0.0, "alpha": 1.0, **arguments},
         a=a,
         out=out,
@@ -61,7 +60,7 @@ def q8ta_add(a: Operand, b: Operand, *arguments: Any) -> Iterator[Dispatch]:
     require_int8(a, b, out)
     walk = out.shape, broadcast_strides(a.shape, out.shape), broadcast_strides(b.shape, out.shape)
     yield from _elements(
-        *(a, out, walk, {}, reciprocal(output_scale), output_zero_point),
+        *(a, out, walk, reciprocal(output_scale), output_zero_point),
         b=b,
         a_scale=a_scale,
         a_zero=float(a_zero),
@@ -79,7 +78,8 @@ def q8ta_add(a: Operand, b: Operand, *arguments: Any) -> Iterator[Dispatch]:
 def q8ta_relu(x: Operand, *arguments: Any) -> Iterator[Dispatch]:
     scale, zero, output_scale, output_zero, out = arguments
     walk = (x.numel,), (1,)
-    yield from _of_one("max(first, 0.0)", x, scale, zero, out, reciprocal(output_scale), output_zero, walk)
+    inverse = reciprocal(output_scale)
+    yield from _of_one(x, scale, zero, out, inverse, output_zero, walk, has_relu=True)
 
 
 @op(
@@ -92,11 +92,10 @@ def q8ta_pixel_shuffle(x: Operand, *arguments: Any) -> Iterator[Dispatch]:
     scale, zero, output_inv_scale, output_zero, upscale_factor, out = arguments
     walk = shuffled_walk(x, out, upscale_factor)
     inverse = reciprocal(reciprocal(output_inv_scale))
-    yield from _of_one("first", x, scale, zero, out, inverse, output_zero, walk)
+    yield from _of_one(x, scale, zero, out, inverse, output_zero, walk)
 
 
 def _of_one(
-    expression: str,
     x: Operand,
     scale: float,
     zero: AnyInt,
@@ -104,9 +103,12 @@ def _of_one(
     inverse: float,
     out_zero: AnyInt,
     walk: tuple[LiveShape, LiveShape],
+    *,
+    has_relu: bool = False,
 ) -> Iterator[Dispatch]:
-    """out = expression(x), iterating over `walk`: sizes, and strides of x."""
+    """out = x, or max(x, 0), iterating over `walk`: sizes, and strides of x."""
     require_int8(x, out)
-    combine, (sizes, strides) = {"combine": expression, "b_value": "0.0"}, walk
+    sizes, strides = walk
     both = sizes, strides, (0,) * len(sizes)
-    yield from _elements(x, out, both, combine, inverse, out_zero, a_scale=scale, a_zero=float(zero))
+    numbers = {"HAS_RELU": has_relu, "a_scale": scale, "a_zero": float(zero)}
+    yield from _elements(x, out, both, inverse, out_zero, **numbers)

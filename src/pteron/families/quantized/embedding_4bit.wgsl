@@ -1,8 +1,9 @@
-//! use index
-//! use nan
 // out[i, k] = (w[indices[i], k] - zero(r, k / group)) · scale[r, k / group] with r = indices[i], w in 4 bits. One
 // invocation unpacks one byte: the higher nibble is the even column, and both are stored as their value plus 8.
 // An index out of range gives NaN.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{nan};
+
 alias I = i32;
 alias S = f32;
 alias Z = i32;
@@ -24,7 +25,10 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<R>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn zero(group: u32) -> f32 { return f32(zero_points[group]); }
+fn zero(group: u32) -> f32 {
+  @if(zero_points) return f32(zero_points[group]);
+  @else return 0.0;
+}
 
 fn element(nibble: u32, row: u32, column: u32) -> R {
   let group = row * params.groups_per_row + column / params.group;

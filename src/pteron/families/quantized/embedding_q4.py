@@ -91,7 +91,7 @@ def embedding_4bit(
     require(same, "scales and zero points must be as many", weight_scales, weight_zero_points)
     yield Indices(indices, 0, size - 1)
     yield Dispatch(
-        kernel("embedding_4bit", **({} if weight_zero_points else {"zero": "0.0"})),
+        kernel("embedding_4bit"),
         weights=packed_words(weight),
         scales=weight_scales,
         zero_points=weight_zero_points,

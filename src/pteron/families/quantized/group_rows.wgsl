@@ -4,12 +4,12 @@
 //! extent order: rows
 //! extent band_table: 4 * (rows // HEIGHT + MATRICES)
 // Orders rows by the matrix that each is multiplied with, and cuts those of each matrix into bands of at most HEIGHT
-// rows for tiles (lib/rows_grouped.wgsl): order[place] is a row, and a band is (first place, end of the places of its
+// rows for tiles (lib/rows_in_order.wgsl): order[place] is a row, and a band is (first place, end of the places of its
 // matrix, matrix). Full bands come first: tiles with less work fill the gaps at the end. The bands after the last are
 // empty. One workgroup. Rows of one matrix are in no particular order.
-const MATRICES = 8u;
-const HEIGHT = 64u;
-const WORKGROUP = 256u;
+override MATRICES: u32 = 8u;
+override HEIGHT: u32 = 64u;
+override WORKGROUP: u32 = 256u;
 
 struct Params {
   rows: u32,

@@ -38,7 +38,7 @@ _FIRST = (
 _FIRST_COUNT = len(_FIRST.split())
 _WINDOW = "kernel_size:ints stride:ints padding:ints "
 _LAST = "dilation:ints groups:int activation:str -> out"
-_ACTIVATIONS: dict[str, dict[str, str]] = {"none": {}, "relu": {"activation": "max(value, 0.0)"}}
+_ACTIVATIONS: dict[str, dict[str, bool]] = {"none": {}, "relu": {"HAS_RELU": True}}
 
 
 def _epilogue(first: Sequence[Any], activation: str, out: Operand) -> Int8Epilogue:
@@ -131,7 +131,7 @@ def _depthwise_shape(*arguments: Any) -> LiveShape:
 def q8ta_conv2d_dw(*arguments: Any) -> Iterator[Dispatch]:
     """Every channel has a window of its own: weights are [height, width, channel]."""
     *inputs, out = arguments
-    x, weights, weight_scales, bias = (inputs[place] for place in (0, 3, 5, 8))
+    x, weights = inputs[0], inputs[3]
     epilogue = _epilogue(inputs[:_FIRST_COUNT], inputs[-1], out)
     planes = _planes(x, weights.shape[-1], *inputs[_FIRST_COUNT:-1])
     require(weights.dtype is DType.I8, "weights must be i8", weights)
@@ -143,16 +143,16 @@ def q8ta_conv2d_dw(*arguments: Any) -> Iterator[Dispatch]:
     together = replace(planes, groups=1, channels=planes.groups, filters=planes.groups)
     source = padded(together)
     packed = packed_input(source)
-    yield pack(x, together, source, epilogue, packed, {"IS_PLANAR": True})
+    yield pack(x, together, source, epilogue, packed, is_planar=True)
     height, width = planes.window.size
-    absent = {} if bias else {"added": "0.0"}
     yield Dispatch(
-        kernel("q8_depthwise", HEIGHT=height, WIDTH=width, **epilogue.declarations, **absent),
+        kernel("q8_depthwise"),
+        HEIGHT=height,
+        WIDTH=width,
         x=packed,
         weights=weights.packed("int8 taps", count=together.filter_quads * planes.taps, storage=Storage.U32),
-        scales=weight_scales,
-        bias=bias,
         out=out,
+        **epilogue.arguments,
         **parameters(source, epilogue, planes.groups),
         threads=planes.pixels * together.filter_quads,
     )
@@ -205,5 +205,5 @@ def linear_q8ta_q8csw(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     require(out.dtype.is_float, "the output must be of floats: it has no scale", out)
     reciprocal(input_scale)
     numbers = input_scale, int(input_zero_point), 1.0, 0
-    epilogue = Int8Epilogue(weight_scales, bias, *numbers, {"finish": "R(value)"})
+    epilogue = Int8Epilogue(weight_scales, bias, *numbers, {"TO_FLOATS": True})
     yield from product(x, weights, weight_sums, _rows(x, weights, out), epilogue, out, target)

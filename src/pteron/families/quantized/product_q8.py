@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from pteron.families.convolution.geometry import Geometry
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight, require
 from pteron.ops.operand import HostArray, packing
 from pteron.ops.row_layout import folded, row_groups, shared_rows
-from pteron.wgsl import Kernels
+from pteron.wgsl import Kernel, Kernels
 
 kernel = Kernels(__name__)
 
@@ -26,13 +25,6 @@ PIXELS_FEW = 4  # up to this many pixels, reading the weights once bounds the ti
 TILES_MANY = 264  # with this many, tiles are tall: two for each multiprocessor of a large device
 # Σ |x - zero| · |w| with |x - zero| <= 255 and |w| <= 128 stays below 2^31.
 DEPTH_MAX = ((1 << 31) - 1) // (255 * 128)
-
-_TRANSPOSED = {
-    "source": "let at = i32(pixel + padding) - i32(i * dilation); "
-    "return select(-1, at / i32(stride), at >= 0 && at % i32(stride) == 0);"
-}
-# x as int8, where it comes as floats.
-_QUANTIZED = {"quantized": "i32(clamp(round(f32(value) * params.inverse) + params.zero, -128.0, 127.0))"}
 
 
 def product(
@@ -61,16 +53,17 @@ def product(
     source = planes if planes.transposed else padded(planes)  # transposed windows have gaps
     packed = packed_input(source)
     yield pack(x, planes, source, epilogue, packed)
-    name, declarations, grid = _kernel(target, planes)
-    declarations |= {"IS_PADDED": not planes.transposed, **(_TRANSPOSED if planes.transposed else {})}
+    chosen, layout, grid = _kernel(target, planes)
     yield Dispatch(
-        kernel(name, **declarations, **epilogue.declarations, **({} if epilogue.bias else {"added": "0.0"})),
+        chosen,
+        **layout,
+        IS_PADDED=not planes.transposed,
+        IS_TRANSPOSED=planes.transposed,
         x=packed,
         weights=_quads(weights, planes),
         weight_sums=weight_sums,
-        scales=epilogue.weight_scales,
-        bias=epilogue.bias,
         out=out,
+        **epilogue.arguments,
         **parameters(source, epilogue, scale_count),
         **grid,
     )
@@ -82,13 +75,16 @@ def pack(
     source: Geometry,
     epilogue: Int8Epilogue,
     packed: Scratch,
-    declarations: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_planar: bool = False,
 ) -> Dispatch:
     """Pack x as words of int8; the planes of `source` may include the padding."""
     is_float = x.dtype.is_float
     require(is_float or x.dtype is DType.I8, "activations must be i8, or floats to quantise", x)
     return Dispatch(
-        kernel("q8_pack", **declarations, **(_QUANTIZED if is_float else {})),
+        kernel("q8_pack"),
+        IS_PLANAR=is_planar,
+        QUANTIZES=is_float,
         x=x,
         out=packed,
         images=planes.batch,
@@ -106,24 +102,21 @@ def pack(
     )
 
 
-def _kernel(target: Target, planes: Geometry) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """(name, declarations, grid) of the kernel that suits the sizes and the device."""
-    declarations: dict[str, Any] = {
-        "TAPS": planes.taps,
-        "WINDOW_WIDTH": planes.window.size[1],
-        "DEPTH": _words(planes),
-    }
+def _kernel(target: Target, planes: Geometry) -> tuple[Kernel, dict[str, Any], dict[str, Any]]:
+    """(kernel, layout, grid) that suit the sizes and the device."""
+    window = {"TAPS": planes.taps, "WINDOW_WIDTH": planes.window.size[1], "DEPTH": _words(planes)}
     pixels, quads, groups = planes.pixels, planes.filter_quads, planes.groups
     if target.is_cpu:
         tile = next(tile for tile in (4, 2, 1) if tile == 1 or _fits(target, planes, tile))
-        return "q8_thread", declarations | {"TILE": tile}, {"threads": -(-pixels // tile) * quads * groups}
+        count = -(-pixels // tile) * quads * groups
+        return kernel("q8_thread"), {**window, "TILE": tile}, {"threads": count}
     if pixels <= PIXELS_FEW:
         layout = shared_rows(target, 32, 2)
         grid = row_groups(target, layout, quads * pixels * groups)
-        return "q8_matvec", declarations | {"Lane": "i32", **layout}, {"groups": grid}
+        return kernel("q8_matvec", Lane="i32"), {**window, **layout}, {"groups": grid}
     tall = 8 if _tiles(planes, 128) >= TILES_MANY else 4
     grid = folded(target, _tiles(planes, 16 * tall))
-    return "q8_tiled", declarations | {"TALL": tall}, {"groups": grid}
+    return kernel("q8_tiled"), {**window, "TALL": tall}, {"groups": grid}
 
 
 def _tiles(planes: Geometry, height: int) -> AnyInt:
@@ -166,7 +159,12 @@ class Int8Epilogue:
     x_zero: int
     out_inverse: float
     out_zero: int
-    declarations: Mapping[str, str]
+    after: Mapping[str, bool]  # overrides of lib/q8_result.wgsl
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of a launch that finishes sums."""
+        return {**self.after, "scales": self.weight_scales, "bias": self.bias}
 
     def check(self, channels: AnyInt, scale_count: AnyInt) -> None:
         is_int8 = -128 <= self.x_zero <= 127

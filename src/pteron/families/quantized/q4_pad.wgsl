@@ -1,8 +1,9 @@
-//! use index
 //! extent x: rows * depth
 //! extent out: rows * padded
 // Rows of x, filled up with zeros to whole vec4s: out[m, k] = x[m, k] for k < depth. One invocation writes one
 // element.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;

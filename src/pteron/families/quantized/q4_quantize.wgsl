@@ -1,5 +1,3 @@
-//! use index
-//! use int8_steps
 //! extent x: 8 * rows * WORDS
 //! extent x_scales: rows
 //! extent x_zeros: rows
@@ -7,11 +5,14 @@
 //! extent factors: 2 * rows
 // Rows of x as int8: clamp(round(x[m, k] / scale[m]) + zero[m], -128, 127). One invocation makes a pair of words
 // of eight neighbours: the even ones, then the odd ones; a row's first one leaves its factors too.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::int8_steps::{int8_steps};
+
 alias X = f32;
 alias S = f32;
 alias Z = i32;
 const WORKGROUP = 64u;
-const WORDS = 8u; // pairs per row
+override WORDS: u32 = 8u; // pairs per row
 
 struct Params {
   rows: u32,

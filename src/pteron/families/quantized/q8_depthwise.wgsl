@@ -1,5 +1,3 @@
-//! use index
-//! use q8_result
 //! loops: HEIGHT * (1 + WIDTH) + 4
 //! extent x: pixels // plane * ceil(channels, 4) * height * width
 //! extent weights: ceil(channels, 4) * HEIGHT * WIDTH
@@ -7,9 +5,12 @@
 // channels of one pixel, from global memory; adjacent invocations take adjacent pixels. x is
 // [image][channel / 4][y][x] including its padding, weights are [channel / 4][tap], both with four channels to a
 // word.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::q8_result::{params, store};
+
 const WORKGROUP = 64u;
-const HEIGHT = 3u; // of the window
-const WIDTH = 3u;
+override HEIGHT: u32 = 3u; // of the window
+override WIDTH: u32 = 3u;
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read> weights: array<u32>;

@@ -1,10 +1,12 @@
-//! use index
-//! use rounded
 //! loops: rank
-// out[i] = quantised(combine(first, second)) in int8; first and second are dequantised elements of a and b, each
-// tensor with its own strides. One invocation computes one element. Sizes and strides iterate over the output,
-// with as few dims as possible.
+// out[i] = quantised(a + alpha · b) of elements of int8, or without b quantised(a), perhaps max(a, 0). Each tensor has its
+// own scale, zero point and strides. One invocation computes one element. Sizes and strides iterate over the output, with
+// as few dims as possible.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::rounded::{rounded};
+
 const WORKGROUP = 64u;
+override HAS_RELU: bool = false; // without b
 
 struct Params {
   count: u32,
@@ -28,7 +30,12 @@ struct Params {
 
 fn a_value(i: u32) -> f32 { return rounded((f32(a[i]) - params.a_zero) * params.a_scale); }
 fn b_value(i: u32) -> f32 { return rounded((f32(b[i]) - params.b_zero) * params.b_scale); }
-fn combine(first: f32, second: f32) -> f32 { return first + rounded(params.alpha * second); }
+
+fn combined(a_index: u32, b_index: u32) -> f32 {
+  @if(b) return a_value(a_index) + rounded(params.alpha * b_value(b_index));
+  @elif(HAS_RELU) return max(a_value(a_index), 0.0);
+  @else return a_value(a_index);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -45,6 +52,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     a_index += position * params.a_strides[axis / 4u][axis % 4u];
     b_index += position * params.b_strides[axis / 4u][axis % 4u];
   }
-  let value = combine(a_value(a_index), b_value(b_index));
+  let value = combined(a_index, b_index);
   out[i] = i32(clamp(round(value * params.out_inverse) + params.out_zero, -128.0, 127.0));
 }

@@ -1,8 +1,9 @@
-//! use rows
-//! use q8
 //! loops: ceil(WORDS, LANES) + 4 * 8 + 4
 // A product of int8 (lib/q8.wgsl) for few pixels. LANES invocations compute four channels of one pixel, each from
 // a part of the words.
+import package::wgsl::lib::rows::{LANES, Lane, WORKGROUP, row_index, row_sum};
+import super::lib::q8::{DEPTH, WORDS, conclude, corner, dots, load, load_weights, tap_word};
+import super::lib::q8_result::{params};
 
 @compute @workgroup_size(WORKGROUP)
 fn main(

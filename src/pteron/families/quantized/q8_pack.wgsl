@@ -1,4 +1,3 @@
-//! use index
 //! loops: 4
 //! extent x: images * group_count * channels * height * width
 //! extent out: images * out_height * out_width * group_count * ceil(channels, 4)
@@ -6,9 +5,12 @@
 // out [image][y][x][group][channel / 4], or [image][group][channel / 4][y][x] if IS_PLANAR, four channels per word,
 // the first in the lowest byte, with a border of zero points around the planes. One invocation packs one word; past
 // the last channel it packs zeros.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = i32;
 const WORKGROUP = 64u;
-const IS_PLANAR = false;
+override IS_PLANAR: bool = false;
+override QUANTIZES: bool = false; // x has floats
 
 struct Params {
   images: u32,
@@ -20,7 +22,7 @@ struct Params {
   padding_width: u32, // on its left
   out_height: u32, // with the border
   out_width: u32,
-  inverse: f32, // 1 / scale, if x has floats to quantise
+  inverse: f32, // 1 / scale, if QUANTIZES
   zero: f32,
 }
 
@@ -28,7 +30,10 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-fn quantized(value: X) -> i32 { return i32(value); }
+fn quantized(value: X) -> i32 {
+  @if(QUANTIZES) return i32(clamp(round(f32(value) * params.inverse) + params.zero, -128.0, 127.0));
+  @else return i32(value);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -1,10 +1,12 @@
-//! use index
-//! use q8
 //! loops: TAPS * (1 + TILE + DEPTH * (1 + TILE)) + 6 * TILE
 // A product of int8 (lib/q8.wgsl) without barriers, fastest on software adapters. One invocation computes four
 // channels of TILE pixels; adjacent invocations take adjacent pixels.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::q8::{DEPTH, TAPS, WORDS, conclude, corner, dots, load, load_weights, tap_word};
+import super::lib::q8_result::{params};
+
 const WORKGROUP = 64u;
-const TILE = 4u;
+override TILE: u32 = 4u;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

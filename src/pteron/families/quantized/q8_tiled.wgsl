@@ -1,11 +1,13 @@
-//! use q8
 //! loops: ceil(WORDS, STEP) * (1 + ceil(HEIGHT * STEP, 4 * WORKGROUP) + WIDTH * STEP // WORKGROUP + STEP) + 5 * TALL
 // A product of int8 (lib/q8.wgsl). A workgroup of 16×16 invocations computes a tile of 16·TALL channels by 64
 // pixels, TALL × 4 outputs each. Each step loads STEP words of weights and of x into workgroup memory, the word
 // outermost, so that an invocation reads its channels and pixels as vec4s. The grid is a list of tiles: pixels
 // first, then channels, then groups.
+import super::lib::q8::{DEPTH, WORDS, conclude, corner, dots, load, load_weights, tap_word};
+import super::lib::q8_result::{params};
+
 const WORKGROUP = 256u;
-const TALL = 4u; // channels per invocation: 4 or 8
+override TALL: u32 = 4u; // channels per invocation: 4 or 8
 const HEIGHT = 16u * TALL; // channels of the tile
 const WIDTH = 64u; // pixels of the tile
 const STEP = 8u;

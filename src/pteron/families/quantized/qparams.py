@@ -18,26 +18,10 @@ kernel = Kernels(__name__)
 ROWS_FEW = 64  # fewer rows are split into more parts, to keep the device busy,
 WALK_FEW = 64  # with at most this many elements per invocation
 
-# A part of a row writes its least and its greatest element.
-_EXTREMES = {"conclude": "extremes[2u * part] = E(least); extremes[2u * part + 1u] = E(most);"}
-
-# By mapping: the scale of a row, and its zero point.
-MAPPINGS: dict[str, dict[str, str]] = {
+MAPPINGS: dict[str, dict[str, bool]] = {
     "ASYMMETRIC": {},
-    "SYMMETRIC": {
-        "scale_of": "quotient(max(-least, most), (params.high - params.low) / 2.0)",
-        "zero_of": "trunc((params.high + params.low + 1.0) / 2.0)",
-    },
-    "SYMMETRIC_NO_CLIPPING_ERR": {
-        "scale_of": "max(quotient(least, params.low), quotient(most, params.high))",
-        "zero_of": "trunc((params.high + params.low + 1.0) / 2.0)",
-    },
-}
-# The zero point from the end of the row where its error is smaller.
-_NEARER_END = {
-    "zero_of": "let low = quotient(least, step); let high = quotient(most, step); "
-    "let from_low = (params.low + low) + (params.high + high) > 0.0; "
-    "return round(clamp(select(params.high - high, params.low - low, from_low), params.low, params.high));"
+    "SYMMETRIC": {"IS_SYMMETRIC": True},
+    "SYMMETRIC_NO_CLIPPING_ERR": {"IS_SYMMETRIC": True, "CLIPS_NOTHING": True},
 }
 
 
@@ -47,7 +31,7 @@ def choose_rows(
     length: AnyInt,
     bounds: tuple[float, float],
     eps: float,
-    mapping: Mapping[str, str],
+    mapping: Mapping[str, bool],
     scale: Operand,
     zero_point: Operand,
     target: Target,
@@ -65,7 +49,9 @@ def choose_rows(
         extremes = Scratch(rows * parts * 2)
         results = {"scale": scale, "zero_point": zero_point} if parts == 1 else {"extremes": extremes}
         yield Dispatch(
-            kernel("choose_qparams", **(mapping if parts == 1 else _EXTREMES), **layout),
+            kernel("choose_qparams"),
+            **layout,
+            **mapping,
             x=source,
             **results,
             rows=rows,
@@ -156,4 +142,6 @@ def choose_qparams_per_token_asymmetric(
 ) -> Iterator[Dispatch]:
     eps = float(np.finfo(np.float32).eps)
     rows, bounds = scale.numel, (-128.0, 127.0)
-    yield from choose_rows(x, rows, x.shape[-1], bounds, eps, _NEARER_END, scale, zero_point, target)
+    yield from choose_rows(
+        x, rows, x.shape[-1], bounds, eps, {"IS_NEARER_END": True}, scale, zero_point, target
+    )

@@ -1,9 +1,10 @@
-//! use index
-//! use quotient
 //! extent scales: count
 //! extent out: count
 // out[i] = 1 / scales[i], rounded to the nearest float: quantising multiplies by it, and a product exactly
 // between two integers must not move. One invocation computes one.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::quotient::{quotient};
+
 alias S = f32;
 const WORKGROUP = 64u;
 

@@ -138,7 +138,10 @@ def group_rows(choice: Choice, rows: AnyInt, target: Target) -> tuple[Choice, li
     order = Scratch(rows, Storage.U32)
     bands = Scratch(4 * (rows // height + matrices), Storage.U32)
     launch = Dispatch(
-        kernel("group_rows", MATRICES=matrices, HEIGHT=height, WORKGROUP=target.invocations_max),
+        kernel("group_rows"),
+        MATRICES=matrices,
+        HEIGHT=height,
+        WORKGROUP=target.invocations_max,
         experts=choice.experts,
         order=order,
         band_table=bands,
@@ -181,7 +184,8 @@ def launch(
 
 def _quantize(x: Operand | Scratch, given: Int8, made: Int8, rows: AnyInt, words: int) -> Dispatch:
     return Dispatch(
-        kernel("q4_quantize", WORDS=words),
+        kernel("q4_quantize"),
+        WORDS=words,
         x=x,
         x_scales=given.scales,
         x_zeros=given.zeros,

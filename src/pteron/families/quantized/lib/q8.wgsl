@@ -1,4 +1,3 @@
-//! use q8_result
 //! extent x: pixels // plane * height * width * group_count * DEPTH
 //! extent weights: group_count * ceil(channels, 4) * 4 * WORDS
 //! extent weight_sums: channels * group_count
@@ -6,10 +5,12 @@
 // a word. x is [image][y][x][group][word], weights are [group][channel / 4][tap][word][channel % 4]; weights that pad
 // a word are zero. Outside x the value is the zero point, so that Σ x · w - zero · Σ w is exact.
 // A linear layer is a window of one element on images of one pixel.
-const TAPS = 9u;
-const WINDOW_WIDTH = 3u;
-const DEPTH = 1u; // words of one tap
-const IS_PADDED = false; // whether x includes its padding, so that no tap is outside
+import super::q8_result::{params, source, store};
+
+override TAPS: u32 = 9u;
+override WINDOW_WIDTH: u32 = 3u;
+override DEPTH: u32 = 1u; // words of one tap
+override IS_PADDED: bool = false; // whether x includes its padding, so that no tap is outside
 const WORDS = TAPS * DEPTH;
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;

@@ -1,9 +1,13 @@
-//! use rounded
 //! extent scales: scale_count
 //! extent bias: channels * group_count
 //! extent out: pixels * channels * group_count
 // The epilogue of int8 products: from the exact sum Σ (x - zero) · w, sum · x_scale · scale of the channel + bias, which
-// `finish` quantises to int8 or keeps as a float. Outputs are [image][channel][pixel].
+// is quantised to int8 or kept as a float. Outputs are [image][channel][pixel].
+import super::rounded::{rounded};
+
+override TO_FLOATS: bool = false;
+override HAS_RELU: bool = false;
+override IS_TRANSPOSED: bool = false; // the convolution
 alias S = f32;
 alias D = f32;
 alias R = i32;
@@ -34,10 +38,19 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<R>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn added(channel: u32) -> f32 { return f32(bias[channel]); }
-fn activation(value: f32) -> f32 { return value; }
+fn added(channel: u32) -> f32 {
+  @if(bias) return f32(bias[channel]);
+  @else return 0.0;
+}
+
+fn activation(value: f32) -> f32 {
+  @if(HAS_RELU) return max(value, 0.0);
+  @else return value;
+}
+
 fn finish(value: f32) -> R {
-  return R(clamp(round(activation(value) * params.out_inverse) + params.out_zero, -128.0, 127.0));
+  @if(TO_FLOATS) return R(value);
+  @else return R(clamp(round(activation(value) * params.out_inverse) + params.out_zero, -128.0, 127.0));
 }
 
 fn store(channel: u32, pixel: u32, sum: i32) {
@@ -50,5 +63,9 @@ fn store(channel: u32, pixel: u32, sum: i32) {
 // Along one dim: the input index of element `i` of the window at `pixel` of the output; outside [0, size) if the
 // window has none there.
 fn source(pixel: u32, i: u32, stride: u32, padding: u32, dilation: u32) -> i32 {
-  return i32(pixel * stride + i * dilation) - i32(padding);
+  @if(IS_TRANSPOSED) {
+    let at = i32(pixel + padding) - i32(i * dilation);
+    return select(-1, at / i32(stride), at >= 0 && at % i32(stride) == 0);
+  }
+  @else return i32(pixel * stride + i * dilation) - i32(padding);
 }

@@ -60,6 +60,22 @@ def test_inspect_prints_text_or_json(programs: Path, capsys: pytest.CaptureFixtu
     assert report["methods"][0]["delegates"][0]["graph"] == []
 
 
+def test_inspect_prints_the_text_of_a_kernel(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["inspect", str(programs / "dtypes.pte"), "--kernels"]
+    assert main([*argv, "unary"]) == 0
+    first, buffers, numbers, *text = capsys.readouterr().out.splitlines()
+    assert first == "// forward, delegate 0, at the maximum shapes: 1x1x1 workgroups of 64x1x1, of node 7"
+    assert buffers == "//   x: slot of 60 bytes, out: slot of 60 bytes"
+    assert numbers == "//   count = 15, integer = 0, first = 0.0, second = 0.0"
+    assert "fn apply(x: T) -> R { return R(!(T(x > params.first) == T(0))); }" in text
+    assert "fn flat_index(id: vec3<u32>, groups: vec3<u32>) -> u32 {" in text
+    assert not [line for line in text if "import" in line and not line.startswith("//")]
+    assert "launches no kernel 'matvec'; there are binary_alike, " in fails([*argv, "matvec"], capsys)
+    with pytest.raises(SystemExit, match="2"):
+        main([*argv, "unary", "--json"])
+    assert "--kernels prints WGSL" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_a_missing_file(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.pte: there is no such file" in fails([command, "nowhere.pte"], capsys)

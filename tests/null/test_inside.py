@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from pteron.plan import Compiled
 from pteron.tools.graph_structure import family_of_operator, find_repetitions
 from pteron.tools.html import build_page
 from pteron.tools.inputs import LiveSize
+from pteron.tools.inspect.kernels import kernel_lines
 from pteron.tools.inspect.page import DelegateDetails, PageOptions, ProgramDetails, page_text, program_details
+from pteron.tools.inspect.page import plans as plans_of_page
 from pteron.tools.inspect.page.graphs import UNKNOWN, histogram
 from pteron.tools.local_adapter import find_adapter
 
@@ -60,6 +63,25 @@ def test_every_fixture_has_a_page(path: Path, monkeypatch: pytest.MonkeyPatch) -
             ids = {value.id for value in delegate.values}
             assert all({*node.reads, *node.writes} <= ids for node in delegate.nodes)
             assert all({*call.reads, *call.writes} <= ids for call in delegate.calls or ())
+
+
+def test_a_kernels_text_is_whole_and_printed_once(
+    stories: ProgramDetails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers share a text; its launches are listed before it. The page's limit does not apply."""
+    plans = only_delegate(stories).plans
+    names = [stories.kernels[launch.kernel].name for plan in plans for launch in plan.launches]
+    ((name, count),) = Counter(names).most_common(1)
+    lines = list(kernel_lines(stories, name))
+    texts = [each.source for each in stories.kernels if each.name == name]
+    assert "\n".join(lines).count("@compute") == len(texts) > 0
+    nodes = [node for line in lines for node in re.findall(r"^// .* of node (.*)$", line)]
+    assert sum(each.count(",") + 1 for each in nodes) == count > len(nodes)
+    monkeypatch.setattr(plans_of_page, "_SOURCES_MAX", 0)
+    (kept,) = {bool(each.source) for each in program_details(STORIES).kernels}
+    assert not kept
+    details = program_details(STORIES, options=PageOptions(kernel=name))
+    assert list(kernel_lines(details, name)) == lines
 
 
 @pytest.mark.rewrites

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pteron.cli.arguments import Options, add_examples
 from pteron.cli.named_model import find_given, find_program_file, given_model
 from pteron.cli.progress import show_progress
-from pteron.cli.terminal import print_note, print_result
+from pteron.cli.terminal import print_note, print_report, print_result
 from pteron.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff", "OTHER", "show what differs in another model: nodes, constants, plans; or a --figures file"
     )
     options.add("--figures", "FILE", "write launches, kernels, guards and memory of the plans, for --diff")
+    options.add("--kernels", "NAME", "print the final WGSL of the launches of this kernel")
     options.flag("--plan", "with --json: add the data of the page, under the key `inside`")
     options.dims("live size to plan for", "the maximum, and 1")
     options.add("--integer", "N", "value of live integers to plan for", int, 0)
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron inspect model.pte --html           # a page to explore it: model.html",
         "pteron inspect model.pte --html --dim 1   # the same, with the launches for one token or row",
         "pteron inspect model.pte --json --plan    # graph, calls, launches and memory for other programs",
+        "pteron inspect model.pte --kernels rope    # the final WGSL of this kernel's launches",
         "pteron inspect old.pte --diff new.pte     # nodes, constants, launches and guards that changed",
     )
 
@@ -56,12 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     from pteron.names.remote import remote_program
     from pteron.tools.inspect import inspect
+    from pteron.tools.inspect.kernels import kernel_lines
     from pteron.tools.inspect.report import inspect_lines
     from pteron.tools.text import json_text
 
     is_page = arguments.html or arguments.output is not None
     _check_options(arguments, is_page)
-    shows_plans = is_page or arguments.plan or arguments.diff is not None or arguments.figures is not None
+    asked = (arguments.diff, arguments.figures, arguments.kernels)
+    shows_plans = is_page or arguments.plan or any(each is not None for each in asked)
     given = given_model(arguments)
     remote = None if shows_plans else remote_program(given)
     if remote is None:
@@ -73,6 +77,9 @@ def command(arguments: argparse.Namespace) -> int:
         return _write_page(arguments)
     if arguments.diff is not None or arguments.figures is not None:
         return _compare_programs(arguments)
+    if arguments.kernels is not None:
+        print_report(kernel_lines(_look_inside(arguments), arguments.kernels))
+        return 0
     chosen = (arguments.program, arguments.data, arguments.method)
     report = inspect(*chosen, graph=arguments.graph, adapter=arguments.device)
     if arguments.plan:
@@ -89,12 +96,17 @@ def _check_options(arguments: argparse.Namespace, is_page: bool) -> None:
     """Options about plans have an effect only where plans are shown."""
     if is_page and arguments.diff:
         arguments.fail("--diff cannot be combined with --html: it prints text or --json")
+    if arguments.kernels and (is_page or arguments.json or arguments.diff or arguments.figures):
+        arguments.fail(
+            "--kernels prints WGSL: it cannot be combined with --html, --json, --diff or --figures"
+        )
     if arguments.plan and not arguments.json:
         arguments.fail("--plan needs --json")
-    if not is_page and not arguments.plan and not arguments.diff and not arguments.figures:
+    given = (arguments.plan, arguments.diff, arguments.figures, arguments.kernels)
+    if not is_page and not any(given):
         for name in ("dim", "integer", "histograms"):
             if getattr(arguments, name):
-                arguments.fail(f"--{name} needs --html, --diff, --figures, or --json --plan")
+                arguments.fail(f"--{name} needs --html, --kernels, --diff, --figures, or --json --plan")
 
 
 def _write_page(arguments: argparse.Namespace) -> int:
@@ -135,7 +147,7 @@ def _compare_programs(arguments: argparse.Namespace) -> int:
 def _look_inside(arguments: argparse.Namespace) -> ProgramDetails:
     from pteron.tools.inspect.page import PageOptions, program_details
 
-    options = PageOptions(arguments.dim, arguments.integer, arguments.histograms)
+    options = PageOptions(arguments.dim, arguments.integer, arguments.histograms, arguments.kernels)
     with show_progress() as progress:
         return program_details(
             arguments.program,

@@ -95,6 +95,7 @@ def linked(package: str, name: str, names: frozenset[str], formulas: Texts = (),
     is_former = "import " not in kernel.read_text("utf-8")
     with_formulas = _with_formulas(name, parts, dict(formulas))
     text = "".join(part.text for part in (with_formulas if is_former else _reached(with_formulas)))
+    text = re.sub(r"\n{3,}", "\n\n", text)  # where declarations were
     taken = (part.name for part in parts if _FORMULA.search(part.text) or _OVERRIDE.search(part.text))
     return Linked(text, frozenset(taken), is_former)
 

@@ -43,12 +43,13 @@ from pteron.tools.inspect.shapes import delegate_shapes, shapes_by_title
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """The live sizes to plan for (default: the maximum, and 1), the value of live integers, and whether
-    histograms read whole constants."""
+    """The live sizes to plan for (default: the maximum, and 1), the value of live integers, whether
+    histograms read whole constants, and the kernel whose texts are kept however long they are."""
 
     sizes: Sequence[LiveSize] = ()
     integers: int = 0
     whole_histograms: bool = False
+    kernel: str | None = None
 
 
 def program_details(
@@ -69,7 +70,8 @@ def program_details(
     examined = examine_program(file, data, method, adapter=adapter)
     local, report = examined.local, examined.report
     target, planned_for = (local.target, str(local.adapter)) if adapter else local.planning_target
-    gatherer = _Gatherer(target, options or PageOptions(), KernelTable(), progress)
+    chosen = options or PageOptions()
+    gatherer = _Gatherer(target, chosen, KernelTable(chosen.kernel), progress)
     return ProgramDetails(
         name=report.name,
         kind=report.kind,

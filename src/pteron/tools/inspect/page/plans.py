@@ -33,9 +33,11 @@ _FORMATS = {"u32": "I", "i32": "i", "f32": "f"}
 
 
 class KernelTable:
-    """Numbers kernels in the order of their first use; omits sources beyond a megabyte."""
+    """Numbers kernels in the order of their first use; omits sources beyond a megabyte, those of the kernel
+    `kept` excepted."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: str | None = None) -> None:
+        self._kept = kept
         self._found: dict[str, tuple[int, Module]] = {}  # by source
 
     def __getitem__(self, module: Module) -> int:
@@ -44,8 +46,10 @@ class KernelTable:
     def entries(self) -> tuple[KernelDetails, ...]:
         entries, left = [], _SOURCES_MAX
         for source, (_, module) in self._found.items():
+            name = module.kernel.name
             left -= len(source)
-            entries.append(KernelDetails(module.kernel.name, module.workgroup, source if left >= 0 else None))
+            is_kept = left >= 0 or name == self._kept
+            entries.append(KernelDetails(name, module.workgroup, source if is_kept else None))
         return tuple(entries)
 
 

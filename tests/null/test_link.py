@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kernel_files import ROOT, kernel
 
-from pteron.wgsl import compose
+from pteron.wgsl import Kernel, compose
 from pteron.wgsl.link import chosen
 
 FILES = sorted(ROOT.rglob("*.wgsl"))
@@ -46,6 +46,15 @@ def test_a_launch_gives_overrides_and_nothing_else() -> None:
         compose(kernel("q4_tiled", scaled="0.0"))
     with pytest.raises(ValueError, match=r"takes TALL as u32, not 4\.5"):
         compose(kernel("q4_tiled", TALL=4.5))
+
+
+def test_a_formula_is_an_operators_and_takes_what_it_uses() -> None:
+    source = compose(kernel("unary", apply="R(erf_of(x))")).source
+    assert "fn apply(x: T) -> R { return R(erf_of(x)); }" in source
+    assert "fn erf_of(" in source
+    assert "fn atan_of(" not in source
+    with pytest.raises(ValueError, match="kernel unary needs a formula for apply"):
+        compose(Kernel("pteron.families.elementwise", "unary"))
 
 
 def test_what_a_kernel_does_not_use_is_left_out() -> None:

@@ -31,8 +31,8 @@ _MARK = re.compile(rf"//[^\n]*|@(?:(el)?if{_CONDITION}|(else)\b)\s*")
 _IMPORT = re.compile(r"^(?:import ((?:\w+::)+)(?:\{([^}]*)\}|(\w+));\n|//! use (\w+)\n)", re.MULTILINE)
 _OVERRIDE = re.compile(r"^override (\w+): (\w+)(?: = ([^;]+))?;", re.MULTILINE)
 _NAMED = re.compile(r"\b(fn|struct|alias|const|override|var)(?:<[\w, ]+>)? (\w+)")
-_FORMULA = re.compile(r"\bfn (\w+)(\([^{]*);$")
 _COMMENT = re.compile(r"^(//!.*)|//.*", re.MULTILINE)  # in a statement, // divides
+_DATA = ("const", "override", "alias", "struct")  # what a formula of a statement may need
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _FORMS = {"u32": r"\d+", "i32": r"-?\d+", "f32": r"-?[\d.]+(?:e[-+]?\d+)?", "bool": "true|false"}
 
@@ -46,7 +46,7 @@ class _Declaration:
     name: str
     text: str
     words: frozenset[str]
-    is_data: bool  # a const, a type: a formula of a statement may need it
+    kind: str = ""  # fn, formula (a fn without body), const, override, ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ def linked(package: str, name: str, names: frozenset[str], formulas: Texts = (),
     load(kernel)
     parts = [part for file in files.values() for part in file.declarations]
     is_former = "import " not in kernel.read_text("utf-8")
-    with_formulas = _with_formulas(name, parts, dict(formulas))
+    with_formulas = list(_with_formulas(name, parts, dict(formulas)))
     text = "".join(part.text for part in (with_formulas if is_former else _reached(with_formulas)))
     text = re.sub(r"\n{3,}", "\n\n", text)  # where declarations were
-    taken = (part.name for part in parts if _FORMULA.search(part.text) or _OVERRIDE.search(part.text))
+    taken = (part.name for part in parts if part.kind in ("formula", "override"))
     return Linked(text, frozenset(taken), is_former)
 
 
@@ -161,19 +161,18 @@ def _path(importing: Path, module: str) -> Path:
     return folder.joinpath(*rest).with_suffix(".wgsl")
 
 
-def _with_formulas(kernel: str, parts: list[_Declaration], formulas: Mapping[str, str]) -> list[_Declaration]:
+def _with_formulas(
+    kernel: str, parts: list[_Declaration], formulas: Mapping[str, str]
+) -> Iterator[_Declaration]:
     """The declarations with bodies for the functions that have none."""
-    found = []
     for part in parts:
-        head = _FORMULA.search(part.text)
-        if head is None or head[1] != part.name:
-            found.append(part)
+        if part.kind != "formula":
+            yield part
         elif part.name not in formulas:
             raise ValueError(f"kernel {kernel} needs a formula for {part.name}")
         else:
-            text = f"{part.text[: head.start()]}fn {head[1]}{head[2]} {{ return {formulas[part.name]}; }}"
-            found.append(_Declaration(part.name, text, _words(text), is_data=False))
-    return found
+            text = f"{part.text[:-1]} {{ return {formulas[part.name]}; }}"
+            yield _Declaration(part.name, text, _words(text), "fn")
 
 
 def _reached(parts: list[_Declaration]) -> Iterator[_Declaration]:
@@ -185,7 +184,10 @@ def _reached(parts: list[_Declaration]) -> Iterator[_Declaration]:
         if name and len(found) > 1:
             raise ValueError(f"{name} is declared {len(found)} times")
     stated = {
-        word for part in known.get("", ()) for word in part.words if word in known and known[word][0].is_data
+        word
+        for part in known.get("", ())
+        for word in part.words
+        if word in known and known[word][0].kind in _DATA
     }
     needed, waiting = set[str](), {"main"} | stated
     while waiting:
@@ -207,11 +209,12 @@ def _declarations(text: str) -> Iterator[_Declaration]:
             part = text[start : found.end()]
             named = None if is_statement else _NAMED.search(re.sub(r"//[^\n]*", "", part))
             if not named:
-                yield _Declaration("", part, _words(part), is_data=False)
+                yield _Declaration("", part, _words(part))
             else:
-                yield _Declaration(named[2], part, _words(part), named[1] not in ("fn", "var"))
+                kind = "formula" if named[1] == "fn" and sign == ";" else named[1]
+                yield _Declaration(named[2], part, _words(part), kind)
             start = found.end()
-    yield _Declaration("", text[start:], frozenset(), is_data=False)
+    yield _Declaration("", text[start:], frozenset())
 
 
 def _words(text: str) -> frozenset[str]:

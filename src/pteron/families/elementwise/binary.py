@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, require_word, using
+from pteron.families.elementwise.unary import FMOD, REMAINDER, apply_unary, element, require_word
 from pteron.ops import Dispatch, Operand, Target, define, divides, require, same_shape
 from pteron.ops.operand import compute_type
 from pteron.ops.shapes import broadcast_shape, broadcast_strides, collapse
@@ -25,25 +25,25 @@ def apply_binary(
     out: Operand,
     alpha: float = 1.0,
     *,
-    library: str = "math",
     target: Target | None = None,
 ) -> Iterator[Dispatch]:
     """out = expression(a, b), broadcast. Four elements at a time if the target is a software adapter."""
     compute = compute_type(a, b, out)
-    declarations = {"T": compute, "combine": element(expression, compute, out), **using(library)}
+    formula = {"T": compute, "combine": element(expression, compute, out)}
     if a.rank == b.rank == out.rank and a.shape == b.shape == out.shape:  # tuples compare dims first
-        alike = kernel("binary_alike", **declarations)
+        alike = kernel("binary_alike", **formula)
         yield Dispatch(alike, a=a, b=b, out=out, count=out.numel, alpha=alpha, threads=out.numel)
         return
     is_alike = out.numel in (a.numel, b.numel)  # one of them has the shape of out
     if target and target.is_cpu and is_alike and out.numel and divides(4, out.numel):
-        yield _by_quads(declarations, a, b, out, alpha)
+        yield _by_quads(formula, a, b, out, alpha)
         return
     a_strides = broadcast_strides(a.shape, out.shape)
     b_strides = broadcast_strides(b.shape, out.shape)
     shape, (a_strides, b_strides) = collapse(out.shape, a_strides, b_strides)
     yield Dispatch(
-        kernel("binary", RANK=max(1, len(shape)), **declarations),
+        kernel("binary", **formula),
+        RANK=max(1, len(shape)),
         a=a,
         b=b,
         out=out,
@@ -56,15 +56,17 @@ def apply_binary(
     )
 
 
-def _by_quads(declarations: dict[str, str], a: Operand, b: Operand, out: Operand, alpha: float) -> Dispatch:
+def _by_quads(formula: dict[str, str], a: Operand, b: Operand, out: Operand, alpha: float) -> Dispatch:
     """Where one of them has as many elements as out."""
     is_a = a.numel == out.numel
     x, y = (a, b) if is_a else (b, a)
     shape, (strides,) = collapse(out.shape, broadcast_strides(y.shape, out.shape))
     is_same = divides(4, shape[-1]) and strides[-1] == 0  # for four elements
-    order = {} if is_a else {"ordered": "combine(y, x)"}
     return Dispatch(
-        kernel("binary_quads", RANK=len(shape), LOADS=1 if is_same else 4, **order, **declarations),
+        kernel("binary_quads", **formula),
+        RANK=len(shape),
+        LOADS=1 if is_same else 4,
+        IS_B=not is_a,
         x=x,
         y=y,
         out=out,
@@ -126,13 +128,8 @@ _LEFT, _RIGHT = "select(a << u32(b & 31), 0, b < 0 || b > 31)", "a >> u32(select
 for _sign, _word, _expression in (("l", "left", _LEFT), ("r", "right", _RIGHT)):
     bitwise(f"aten.__{_sign}shift__", _expression)
     bitwise(f"aten.bitwise_{_word}_shift", _expression, "Tensor_Scalar")
-for _word, _expression in (("atan2", "atan2_of(a, b)"), ("hypot", "hypot_of(a, b)")):
-    define(
-        f"aten.{_word}.default",
-        "self other -> out",
-        shape=broadcast_shape,
-        compute=partial(apply_binary, _expression, library="special"),
-    )
+binary("aten.atan2.default", "atan2_of(a, b)")
+binary("aten.hypot.default", "hypot_of(a, b)")
 binary(
     "aten.copysign.Tensor", "bitcast<f32>((bitcast<u32>(a) & 0x7fffffffu) | (bitcast<u32>(b) & 0x80000000u))"
 )
@@ -195,7 +192,7 @@ define("aten.div.Tensor_mode", _DIVISION, shape=broadcast_shape, compute=_div_mo
 
 def _pow_tensor(a: Operand, b: Operand, out: Operand) -> Iterator[Dispatch]:
     integers = compute_type(a, b, out) == "i32"
-    return apply_binary("integer_power(a, b)" if integers else "power(a, b)", a, b, out, library="power")
+    return apply_binary("integer_power(a, b)" if integers else "power(a, b)", a, b, out)
 
 
 define("aten.pow.Tensor_Tensor", "self exponent -> out", shape=broadcast_shape, compute=_pow_tensor)

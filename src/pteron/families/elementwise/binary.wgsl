@@ -1,14 +1,19 @@
-//! use index
-//! use math
 //! loops: RANK
-// out[i] = combine(a[i], b[i]) with broadcasting. One invocation computes one element, in T whatever the
-// stored types are. Sizes and strides describe the walk over the output, merged to as few dims as possible.
+// out[i] = combine(a[i], b[i]), the formula of an operator, with broadcasting. One invocation computes one element, in T
+// whatever the stored types are. Sizes and strides describe the walk over the output, merged to as few dims as possible.
+// Formulas may use what this file imports.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan};
+import package::wgsl::lib::math::{floor_quotient, fmod, modulo};
+import package::wgsl::lib::power::{integer_power, power};
+import super::lib::special::{atan2_of, hypot_of};
+
 alias A = f32;
 alias B = f32;
 alias T = f32;
 alias R = f32;
 const WORKGROUP = 64u;
-const RANK = 8u;
+override RANK: u32 = 8u;
 
 struct Params {
   count: u32,
@@ -23,7 +28,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-fn combine(a: T, b: T) -> R { return R(a + b); }
+fn combine(a: T, b: T) -> R;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

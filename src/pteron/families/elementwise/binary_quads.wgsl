@@ -1,16 +1,21 @@
-//! use index
-//! use math
 //! loops: LOADS * RANK
-// out[i] = combine(a[i], b[i]) where one of them, x, has the shape of out, and the other, y, is broadcast: for software adapters,
-// which store four elements at once in a third of the time. One invocation computes four elements, in T whatever the
-// stored types are.
+// out[i] = combine(a[i], b[i]), the formula of an operator, where one of them, x, has the shape of out, and the other, y,
+// is broadcast: for software adapters, which store four elements at once in a third of the time. One invocation computes
+// four elements, in T whatever the stored types are. Formulas may use what this file imports.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::nan::{is_nan};
+import package::wgsl::lib::math::{floor_quotient, fmod, modulo};
+import package::wgsl::lib::power::{integer_power, power};
+import super::lib::special::{atan2_of, hypot_of};
+
 alias X = f32;
 alias Y = f32;
 alias T = f32;
 alias R = f32;
 const WORKGROUP = 64u;
-const RANK = 8u;
-const LOADS = 4u; // 1 if y is the same for all four elements
+override RANK: u32 = 8u;
+override LOADS: u32 = 4u; // 1 if y is the same for all four elements
+override IS_B: bool = false; // whether x is b
 
 struct Params {
   count: u32, // a multiple of 4
@@ -24,9 +29,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<R>>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-fn combine(a: T, b: T) -> R { return R(a + b); }
-// Replaced where x is b.
-fn ordered(x: T, y: T) -> R { return combine(x, y); }
+fn combine(a: T, b: T) -> R;
+@if(IS_B) fn ordered(x: T, y: T) -> R { return combine(y, x); }
+@else fn ordered(x: T, y: T) -> R { return combine(x, y); }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

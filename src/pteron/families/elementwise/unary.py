@@ -35,24 +35,18 @@ def require_word(number: float, *operands: Operand) -> None:
 
 
 def apply_unary(
-    expression: str,
-    x: Operand,
-    out: Operand,
-    first: float = 0.0,
-    second: float = 0.0,
-    *,
-    library: str = "math",
+    expression: str, x: Operand, out: Operand, first: float = 0.0, second: float = 0.0
 ) -> Iterator[Dispatch]:
     """out = expression(x); the scalars are `params.first` and `params.second`.
 
-    `{p}` in the expression is the first scalar in the type that x is computed in. `library` has the functions
-    that the expression calls.
+    `{p}` in the expression is the first scalar in the type that x is computed in. The functions that it may
+    call are those that unary.wgsl imports.
     """
     is_integer = compute_type(x, out) == "i32" and first == _saturate(first)
     compute, scalar = ("i32", "params.integer") if is_integer else ("f32", "params.first")
     apply = element(expression.replace("{p}", scalar), compute, out)
     yield Dispatch(
-        kernel("unary", T=compute, apply=apply, **using(library)),
+        kernel("unary", T=compute, apply=apply),
         x=x,
         out=out,
         count=x.numel,
@@ -72,17 +66,12 @@ def widened(x: Operand, target: Target) -> tuple[Operand, list[Dispatch]]:
     return wide, list(apply_unary("x", x, wide))
 
 
-def using(library: str) -> dict[str, str]:
-    """The declaration that makes a kernel include this library in place of `math`."""
-    return {} if library == "math" else {"use_math": library}
-
-
-def unary(name: str, expression: str, whole: str | None = None, *, library: str = "math") -> None:
+def unary(name: str, expression: str, whole: str | None = None) -> None:
     """An operator of one tensor `x`; `whole` is the expression of one element that is an integer."""
 
     def dispatches(x: Operand, out: Operand) -> Iterator[Dispatch]:
         if compute_type(x, out) == "f32":
-            return apply_unary(expression, x, out, library=library)
+            return apply_unary(expression, x, out)
         require(whole is not None, "the operator computes floats: its output must hold them", x, out)
         return apply_unary(whole or expression, x, out)
 
@@ -109,6 +98,7 @@ for _word in [
     "asinh",
     "atan",
     "atanh",
+    "cos",
     "cosh",
     "erf",
     "erfc",
@@ -120,12 +110,12 @@ for _word in [
     "log10",
     "log1p",
     "log2",
-    "tanh",
+    "sin",
     "sinh",
+    "tan",
+    "tanh",
 ]:
-    unary(f"aten.{_word}.default", f"{_word}_of(x)", library="special")
-for _word in ("cos", "sin", "tan"):
-    unary(f"aten.{_word}.default", f"{_word}_of(x)", library="trigonometric")
+    unary(f"aten.{_word}.default", f"{_word}_of(x)")
 unary("aten.signbit.default", "bitcast<u32>(x) >> 31u", "x < 0")
 
 
@@ -188,7 +178,7 @@ def _pow_scalar(x: Operand, exponent: float, out: Operand) -> Iterator[Dispatch]
     fits = not integers or stays_whole
     require(fits, f"integers to the power of {exponent}: the exponent must be a whole number from 0 on", x)
     general = "integer_power(x, {p})" if integers else "power(x, {p})"
-    return apply_unary(_POWERS.get(float(exponent), general), x, out, float(exponent), library="power")
+    return apply_unary(_POWERS.get(float(exponent), general), x, out, float(exponent))
 
 
 define("aten.pow.Tensor_Scalar", "self exponent:number -> out", shape=same_shape, compute=_pow_scalar)
@@ -203,7 +193,6 @@ define(
         x,
         out,
         float(base),
-        library="power",
     ),
 )
 
@@ -213,7 +202,7 @@ def _softplus(x: Operand, beta: float, threshold: float, out: Operand) -> Iterat
     expression = (
         "select(log1p_of(exp_of(params.first * x)) / params.first, x, params.first * x > params.second)"
     )
-    return apply_unary(expression, x, out, float(beta), float(threshold), library="special")
+    return apply_unary(expression, x, out, float(beta), float(threshold))
 
 
 define(
@@ -227,7 +216,7 @@ define(
 def _elu(x: Operand, alpha: float, scale: float, input_scale: float, out: Operand) -> Iterator[Dispatch]:
     require(x.dtype.is_float, "the operator takes floats", x)
     expression = f"select(x * {float(scale)}, params.first * expm1_of(params.second * x), x <= 0.0)"
-    return apply_unary(expression, x, out, alpha * scale, float(input_scale), library="special")
+    return apply_unary(expression, x, out, alpha * scale, float(input_scale))
 
 
 define(

@@ -1,7 +1,8 @@
-//! use index
 //! loops: rank
 // out[i] = a[i] where condition[i] holds, b[i] elsewhere, with broadcasting. One invocation computes one
 // element. Sizes and strides describe the walk over the output, merged to as few dims as possible.
+import package::wgsl::lib::index::{flat_index};
+
 alias C = u32;
 alias A = f32;
 alias B = f32;

@@ -25,8 +25,8 @@ fn remainder(x: f32, y: f32) -> f32 {
   let b = bitcast<u32>(y) & 0x7fffffffu;
   if (a < b) { return x; }
   let exponent = max(b >> 23u, 1u); // of subnormal numbers too
-  let divisor = significand(b);
-  var rest = significand(a) % divisor;
+  let divisor = significand_of(b);
+  var rest = significand_of(a) % divisor;
   var left = max(a >> 23u, 1u) - exponent;
   while (left > 0u) {
     let bits = min(left, 8u);
@@ -41,7 +41,7 @@ fn remainder(x: f32, y: f32) -> f32 {
 }
 
 // The 24 bits whose product with a power of two is a number without its sign.
-fn significand(bits: u32) -> u32 { return (bits & 0x7fffffu) | select(0x800000u, 0u, bits < 0x800000u); }
+fn significand_of(bits: u32) -> u32 { return (bits & 0x7fffffu) | select(0x800000u, 0u, bits < 0x800000u); }
 
 // C's fmod: the remainder of any x / y with the sign of x.
 fn fmod(x: f32, y: f32) -> f32 {

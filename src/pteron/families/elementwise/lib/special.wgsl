@@ -1,9 +1,9 @@
-//! use nan
-//! use tanh
-//! use logarithm
-//! use exponential
 // Functions whose WGSL namesakes are too coarse, or missing. Each is within a few units in the last place: a
 // polynomial near zero, and an identity elsewhere.
+import package::wgsl::lib::exponential::{exp_of};
+import package::wgsl::lib::logarithm::{log1p_of, log_of};
+import package::wgsl::lib::nan::{LOWEST, is_finite, is_nan, minus_infinity, nan};
+
 const LN_2 = 0.6931471805599453;
 const HALF_PI = 1.5707963267948966;
 

@@ -1,7 +1,7 @@
-//! use nan
 //! loops: 11
 // Sine, cosine and tangent of every number, to a unit in the last place or two: the namesakes of WGSL have an
 // absolute error of 2^-11, and none is stated beyond pi.
+import package::wgsl::lib::nan::{is_finite, nan};
 
 // x = quarters pi/2 + rest, rest from -pi / 4 to pi / 4.
 struct Turned { quarters: i32, rest: f32 }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from kernel_files import ROOT, kernel
 
+from pteron.ops import Dispatch
 from pteron.wgsl import Kernel, compose
 from pteron.wgsl.link import chosen
 
@@ -57,6 +58,14 @@ def test_a_formula_is_an_operators_and_takes_what_it_uses() -> None:
         compose(Kernel("pteron.families.elementwise", "unary"))
 
 
+def test_a_formula_that_a_launch_may_leave_out() -> None:
+    given = Dispatch(kernel("matmul_thread"), threads=1, activation="exp(x)").kernel
+    assert "fn activation(x: f32) -> f32 { return exp(x); }" in compose(given).source
+    absent = Dispatch(kernel("matmul_thread"), threads=1, activation=None).kernel
+    assert "fn activated(x: f32) -> f32 {\n    return x;" in compose(absent).source
+    assert "fn activation(" not in compose(absent).source
+
+
 def test_what_a_kernel_does_not_use_is_left_out() -> None:
     alone = compose(kernel("q4_matvec").launched(("x", "weights", "scales", "out")))
     assert [binding.name for binding in alone.bindings] == ["out", "weights", "x", "scales"]
@@ -73,8 +82,10 @@ def test_constants_of_statements_are_kept() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_conditions_name_operands_or_overrides(path: Path) -> None:
+def test_conditions_name_operands_overrides_or_formulas(path: Path) -> None:
     conditions = " ".join(re.findall(r"@(?:el)?if\(((?:[^()]|\([^()]*\))*)\)", path.read_text("utf-8")))
     every = "\n".join(each.read_text("utf-8") for each in FILES)
-    known = set(re.findall(r"override (\w+): bool|var<[^>]*> (\w+):", every))
-    assert set(re.findall(r"\w+", conditions)) <= {name for pair in known for name in pair}
+    known = set(
+        re.findall(r"override (\w+): bool|var<[^>]*> (\w+):|^@if\(\w+\) fn (\w+)[^{]*;$", every, re.M)
+    )
+    assert set(re.findall(r"\w+", conditions)) <= {name for names in known for name in names}

@@ -123,8 +123,8 @@ def test_the_live_shape_chooses_the_kernel() -> None:
     x, weight, out = sketch.tensor(64, 32), sketch.constant(16, 32), sketch.tensor(64, 16)
     sketch.node("aten.linear.default", x, weight, None, out)
     for target, rows, name in [
-        (Target(), 64, "linear_thread"),
-        (Target(), 1, "linear_thread"),
+        (Target(), 64, "matmul_thread"),
+        (Target(), 1, "matmul_thread"),
         (GPU, 64, "matmul_tiled"),
         (GPU, 1, "matvec"),
     ]:

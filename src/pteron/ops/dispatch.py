@@ -27,7 +27,8 @@ class Dispatch:
 
     The grid is given as `threads`, a number of invocations along one axis (folded where it exceeds
     what a device dispatches), or as `groups`, a number of workgroups per axis. None is an
-    absent optional operand. Names in capitals are overrides of the kernel; None leaves their default.
+    absent optional operand. Names in capitals are overrides of the kernel; None leaves their default. Texts
+    are formulas of the kernel.
     """
 
     kernel: Kernel
@@ -42,23 +43,23 @@ class Dispatch:
         *,
         threads: AnyInt | None = None,
         groups: tuple[AnyInt, AnyInt, AnyInt] | None = None,
-        **arguments: Bound | Parameter | None,
+        **arguments: Bound | Parameter | str | None,
     ) -> None:
         if (threads is None) == (groups is None):
             raise ValueError("a dispatch takes either threads or groups")
         bindings: dict[str, Bound] = {}
         parameters: dict[str, Parameter] = {}
-        overrides: dict[str, object] = {}
+        given: dict[str, object] = {}
         for name, value in arguments.items():
             if value is None:
                 continue
             if isinstance(value, (Operand, Weight, Scratch, OperandSlice)):
                 bindings[name] = value
-            elif name.isupper():
-                overrides[name] = value
+            elif name.isupper() or isinstance(value, str):
+                given[name] = value
             else:
                 parameters[name] = value
-        object.__setattr__(self, "kernel", kernel.launched(bindings, overrides))
+        object.__setattr__(self, "kernel", kernel.launched(bindings, given))
         object.__setattr__(self, "bindings", bindings)
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "threads", threads)

@@ -7,7 +7,8 @@
     @else return 0.0;
 
 A condition decorates a declaration, an import, a member of a struct or a statement. Its names are operands,
-true if the launch binds them, and overrides, true if the launch says so. `override NAME: u32 = 8u;` is a
+true if the launch binds them, overrides, true if the launch says so, and formulas, true if the launch gives
+them. `override NAME: u32 = 8u;` is a
 number that a launch may give, and must without a default; it becomes a `const`, so that it can size arrays
 and bound loops.
 

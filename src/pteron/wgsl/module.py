@@ -162,7 +162,9 @@ def _text_of(kernel: Kernel) -> str:
     given = dict(kernel.declarations)
     swaps = tuple((name, text) for name, text in kernel.declarations if name.startswith("use_"))
     formulas = tuple((name, text) for name, text in kernel.declarations if name.islower())
-    names = kernel.operands.union(name for name, text in given.items() if text == "true")
+    names = kernel.operands.union(
+        name for name, text in kernel.declarations if text == "true" or name.islower()
+    )
     files = linked(kernel.package, kernel.name, names, formulas, swaps)
     text = with_overrides(kernel.name, files.text, given)
     rest = {name: text for name, text in given.items() if name not in files.given and name not in dict(swaps)}

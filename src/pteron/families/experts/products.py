@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from pteron.dtypes import DType
 from pteron.families.linear.product import Product
@@ -53,9 +52,6 @@ def experts_linear(
     """Matrices of floats."""
     choice, depth = choice_of(x, experts, count, out), x.shape[-1]
     require(weight.shape[1] == depth, "weight must have x's columns", weight, x)
-    layout: dict[str, Any] = {"use_matmul_b": "matmul_b_grouped", "LAST": choice.matrices - 1}
-    layout |= {} if experts else {"matrix_of": "z % (LAST + 1u)"}
-    layout |= {"use_matmul_a": "matmul_a_shared", "SHARE": choice.share}
     yield from Product(
         x,
         weight,
@@ -66,8 +62,12 @@ def experts_linear(
         b_row=1,
         b_column=depth,
         batch=out.shape[0] * out.shape[1],
-        b_layout=layout,
-        b_scales=experts,
+        b_layout={
+            "experts": experts,
+            "MATRICES": choice.matrices,
+            "IN_TURN": experts is None,
+            "SHARE": choice.share,
+        },
     ).dispatches(target)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.ops import Dispatch, LiveShape, Operand, numel, op, require
 from pteron.ops.row_layout import WALK_MAX
@@ -11,18 +12,14 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-# By the norm: sums of squares unless it is another.
-_NORMS = {
-    0.0: {"take": "select(1.0, 0.0, apart == 0.0)", "finish": "total"},
-    1.0: {"take": "apart", "finish": "total"},
+# The overrides of the kernel by the norm: by its default it is Euclidean.
+_NORMS: dict[float, dict[str, Any]] = {
+    0.0: {"IS_COUNT": True},
+    1.0: {"IS_SUM": True},
     2.0: {},
-    math.inf: {
-        "take": "apart",
-        "merge": "select(select(total, next, next > total || is_nan(next)), total, is_nan(total))",
-        "finish": "total",
-    },
+    math.inf: {"IS_LARGEST": True},
 }
-_ANY_NORM = {"take": "power(apart, params.p)", "finish": "power(total, 1.0 / params.p)"}
+_ANY_NORM: dict[str, Any] = {"IS_POWER": True}
 
 
 def _shape(a: Operand, b: Operand, *_: object) -> LiveShape:
@@ -36,7 +33,8 @@ def _shape(a: Operand, b: Operand, *_: object) -> LiveShape:
 def cdist(a: Operand, b: Operand, p: float, out: Operand) -> Iterator[Dispatch]:
     require(p >= 0, f"the norm {p} must not be negative", a)
     yield Dispatch(
-        kernel("distances", **_NORMS.get(float(p), _ANY_NORM)),
+        kernel("distances"),
+        **_NORMS.get(float(p), _ANY_NORM),
         a=a,
         b=b,
         out=out,

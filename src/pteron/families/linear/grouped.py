@@ -46,8 +46,7 @@ def grouped_mm(
         b_row=columns,
         b_column=1,
         batch=rows,
-        b_layout={"use_matmul_b": "matmul_b_grouped", "LAST": count - 1},
-        b_scales=groups,
+        b_layout={"experts": groups, "MATRICES": count},
     )
     yield from product.dispatches(target)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pteron.ops import Dispatch
 from pteron.ops.rewrite import IsRead, join, same_memory
 from pteron.wgsl import Kernels
@@ -21,18 +19,18 @@ def norm_matvec(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch 
     if first.kernel.name not in _NORMS or second.kernel.name != "matvec":
         return None
     factor, result = _NORMS[first.kernel.name]
-    given, taken = dict(first.kernel.declarations), dict(second.kernel.declarations)
     normed, sizes = first.bindings[result], second.parameters
-    if not same_memory(normed, second.bindings["a"]) or is_read(normed) or "use_quads_a" in taken:
+    if not same_memory(normed, second.bindings["a"]) or is_read(normed):
         return None
     if sizes["parts"] != 1 or sizes["batch"] != 1 or sizes["rows"] != first.parameters["rows"]:
         return None
-    taken.pop("gain_at")
-    eps = given["EPS"] if "EPS" in given else first.parameters["eps"]
-    arguments: dict[str, Any] = {**second.bindings, **sizes, "a": first.bindings["x"]}
+    if second.arguments["A_QUADS"] != "true":
+        return None
+    given = first.arguments
     return Dispatch(
-        kernel("matvec", **taken, IS_NORMED=True, EPS=eps),
-        **arguments,
+        kernel("matvec"),
+        **second.arguments | {"a": first.bindings["x"]},
         gain=first.bindings[factor],
+        EPS=given["EPS"] if "EPS" in given else given["eps"],
         groups=second.groups,
     )

@@ -37,9 +37,9 @@ def adapter_rows(
     chosen: Operand, tokens: Operand, places: Operand | None, which: Operand
 ) -> Iterator[Dispatch]:
     """The adapter of each row: that of the sequence in its slot or, without places, of the only sequence."""
-    one = {} if places else {"slot_of": "0"}
     yield Dispatch(
-        kernel("lora_rows", WORDS=CHOICE_WORDS, **one),
+        kernel("lora_rows"),
+        WORDS=CHOICE_WORDS,
         chosen=chosen,
         places=places,
         which=which,
@@ -86,7 +86,8 @@ def lora(
         "parts": parts,
     }
     yield Dispatch(
-        kernel("lora_down", **layout),
+        kernel("lora_down"),
+        **layout,
         x=x,
         a=a,
         ranks=ranks,

@@ -1,4 +1,3 @@
-//! use rows
 //! loops: ceil(span, LANES) + 8
 //! extent x: rows * depth
 //! extent a: adapters * rank * depth
@@ -7,6 +6,8 @@
 //! extent out: parts * rows * rank
 // out[part, m, j] = the sum over a part of k of x[m, k] · a[which[m] - 1, j, k]. A row whose adapter is 0 or has a
 // lower rank reads nothing and gets 0. LANES invocations share one output.
+import package::wgsl::lib::rows::{WORKGROUP, row_index, row_sum};
+
 alias X = f32;
 
 struct Params {

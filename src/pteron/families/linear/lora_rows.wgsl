@@ -1,10 +1,12 @@
-//! use index
 //! extent chosen: slots * WORDS
 //! extent places: 2 * count
 //! extent which: count
-// which[i] = the adapter of the sequence that row i belongs to; 0 for a padding row. One invocation takes one row.
+// which[i] = the adapter of the sequence that row i belongs to: that in its slot or, without places, the only one; 0 for a
+// padding row. One invocation takes one row.
+import package::wgsl::lib::index::{flat_index};
+
 const WORKGROUP = 64u;
-const WORDS = 64u; // per sequence
+override WORDS: u32 = 64u; // per sequence
 
 struct Params {
   count: u32, // rows
@@ -16,7 +18,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> which: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-fn slot_of(i: u32) -> i32 { return places[2u * i + 1u]; }
+fn slot_of(i: u32) -> i32 {
+  @if(places) return places[2u * i + 1u];
+  @else return 0;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -1,4 +1,3 @@
-//! use index
 //! loops: (parts + 1) * rank
 //! extent y: rows * columns
 //! extent down: parts * rows * rank
@@ -8,6 +7,8 @@
 //! extent out: rows * columns
 // out[m, n] = y[m, n] + the sum over j of down[m, j] · b[which[m] - 1, j, n], where parts of `down` are added up
 // first. A row whose adapter is 0 is copied. One invocation writes one element.
+import package::wgsl::lib::index::{flat_index};
+
 alias Y = f32;
 alias O = f32;
 const WORKGROUP = 64u;

@@ -1,9 +1,13 @@
-//! use matmul
-//! use matrix_tile
-//! use matmul_loads
-//! use matrix_walk
 //! loops: ceil(span, STEP) + HEIGHT * WIDTH // (4 * WORKGROUP) * ceil(span, 4)
 // A matrix product (lib/matmul.wgsl, lib/matmul_loads.wgsl) by tiles of matrices (lib/matrix_walk.wgsl).
+import package::wgsl::lib::matrix_tile::{HEIGHT, IS_ALONG, SCALE, WIDTH, WORKGROUP, put_right, put_right_across};
+import super::lib::matmul::{params, part_of};
+import super::lib::matmul_a::{quad_of_a};
+import super::lib::matmul_b::{quad_of_b};
+import super::lib::matmul_loads::{A_LOADS, B_LOADS, Loads, STEP, Tile, fetch, quad_at, step_count, tile_of};
+import super::lib::matmul_store::{store_quad};
+import package::wgsl::lib::matrix_walk::{Seen, seen_right, store_left};
+
 alias Rows = Tile;
 const IS_GATED = false;
 const X_LOADS = A_LOADS;

@@ -1,10 +1,13 @@
-//! use matmul
-//! use tile_lanes
-//! use matmul_loads
 //! loops: ceil(span, STEP) + TALL
 // A matrix product (lib/matmul.wgsl) by tiles (lib/tile_lanes.wgsl, lib/matmul_loads.wgsl). Every step passes STEP k of a
 // and of b through workgroup memory, both with k outermost, so that an invocation reads its rows and columns as vec4s;
 // meanwhile its share of the next step is loaded from global memory into registers.
+import package::wgsl::lib::tile_lanes::{ACROSS, DOWN, HEIGHT, QUADS_TALL, TALL, WIDE, WIDTH, WORKGROUP, position_of};
+import super::lib::matmul::{params, part_of};
+import super::lib::matmul_a::{A_ALONG};
+import super::lib::matmul_b::{B_ALONG};
+import super::lib::matmul_loads::{A_LOADS, B_LOADS, Loads, STEP, fetch, quad_at, step_count, tile_of};
+import super::lib::matmul_store::{store_quad};
 
 // One vec4 of padding per k avoids bank conflicts between stores of several k.
 const A_PITCH = HEIGHT / 4u + 1u;

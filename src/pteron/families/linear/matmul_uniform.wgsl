@@ -1,8 +1,6 @@
-//! use index
-//! use lanes
-//! use matmul
-//! use rows_uniform
 //! loops: ceil(span, BLOCK) + ceil(span, 4) + ARRAYS * (1 + TILE)
+//! extent a: rows * depth
+//! extent a_rows: ROWS * span
 //! extent b_a: 4 * blocks * span
 //! extent b_b: 4 * blocks * span
 //! extent b_c: 4 * blocks * span
@@ -12,19 +10,27 @@
 //! extent b_g: 4 * blocks * span
 //! extent b_h: 4 * blocks * span
 // A matrix product (lib/matmul.wgsl) with constant weights, for software adapters: weights are uniform arrays, which load eight
-// times as fast as storage buffers there. So is x if its rows fit (lib/rows_uniform.wgsl).
+// times as fast as storage buffers there. So are rows of a, if they fit (a_rows).
 //
 // One invocation computes TILE rows of a column in each of eight arrays. Invocations of a workgroup have adjacent columns of the
 // same rows: of the lanes of a subgroup, each of the first four loads one of four x, and all read them. An invocation adds up
 // BLOCK products at a time, then the blocks.
 //
 // An array holds [block][k][column], four columns a block. A launch computes part `part` of k.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::lanes::{of_four_lanes};
+import super::lib::matmul::{params};
+import super::lib::matmul_store::{store};
+
 const WORKGROUP = 8u; // the lanes of a vector, or of two
-const TILE = 8u;
+override TILE: u32 = 8u;
 const BLOCK = 64u;
 const ARRAYS = 8u;
-const ROOM = 64u; // vec4s of an array
+override ROOM: u32 = 64u; // vec4s of an array
+override ROWS: u32 = 8u; // of a_rows, a multiple of TILE
+override A_ROOM: u32 = 8u; // vec4s of a_rows
 
+@group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(9) var<uniform> b_a: array<vec4<f32>, ROOM>;
 @group(0) @binding(10) var<uniform> b_b: array<vec4<f32>, ROOM>;
 @group(0) @binding(11) var<uniform> b_c: array<vec4<f32>, ROOM>;
@@ -33,6 +39,21 @@ const ROOM = 64u; // vec4s of an array
 @group(0) @binding(14) var<uniform> b_f: array<vec4<f32>, ROOM>;
 @group(0) @binding(15) var<uniform> b_g: array<vec4<f32>, ROOM>;
 @group(0) @binding(16) var<uniform> b_h: array<vec4<f32>, ROOM>;
+@group(0) @binding(17) var<uniform> a_rows: array<vec4<f32>, A_ROOM>;
+
+// Zero past the last k.
+fn x_of_row(m: u32, k: u32, lane: u32) -> f32 {
+  @if(a_rows) return a_rows[(min(m, ROWS - 1u) * params.span + k) / 4u][lane];
+  @else {
+    let at = params.part * params.span + k + lane;
+    return select(0.0, a[min(m, params.rows - 1u) * params.depth + min(at, params.depth - 1u)], at < params.depth);
+  }
+}
+
+fn is_row(m: u32) -> bool {
+  @if(a_rows) return m < ROWS && params.first_row + m < params.rows;
+  @else return m < params.rows;
+}
 
 fn weight(array: u32, at: u32, column: u32) -> f32 {
   switch (array) {

@@ -65,22 +65,13 @@ MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, reside
 )
 MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
 
-# What a part of a deep product leaves: its sum alone.
-_PARTIAL = {
-    "part_of": "slice / params.batch",
-    "batch_of": "slice % params.batch",
-    "result": "sum",
-    "added": "0.0",
-    "addend_of": "0.0",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class _KernelChoice:
     """A kernel, and the grid of one part: workgroups, invocations, or rows of a row kernel."""
 
     name: str
-    declarations: Mapping[str, Any]
+    overrides: Mapping[str, Any]
     span_max: AnyInt  # k of one part
     unit: int = 1  # k that stay in one part
     groups: AnyInt = 0
@@ -91,14 +82,14 @@ class _KernelChoice:
         if self.groups != 0:
             return {"groups": folded(target, self.groups * parts)}
         if self.rows:
-            return {"groups": row_groups(target, self.declarations, self.rows * parts)}
+            return {"groups": row_groups(target, self.overrides, self.rows * parts)}
         return {"threads": self.threads * parts}
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """out[z] = activation(alpha · a[z] · b[z] + beta · bias) + addend, a row-major or (one matrix)
-    column-major, b by its strides or as `b_layout`, declarations of the kernels, has it."""
+    column-major, b by its strides or as `b_layout`, arguments of the launches, has it."""
 
     a: Operand
     b: Operand | Weight
@@ -114,7 +105,6 @@ class Product:
     beta: float = 1.0
     a_by_columns: bool = False
     b_layout: Mapping[str, Any] = field(default_factory=dict)
-    b_scales: Operand | None = None
     first: int = 0  # column of out where this product's begin
     activation: str = "none"  # a name in ACTIVATIONS
     addend: Operand | None = None  # of the shape of out, added last
@@ -160,66 +150,67 @@ class Product:
 
     def _by_uniform_arrays(self, cut: Cut) -> Iterator[Dispatch]:
         assert isinstance(self.b, Operand)
-        parameters = self._parameters(cut.parts, cut.span)
+        parameters = self._parameters(cut.parts, cut.span) | cut.overrides
         sums = Scratch(cut.parts * self._count)
-        ending = self._ending() if cut.parts == 1 else _PARTIAL
-        ends = self._ends if cut.parts == 1 else {"out": sums, "pitch": self.columns}
-        made = kernel("matmul_uniform", **cut.declarations, **ending)
+        ending = self._ending() if cut.parts == 1 else {"partial": sums, "pitch": self.columns}
         for launch in cut.launches(self.a, self.b):
             launch["first"] += self.first if cut.parts == 1 else 0
-            yield Dispatch(made, **{**parameters, **ends, **launch})
+            yield Dispatch(kernel("matmul_uniform"), **{**parameters, **ending, **launch})
         if cut.parts > 1:
-            yield self._merge(sums, cut.parts, cut.span, by_quads=False)
+            yield self._merge(sums, cut.parts, cut.span)
 
     def _launches(self, target: Target) -> Iterator[Dispatch]:
         """By the kernel that suits the shape and the device, in parts where the product is deep or small."""
         choice = self._choose_kernel(target)
         unit = choice.unit
         parts, steps = split(-(-self.depth // unit), max(1, choice.span_max // unit))
-        parameters = self._parameters(parts, steps * unit)
-        factors: dict[str, Any] = {
+        launch: dict[str, Any] = {
             "a": self.a,
             "b": self.b,
-            "b_scales": self.b_scales,
+            "A_ALONG": not self.a_by_columns,
+            "B_ALONG": self.b_row == 1,
+            **self.b_layout,
+            **choice.overrides,
+            **self._parameters(parts, steps * unit),
             **choice.grid(target, parts),
         }
         is_tiled = choice.name in ("matmul_tiled", "matmul_matrix")
         if parts == 1:
-            whole = kernel(choice.name, **choice.declarations, **self._ending(), **self._store(is_tiled))
-            yield Dispatch(whole, **{**parameters, **self._ends, **factors})
+            yield Dispatch(kernel(choice.name), **launch, **self._ending(by_quads=is_tiled))
             return
-        sums = Scratch(parts * self._count)
-        by_quads = is_tiled and divides(4, self.columns)
-        partial = _PARTIAL | ({"use_store_one": "store_quads"} if by_quads else {})
-        part = kernel(choice.name, **choice.declarations, **partial)
-        yield Dispatch(part, out=sums, **factors, **parameters, first=0, pitch=self.columns)
+        sums, by_quads = Scratch(parts * self._count), is_tiled and divides(4, self.columns)
+        partial: dict[str, Any] = {"partial": sums, "first": 0, "pitch": self.columns, "BY_QUADS": by_quads}
+        yield Dispatch(kernel(choice.name), **launch, **partial)
         yield self._merge(sums, parts, steps * unit, by_quads=by_quads and parts <= PARTS_MAX)
 
-    def _merge(self, sums: Scratch, parts: AnyInt, span: AnyInt, *, by_quads: bool) -> Dispatch:
+    def _merge(self, sums: Scratch, parts: AnyInt, span: AnyInt, *, by_quads: bool = False) -> Dispatch:
         """The sums of all parts, finished."""
-        merge = kernel("matmul_merge_quads" if by_quads else "matmul_merge", PARTS=parts)
+        ending = self._ending(by_quads=by_quads)
         return Dispatch(
-            merge.specialise(**self._ending(), **self._store(by_quads)),
+            kernel("matmul_merge"),
+            PARTS=parts,
             sums=sums,
-            **{**self._parameters(1, span), **self._ends},
-            threads=self._count // 4 if by_quads else self._count,
+            **self._parameters(1, span),
+            **ending,
+            threads=self._count // 4 if ending["BY_QUADS"] else self._count,
         )
 
-    @property
-    def _ends(self) -> dict[str, Any]:
-        """What a launch that finishes sums binds, and where its columns begin."""
-        others = dict(zip(("out_b", "out_c"), self.others, strict=False))
-        ends = {"bias": self.bias, "addend": self.addend, "out": self.out, **others}
-        return {**ends, "first": self.first, "pitch": self.out.shape[-1]}
-
-    def _ending(self) -> dict[str, Any]:
-        """Declarations of what is done with sums."""
-        ending = {} if self.bias else {"added": "0.0"}
-        if self.addend is None:
-            ending["addend_of"] = "0.0"
-        if self.activation != "none":
-            ending |= {"use_activation": "activation_math", "activated": ACTIVATIONS[self.activation]}
-        return ending
+    def _ending(self, *, by_quads: bool = False) -> dict[str, Any]:
+        """What a launch that finishes sums binds, where its columns begin, and what it does with sums; with
+        `by_quads`, quads of columns where they are whole."""
+        outputs = dict(zip(("out", "out_b", "out_c"), (self.out, *self.others), strict=False))
+        widths = [each.shape[-1] for each in (self.out, *self.others)]
+        quads = (*widths, self.columns, self.first)
+        return {
+            **outputs,
+            **({"OTHERS": sum(widths[1:]), "WIDTH_B": widths[1]} if self.others else {}),
+            "bias": self.bias,
+            "addend": self.addend,
+            "activation": ACTIVATIONS.get(self.activation),
+            "BY_QUADS": by_quads and all(divides(4, count) for count in quads),
+            "first": self.first,
+            "pitch": self.out.shape[-1],
+        }
 
     def _parameters(self, parts: AnyInt, span: AnyInt) -> dict[str, Any]:
         pitch = self.out.shape[-1]
@@ -244,38 +235,22 @@ class Product:
             "blocks": 0,
         }
 
-    def _store(self, by_quads: bool) -> dict[str, Any]:
-        """The library that stores one output or several; with `by_quads`, quads of columns where they are
-        whole."""
-        widths = [each.shape[-1] for each in (self.out, *self.others)]
-        by_quads = by_quads and all(divides(4, count) for count in (*widths, self.columns, self.first))
-        if not self.others:
-            return {"use_store_one": "store_quads"} if by_quads else {}
-        library = "store_several_quads" if by_quads else "store_several"
-        named = dict(zip(("WIDTH_A", "WIDTH_B", "WIDTH_C"), widths, strict=False))
-        absent = {} if len(widths) == 3 else {"store_third": "return;"}
-        return {"use_store_one": library, **named, **absent}
-
     def _choose_kernel(self, target: Target) -> _KernelChoice:
         """The kernel that suits the shape and the device."""
-        declarations = dict(self.b_layout)
-        if self.a_by_columns:
-            declarations["load_a"] = "f32(a[k * params.rows + m])"
         is_few, is_along = self.rows <= ROWS_FEW, self.b_row == 1
         if not target.is_cpu and is_few and is_along:
-            return self._matvec(target, declarations)
+            return self._matvec(target)
         if not target.is_cpu and self.depth and (not is_few or self.batch == 1):  # tiles load at least once
-            return self._tiled(target, declarations)
+            return self._tiled(target)
         tile = min(8, bucket(self.rows) if isinstance(self.rows, LiveInt) else max(self.rows, 1))
         strips = self.batch * -(-self.rows // tile) * -(-self.columns // 8)
-        declarations["TILE"] = tile
         is_whole = is_along and self.b_column == self.depth and divides(4, self.depth)
-        if target.is_cpu and is_whole and not self.a_by_columns and not self.b_layout:
-            declarations["IS_WHOLE"] = True
-            return _KernelChoice("linear_thread", declarations, WALK_MAX, unit=4, threads=strips)
-        return _KernelChoice("matmul_thread", declarations, WALK_MAX, threads=strips)
+        by_quads = target.is_cpu and is_whole and not self.a_by_columns and not self.b_layout
+        quads = {"A_QUADS": by_quads, "B_QUADS": by_quads, "IS_WHOLE": by_quads}
+        unit = 4 if by_quads else 1
+        return _KernelChoice("matmul_thread", {"TILE": tile, **quads}, WALK_MAX, unit=unit, threads=strips)
 
-    def _matvec(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
+    def _matvec(self, target: Target) -> _KernelChoice:
         """A few rows: as many invocations as keep a GPU busy, then more columns for each of them."""
         columns = self.batch * self.columns
         lanes = SUBGROUP if target.subgroup_size == SUBGROUP else 1
@@ -288,42 +263,44 @@ class Product:
         while steps > 1 and not divides(4 * lanes * steps, self.depth):
             steps //= 2
         tall = 1 << (max(self.rows, 1) - 1).bit_length()
-        declarations |= {"TALL": tall, "WIDE": wide, "STEPS": steps, "IS_WHOLE": divides(4, self.depth)}
-        declarations["gain_at"] = "vec4(1.0)"
-        declarations |= shared_rows(target, lanes, max(1, WORKGROUP // lanes))
-        declarations |= self._quads(declarations)
+        overrides = {
+            "TALL": tall,
+            "WIDE": wide,
+            "STEPS": steps,
+            "IS_WHOLE": divides(4, self.depth),
+            **shared_rows(target, lanes, max(1, WORKGROUP // lanes)),
+            **self._quads(),
+        }
         strips = self.batch * -(-self.columns // wide)
         unit = 4 * lanes * steps
-        return _KernelChoice("matvec", declarations, MATVEC_WALK_MAX * lanes, unit=unit, rows=strips)
+        return _KernelChoice("matvec", overrides, MATVEC_WALK_MAX * lanes, unit=unit, rows=strips)
 
-    def _quads(self, declarations: Mapping[str, Any]) -> dict[str, Any]:
-        """The libraries that load quads of both factors: of any elements where four are not one load."""
+    def _quads(self) -> dict[str, bool]:
+        """Whether quads of both factors are one load each."""
         is_along = self.b_row == 1
-        found = {}
         b_strides = (1, self.depth) if is_along else (self.columns, 1)
         b_length = self.depth if is_along else self.columns
-        if self.a_by_columns or not divides(4, self.depth) or "use_matmul_a" in declarations:
-            found["use_quads_a"] = "quads_a_any"
-        if self.b_layout or (self.b_row, self.b_column) != b_strides or not divides(4, b_length):
-            found["use_quads_b"] = "quads_b_any"
-        return found
+        is_plain = not (self.b_layout or (self.b_row, self.b_column) != b_strides)
+        return {
+            "A_QUADS": not self.a_by_columns and divides(4, self.depth) and "SHARE" not in self.b_layout,
+            "B_QUADS": is_plain and divides(4, b_length),
+        }
 
-    def _tiled(self, target: Target, declarations: dict[str, Any]) -> _KernelChoice:
-        is_along = self.b_row == 1
-        matrices = () if declarations else self._matrix_tiles(target)
+    def _tiled(self, target: Target) -> _KernelChoice:
+        matrices = () if self.a_by_columns or self.b_layout else self._matrix_tiles(target)
         sizes = self.rows, self.columns, self.depth
         tile, parts = choose((*TILES, *matrices), target, *sizes, 1, batch=self.batch)
-        name = "matmul_tiled"
-        if isinstance(tile, MatrixTile):
-            name = "matmul_matrix"
-            declarations |= factor_declarations(self.a, self.b)
-        declarations |= tile.declarations | {"A_ALONG": not self.a_by_columns, "B_ALONG": is_along}
-        declarations |= self._quads(declarations)
-        if divides(tile.step, self.depth):
-            declarations["IS_WHOLE"] = True
+        is_matrix = isinstance(tile, MatrixTile)
+        overrides = {
+            **tile.declarations,
+            **(factor_declarations(self.a, self.b) if is_matrix else {}),
+            **self._quads(),
+            "IS_WHOLE": divides(tile.step, self.depth),
+        }
+        name = "matmul_matrix" if is_matrix else "matmul_tiled"
         tiles = self.batch * tile.count(self.rows, self.columns)
         span = -(-self.depth // (parts * tile.step)) * tile.step
-        return _KernelChoice(name, declarations, span, unit=tile.step, groups=tiles)
+        return _KernelChoice(name, overrides, span, unit=tile.step, groups=tiles)
 
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
         """Tiles for matrix cores, if the device has them and the product is large enough."""

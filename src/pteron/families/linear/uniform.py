@@ -55,11 +55,9 @@ class Cut:
         return self.parts * -(-self.columns // self.width) * len(self.bands)
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        source: dict[str, Any] = {"use_rows_uniform": "rows_whole"}
-        if self.uniform_rows:
-            source = {"ROWS": self.uniform_rows, "A_ROOM": self.uniform_rows * self.span // 4}
-        return {"TILE": self.tile, "ROOM": self.room, **source}
+    def overrides(self) -> dict[str, Any]:
+        rows = {"ROWS": self.uniform_rows, "A_ROOM": self.uniform_rows * self.span // 4}
+        return {"TILE": self.tile, "ROOM": self.room, **(rows if self.uniform_rows else {})}
 
     def launches(self, x: Operand, weight: Operand) -> Iterator[dict[str, Any]]:
         """What each launch binds, its parameters and grid."""
@@ -75,8 +73,9 @@ class Cut:
                 for index, name in enumerate(ARRAYS)
             }
             for first_row, is_there in self.bands:
+                rows = {"a_rows": OperandSlice(x, first_row * self.depth)} if self.uniform_rows else {"a": x}
                 yield {
-                    "a": OperandSlice(x, first_row * self.depth) if self.uniform_rows else x,
+                    **rows,
                     **arrays,
                     "first": first,
                     "columns": min(self.width, self.columns - first),

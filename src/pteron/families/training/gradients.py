@@ -53,7 +53,9 @@ def linear_q4gsw_backward(
     # Constants are packed as for the layer itself, eight weights to a word; other bytes take a word each.
     in_words = isinstance(weights.buffer, Weight) and weights.shape[1] % 4 == 0
     layout = {
-        "use_matmul_b": "matmul_b_q4",
+        "b": None,
+        "b_words": packed_words(weights) if in_words else weights,
+        "b_scales": scales,
         "NIBBLES": 8 if in_words else 2,
         "PITCH": weights.shape[1] // 4 if in_words else weights.shape[1],
         "GROUP": group,
@@ -61,7 +63,7 @@ def linear_q4gsw_backward(
     }
     yield from Product(
         d_out,
-        packed_words(weights) if in_words else weights,
+        weights,
         out,
         rows=out.numel // columns if columns else 0,
         columns=columns,
@@ -69,7 +71,6 @@ def linear_q4gsw_backward(
         b_row=columns,
         b_column=1,
         b_layout=layout,
-        b_scales=scales,
     ).dispatches(target)
 
 

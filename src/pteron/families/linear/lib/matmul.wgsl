@@ -1,14 +1,14 @@
 //! extent bias: (rows - 1) * bias_row + (first + columns - 1) * bias_column + 1
 //! extent addend: (rows - 1) * pitch + first + columns
-//! use activation
-//! use store_one
-// Matrix products: out[z, m, first + n] = activated(alpha · Σ a[z, m, k] · b[z, k, n] + added(m, n)) + addend_of(m, n),
-// where there is an addend, a tensor of the shape of out, only if z is 0. matmul_a.wgsl and
-// matmul_b.wgsl, or libraries that replace them, load a and b; out has `pitch` columns per row. If k is deep, it is
-// split into `parts` of `span` columns: then `store` writes sums, and matmul_merge.wgsl finishes.
+// Matrix products: out[z, m, first + n] = activation(alpha · Σ a[z, m, k] · b[z, k, n] + beta · bias[m, n]) + addend[m, n].
+// There is an addend, a tensor of the shape of out, only if z is 0. lib/matmul_a.wgsl and lib/matmul_b.wgsl load a and b,
+// lib/matmul_store.wgsl finishes and stores; out has `pitch` columns per row. If k is deep, a launch computes the sums of
+// `parts` parts of it, `span` columns each: partial[part][z][m][n], which matmul_merge.wgsl adds up and finishes.
+@if(activation) import package::wgsl::lib::math::{at_least, at_most, erf, tanh_safe};
+
 alias D = f32;
 alias E = f32;
-const IS_WHOLE = false; // nothing is read past the last k: for quads_a.wgsl and quads_b.wgsl
+override IS_WHOLE: bool = false; // nothing is read past the last k
 
 struct Params {
   batch: u32,
@@ -35,17 +35,34 @@ struct Params {
 @group(0) @binding(7) var<storage, read> addend: array<E>;
 @group(0) @binding(4) var<uniform> params: Params;
 
+@if(activation) fn activation(x: f32) -> f32;
+
 fn added(m: u32, n: u32) -> f32 {
-  return params.beta * f32(bias[m * params.bias_row + (params.first + n) * params.bias_column]);
+  @if(bias) return params.beta * f32(bias[m * params.bias_row + (params.first + n) * params.bias_column]);
+  @else return 0.0;
 }
 
-fn addend_of(m: u32, n: u32) -> f32 { return f32(addend[m * params.pitch + params.first + n]); }
+fn activated(x: f32) -> f32 {
+  @if(activation) return activation(x);
+  @else return x;
+}
 
-// Finishes a sum. For parts it is replaced: the sum is stored unchanged.
+fn addend_of(m: u32, n: u32) -> f32 {
+  @if(addend) return f32(addend[m * params.pitch + params.first + n]);
+  @else return 0.0;
+}
+
 fn result(m: u32, n: u32, sum: f32) -> f32 {
   return activated(params.alpha * sum + added(m, n)) + addend_of(m, n);
 }
 
 // A slice of the grid is part · batch + z: of a product in one part, just z.
-fn part_of(slice: u32) -> u32 { return 0u; }
-fn batch_of(slice: u32) -> u32 { return slice; }
+fn part_of(slice: u32) -> u32 {
+  @if(partial) return slice / params.batch;
+  @else return 0u;
+}
+
+fn batch_of(slice: u32) -> u32 {
+  @if(partial) return slice % params.batch;
+  @else return slice;
+}

@@ -1,9 +1,11 @@
-//! use quads_a
-//! use quads_b
 // The tiles of a matrix product, numbered along the columns, then along the rows, then by slice, in a grid that may be
 // folded; and what an invocation loads of a and b for every step of STEP k. The kernel declares HEIGHT, WIDTH and
 // WORKGROUP.
-const STEP = 16u; // k per step; the span of a part is a multiple of it
+import super::matmul::{batch_of, params};
+import super::matmul_a::{A_ALONG, quad_of_a};
+import super::matmul_b::{B_ALONG, quad_of_b};
+
+override STEP: u32 = 16u; // k per step; the span of a part is a multiple of it
 const A_LOADS = (HEIGHT * STEP / 4u + WORKGROUP - 1u) / WORKGROUP; // vec4s per invocation and step
 const B_LOADS = (WIDTH * STEP / 4u + WORKGROUP - 1u) / WORKGROUP;
 

@@ -1,4 +1,3 @@
-//! use index
 //! extent param: count
 //! extent m: count
 //! extent v: count
@@ -9,6 +8,8 @@
 // m = β₁·m + (1 - β₁)·g,  v = β₂·v + (1 - β₂)·g²,  p = decay·p - step · m / (√(v · scale) + ε), with
 // step = learning rate / bias correction of m and scale = 1 / bias correction of v. One invocation updates one
 // element in place and writes it to the outputs.
+import package::wgsl::lib::index::{flat_index};
+
 alias P = f32;
 alias M = f32;
 alias V = f32;

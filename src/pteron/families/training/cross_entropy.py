@@ -45,13 +45,11 @@ def fused_ce(
         "classes": classes,
         "n_valid": n_valid,
     }
-    yield Dispatch(
-        kernel("cross_entropy", result="row_loss(i)"), out=losses, count=rows, **given, threads=rows
-    )
+    yield Dispatch(kernel("cross_entropy"), losses=losses, count=rows, **given, threads=rows)
     yield from fold(strided_rows(losses, 1, rows), loss, target, SUM)
     yield Dispatch(
-        kernel("cross_entropy", result="slope(i)"),
-        out=dlogits,
+        kernel("cross_entropy"),
+        slopes=dlogits,
         count=logits.numel,
         **given,
         threads=logits.numel,

@@ -1,16 +1,19 @@
-//! use index
-//! use logarithm
 //! extent logits: rows * classes
 //! extent labels: rows
 //! extent most: rows
 //! extent total: rows
-//! extent out: count
+//! extent losses: rows
+//! extent slopes: rows * classes
 // For logits [row][class], with the maximum m of a row and t = Σ exp(logits - m):
 //
 //     row_loss(row) = (m - logits[row, label] + log(t)) / n_valid
 //     slope(i) = (exp(logits[i] - m) / t - (1 if i's class is the label, or else 0)) / n_valid
 //
-// and zero in rows with a negative label. One invocation computes one result of either.
+// and zero in rows with a negative label. One invocation computes one result of either, for `losses` or for `slopes`.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::logarithm::{log_of};
+import package::wgsl::lib::nan::{nan};
+
 alias X = f32;
 alias L = i32;
 alias R = f32;
@@ -27,7 +30,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read> labels: array<L>;
 @group(0) @binding(2) var<storage, read> most: array<f32>;
 @group(0) @binding(3) var<storage, read> total: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<R>;
+@group(0) @binding(4) var<storage, read_write> losses: array<f32>;
+@group(0) @binding(4) var<storage, read_write> slopes: array<R>;
 @group(0) @binding(5) var<uniform> params: Params;
 
 fn row_loss(row: u32) -> f32 {
@@ -46,11 +50,10 @@ fn slope(i: u32) -> f32 {
   return (probability - f32(i % params.classes == u32(label))) / params.n_valid;
 }
 
-fn result(i: u32) -> f32 { return slope(i); }
-
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let i = flat_index(id, groups);
   if (i >= params.count) { return; }
-  out[i] = R(result(i));
+  @if(losses) losses[i] = row_loss(i);
+  @else slopes[i] = R(slope(i));
 }

@@ -1,10 +1,11 @@
-//! use index
 //! extent latent: rows * columns
 //! extent scales: (columns - 1) // group * scales_pitch + rows
 //! extent out: rows * ceil(columns, 2)
 // out[n, j] = code[n, 2j] + 16 · code[n, 2j + 1], code[n, k] = clamp(round(latent[n, k] / scale[k / group, n]),
 // -8, 7) + 8, or 8 if the scale is zero. One invocation writes one byte, in a word of its own; the last byte of an
 // odd row has only its low nibble.
+import package::wgsl::lib::index::{flat_index};
+
 alias X = f32;
 alias S = f32;
 alias R = u32;

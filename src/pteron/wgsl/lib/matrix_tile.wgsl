@@ -1,9 +1,10 @@
-import super::matrix_halves::{LARGEST, SMALLEST, put_split};
 // Tiles of products by matrices: a workgroup of DOWN × ACROSS subgroups computes HEIGHT rows by WIDTH columns. A subgroup
 // has TALL × WIDE matrices of 16 × 16 sums. In workgroup memory, factors are halves: x in X_PLANES planes and weights in
 // W_PLANES. With two planes, a number is its high half plus its low one / LOW_SCALE, which have 22 bits together; the
 // product of two low halves is left out. Matrix cores round sums towards zero whenever they add, so products with low
 // halves have sums of their own: a second plane, added at the end.
+import super::matrix_halves::{LARGEST, SMALLEST, put_split};
+
 override TALL: u32 = 4u;
 override WIDE: u32 = 4u;
 override DOWN: u32 = 2u;

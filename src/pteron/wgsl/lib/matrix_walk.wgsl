@@ -1,4 +1,3 @@
-import super::matrix_tile::{FIRST_LOW, HEIGHT, IS_ALONG, IS_CHECKED, MATRICES_OF_SUMS, STRIPS, STRIP_LOADS, STRIP_WIDE, SUBGROUPS, SUM_COUNT, SUM_PLANES, StripQuad, TALL, WIDE, WIDTH, WORKGROUP, W_PLANES, X_PLANES, are_in_range, begin_tile, is_in_range, left_of, put_left, raise_flag, right_of, strip_column, strip_matrix, strip_quad, strip_row, strip_sums};
 //! loops: STRIPS * (1 + STRIP_LOADS) + (HEIGHT * WIDTH // 4 + 2 * FLAGS) // WORKGROUP + 2
 // The walk of a product over its tiles of matrices (lib/matrix_tile.wgsl). Every step passes STEP k of both factors
 // through workgroup memory as halves; meanwhile an invocation's share of the next step is loaded from global memory into
@@ -11,6 +10,11 @@ import super::matrix_tile::{FIRST_LOW, HEIGHT, IS_ALONG, IS_CHECKED, MATRICES_OF
 //   is_row                      whether a row of a tile exists
 //   float_sums                  four columns of a row, from floats
 //   store_columns               finishes four columns; if IS_GATED, with the columns that they gate, half a tile to the right
+import super::matrix_tile::{
+  FIRST_LOW, HEIGHT, IS_ALONG, IS_CHECKED, MATRICES_OF_SUMS, STRIPS, STRIP_LOADS, STRIP_WIDE, SUBGROUPS, SUM_COUNT,
+  SUM_PLANES, StripQuad, TALL, WIDE, WIDTH, WORKGROUP, W_PLANES, X_PLANES, are_in_range, begin_tile, is_in_range,
+  left_of, put_left, raise_flag, right_of, strip_column, strip_matrix, strip_quad, strip_row, strip_sums,
+};
 
 // The largest magnitudes that an invocation has seen in each of its loads; of right ones for each column.
 struct Seen {

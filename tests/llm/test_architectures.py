@@ -506,7 +506,9 @@ def test_a_part_of_each_head_is_rotated_only_where_the_family_has_it(place: str)
 
     assert stated("llama", 1.0)["model_type"] == "llama"
     assert stated("glm", 0.25)["model_type"] == "glm"
-    with pytest.raises(UnsupportedError, match=r"factor is 0\.5, but models of type llama rotate whole heads"):
+    with pytest.raises(
+        UnsupportedError, match=r"factor is 0\.5, but models of type llama rotate whole heads"
+    ):
         stated("llama", 0.5)
 
 

@@ -35,9 +35,13 @@ import pteron
 from pteron.errors import PteronError
 from pteron.gpu import PassTimer
 from pteron.llm import LLM, Grammar
+from pteron.llm.cache_options import CacheOptions
 from pteron.llm.generate import LoopCounters, generate_step
 from pteron.llm.model import STEPS_MAX, LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
+from pteron.ops.target import PRODUCTS
+
+FILLER = 5  # a token
 
 
 def main() -> None:
@@ -49,6 +53,15 @@ def main() -> None:
     parser.add_argument(
         "--decode", type=int, nargs="*", default=[16, 512], help="context lengths to decode from"
     )
+    parser.add_argument(
+        "--depths",
+        type=int,
+        nargs="*",
+        default=[0],
+        help="positions at which prompts are read: zeros are before",
+    )
+    parser.add_argument("--products", choices=PRODUCTS, help="precision of products by matrices")
+    parser.add_argument("--cache", choices=("f32", "f16", "int8"), help="type of the KV cache")
     parser.add_argument("--tokens", type=int, default=200, help="tokens per decode measurement")
     parser.add_argument("--unseen", type=int, default=0, help="lengths to read for the first time, and again")
     parser.add_argument("--below", type=int, default=500, help="what they are less than")
@@ -89,7 +102,10 @@ def compare(first: str, measured: list[Figure], others: list[str], arguments: ar
 def measure(path: str, arguments: argparse.Namespace) -> tuple[str, list[Figure]]:
     """The adapter, and figures of a program's prefill and decode."""
     started = time.perf_counter()
-    with pteron.load(path, digits=arguments.digits) as program:
+    options: dict[str, Any] = {"digits": arguments.digits, "products": arguments.products}
+    if arguments.cache:
+        options["adapt"] = CacheOptions(cache=arguments.cache).adapt
+    with pteron.load(path, **{name: given for name, given in options.items() if given}) as program:
         read = time.perf_counter()
         model = LanguageModel(program)
         loaded = time.perf_counter()
@@ -101,7 +117,9 @@ def measure(path: str, arguments: argparse.Namespace) -> tuple[str, list[Figure]
         prefill = [n for n in arguments.prefill if n <= min(model.steps_max, model.context or n)]
         decode = [n for n in arguments.decode if n + 8 < (model.context or 0)]
         warm_up(model, stream, arguments.warm)
-        measured = [measure_prefill(model, stream, length) for length in prefill]
+        measured = [
+            measure_prefill(model, stream, length, depth) for depth in arguments.depths for length in prefill
+        ]
         measured += [measure_decode(model, stream, length, arguments.tokens) for length in decode]
         if arguments.unseen:
             measured += measure_unseen(model, stream, arguments.unseen, arguments.below)
@@ -173,16 +191,22 @@ def timer_of(model: LanguageModel, passes: int) -> PassTimer | None:
     return PassTimer(model.device, passes) if offered else None
 
 
-def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Figure:
+def go_to(model: LanguageModel, depth: int) -> None:
+    """Continue at a position without reading what is before: the caches hold what they hold."""
+    model.tokens[:] = [FILLER] * depth
+    model.position = depth
+
+
+def measure_prefill(model: LanguageModel, stream: list[int], length: int, depth: int = 0) -> Figure:
     ids = stream[:length]
     dispatches = model.method.counters.dispatches
-    model.position = 0
+    go_to(model, depth)
     model.submit(ids)
     dispatches = model.method.counters.dispatches - dispatches
     warm_up(model, stream, 0.2)
     times = []
     for _ in range(10):
-        model.position = 0
+        go_to(model, depth)
         started = time.perf_counter()
         model.submit(ids)
         settle(model)
@@ -191,18 +215,19 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Fig
     model.timer = timer_of(model, repeats)
     started = time.perf_counter()
     for _ in range(repeats):
-        model.position = 0
+        go_to(model, depth)
         model.submit(ids)
     settle(model)
     streamed = (time.perf_counter() - started) / repeats
     gpu = statistics.median(model.timer.seconds()) if model.timer else float("nan")
     model.timer = None
-    floor = prefill_floor(model, length)
+    floor = None if depth else prefill_floor(model, length)
+    where = f" at depth {depth:,}" if depth else ""
     rate = Figure.of(
-        f"prefill {length} tokens", [length / seconds for seconds in times], "tokens/s", floor, True
+        f"prefill {length} tokens{where}", [length / seconds for seconds in times], "tokens/s", floor, True
     )
     print(
-        f"prefill {length:5} tokens: {length / min(times):9,.0f} tokens/s "
+        f"prefill {length:5} tokens{where}: {length / min(times):9,.0f} tokens/s "
         f"({min(times) * 1e3:7.2f} ms, waiting), {length / streamed:9,.0f} back to back{reached(rate)}; "
         f"GPU {gpu * 1e3:7.2f} ms, {dispatches} dispatches",
         flush=True,
@@ -210,25 +235,34 @@ def measure_prefill(model: LanguageModel, stream: list[int], length: int) -> Fig
     return rate
 
 
+def start_decoding(model: LanguageModel, stream: list[int], length: int) -> list[int]:
+    """A prompt that decoding begins with: of long contexts only the last token."""
+    model.reset()
+    if length <= model.steps_max:
+        return stream[:length]
+    go_to(model, length - 1)
+    return [FILLER]
+
+
 def measure_decode(model: LanguageModel, stream: list[int], length: int, tokens: int) -> Figure:
     tokens = min(tokens, (model.context or 0) - length)
     sampler = model.sampler(Sampling())
     samples = []
     for _ in range(4):  # the first time compiles and warms
-        model.reset()
+        begin = start_decoding(model, stream, length)
         counters = LoopCounters()
         before = model.method.counters
-        steps = generate_step(model, sampler, stream[:length], tokens, counters=counters)
+        steps = generate_step(model, sampler, begin, tokens, counters=counters)
         next(steps)
         started = time.perf_counter()
         drawn = sum(1 for _ in steps)
         samples.append((time.perf_counter() - started) / drawn)
         after = model.method.counters
     seconds = statistics.median(samples[1:])
-    model.reset()
-    before_decode = len(model.chunks(stream[:length])) + 1  # passes that read the prompt and draw after it
+    begin = start_decoding(model, stream, length)
+    before_decode = len(model.chunks(begin)) + 1  # passes that read the prompt and draw after it
     model.timer = timer_of(model, before_decode + tokens)
-    drawn = sum(1 for _ in generate_step(model, sampler, stream[:length], tokens))
+    drawn = sum(1 for _ in generate_step(model, sampler, begin, tokens))
     gpu = sum(model.timer.seconds()[before_decode:]) / (drawn - 1) if model.timer else float("nan")
     model.timer = None
     host = host_time(model, sampler)

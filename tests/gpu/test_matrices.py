@@ -293,20 +293,26 @@ def test_convolutions_of_large_and_small_numbers(emulating: Target, monkeypatch:
 
 # Attention -----------------------------------------------------------------------------------------
 
-ATTENTION_TILES = [MatrixTiles(1, 2, 32, 2), MatrixTiles(2, 1, 16, 2)]
+# Subgroups that share nothing, or keys and columns, or these and rows.
+ATTENTION_TILES = [
+    MatrixTiles(2, 1, 1, 16, 2, 2, settled=48),
+    MatrixTiles(1, 2, 1, 32, 2, 2, settled=32),
+    MatrixTiles(1, 2, 2, 32, 2, 2, settled=64),
+]
+HALF_TILE = MatrixTiles(1, 2, 1, 32, 1, 1)
 
 
 @pytest.fixture
 def attending(emulating: Target, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Target:
     """Let attention have a tile."""
     tile = getattr(request, "param", ATTENTION_TILES[0])
-    monkeypatch.setattr(attention, "MATRIX_TILES", {tile.planes: (tile,)})
+    monkeypatch.setattr(attention, "MATRIX_TILES", (tile,))
     return replace(emulating, products="f32" if tile.planes == 2 else "f16")
 
 
 @pytest.mark.long(every=4)
 @pytest.mark.parametrize("attending", ATTENTION_TILES, ids=str, indirect=True)
-@pytest.mark.parametrize(("heads", "key_heads", "width"), [(4, 2, 16), (3, 1, 16)])
+@pytest.mark.parametrize(("heads", "key_heads", "width"), [(4, 2, 32), (3, 1, 32)])
 def test_attention_over_caches(
     heads: int, key_heads: int, width: int, attending: Target, measuring: Measuring
 ) -> None:
@@ -338,11 +344,11 @@ def test_attention_with_options(attending: Target, measuring: Measuring) -> None
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize(
     ("attending", "width"),
-    [(MatrixTiles(1, 4, 64, 1), 16), (MatrixTiles(1, 2, 32, 1), 48), (MatrixTiles(2, 2, 32, 1), 32)],
+    [(MatrixTiles(1, 2, 2, 32, 1, 1), 64), (MatrixTiles(2, 1, 1, 32, 1, 1), 48), (HALF_TILE, 32)],
     indirect=["attending"],
 )
 def test_attention_of_halves(width: int, attending: Target, measuring: Measuring) -> None:
-    """Values with fewer matrices than there are subgroups for them, or an odd number."""
+    """Also values with an odd number of matrices."""
     arguments = (*(tensor(2, 3, size, width, low=-1, high=1) for size in ("S", "T", "T")), None, 0.25)
     live = {"S": (37, 17), "T": (70, 32)}
     check_op(PLAIN, *arguments, live=live, target=attending, tolerance=5e-3)
@@ -364,11 +370,15 @@ def test_attention_to_numbers_that_halves_do_not_hold(index: int, size: float, a
     check_op(PLAIN, *tensors, None, 0.01 / max(size, 1), target=attending, tolerance=2e-6, atol=0)
 
 
-@pytest.mark.parametrize("planes", [1, 2])
-@pytest.mark.parametrize("width", [32, 64, 128])
-def test_attention_tiles_fit_workgroup_memory(planes: int, width: int) -> None:
-    found = [tile for tile in MATRIX_TILES[planes] if tile.bytes_needed(width, width) <= 49152]
-    assert bool(found) == ((planes, width) != (2, 128))  # which is faster by tiles of floats
+@pytest.mark.parametrize(("planes", "key_planes"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("width", [32, 64, 80, 96, 112, 128, 192, 256])
+def test_there_are_attention_tiles_for_each_width(planes: int, key_planes: int, width: int) -> None:
+    assert any(
+        (tile.planes, tile.key_planes) == (planes, key_planes)
+        and tile.suits(width, width)
+        and tile.bytes_needed(width, width) <= 49152
+        for tile in MATRIX_TILES
+    )
 
 
 # Models --------------------------------------------------------------------------------------------
@@ -405,8 +415,7 @@ def test_logits_of_models(
     """Errors, relative to the largest logit, are as docs/gpu-libraries.md states them; so is the choice."""
     choose_tile(monkeypatch, replace(TILES[0], is_low_apart=product_kernel == "matmul_matrix"), 1)
     monkeypatch.setitem(tiles.MATRIX_ROWS_MIN, 3, 16)
-    tiles_by_planes = {1: (MatrixTiles(1, 2, 32, 1),), 2: (ATTENTION_TILES[0],)}
-    monkeypatch.setattr(attention, "MATRIX_TILES", tiles_by_planes)
+    monkeypatch.setattr(attention, "MATRIX_TILES", (HALF_TILE, *ATTENTION_TILES))
     monkeypatch.setattr(device, "target", emulating)
     tokens, expected = prompt_of(models, name)
     with pteron.load(models / f"{name}.pte", device=device, products=products) as program:

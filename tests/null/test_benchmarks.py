@@ -113,8 +113,9 @@ def test_experts_of_a_token_are_as_large_as_the_dense_mlp(monkeypatch: pytest.Mo
     """Large weights are the same in all layers, routers are not."""
     made = script("llama_program", monkeypatch)
     monkeypatch.setattr(made, "LARGE", 8 * 128 * 4 + 1)  # bytes of a router, and one more
-    sizes = {"width": 128, "hidden": 256}
-    dense, mixed = made.patterned(2, 64, **sizes), made.patterned(2, 64, experts=8, chosen=2, **sizes)
+    sizes = {"width": 128, "layers": 2, "heads": 4, "key_heads": 2, "head": 32, "vocabulary": 64}
+    dense = made.patterned(made.Shape(hidden=256, **sizes))
+    mixed = made.patterned(made.Shape(hidden=128, experts=8, chosen=2, **sizes))
     for name in ("w1", "w2", "w3"):
         whole, all_experts = (
             prod(checkpoint.tensors[f"layers.1.feed_forward.{place}.weight"].shape)

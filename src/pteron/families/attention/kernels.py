@@ -124,8 +124,8 @@ class Attention(AttentionCall):
     def _by_tiles(self, tiles: Tiles | MatrixTiles) -> Iterator[Dispatch]:
         """Process queries that share a key head together, in tiles of queries and of context."""
         across, down, batches = self._tiled(tiles)
-        is_exact = isinstance(tiles, MatrixTiles) and all(each is Storage.F16 for each in self._storages)
-        checked = {"IS_CHECKED": False} if is_exact else {}
+        are_halves = all(each is Storage.F16 for each in self._storages[1:])
+        checked = {"IS_CHECKED": not are_halves} if isinstance(tiles, MatrixTiles) else {}
         yield from self._leaving(
             tiles.splits,
             0,
@@ -289,11 +289,14 @@ class Attention(AttentionCall):
             return []
         if self._steps * self._heads_per_key < MATRIX_ROWS_MIN:
             return []
-        planes = max(planes_of(target, each) for each in self._storages)
+        queries, *cached = (planes_of(target, each) for each in self._storages)
+        planes = max(queries, *cached), max(cached)
+        if planes[0] == 2 and source_of(self.out).storage is not Storage.F32:
+            return []  # results are added up in the output's memory
         return [
             replace(tiles, bytes_of_half=target.bytes_of_half)
-            for tiles in MATRIX_TILES[planes]
-            if tiles.context_max is None or self._keys <= tiles.context_max
+            for tiles in MATRIX_TILES
+            if (tiles.planes, tiles.key_planes) == planes and tiles.suits(self._width, self._value_width)
         ]
 
     def _tile_declarations(self, tiles: Tiles | MatrixTiles) -> dict[str, Any]:

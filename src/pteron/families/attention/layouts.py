@@ -51,32 +51,46 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class MatrixTiles:
-    """The tiles of attention_matrix.wgsl: `down` by `across` subgroups, 16 rows each, by keys."""
+    """The tiles of attention_matrix.wgsl: `down` groups of `across` subgroups, `tall` strips of 16 rows each,
+    by keys."""
 
     down: int
     across: int
+    tall: int
     keys: int
-    planes: int  # of halves of a number
+    planes: int  # of halves: of queries and weights
+    key_planes: int  # of keys and values
+    width_min: int = 0  # of heads
+    settled: int = 1024  # keys after which results leave the registers
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
     splits: AnyInt = 1
-    context_max: int | None = None  # with more keys, the next tiles are faster
 
     kernel = "attention_matrix"
 
     @property
     def rows(self) -> int:
-        return 16 * self.down
+        return 16 * self.down * self.tall
 
     @property
     def workgroup(self) -> int:
         return 32 * self.down * self.across
 
+    def suits(self, width: int, value_width: int) -> bool:
+        """Whether subgroups have equal shares of whole matrices."""
+        return width % 16 == 0 == value_width % (16 * self.across) and width >= self.width_min
+
     def declarations(self, width: int, value_width: int) -> dict[str, Any]:
+        share = value_width // 16 // self.across
+        together = min(share, self.keys // 16 // self.across)
         return {
             "DOWN": self.down,
             "ACROSS": self.across,
+            "TALL": self.tall,
             "KEYS": self.keys,
             "PLANES": self.planes,
+            "KEY_PLANES": self.key_planes,
+            "SETTLED": self.settled,
+            "ROUND": next(count for count in range(together, 0, -1) if share % count == 0),
             "MEMORY_BYTES": 2 * self.bytes_needed(width, value_width) // self.bytes_of_half,
             "WORD_COUNT": self._words,
             "IS_EMULATED": self.bytes_of_half == 4,
@@ -89,26 +103,32 @@ class MatrixTiles:
         return replace(self, splits=splits)
 
     def bytes_needed(self, width: int, value_width: int) -> int:
-        """Of workgroup memory: queries, keys or values, weights; scores or products, as floats; words."""
-        halves = self.rows * (width + 8) + self.keys * (max(width, value_width) + 8)
-        halves += self.rows * (self.keys + 8) + 2 * self.rows * max(self.keys, value_width)
-        return self.bytes_of_half * (self.planes * halves + 2 * self._words)
+        """Of workgroup memory: keys or values, weights; scores or results, as floats; words. Queries pass
+        through the same memory before."""
+        halves = self.key_planes * self.keys * (max(width, value_width) + 8)
+        halves += (self.planes + 2) * self.rows * (self.keys + 8)
+        return self.bytes_of_half * (max(halves, self.rows * (width + 8)) + 2 * self._words)
 
     @property
     def _words(self) -> int:
         return 4 if self.bytes_of_half == 2 else 4 + self.workgroup
 
 
-# For matrix cores, by planes; the first that fits is used. With two planes, heads of more than 80 elements do
-# not fit: tiles for 16 rows, which would, are slower than tiles of floats (docs/notes/matrix-cores.md).
-MATRIX_TILES = {
-    1: (
-        MatrixTiles(4, 4, 64, 1),
-        MatrixTiles(2, 4, 64, 1),
-        MatrixTiles(2, 2, 32, 1),
-    ),
-    2: (MatrixTiles(1, 4, 64, 2, context_max=128), MatrixTiles(2, 2, 32, 2)),
-}
+# For matrix cores; the first that suits and fits is used. TFLOP/s on an H200 (docs/notes/matrix-cores.md).
+MATRIX_TILES = (  # down, across, tall, keys, planes, key planes, least width
+    MatrixTiles(4, 2, 1, 32, 1, 1, width_min=160),
+    MatrixTiles(2, 2, 2, 32, 1, 1),
+    MatrixTiles(4, 1, 1, 32, 1, 1),
+    MatrixTiles(2, 1, 1, 32, 1, 1),
+    MatrixTiles(4, 2, 1, 32, 2, 1, width_min=160),
+    MatrixTiles(4, 1, 1, 48, 2, 1, width_min=96),
+    MatrixTiles(2, 2, 2, 64, 2, 1),
+    MatrixTiles(4, 1, 1, 32, 2, 1),
+    MatrixTiles(2, 1, 1, 32, 2, 1),
+    MatrixTiles(4, 2, 1, 32, 2, 2),
+    MatrixTiles(4, 1, 1, 32, 2, 2),
+    MatrixTiles(2, 1, 1, 16, 2, 2),
+)
 TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
 
 

@@ -45,6 +45,11 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
 fn put_word(at: u32, value: u32) { bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at] = value; }
 fn word_at(at: u32) -> u32 { return bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at]; }
 
+// The same for all invocations, and a barrier.
+fn uniform_word_at(at: u32) -> u32 {
+  return workgroupUniformLoad(&bufferView<array<u32>>(&memory, 0u)[MEMORY_BYTES / 4u - WORD_COUNT + at]);
+}
+
 fn left_at(at: u32, pitch: u32) -> Left {
   return subgroupMatrixLoad<Left, row_major>(bufferView<array<Half>>(&memory, 0u), at, pitch);
 }
@@ -65,6 +70,15 @@ fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
 fn put_sums(at: u32, sums: Sums) {
   subgroupMatrixStore<row_major>(bufferView<array<f32>>(&memory, 0u), at, sums, 16u);
 }
+
+// The same with rows of `pitch` floats; and such sums again.
+fn put_rows_of_sums(at: u32, pitch: u32, sums: Sums) {
+  subgroupMatrixStore<row_major>(bufferView<array<f32>>(&memory, 0u), at, sums, pitch);
+}
+fn rows_of_sums(at: u32, pitch: u32) -> Sums {
+  return subgroupMatrixLoad<Sums, row_major>(bufferView<array<f32>>(&memory, 0u), at, pitch);
+}
+fn put_four_sums(at: u32, sums: vec4<f32>) { bufferView<array<vec4<f32>>>(&memory, 0u)[at / 4u] = sums; }
 
 // Four of those floats.
 fn sums_at(at: u32) -> vec4<f32> { return bufferView<array<vec4<f32>>>(&memory, 0u)[at / 4u]; }

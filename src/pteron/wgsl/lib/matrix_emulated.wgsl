@@ -1,7 +1,7 @@
-// lib/matrix_cores.wgsl without matrix cores: a factor is its place in memory (the left one with its pitch, the right one
-// with its strides along k and along its columns), and an invocation has eight of the 256 sums of its subgroup, which is
-// 32 adjacent invocations. Slow; for tests.
-alias Left = vec2<u32>;
+// lib/matrix_cores.wgsl without matrix cores: an invocation has eight of the 256 sums of its subgroup, which is 32 adjacent
+// invocations, and their row of a left factor; a right factor is its place in memory, with its strides along k and along
+// its columns. Slow; for tests.
+alias Left = array<f32, 16>;
 alias Right = vec3<u32>;
 alias Sums = array<f32, 8>;
 override MEMORY_BYTES: u32 = 8192u;
@@ -42,17 +42,23 @@ fn put_nibbles(at: u32, plane: u32, planes: u32, word: u32, scale: f32) {
 fn put_word(at: u32, value: u32) { memory[MEMORY_BYTES / 2u - WORD_COUNT + at] = f32(value); }
 fn word_at(at: u32) -> u32 { return u32(memory[MEMORY_BYTES / 2u - WORD_COUNT + at]); }
 
-fn left_at(at: u32, pitch: u32) -> Left { return vec2(at, pitch); }
+fn uniform_word_at(at: u32) -> u32 { return u32(workgroupUniformLoad(&memory[MEMORY_BYTES / 2u - WORD_COUNT + at])); }
+
+fn left_at(at: u32, pitch: u32) -> Left {
+  var row: Left;
+  for (var k = 0u; k < length; k++) { row[k] = memory[at + lane / 2u * pitch + k]; }
+  return row;
+}
 fn right_at(at: u32, pitch: u32) -> Right { return vec3(at, 1u, pitch); }
 fn right_across_at(at: u32, pitch: u32) -> Right { return vec3(at, pitch, 1u); }
 
 fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
+  var row = left;
   var made = sums;
   for (var i = 0u; i < length / 2u; i++) {
-    let row = left.x + (lane * 8u + i) / 16u * left.y;
     let column = right.x + (lane * 8u + i) % 16u * right.z;
     for (var k = 0u; k < length; k++) {
-      made[i] = fma(memory[row + k], memory[column + k * right.y], made[i]);
+      made[i] = fma(row[k], memory[column + k * right.y], made[i]);
     }
   }
   return made;
@@ -61,6 +67,18 @@ fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
 // A float takes the place of two halves.
 fn put_sums(at: u32, sums: Sums) {
   for (var i = 0u; i < 8u; i++) { memory[2u * (at + lane * 8u + i)] = sums[i]; }
+}
+
+fn put_rows_of_sums(at: u32, pitch: u32, sums: Sums) {
+  for (var i = 0u; i < 8u; i++) { memory[2u * (at + lane / 2u * pitch + lane % 2u * 8u + i)] = sums[i]; }
+}
+fn rows_of_sums(at: u32, pitch: u32) -> Sums {
+  var sums: Sums;
+  for (var i = 0u; i < 8u; i++) { sums[i] = memory[2u * (at + lane / 2u * pitch + lane % 2u * 8u + i)]; }
+  return sums;
+}
+fn put_four_sums(at: u32, sums: vec4<f32>) {
+  for (var i = 0u; i < 4u; i++) { memory[2u * (at + i)] = sums[i]; }
 }
 
 fn sums_at(at: u32) -> vec4<f32> {

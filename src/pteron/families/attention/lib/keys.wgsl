@@ -15,3 +15,12 @@ fn key_quad(row: u32, quad: u32) -> vec4<f32> {
   }
   @else return vec4<f32>(k[row + quad]);
 }
+
+// The same as they are stored: f16 takes half of the registers.
+@if(IS_INT8) alias KeyQuad = vec4<f32>;
+@else alias KeyQuad = vec4<K>;
+
+fn stored_key(row: u32, quad: u32) -> KeyQuad {
+  @if(IS_INT8) return key_quad(row, quad);
+  @else return k[row + quad];
+}

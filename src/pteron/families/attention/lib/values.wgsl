@@ -15,3 +15,12 @@ fn value_quad(row: u32, quad: u32) -> vec4<f32> {
   }
   @else return vec4<f32>(v[row + quad]);
 }
+
+// The same as they are stored: f16 takes half of the registers.
+@if(IS_INT8) alias ValueQuad = vec4<f32>;
+@else alias ValueQuad = vec4<V>;
+
+fn stored_value(row: u32, quad: u32) -> ValueQuad {
+  @if(IS_INT8) return value_quad(row, quad);
+  @else return v[row + quad];
+}

@@ -46,7 +46,7 @@ PLANE_CASES = [
     convolution(6, 12, "convolution_depthwise", ("hardware",), groups=6),
     convolution(2, 4, "convolution_depthwise", ("software",), size=131, groups=2),
     convolution(8, 13, "convolution_uniform", ("software",), size=8),
-    convolution(3200, 5, "convolution_uniform convolution_merge_quads", ("software",), size=4),
+    convolution(3200, 5, "convolution_uniform convolution_merge", ("software",), size=4),
     convolution(8, 16, "convolution_depthwise_uniform", ("software",), size=8, groups=8),
     convolution(67, 5, "convolution_lanes", ("hardware",), size=1),
     convolution(1031, 9, "convolution_direct convolution_merge", ("software",), size=5),

@@ -1,14 +1,16 @@
-//! use convolution
 //! loops: TAPS_Y * (1 + TAPS_X * (1 + WIDE)) + 2 * WIDE
 //! extent weights: group_count * filters * TAPS_Y * TAPS_X
 // A convolution (lib/convolution.wgsl) of groups with one channel each. One invocation computes WIDE pixels of
 // one filter, WORKGROUP apart, so that adjacent invocations read adjacent elements.
 //
 // Weights are [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
+import super::lib::convolution::{Pixel, params, pixel_at, pixel_count, source, tap_input};
+import super::lib::convolution_store::{store};
+
 const WORKGROUP = 64u;
-const WIDE = 4u;
-const TAPS_Y = 3u;
-const TAPS_X = 3u;
+override WIDE: u32 = 4u;
+override TAPS_Y: u32 = 3u;
+override TAPS_X: u32 = 3u;
 
 @group(0) @binding(1) var<storage, read> weights: array<W>;
 

@@ -1,20 +1,22 @@
-//! use index
-//! use convolution
 //! loops: TAPS_Y
 //! extent source_a: 4 * ceil(array_channels * array_plane + shifts[0], 4)
 //! extent weights_a: 4 * ceil(array_filters * TAPS_Y * TAPS_X, 4)
 // A convolution (lib/convolution.wgsl) of groups with one channel each, of some channels of one image, for software
 // adapters: the source and the weights, [filter][tap], are uniform arrays. One invocation computes four adjacent
 // pixels of a row, of one filter: it loads all elements that they see in a row of the source once.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::convolution::{Pixel, params};
+import super::lib::convolution_store::{store_in_row};
+
 const WORKGROUP = 64u;
 const WIDE = 4u; // pixels
-const TAPS_Y = 3u;
-const TAPS_X = 3u;
-const STRIDE = 1u; // along x
-const DILATION = 1u;
+override TAPS_Y: u32 = 3u;
+override TAPS_X: u32 = 3u;
+override STRIDE: u32 = 1u; // along x
+override DILATION: u32 = 1u;
 const SEEN = (WIDE - 1u) * STRIDE + (TAPS_X - 1u) * DILATION + 1u; // elements of a row
-const ROOM = 64u; // vec4s of the source
-const WEIGHTS_ROOM = 64u;
+override ROOM: u32 = 64u; // vec4s of the source
+override WEIGHTS_ROOM: u32 = 64u;
 
 @group(0) @binding(9) var<uniform> source_a: array<vec4<f32>, ROOM>;
 @group(0) @binding(10) var<uniform> weights_a: array<vec4<f32>, WEIGHTS_ROOM>;

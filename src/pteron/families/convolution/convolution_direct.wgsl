@@ -1,5 +1,3 @@
-//! use index
-//! use convolution
 //! loops: (1 + WIDE) * span + (1 + 3 * WIDE) * (min(window_height * window_width, ceil(span, 4 * max(quads, 1)) + 1) + 1) + 9 * WIDE
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl). One invocation computes WIDE pixels of one or two quads of filters, directly
@@ -7,9 +5,13 @@
 // are as far apart as there are invocations per quad of filters, so that adjacent invocations read adjacent elements.
 //
 // Weights are [group][k][filter], filters padded to quads.
+import package::wgsl::lib::index::{flat_index};
+import super::lib::convolution::{Pixel, params, pixel_at, pixel_count, source, tap_input};
+import super::lib::convolution_store::{store};
+
 const WORKGROUP = 64u;
-const WIDE = 4u;
-const QUADS = 1u; // of filters: 1 or 2
+override WIDE: u32 = 4u;
+override QUADS: u32 = 1u; // of filters: 1 or 2
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 

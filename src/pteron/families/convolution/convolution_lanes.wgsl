@@ -1,11 +1,13 @@
-//! use rows
-//! use convolution
 //! loops: ceil(window_height * window_width * channels, LANES) + 8
 //! extent weights: group_count * filters * window_height * window_width * channels
 // A convolution (lib/convolution.wgsl) with few pixels: LANES invocations share one output and walk its terms
 // together.
 //
 // Weights are [filter][tap][channel].
+import package::wgsl::lib::rows::{WORKGROUP, row_index, row_sum};
+import super::lib::convolution::{params, pixel_at, pixel_count, source, tap_input};
+import super::lib::convolution_store::{store};
+
 @group(0) @binding(1) var<storage, read> weights: array<W>;
 
 @compute @workgroup_size(WORKGROUP)

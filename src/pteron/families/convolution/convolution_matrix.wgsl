@@ -1,16 +1,18 @@
-//! use convolution
-//! use convolution_loads
-//! use matrix_tile
-//! use matrix_walk
 //! loops: ceil(span, STEP) + HEIGHT * WIDTH // (4 * WORKGROUP) * (4 + span)
 //! extent weights: filters * window_height * window_width * quads * 4
 // A convolution (lib/convolution.wgsl) of one group as a matrix product, filters by pixels, by tiles of matrices
 // (lib/matrix_walk.wgsl). Its launch has all pixels of the batch.
 //
 // Weights are [filter][k]. An invocation loads the source of one pixel only: WIDTH divides WORKGROUP.
-const STEP = 32u; // the span of a part is a multiple of it
+import package::wgsl::lib::matrix_tile::{HEIGHT, SCALE, WIDTH, WORKGROUP, put_right};
+import super::lib::convolution::{Pixel, params, pixel_at, pixel_count};
+import super::lib::convolution_loads::{load_quad};
+import super::lib::convolution_store::{store_pixels};
+import package::wgsl::lib::matrix_walk::{Seen, left_place, left_row, seen_right, store_left};
+
+override STEP: u32 = 32u; // the span of a part is a multiple of it
 const IS_GATED = false;
-const IS_WHOLE = false; // the number of k is a multiple of STEP
+override IS_WHOLE: bool = false; // the number of k is a multiple of STEP
 const X_LOADS = (HEIGHT * STEP / 4u + WORKGROUP - 1u) / WORKGROUP;
 const W_LOADS = (WIDTH * STEP / 4u + WORKGROUP - 1u) / WORKGROUP;
 

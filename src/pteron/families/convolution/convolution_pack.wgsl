@@ -1,8 +1,9 @@
-//! use index
 //! extent weight: group_count * filters * channels * taps
 //! extent packed: group_count * taps * quads * 16 * filter_quads
 // The weights of a convolution as its kernels read them: packed[group][k][filter], k = tap · 4 · quads + channel,
 // channels and filters padded to quads with zeros. One invocation writes one of them.
+import package::wgsl::lib::index::{flat_index};
+
 alias W = f32;
 const WORKGROUP = 64u;
 

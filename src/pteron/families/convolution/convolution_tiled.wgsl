@@ -1,5 +1,3 @@
-//! use convolution
-//! use convolution_loads
 //! loops: (ceil(span, STEP * SLICES) + 1) * (1 + STEP) + 80
 //! extent weights: group_count * window_height * window_width * quads * 16 * filter_quads
 // A convolution (lib/convolution.wgsl) as a matrix product. A workgroup computes a tile of FILTERS by PIXELS
@@ -8,12 +6,16 @@
 // workgroup is divided into SLICES: each takes every SLICES-th step, and their sums are added at the end.
 //
 // Weights are [group][k][filter], filters padded to quads.
-const WORKGROUP = 256u;
-const SLICES = 1u; // 1, or 4 if TALL is 4
+import super::lib::convolution::{params, pixel_after, pixel_at, pixel_count};
+import super::lib::convolution_loads::{load_quad};
+import super::lib::convolution_store::{store};
+
+override WORKGROUP: u32 = 256u;
+override SLICES: u32 = 1u; // 1, or 4 if TALL is 4
 const LANES = WORKGROUP / SLICES;
-const COLUMNS = 16u; // invocations of a slice side by side along the pixels
+override COLUMNS: u32 = 16u; // invocations of a slice side by side along the pixels
 const ROWS = LANES / COLUMNS;
-const TALL = 4u; // filters per invocation, 4 or 8
+override TALL: u32 = 4u; // filters per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
 const PIXELS = 4u * COLUMNS; // divides LANES
 const STEP = 16u; // per step an invocation loads two quads of channels and two quads of filters

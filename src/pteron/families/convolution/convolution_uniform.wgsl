@@ -1,6 +1,3 @@
-//! use index
-//! use lanes
-//! use convolution
 //! loops: ARRAYS * window_height * window_width * (1 + array_channels) + QUADS
 //! extent source_a: 4 * ceil(array_channels * array_plane + shifts[0], 4)
 //! extent source_b: 4 * ceil(array_channels * array_plane + shifts[1], 4)
@@ -18,13 +15,18 @@
 //
 // Each array of the source has array_channels channels, and an array of weights, [tap][channel][filter] from first_filter on.
 // Arrays have a power of two of vec4s, so that few kernels are compiled.
+import package::wgsl::lib::index::{flat_index};
+import package::wgsl::lib::lanes::{of_four_lanes};
+import super::lib::convolution::{Pixel, TapInput, launch_pixel, params, tap_input};
+import super::lib::convolution_store::{store_pixels};
+
 const WORKGROUP = 8u; // the lanes of a vector, or of two
 const WIDE = 4u; // pixels
-const FILTERS = 16u;
+override FILTERS: u32 = 16u;
 const QUADS = FILTERS / 4u;
-const ARRAYS = 4u; // 1 to 4
-const ROOM = 64u; // vec4s of an array of the source
-const WEIGHTS_ROOM = 64u;
+override ARRAYS: u32 = 4u; // 1 to 4
+override ROOM: u32 = 64u; // vec4s of an array of the source
+override WEIGHTS_ROOM: u32 = 64u;
 
 @group(0) @binding(9) var<uniform> source_a: array<vec4<f32>, ROOM>;
 @group(0) @binding(10) var<uniform> source_b: array<vec4<f32>, ROOM>;
@@ -35,31 +37,21 @@ const WEIGHTS_ROOM = 64u;
 @group(0) @binding(15) var<uniform> weights_c: array<vec4<f32>, WEIGHTS_ROOM>;
 @group(0) @binding(16) var<uniform> weights_d: array<vec4<f32>, WEIGHTS_ROOM>;
 
-// Those of arrays that a launch does not have are replaced by zeros.
-fn value_a(at: u32) -> f32 { return source_a[at / 4u][at % 4u]; }
-fn value_b(at: u32) -> f32 { return source_b[at / 4u][at % 4u]; }
-fn value_c(at: u32) -> f32 { return source_c[at / 4u][at % 4u]; }
-fn value_d(at: u32) -> f32 { return source_d[at / 4u][at % 4u]; }
-fn weight_a(at: u32, e: u32) -> f32 { return weights_a[at][e]; }
-fn weight_b(at: u32, e: u32) -> f32 { return weights_b[at][e]; }
-fn weight_c(at: u32, e: u32) -> f32 { return weights_c[at][e]; }
-fn weight_d(at: u32, e: u32) -> f32 { return weights_d[at][e]; }
-
 fn value(array: u32, at: u32) -> f32 {
   switch (array) {
-    case 0u: { return value_a(at); }
-    case 1u: { return value_b(at); }
-    case 2u: { return value_c(at); }
-    default: { return value_d(at); }
+    @if(source_d) case 3u: { return source_d[at / 4u][at % 4u]; }
+    @if(source_c) case 2u: { return source_c[at / 4u][at % 4u]; }
+    @if(source_b) case 1u: { return source_b[at / 4u][at % 4u]; }
+    default: { return source_a[at / 4u][at % 4u]; }
   }
 }
 
 fn weight(array: u32, at: u32, e: u32) -> f32 {
   switch (array) {
-    case 0u: { return weight_a(at, e); }
-    case 1u: { return weight_b(at, e); }
-    case 2u: { return weight_c(at, e); }
-    default: { return weight_d(at, e); }
+    @if(weights_d) case 3u: { return weights_d[at][e]; }
+    @if(weights_c) case 2u: { return weights_c[at][e]; }
+    @if(weights_b) case 1u: { return weights_b[at][e]; }
+    default: { return weights_a[at][e]; }
   }
 }
 

@@ -50,25 +50,6 @@ MATRIX_LEAST = 16  # filters, and pixels
 MATRIX_TERMS_MIN = 32
 
 _F32_MAX = 3.4028234663852886e38
-# Pixels of a launch are those of all images.
-_ALL_IMAGES = {
-    "launch_pixel": "pixel_at(index)",
-    "launch_image": "index / (params.out_height * params.out_width)",
-    "place_in_image": "index % (params.out_height * params.out_width)",
-}
-# A part of a deep convolution writes its sums alone.
-_PARTIAL = {"result": "sum", "added": "0.0", "beside": "0.0"}
-# Transposed: a window is placed at every input element, and an output sums the taps that fall on it.
-_TRANSPOSED = {
-    "tap_input": """
-  let y = pixel.y + params.padding_height - tap_y * params.dilation_height;
-  let x = pixel.x + params.padding_width - tap_x * params.dilation_width;
-  let row = y / params.stride_height;
-  let column = x / params.stride_width;
-  let is_whole = row * params.stride_height == y && column * params.stride_width == x;
-  let inside = is_whole && row < params.height && column < params.width;
-  return TapInput(select(0u, row * params.width + column, inside), inside);"""
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +67,7 @@ class Tile:
         return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
 
     @property
-    def declarations(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         workgroup = self.rows * self.columns * self.slices
         shape = {"TALL": self.tall, "COLUMNS": self.columns, "SLICES": self.slices}
         return {**shape, "WORKGROUP": workgroup}
@@ -97,11 +78,6 @@ def _pixels_each(pixels: AnyInt, most: int) -> int:
     pixels = typical(pixels, WORKGROUP, 4)
     taken = {each: -(-pixels // (WORKGROUP * each)) * each for each in range(1, most + 1)}
     return max(each for each in taken if 8 * taken[each] <= 9 * min(taken.values()))
-
-
-def _partial_results(sums: Scratch) -> dict[str, Any]:
-    """What a launch that writes the sums of parts binds, instead of the output and what is added to it."""
-    return {"out": sums, "bias": None, "addend": None}
 
 
 def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> AnyInt:
@@ -165,13 +141,13 @@ class Convolution:
         wide, copies = widened(self.x, target)
         if is_depthwise and (launches := uniform.depthwise(target, wide, self.weight, sizes)):
             yield from copies
-            for declarations, arguments in launches:
-                name, given = "convolution_depthwise_uniform", arguments | {"source": None}
-                yield self._dispatch(name, declarations | self._finish, 1, sizes.depth, **given)
+            for arguments in launches:
+                yield self._launch("convolution_depthwise_uniform", 1, sizes.depth, source=None, **arguments)
         elif is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
             yield self._depthwise(target)
         elif by_lanes:
-            yield self._at_once("convolution_lanes", layout, groups=row_groups(target, layout, outputs))
+            groups = row_groups(target, layout, outputs)
+            yield self._at_once("convolution_lanes", **layout, groups=groups)
         elif is_constant and (tiles := self._matrix_tiles(target)):
             yield from self._by_matrices(tiles, target)
         elif is_tiled:
@@ -186,12 +162,11 @@ class Convolution:
 
     def _depthwise(self, target: Target) -> Dispatch:
         sizes = self.sizes
-        taps = dict(zip(("TAPS_Y", "TAPS_X"), sizes.window.size, strict=True))
+        taps_y, taps_x = sizes.window.size
         most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
         wide = _pixels_each(sizes.pixels, most)
         groups = folded(target, -(-sizes.pixels // (WORKGROUP * wide)) * sizes.rows)
-        declarations = {"WORKGROUP": WORKGROUP, "WIDE": wide, **taps}
-        return self._at_once("convolution_depthwise", declarations, groups=groups)
+        return self._at_once("convolution_depthwise", WIDE=wide, TAPS_Y=taps_y, TAPS_X=taps_x, groups=groups)
 
     def _direct(self, target: Target) -> Iterator[Dispatch]:
         """Invocations that work alone: of a software adapter, or where a tile would be nearly empty."""
@@ -200,8 +175,8 @@ class Convolution:
         quads = 2 if target.is_cpu and sizes.filter_quads > 1 else 1  # of filters
         parts, span = split(sizes.depth // 4, _direct_quads_max(sizes, wide, target))
         strips = sizes.groups * -(-sizes.filter_quads // quads) * -(-sizes.pixels // wide)
-        declarations = {"WIDE": wide, "QUADS": quads}
-        yield from self._in_parts("convolution_direct", declarations, parts, 4 * span, threads=parts * strips)
+        layout = {"WIDE": wide, "QUADS": quads}
+        yield from self._in_parts("convolution_direct", parts, 4 * span, **layout, threads=parts * strips)
 
     def _is_product(self, target: Target) -> bool:
         """Whether it is a matrix product of images of one pixel, which is faster on software adapters."""
@@ -237,14 +212,12 @@ class Convolution:
     def _by_uniform_arrays(self, cut: uniform.Cut, x: Operand) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""
         depth = self.sizes.depth
-        sums = Scratch(cut.parts * self.out.numel)
-        is_whole = cut.parts == 1
-        declarations = cut.declarations | (self._finish if is_whole else _PARTIAL)
-        results = {} if is_whole else _partial_results(sums)
+        sums = Scratch(cut.parts * self.out.numel) if cut.parts > 1 else None
+        given = cut.overrides | {"source": None}
         for launch in cut.launches:
-            given = results | cut.arguments(x, self.weight, launch) | {"source": None}
-            yield self._dispatch("convolution_uniform", declarations, cut.parts, depth, **given)
-        if not is_whole:
+            arguments = cut.arguments(x, self.weight, launch)
+            yield self._launch("convolution_uniform", cut.parts, depth, sums, **given, **arguments)
+        if sums:
             yield self._merge(sums, cut.parts, depth)
 
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
@@ -263,22 +236,23 @@ class Convolution:
         tile, wanted = choose(tiles, target, sizes.filters, sizes.pixels, sizes.depth, 1)
         span = -(-sizes.depth // (wanted * tile.step)) * tile.step
         parts = -(-sizes.depth // span)
-        declarations = {
+        height, width = sizes.out_plane
+        yield from self._merged(
+            "convolution_matrix",
+            parts,
+            span,
             **tile.declarations,
             **factor_declarations(self.x, self.weight),
-            "IS_WHOLE": sizes.depth % tile.step == 0,
-            "WHOLE_STEPS": 4 * sizes.quads % tile.step == 0,
-            "WHOLE_QUADS": sizes.channels % 4 == 0,
-            **_ALL_IMAGES,
-            **self._factors,
-        }
-        height, width = sizes.out_plane
-        if divides(4, height * width):
-            declarations["use_convolution_store"] = "convolution_store_quads"
-        grid = {"groups": folded(target, parts * tile.count(sizes.filters, sizes.pixels))}
-        weights = self._packed("convolution filters", sizes.filters * sizes.depth)
-        arguments = {"weights": weights, "factors": self.factors, "pixels": sizes.pixels, **grid}
-        yield from self._merged("convolution_matrix", declarations, parts, span, **arguments)
+            IS_WHOLE=sizes.depth % tile.step == 0,
+            WHOLE_STEPS=4 * sizes.quads % tile.step == 0,
+            WHOLE_QUADS=sizes.channels % 4 == 0,
+            ALL_IMAGES=True,
+            BY_QUADS=divides(4, height * width),
+            weights=self._packed("convolution filters", sizes.filters * sizes.depth),
+            factors=self.factors,
+            pixels=sizes.pixels,
+            groups=folded(target, parts * tile.count(sizes.filters, sizes.pixels)),
+        )
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
@@ -291,26 +265,25 @@ class Convolution:
         if target.loop_max:
             steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
         parts, span = split(steps, max(1, steps_max))
-        arguments = {"factors": self.factors, "groups": folded(target, parts * tiles)}
-        declarations = tile.declarations | {
-            "WHOLE_STEPS": sizes.quads % (STEP // 4) == 0,
-            "WHOLE_QUADS": sizes.channels % 4 == 0,
-            **self._factors,
-        }
-        yield from self._in_parts("convolution_tiled", declarations, parts, STEP * span, **arguments)
+        yield from self._in_parts(
+            "convolution_tiled",
+            parts,
+            STEP * span,
+            **tile.overrides,
+            WHOLE_STEPS=sizes.quads % (STEP // 4) == 0,
+            WHOLE_QUADS=sizes.channels % 4 == 0,
+            factors=self.factors,
+            groups=folded(target, parts * tiles),
+        )
 
-    def _at_once(self, name: str, declarations: dict[str, Any], **grid: Any) -> Dispatch:
-        """A dispatch of a kernel that computes whole sums."""
+    def _at_once(self, name: str, **arguments: Any) -> Dispatch:
+        """A launch of a kernel that computes whole sums."""
         sizes = self.sizes
         weights = self._packed("convolution rows", sizes.rows * sizes.terms)
-        declarations = declarations | self._places | self._finish
-        return self._dispatch(name, declarations, 1, sizes.depth, weights=weights, **grid)
+        return self._launch(name, 1, sizes.depth, weights=weights, **arguments)
 
-    def _in_parts(
-        self, name: str, declarations: dict[str, Any], parts: AnyInt, span: AnyInt, **grid: Any
-    ) -> Iterator[Dispatch]:
-        """The dispatch of a kernel; if k is split into parts, it writes partial sums, and a second dispatch
-        finishes them."""
+    def _in_parts(self, name: str, parts: AnyInt, span: AnyInt, **arguments: Any) -> Iterator[Dispatch]:
+        """The launch of a kernel that takes weights in quads."""
         count = self.sizes.groups * self.sizes.depth * 4 * self.sizes.filter_quads
         weights: Weight | Scratch
         if isinstance(self.weight.buffer, Weight):
@@ -318,35 +291,44 @@ class Convolution:
         else:
             weights = Scratch(count)
             yield self._pack(weights)
-        yield from self._merged(name, declarations, parts, span, weights=weights, **grid)
+        yield from self._merged(name, parts, span, weights=weights, **arguments)
 
-    def _merged(
-        self, name: str, declarations: dict[str, Any], parts: AnyInt, span: AnyInt, **arguments: Any
-    ) -> Iterator[Dispatch]:
-        """A dispatch that finishes its sums, or writes those of parts for a second dispatch that does."""
-        declarations = declarations | self._places
+    def _merged(self, name: str, parts: AnyInt, span: AnyInt, **arguments: Any) -> Iterator[Dispatch]:
+        """A launch that finishes its sums; or, if k is split into parts, one that writes theirs, and another
+        that finishes them."""
         if parts == 1:
-            yield self._dispatch(name, declarations | self._finish, 1, span, **arguments)
+            yield self._launch(name, 1, span, **arguments)
             return
         sums = Scratch(parts * self.out.numel)
-        results = _partial_results(sums)
-        yield self._dispatch(name, declarations | _PARTIAL, parts, span, **arguments, **results)
+        yield self._launch(name, parts, span, sums, **arguments)
         yield self._merge(sums, parts, span)
 
     def _merge(self, sums: Scratch, parts: AnyInt, span: AnyInt) -> Dispatch:
-        """A dispatch that finishes the sums of parts; four pixels at a time, if planes allow it."""
+        """A launch that finishes the sums of parts; four pixels at a time, if planes allow it."""
         height, width = self.sizes.out_plane
-        merged: dict[str, Any] = {"sums": sums, "source": None, "threads": self.out.numel}
-        if not divides(4, height * width):
-            return self._dispatch("convolution_merge", self._finish, parts, span, **merged)
-        declarations = self._finish | {"use_convolution_store": "convolution_store_quads"}
-        merged["threads"] //= 4
-        return self._dispatch("convolution_merge_quads", declarations, parts, span, **merged)
+        by_quads = divides(4, height * width)
+        threads = self.out.numel // 4 if by_quads else self.out.numel
+        return self._launch(
+            "convolution_merge", parts, span, source=None, sums=sums, BY_QUADS=by_quads, threads=threads
+        )
 
-    def _dispatch(
-        self, name: str, declarations: dict[str, Any], parts: AnyInt, span: AnyInt, **arguments: Any
+    def _launch(
+        self, name: str, parts: AnyInt, span: AnyInt, partial: Scratch | None = None, **arguments: Any
     ) -> Dispatch:
-        parameters = self.sizes.parameters | {
+        """A launch that finishes its sums, or writes those of parts as they are."""
+        ending: dict[str, Any] = {
+            "out": self.out,
+            "bias": self.bias,
+            "addend": self.addend,
+            "HAS_LOW": self.low >= -_F32_MAX,
+            "HAS_HIGH": self.high <= _F32_MAX,
+            "activation": ACTIVATIONS.get(self.activation),
+        }
+        taken: dict[str, Any] = {
+            "source": self.x,
+            "TRANSPOSED": self.sizes.transposed,
+            **({"partial": partial} if partial else ending),
+            **self.sizes.parameters,
             "parts": parts,
             "span": span,
             "low": self.low,
@@ -354,8 +336,7 @@ class Convolution:
             "addend_strides": self._addend_strides,
             **uniform.NO_ARRAYS,
         }
-        bindings = {"source": self.x, "bias": self.bias, "addend": self.addend, "out": self.out}
-        return Dispatch(kernel(name, **declarations), **{**bindings, **parameters, **arguments})
+        return Dispatch(kernel(name), **{**taken, **arguments})
 
     def _packed(self, layout: str, count: AnyInt) -> Weight:
         storage = self.weight.storage
@@ -384,32 +365,9 @@ class Convolution:
         )
 
     @property
-    def _factors(self) -> dict[str, str]:
-        """Declarations for factors of the input (lib/convolution_loads.wgsl); absent ones are removed."""
-        return {"factors_of": "vec4(1.0)"} if self.factors is None else {}
-
-    @property
-    def _places(self) -> dict[str, str]:
-        return _TRANSPOSED if self.sizes.transposed else {}
-
-    @property
     def _addend_strides(self) -> LiveShape:
         if self.addend is None:
             return 0, 0, 0, 0
         strides = broadcast_strides(self.addend.shape, self.out.shape)
         *front, last = strides
         return (*front, 0, last) if len(strides) == 3 else strides
-
-    @property
-    def _finish(self) -> dict[str, str]:
-        """Declarations for a sum's bias, addend and bounds; absent ones are removed."""
-        lifted = "value" if self.low < -_F32_MAX else "at_least(value, params.low)"
-        bounded = lifted if self.high > _F32_MAX else f"at_most({lifted}, params.high)"
-        finish = {"bounded": bounded}
-        if self.bias is None:
-            finish["added"] = "0.0"
-        if self.addend is None:
-            finish["beside"] = "0.0"
-        if self.activation != "none":
-            finish["activated"] = ACTIVATIONS[self.activation]
-        return finish

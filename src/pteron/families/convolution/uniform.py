@@ -16,7 +16,6 @@ from pteron.ops.window import LivePair
 
 WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
 WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_uniform.wgsl
-_QUADS = {"use_convolution_store": "convolution_store_quads"}
 PLACES = "abcd"  # arrays of one launch
 ROOM_MIN = 256  # floats of an array
 SEEN_MAX = 32  # elements of a row of the source that an invocation of a depthwise convolution keeps
@@ -106,16 +105,14 @@ class Cut:
         return terms + (self.parts > 1) * self.parts * MERGE_TERMS, self.launch_count
 
     @property
-    def declarations(self) -> dict[str, Any]:
-        absent = PLACES[self.count :]
+    def overrides(self) -> dict[str, Any]:
         is_whole = len(self.bands) == 1
         return {
             "FILTERS": FILTERS,
             "ARRAYS": self.count,
             "ROOM": self.arrays.room(self.channels) if is_whole else self.arrays.floats // 4,
             "WEIGHTS_ROOM": self._weights // 4,
-            **(_QUADS if self._are_quads else {}),
-            **{f"{kind}_{place}": "0.0" for kind in ("value", "weight") for place in absent},
+            "BY_QUADS": self._are_quads,
         }
 
     @property
@@ -191,8 +188,8 @@ def _out_rows(sizes: Geometry, rows: AnyInt) -> AnyInt:
 
 def depthwise(
     target: Target, x: Operand, weight: Operand, sizes: Geometry
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]] | None:
-    """(declarations, arguments) of the launches of a convolution of groups with one channel each, for
+) -> Iterator[dict[str, Any]] | None:
+    """Arguments of the launches of a convolution of groups with one channel each, for
     convolution_depthwise_uniform; None if that cannot run."""
     window = sizes.window
     seen = (WIDE - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
@@ -205,40 +202,38 @@ def depthwise(
 
 def _depthwise_launches(
     x: Operand, weight: Operand, sizes: Geometry, arrays: Arrays, most: int
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+) -> Iterator[dict[str, Any]]:
     (out_height, out_width), window = sizes.out_plane, sizes.window
     weights = 4 * room(most * int(sizes.filters) * sizes.taps)
-    declarations = {
+    overrides = {
         **dict(zip(("TAPS_Y", "TAPS_X"), window.size, strict=True)),
         "STRIDE": window.stride[1],
         "DILATION": window.dilation[1],
         "ROOM": arrays.room(most),
         "WEIGHTS_ROOM": weights // 4,
-        **(_QUADS if divides(4, out_width) else {}),
+        "BY_QUADS": divides(4, out_width),
     }
     for (image, has_image), first in product(parts_of(sizes.batch, 1), range(0, sizes.groups, most)):
         channels = min(most, sizes.groups - first)
         filters = channels * int(sizes.filters)
         source, shift = arrays.slice(x, (image * sizes.groups + first) * arrays.plane)
-        yield (
-            declarations,
-            {
-                "image": image,
-                "first_filter": first * sizes.filters,
-                "pixels": out_height * out_width,
-                "array_channels": channels,
-                "array_plane": arrays.plane,
-                "array_filters": filters,
-                "shifts": [shift, 0, 0, 0],
-                "source_a": source,
-                "weights_a": weight.packed(
-                    *("convolution rows of channels", first * sizes.filters, filters, weights),
-                    count=weights,
-                    storage=Storage.F32,
-                ),
-                "threads": -(-out_width // WIDE) * out_height * (filters * has_image),
-            },
-        )
+        yield {
+            **overrides,
+            "image": image,
+            "first_filter": first * sizes.filters,
+            "pixels": out_height * out_width,
+            "array_channels": channels,
+            "array_plane": arrays.plane,
+            "array_filters": filters,
+            "shifts": [shift, 0, 0, 0],
+            "source_a": source,
+            "weights_a": weight.packed(
+                *("convolution rows of channels", first * sizes.filters, filters, weights),
+                count=weights,
+                storage=Storage.F32,
+            ),
+            "threads": -(-out_width // WIDE) * out_height * (filters * has_image),
+        }
 
 
 def _is_plain(x: Operand, weight: Operand) -> bool:

@@ -1,15 +1,19 @@
-//! use math
-//! use convolution_store
 //! extent source: batch * group_count * channels * height * width
 //! extent bias: group_count * filters
 //! extent addend: (batch - 1) * addend_strides[0] + (group_count * filters - 1) * addend_strides[1] + (out_height - 1) * addend_strides[2] + (out_width - 1) * addend_strides[3] + 1
-// Convolutions: out[n, f, y, x] = activated(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)),
+// Convolutions: out[n, f, y, x] = activation(bounded(Σ weight[f, c, tap] · source[n, c, y', x'] + bias[f] + addend)),
 // the sum over taps and the channels of f's group, where (y', x') is the source element under the tap at (y, x);
 // outside the source it is zero.
 //
 // A pixel is a position (n, y, x) of the output. k numbers the terms of the sum, tap · 4 · quads + channel: the
-// channels of a group are padded to quads. A deep sum is split into `parts` of `span` terms each: then out holds sums
-// by [part], and convolution_merge.wgsl finishes.
+// channels of a group are padded to quads. A deep sum is split into `parts` of `span` terms each, partial[part][out], and
+// convolution_merge.wgsl finishes.
+import package::wgsl::lib::math::{at_least, at_most, erf, tanh_safe};
+
+override TRANSPOSED: bool = false; // a window is placed at every input element, and an output sums the taps that fall on it
+override ALL_IMAGES: bool = false; // a launch has the pixels of all images; or of params.image
+override HAS_LOW: bool = false; // bounds
+override HAS_HIGH: bool = false;
 alias X = f32;
 alias W = f32;
 alias B = f32;
@@ -68,12 +72,21 @@ fn pixel_at(index: u32) -> Pixel {
   return Pixel(row / params.out_height, row % params.out_height, index % params.out_width);
 }
 
-// A pixel of a launch's image. convolution_matrix.wgsl has all images in a launch.
+// A pixel of a launch.
 fn launch_pixel(index: u32) -> Pixel {
-  return Pixel(params.image, index / params.out_width, index % params.out_width);
+  @if(ALL_IMAGES) return pixel_at(index);
+  @else return Pixel(params.image, index / params.out_width, index % params.out_width);
 }
-fn launch_image(index: u32) -> u32 { return params.image; }
-fn place_in_image(index: u32) -> u32 { return index; }
+
+fn launch_image(index: u32) -> u32 {
+  @if(ALL_IMAGES) return index / (params.out_height * params.out_width);
+  @else return params.image;
+}
+
+fn place_in_image(index: u32) -> u32 {
+  @if(ALL_IMAGES) return index % (params.out_height * params.out_width);
+  @else return index;
+}
 
 fn pixel_after(pixel: Pixel) -> Pixel {
   let x = select(pixel.x + 1u, 0u, pixel.x + 1u == params.out_width);
@@ -87,21 +100,49 @@ struct TapInput { index: u32, inside: bool }
 
 // Positions before the first row or column wrap around to large numbers.
 fn tap_input(pixel: Pixel, tap_y: u32, tap_x: u32) -> TapInput {
-  let y = pixel.y * params.stride_height + tap_y * params.dilation_height - params.padding_height;
-  let x = pixel.x * params.stride_width + tap_x * params.dilation_width - params.padding_width;
-  let inside = y < params.height && x < params.width;
-  return TapInput(select(0u, y * params.width + x, inside), inside);
+  @if(TRANSPOSED) {
+    let y = pixel.y + params.padding_height - tap_y * params.dilation_height;
+    let x = pixel.x + params.padding_width - tap_x * params.dilation_width;
+    let row = y / params.stride_height;
+    let column = x / params.stride_width;
+    let is_whole = row * params.stride_height == y && column * params.stride_width == x;
+    let inside = is_whole && row < params.height && column < params.width;
+    return TapInput(select(0u, row * params.width + column, inside), inside);
+  }
+  @else {
+    let y = pixel.y * params.stride_height + tap_y * params.dilation_height - params.padding_height;
+    let x = pixel.x * params.stride_width + tap_x * params.dilation_width - params.padding_width;
+    let inside = y < params.height && x < params.width;
+    return TapInput(select(0u, y * params.width + x, inside), inside);
+  }
 }
 
-fn added(row: u32) -> f32 { return f32(bias[row]); }
+@if(activation) fn activation(x: f32) -> f32;
+
+fn added(row: u32) -> f32 {
+  @if(bias) return f32(bias[row]);
+  @else return 0.0;
+}
 
 fn beside(pixel: Pixel, row: u32) -> f32 {
-  let at = vec4(pixel.image, row, pixel.y, pixel.x) * params.addend_strides;
-  return f32(addend[at.x + at.y + at.z + at.w]);
+  @if(addend) {
+    let at = vec4(pixel.image, row, pixel.y, pixel.x) * params.addend_strides;
+    return f32(addend[at.x + at.y + at.z + at.w]);
+  }
+  @else return 0.0;
 }
 
-fn bounded(value: f32) -> f32 { return at_most(at_least(value, params.low), params.high); }
-fn activated(x: f32) -> f32 { return x; }
+fn bounded(value: f32) -> f32 {
+  @if(HAS_LOW && HAS_HIGH) return at_most(at_least(value, params.low), params.high);
+  @elif(HAS_LOW) return at_least(value, params.low);
+  @elif(HAS_HIGH) return at_most(value, params.high);
+  @else return value;
+}
+
+fn activated(x: f32) -> f32 {
+  @if(activation) return activation(x);
+  @else return x;
+}
 
 // Finishes a sum; `row` is the filter, counted over all groups.
 fn result(pixel: Pixel, row: u32, sum: f32) -> f32 {

@@ -1,17 +1,19 @@
 //! extent factors: batch * group_count * channels
 // The source of a convolution (lib/convolution.wgsl) as the columns of a matrix product: four k of a pixel at a time.
 // It may be multiplied by a factor for every plane first.
+import super::convolution::{Pixel, params, source, tap_input};
+
 alias F = f32;
+override WHOLE_STEPS: bool = false; // all of a step's channels belong to one tap
+override WHOLE_QUADS: bool = false; // the channels of a group fill their quads
 
 @group(0) @binding(7) var<storage, read> factors: array<F>;
 
-// Of four planes. kernels.py replaces it where there are none.
+// Of four planes.
 fn factors_of(planes: vec4<u32>) -> vec4<f32> {
-  return vec4(f32(factors[planes.x]), f32(factors[planes.y]), f32(factors[planes.z]), f32(factors[planes.w]));
+  @if(factors) return vec4(f32(factors[planes.x]), f32(factors[planes.y]), f32(factors[planes.z]), f32(factors[planes.w]));
+  @else return vec4(1.0);
 }
-
-const WHOLE_STEPS = false; // whether all of a step's channels belong to one tap
-const WHOLE_QUADS = false; // whether the channels of a group fill their quads
 
 // Division by multiplication with the reciprocal: exact up to QUOTIENT_MAX (kernels.py), which planning ensures.
 fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }

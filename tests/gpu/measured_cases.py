@@ -114,7 +114,7 @@ CASES = [
     case(
         "aten.native_layer_norm.default",
         *(tensor("S", DEEP), [DEEP], weight(DEEP), weight(DEEP), 1e-5),
-        kernels="layer_norm_write",
+        kernels="norm_write",
         on=("software",),
     ),
     case(
@@ -126,7 +126,7 @@ CASES = [
     case(
         "et_vk.rms_norm.default",
         *(tensor("S", DEEP), weight(DEEP), 1e-5),
-        kernels="rms_norm_write",
+        kernels="norm_write",
         on=("software",),
     ),
     case(

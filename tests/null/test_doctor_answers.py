@@ -30,8 +30,8 @@ from pteron.tools.doctor.report import Diagnosis, KernelCheck, checks_of
 # Kernels of very long rows, of batches and LoRA, of rings and int8 caches, and of rare operators.
 NOT_LAUNCHED = (
     "adaptive_largest convolution_pack distances embedding_4bit "
-    "group_rows layer_norm_write lora_down lora_rows lora_up q4_merge_rope q4_merge_rows q4_quantize "
-    "reciprocals rms_norm_write softmax_write write_int8 write_rows"
+    "group_rows lora_down lora_rows lora_up norm_write q4_merge_rope q4_merge_rows q4_quantize "
+    "reciprocals softmax_write write_int8 write_rows"
 )
 
 

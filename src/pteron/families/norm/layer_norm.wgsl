@@ -1,7 +1,7 @@
 //! loops: 3 * ceil(length, LANES) + 2 * ceil(length, BLOCK * LANES) + 16
 // out[k] = (x[k] - mean) · rstd · weight[c] + bias[c] over each row of `length` elements, where c is the element's
 // channel (lib/affine.wgsl) and rstd = 1 / sqrt(variance + eps); the row's mean and rstd are results too. LANES
-// invocations share a row. Longer rows: layer_norm_write.wgsl.
+// invocations share a row. Longer rows: norm_write.wgsl.
 import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
 import package::wgsl::lib::sums::{BLOCK, carry};
 import super::lib::affine::{affine, channel};
@@ -14,8 +14,8 @@ struct Params {
   rows: u32,
   length: u32,
   eps: f32,
-  cycle: u32, // rows that contain all channels once
-  plane: u32, // elements that share a channel
+  @if(BY_GROUPS) cycle: u32, // rows that contain all channels once
+  @if(BY_GROUPS) plane: u32, // elements that share a channel
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;

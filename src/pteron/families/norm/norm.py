@@ -30,7 +30,7 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
         squares = Scratch(rows)
         yield from fold(strided_rows(x, rows, length), squares, target, SUM, take="square(value)")
         yield Dispatch(
-            kernel("rms_norm_write"),
+            kernel("norm_write"),
             x=x,
             weight=weight,
             squares=squares,
@@ -145,18 +145,17 @@ def _normalise(
         "mean": mean,
         "rstd": rstd,
     }
-    sizes: dict[str, Any] = {"length": length, "eps": eps, "cycle": cycle, "plane": plane}
-    by_groups = cycle > 1 or plane > 1
+    channels = {"BY_GROUPS": True, "cycle": cycle, "plane": plane} if cycle > 1 or plane > 1 else {}
+    sizes: dict[str, Any] = {"length": length, "eps": eps, **channels}
     if row_parts(layout, length)[0] > 1:
         center, squares = Scratch(rows), Scratch(rows)
         elements = strided_rows(x, rows, length)
         yield from fold(elements, center, target, SUM, finish="total / f32(params.count)")
         yield from fold(elements, squares, target, SUM, take="square(value - of_row[row])", of_row=center)
         yield Dispatch(
-            kernel("layer_norm_write"),
+            kernel("norm_write"),
             **operands,
             **sizes,
-            BY_GROUPS=by_groups,
             center=center,
             squares=squares,
             count=x.numel,
@@ -180,7 +179,6 @@ def _normalise(
         **layout,
         **operands,
         **sizes,
-        BY_GROUPS=by_groups,
         rows=rows,
         groups=row_groups(target, layout, rows),
     )

@@ -1,6 +1,6 @@
 //! loops: 2 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 8
 // out[k] = x[k] · weight[k] / sqrt(mean(x²) + eps) over each row of `length` elements.
-// LANES invocations share a row. Longer rows: rms_norm_write.wgsl.
+// LANES invocations share a row. Longer rows: norm_write.wgsl.
 import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
 import package::wgsl::lib::sums::{BLOCK, carry};
 

@@ -1,6 +1,7 @@
+// The end of a norm of rows that are too long for the invocations of layer_norm.wgsl or rms_norm.wgsl:
 // out[i] = (x[i] - center) · rstd · weight[c] + bias[c], where c is the element's channel (lib/affine.wgsl), `center` its
-// row's mean, `squares` the sum of the row's squared distances from it, and rstd = 1 / sqrt(squares / length + eps).
-// One invocation writes one element, and the row's mean and rstd if it is the row's first.
+// row's mean, `squares` the sum of the row's squared distances from it, and rstd = 1 / sqrt(squares / length + eps). An RMS
+// norm has no center. One invocation writes one element, and the row's mean and rstd if it is the row's first.
 import package::wgsl::lib::index::{flat_index};
 import super::lib::affine::{affine, channel};
 
@@ -13,8 +14,8 @@ struct Params {
   count: u32,
   length: u32,
   eps: f32,
-  cycle: u32, // rows that contain all channels once
-  plane: u32, // elements that share a channel
+  @if(BY_GROUPS) cycle: u32, // rows that contain all channels once
+  @if(BY_GROUPS) plane: u32, // elements that share a channel
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
@@ -32,8 +33,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let row = i / params.length;
   let k = i % params.length;
   let scale = inverseSqrt(squares[row] / f32(params.length) + params.eps);
-  out[i] = R(affine((f32(x[i]) - center[row]) * scale, channel(row, k)));
-  if (k == 0u) {
+  var distance = f32(x[i]);
+  @if(center) distance -= center[row];
+  out[i] = R(affine(distance * scale, channel(row, k)));
+  @if(center) if (k == 0u) {
     mean[row] = S(center[row]);
     rstd[row] = S(scale);
   }

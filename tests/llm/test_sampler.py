@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from broken_kernel import broken
 from threefry import threefry
 
 from pteron.dtypes import DType, Storage
@@ -82,31 +83,30 @@ def draws(
 
 @op(
     "test.scores",
-    "logits steps seed:int wording:str -> picks",
+    "logits steps seed:int -> picks",
     shape=lambda x, *_: (-(-x.numel // 2048), 4),
 )
 def scores(
-    logits: Operand, steps: Operand, seed: AnyInt, wording: str, picks: Operand, *, target: Target
+    logits: Operand, steps: Operand, seed: AnyInt, picks: Operand, *, target: Target
 ) -> Iterator[Dispatch]:
-    """The best score of each block and its token, as sample_pick writes them with a function replaced:
-    `wording` is its name, a colon and the expression in its place."""
+    """The best score of each block and its token, as sample_pick writes them."""
     row = LogitsRows.of(logits, target)
     yield scan(row)
-    made = pick(row, Numbers(seed, bits(1.0), log_min_p=bits(-50.0)), steps, None, picks)
-    name, _, expression = wording.partition(":")
-    kernel = made.kernel.specialise(**{name: expression}) if name else made.kernel
-    arguments: dict[str, Any] = {**made.bindings, **made.parameters}
-    yield Dispatch(kernel, groups=made.groups, **arguments)
+    yield pick(row, Numbers(seed, bits(1.0), log_min_p=bits(-50.0)), steps, None, picks)
 
 
-def picks_of(vocabulary: int, words: list[tuple[int, int]], wording: str) -> tuple[Array, Array]:
-    """Scores and tokens of equal logits, a row for each (seed, step)."""
+NOISE, WORDS = "gumbel(seed, step, token);", "threefry(vec2(seed, step), vec2(token, 0u));"
+
+
+def picks_of(vocabulary: int, words: list[tuple[int, int]], of: str, other: str) -> tuple[Array, Array]:
+    """Scores and tokens of equal logits, a row for each (seed, step), if the kernel takes another noise."""
     logits = np.zeros(vocabulary, np.float32)
     picks = Tensor(3, DType.I32, (-(-vocabulary // 2048), 4))
-    arguments = [Tensor(0, DType.F32, logits.shape), Tensor(1, DType.I32, (1,)), SymInt(2), wording]
-    session = session_of("test.scores", arguments, [picks], None)
+    arguments = [Tensor(0, DType.F32, logits.shape), Tensor(1, DType.I32, (1,)), SymInt(2)]
     signed = np.array(words, np.uint32).view(np.int32)
-    results = np.array([run(session, logits, step.reshape(1), int(seed))[0] for seed, step in signed])
+    with broken("sample_pick", of, f"{other};"):
+        session = session_of("test.scores", arguments, [picks], None)
+        results = np.array([run(session, logits, step.reshape(1), int(seed))[0] for seed, step in signed])
     session.close()
     return np.ascontiguousarray(results[..., 0]).view(np.float32), results[..., 1]
 
@@ -126,7 +126,7 @@ class TestNoise:
     def test_the_kernel_draws_the_twins_words(self, half: int) -> None:
         keys = [(0, 0), (7, 330), (1 << 31, 5), (0xFFFFFFFF, 0x7FFFFFFF)]
         expression = f"f32(random_words(seed, step, token).{'xy'[half]} >> 8u)"
-        found, tokens = picks_of(4096, keys, f"gumbel:{expression}")
+        found, tokens = picks_of(4096, keys, NOISE, expression)
         for row, (seed, step) in enumerate(keys):
             words = (threefry(seed, step, np.arange(4096))[half] >> np.uint32(8)).reshape(2, 2048)
             np.testing.assert_array_equal(found[row], words.max(axis=1).astype(np.float32))
@@ -136,7 +136,7 @@ class TestNoise:
         corners = [0, 1, 2, 255, 1 << 16, (1 << 31) - 1, 1 << 31, 0xFFFFFF00, 0xFFFFFFFE, 0xFFFFFFFF]
         words = [(a, b) for a in corners for b in (0, 1 << 31, 0xFFFFFFFF)]
         words += [tuple(pair) for pair in np.random.default_rng(0).integers(0, 1 << 32, (40, 2))]
-        found, _ = picks_of(1, words, "random_words:vec2(seed, step)")
+        found, _ = picks_of(1, words, WORDS, "vec2(seed, step)")
         assert np.isfinite(found).all()
         np.testing.assert_allclose(
             found[:, 0], [gumbel(int(a), int(b)) for a, b in words], atol=2e-6, rtol=4e-7
@@ -151,7 +151,7 @@ class TestNoise:
         ]
         first, second, third, fourth = draws_of_a_token
         least = f"min(min({first}, {second}), min({third}, {fourth}))"
-        found, _ = picks_of(1 << 22, [(3, step) for step in range(4)], f"gumbel:-log({least})")
+        found, _ = picks_of(1 << 22, [(3, step) for step in range(4)], NOISE, f"-log({least})")
         assert found.max() < 34  # 1e-7 of all such runs exceed it; a token as unlikely would have been drawn
         ordered = np.sort(found, axis=None).astype(np.float64)
         distances = np.exp(-8192 * np.exp(-ordered)) - (np.arange(ordered.size) + 0.5) / ordered.size

@@ -142,22 +142,18 @@ def sample_peaks(
 ) -> Iterator[Dispatch]:
     """The likeliest token, from the maximum of every block: (its bits, its token, its bits again, the bits of
     the sum of exp(logit - maximum)), as written by the kernel that computes the logits."""
-    layout = shared_rows(target, LANES, 1)
-    library = {"use_best": "best_subgroup"} if "BY_SUBGROUPS" in layout else {}
-    looked_at = "vec2(bitcast<f32>(picks[block].z), bitcast<f32>(picks[block].w))"
-    declares = {"RING": RING, "GROWTHS": GROWTHS, "remember": ";", "looked_at": looked_at}
     yield Dispatch(
-        kernel("sample_merge", **layout, **library, **declares),
-        blocks=None,
+        kernel("sample_merge"),
+        **shared_rows(target, LANES, 1),
+        RING=RING,
+        GROWTHS=GROWTHS,
         picks=peaks,
-        seen=None,
         steps=steps,
         token=token,
         drawn=drawn,
         growths=growths,
         words=words,
         block_count=peaks.shape[0],
-        base=0,
         vocabulary=0,
         groups=(1, 1, 1),
     )
@@ -175,13 +171,13 @@ def _merge(
     words: Operand | None = None,
 ) -> Dispatch:
     """Draw the best pick of all blocks of each row."""
-    declares: dict[str, object] = {"RINGED": form.pairs, **rows.declares("sample_merge")}
-    if not form.counts_tokens:
-        declares["remember"] = ";"
-    if growths is None:
-        declares |= {"growth_of": "vec2(0u)", "word_at": "0u", "grow": ";"}
     return rows.dispatch_rows(
-        kernel("sample_merge", **rows.lanes(LANES_MERGING), RING=RING, GROWTHS=GROWTHS, **declares),
+        "sample_merge",
+        **rows.lanes(LANES_MERGING),
+        RING=RING,
+        RINGED=form.pairs,
+        GROWTHS=GROWTHS,
+        vocabulary=rows.vocabulary,
         blocks=rows.blocks,
         picks=picks,
         seen=seen if form.counts_tokens else None,
@@ -195,7 +191,7 @@ def _merge(
 
 def scan(rows: LogitsRows) -> Dispatch:
     """Scan all logits, without a pick."""
-    return rows.dispatch_blocks("sample_scan", declares={"greatest": "row_max(score, local)"})
+    return rows.dispatch_blocks("sample_scan")
 
 
 def scan_and_pick(rows: LogitsRows, picks: Scratch) -> Dispatch:
@@ -220,16 +216,12 @@ def search_limit(
     rows: LogitsRows, numbers: Numbers, limit: Scratch | None, search: Operand | Scratch, *, is_top_k: bool
 ) -> Iterator[Dispatch]:
     """Write to `search` the last place that top-k keeps, or that top-p keeps."""
-    before = limit if rows.batch else None  # a single row skips no search
-    narrow = rows.declares("sample_narrow", is_top_k)
-    if before is None:
-        narrow["limit_before"] = "0xffffffffu"
     tallies = Scratch(BINS * rows.block_count * rows.count)
     for shift in SHIFTS:
         yield rows.dispatch_blocks(
             "sample_tally",
             limit,
-            declares={"COUNTS": is_top_k, **rows.declares("sample_tally", is_top_k)},
+            COUNTS=is_top_k,
             search=search,
             tallies=tallies,
             block_count=rows.block_count,
@@ -237,10 +229,11 @@ def search_limit(
             temperature=numbers.temperature,
         )
         yield rows.dispatch_rows(
-            kernel("sample_narrow", **narrow),
+            "sample_narrow",
+            COUNTS=is_top_k,
             tallies=tallies,
             search=search,
-            limit=before,
+            limit=limit if rows.batch else None,  # a single row skips no search
             shift=shift,
             top_k=numbers.top_k if is_top_k else 0,
             top_p=0 if is_top_k else numbers.top_p,
@@ -267,7 +260,10 @@ def list_top_tokens(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Opera
     """Write to `drawn` the likeliest tokens of a step that is not counted yet."""
     lists = Scratch(2 * TOPS_MAX * rows.block_count * rows.count, Storage.U32)
     yield Dispatch(
-        kernel("sample_list", **rows.lanes(LANES), LISTED=TOPS_MAX, **rows.declares("sample_list")),
+        kernel("sample_list"),
+        **rows.lanes(LANES),
+        **rows.place("sample_list"),
+        LISTED=TOPS_MAX,
         logits=rows.logits,
         listed=lists,
         vocabulary=rows.vocabulary,
@@ -276,9 +272,11 @@ def list_top_tokens(rows: LogitsRows, tops: AnyInt, steps: Operand, drawn: Opera
         count=tops,
         groups=(rows.block_count, rows.count, 1),
     )
-    declares = {"LISTED": TOPS_MAX, "RING": RING, **rows.declares("sample_list_merge")}
     yield rows.dispatch_rows(
-        kernel("sample_list_merge", **rows.lanes(LANES_MERGING), **declares),
+        "sample_list_merge",
+        **rows.lanes(LANES_MERGING),
+        LISTED=TOPS_MAX,
+        RING=RING,
         blocks=rows.blocks,
         listed=lists,
         steps=steps,

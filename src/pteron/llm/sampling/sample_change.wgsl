@@ -1,6 +1,3 @@
-//! use sample
-//! use single_row
-//! use single_slot
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary * SLOTS
 //! extent bias: vocabulary * SLOTS
@@ -8,6 +5,12 @@
 //! extent changed_logits: base + vocabulary * groups[1]
 // Logits as they are drawn from: tokens outside the mask become the lowest number, the others get their bias, then the
 // penalties for tokens of the prompt and for drawn tokens. One invocation takes one token of one row.
+import package::wgsl::lib::nan::{LOWEST};
+import super::lib::row::{base_of};
+import super::lib::sample::{finite, penalised};
+import super::lib::settings::{frequency_of, penalty_of, presence_of};
+import super::lib::slot::{SLOTS, slot_of};
+
 alias X = f32;
 const WORKGROUP = 64u;
 
@@ -27,12 +30,20 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> changed_logits: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn word_of(slot: u32, token: u32) -> u32 { return mask[slot * params.mask_words + token / 32u]; }
-fn bias_of(slot: u32, token: u32) -> f32 { return bias[slot * params.vocabulary + token]; }
-fn seen_of(slot: u32, token: u32) -> u32 { return seen[slot * params.vocabulary + token]; }
-fn penalty_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.penalty); }
-fn presence_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.presence); }
-fn frequency_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.frequency); }
+fn word_of(slot: u32, token: u32) -> u32 {
+  @if(mask) return mask[slot * params.mask_words + token / 32u];
+  @else return 0xffffffffu;
+}
+
+fn bias_of(slot: u32, token: u32) -> f32 {
+  @if(bias) return bias[slot * params.vocabulary + token];
+  @else return 0.0;
+}
+
+fn seen_of(slot: u32, token: u32) -> u32 {
+  @if(seen) return seen[slot * params.vocabulary + token];
+  @else return 0u;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

@@ -1,14 +1,16 @@
-//! use rows
-//! use sample
-//! use best
-//! use single_row
 //! loops: LISTED * (ceil(block, LANES) + 9)
 //! extent logits: base + vocabulary * groups[1]
 //! extent listed: 2 * LISTED * groups[0] * groups[1]
 // The likeliest tokens of a block in order: the greater logit first, of equal ones the lesser token. Tokens whose
 // logit is NaN or -inf are left out. One workgroup takes one block, and reads all of it for every rank.
+import package::wgsl::lib::nan::{LOWEST};
+import package::wgsl::lib::rows::{LANES, WORKGROUP};
+import super::lib::best::{best_of_lanes};
+import super::lib::row::{base_of, first_block};
+import super::lib::sample::{finite};
+
 alias X = f32;
-const LISTED = 20u; // the most ranks
+override LISTED: u32 = 20u; // the most ranks
 
 struct Params {
   vocabulary: u32,

@@ -1,8 +1,3 @@
-//! use rows
-//! use sample
-//! use best
-//! use single_row
-//! use single_slot
 //! loops: ceil(block_count, LANES) + 16 + LISTED * (ceil(block_count * LISTED, LANES) + 9)
 //! extent blocks: 4 * block_count * groups[1]
 //! extent listed: 2 * LISTED * block_count * groups[1]
@@ -10,15 +5,19 @@
 //! extent drawn: 2 * RING * (1 + LISTED) * SLOTS
 // The likeliest tokens of all blocks of a row in order, with their log-probabilities under the unchanged logits: NaN if
 // one of them is. One workgroup takes one row, before the token of the step is drawn.
-const RING = 16u; // draws that are kept
-const LISTED = 20u; // the most ranks
+import package::wgsl::lib::nan::{LOWEST, is_nan, nan};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_max, row_sum};
+import super::lib::best::{best_of_lanes};
+import super::lib::row::{first_block};
+import super::lib::slot::{SLOTS, is_used, slot_of};
+
+override RING: u32 = 16u; // draws that are kept
+override LISTED: u32 = 20u; // the most ranks
 const NONE = 0xffffffffu;
 
 struct Params {
   block_count: u32,
   count: i32, // wanted ranks
-  base: u32, // for single_row.wgsl;
-  vocabulary: u32, // not used here
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>; // as sample_scan writes them

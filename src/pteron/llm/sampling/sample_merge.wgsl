@@ -1,8 +1,3 @@
-//! use rows
-//! use sample
-//! use best
-//! use single_row
-//! use single_slot
 //! loops: ceil(block_count, LANES) + 24
 //! extent blocks: 4 * block_count * groups[1]
 //! extent picks: 4 * block_count * groups[1]
@@ -14,18 +9,23 @@
 // The draw is stored at its step modulo RING, and the step is counted. For one sequence, the kernel also advances the
 // parameters of the next step: words[place] += growth, one lane each. Values that are needed late are loaded first.
 // One workgroup takes one row; an unused row draws nothing.
-const RING = 16u; // draws that are kept
-const RINGED = 16u; // pairs of words per slot: its draws, then its lists
-const GROWTHS = 32u; // no more than LANES
+import package::wgsl::lib::nan::{LOWEST, is_nan, nan};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_max, row_sum};
+import super::lib::best::{best_of_lanes};
+import super::lib::row::{first_block};
+import super::lib::slot::{SLOTS, is_used, slot_of};
+
+override RING: u32 = 16u; // draws that are kept
+override RINGED: u32 = 16u; // pairs of words per slot: its draws, then its lists
+override GROWTHS: u32 = 32u; // no more than LANES
 
 struct Params {
   block_count: u32,
-  base: u32, // for single_row.wgsl; not used here
   vocabulary: u32,
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit
+@group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit; without blocks, the sum too
 @group(0) @binding(2) var<storage, read_write> seen: array<u32>;
 @group(0) @binding(3) var<storage, read_write> steps: array<i32>; // tokens drawn before; in a batch, the position
 @group(0) @binding(4) var<storage, read_write> token: array<i32>;
@@ -35,22 +35,17 @@ struct Params {
 @group(0) @binding(8) var<uniform> params: Params;
 
 // The greatest logit of a block, and the sum of exp(logit - greatest).
-fn looked_at(block: u32) -> vec2<f32> { return blocks[block].xy; }
-
-fn remember(place: u32) { seen[place] += 1u; }
-
-fn growth_of(local: u32) -> vec2<u32> { return growths[local % GROWTHS]; }
-fn word_at(place: u32) -> u32 { return words[place]; }
-fn grow(local: u32, growth: vec2<u32>, word: u32) {
-  if (local < GROWTHS && growth.y != 0u) { words[growth.x] = word + growth.y; }
+fn looked_at(block: u32) -> vec2<f32> {
+  @if(blocks) return blocks[block].xy;
+  @else return bitcast<vec2<f32>>(picks[block].zw);
 }
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let slot = slot_of(group);
   let step = u32(max(steps[slot], 0));
-  let growth = growth_of(local);
-  let word = word_at(growth.x);
+  @if(growths) let growth = growths[local % GROWTHS];
+  @if(growths) let word = words[growth.x];
   let first = first_block(group);
   var best = LOWEST;
   var best_block = 0xffffffffu;
@@ -73,13 +68,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let won = best_of_lanes(best, best_block, local).y; // of equal scores that of the first block
   let most = row_max(lane_most, local);
   sum = row_sum(sum * exp(lane_most - most), local);
-  grow(local, growth, word);
+  @if(growths) if (local < GROWTHS && growth.y != 0u) { words[growth.x] = word + growth.y; }
   if (best_block == won && is_used(group)) { // the only lane that has this block
     let value = bitcast<f32>(pick.z) - most - log(sum);
     let logprob = select(value, nan(), is_nan(sum));
     token[slot] = i32(pick.y);
     drawn[slot * RINGED + step % RING] = vec2(i32(pick.y), bitcast<i32>(logprob));
     steps[slot] = i32(step + 1u);
-    remember(slot * params.vocabulary + pick.y);
+    @if(seen) seen[slot * params.vocabulary + pick.y] += 1u;
   }
 }

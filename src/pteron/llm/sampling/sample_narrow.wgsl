@@ -1,21 +1,20 @@
-//! use single_row
-//! use single_slot
 //! loops: block_count + 8
 //! extent tallies: block_count * groups[1] * BINS
 //! extent search: 2 * groups[1]
 //! extent limit: 2 * groups[1] - 1
 // One step of a search for the last place that is kept, best first: of 256 bins, the first at which the weight
 // reaches the goal, or else the last that is not empty. The goal is `top_k` tokens or `top_p` of the weight.
-// One workgroup takes one row, one invocation one bin. A skipped row keeps its limit.
+// One workgroup takes one row, one invocation one bin. A row that is not filtered keeps its limit.
+import super::lib::row::{first_block, row_of};
+import super::lib::settings::{COUNTS, is_unfiltered, top_k_of, top_p_of};
+
 const BINS = 256u;
 
 struct Params {
   block_count: u32,
   shift: u32, // the lowest of the eight bits of the bins: 24 first, 0 last
-  top_k: i32, // 0: the goal is a share
+  top_k: i32,
   top_p: i32, // the bits of an f32
-  base: u32, // for single_row.wgsl;
-  vocabulary: u32, // not used here
 }
 
 @group(0) @binding(0) var<storage, read> tallies: array<f32>;
@@ -28,16 +27,16 @@ var<workgroup> goal: f32;
 var<workgroup> first_enough: atomic<u32>;
 var<workgroup> last_filled: atomic<u32>;
 
-fn top_k_of(group: vec3<u32>) -> i32 { return params.top_k; }
-fn top_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.top_p); }
 // The last place that an earlier search kept.
-fn limit_before(row: u32) -> u32 { return limit[2u * row]; }
-fn is_skipped(group: vec3<u32>) -> bool { return false; }
+fn limit_before(row: u32) -> u32 {
+  @if(limit) return limit[2u * row];
+  @else return 0xffffffffu;
+}
 
 @compute @workgroup_size(BINS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) bin: u32) {
   let place = 2u * row_of(group);
-  if (is_skipped(group)) {
+  if (is_unfiltered(group)) {
     if (bin == 0u) { search[place] = limit_before(row_of(group)); }
     return;
   }
@@ -58,8 +57,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     atomicStore(&last_filled, 0u);
     goal = bitcast<f32>(search[place + 1u]);
     if (params.shift == 24u) {
-      let top_k = top_k_of(group);
-      goal = select(top_p_of(group) * reached[BINS - 1u], f32(top_k), top_k > 0);
+      @if(COUNTS) goal = f32(top_k_of(group));
+      @else goal = top_p_of(group) * reached[BINS - 1u];
     }
   }
   workgroupBarrier();

@@ -1,7 +1,3 @@
-//! use likeliest
-//! use noise
-//! use best
-//! use single_slot
 //! loops: ceil(block, LANES)
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -12,6 +8,16 @@
 //! extent raw: base + vocabulary * groups[1]
 // Per block, the token whose log-probability + Gumbel noise is the greatest: the greatest of all blocks is a
 // draw from the softmax of logits / temperature. One workgroup takes one block.
+import package::wgsl::lib::nan::{LOWEST};
+import package::wgsl::lib::rows::{LANES, WORKGROUP};
+import super::lib::best::{best_of_lanes};
+import super::lib::likeliest::{likeliest};
+import super::lib::noise::{gumbel};
+import super::lib::row::{base_of, first_block, row_of};
+import super::lib::sample::{finite, penalised, place};
+import super::lib::settings::{FIRST, is_picked, log_min_p_of, seed_of, setting, temperature_of};
+import super::lib::slot::{SLOTS, slot_of};
+
 alias X = f32;
 alias Y = f32;
 
@@ -35,19 +41,30 @@ struct Params {
 @group(0) @binding(6) var<storage, read> raw: array<Y>; // unchanged logits, if those above are changed
 @group(0) @binding(7) var<uniform> params: Params;
 
-fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
-fn last_place(row: u32) -> u32 { return limit[2u * row]; }
-fn logit_of(base: u32, token: u32) -> f32 { return finite(f32(raw[base + token])); }
-fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperature); }
-fn log_min_p_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.log_min_p); }
-fn seed_of(group: vec3<u32>) -> u32 { return u32(params.seed); }
-fn step_of(group: vec3<u32>) -> u32 { return u32(steps[0]); }
-// Whether the token of this row is picked already.
-fn is_skipped(group: vec3<u32>) -> bool { return false; }
+fn was_seen(token: u32) -> bool {
+  @if(seen) return seen[token] != 0u;
+  @else return false;
+}
+
+// The last place that is kept.
+fn last_place(row: u32) -> u32 {
+  @if(limit) return limit[2u * row];
+  @else return 0xffffffffu;
+}
+
+fn logit_of(base: u32, token: u32) -> f32 {
+  @if(raw) return finite(f32(raw[base + token]));
+  @else return finite(f32(logits[base + token]));
+}
+
+fn step_of(group: vec3<u32>) -> u32 {
+  @if(settings) return u32(steps[slot_of(group)] - setting(group, FIRST));
+  @else return u32(steps[0]);
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  if (is_skipped(group)) { return; }
+  if (is_picked(group)) { return; }
   let most = likeliest(group, local);
   let base = base_of(group);
   let temperature = temperature_of(group);

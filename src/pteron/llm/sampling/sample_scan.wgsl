@@ -1,7 +1,3 @@
-//! use rows
-//! use sample
-//! use best
-//! use single_row
 //! loops: ceil(block, LANES) + 24
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -9,8 +5,14 @@
 //! extent picks: 4 * groups[0] * groups[1]
 //! extent changed_logits: base + vocabulary * groups[1]
 // A scan of the logits. Per block: the greatest logit, the sum of exp(logit - greatest), NaN if one is, and the
-// greatest after the repetition penalty. Greedy drawing picks the first token that has it.
+// greatest after the repetition penalty, or of the changed logits. Greedy drawing picks the first token that has it.
 // One workgroup takes one block of adjacent tokens.
+import package::wgsl::lib::nan::{LOWEST, is_nan, nan};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_max, row_sum};
+import super::lib::best::{best_of_lanes};
+import super::lib::row::{base_of, first_block};
+import super::lib::sample::{finite, penalised};
+
 alias X = f32;
 const AHEAD = 8u; // logits that a lane loads before it uses the first of them
 
@@ -28,25 +30,38 @@ struct Params {
 @group(0) @binding(4) var<storage, read> changed_logits: array<f32>; // written by sample_change, if that is launched
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
+fn was_seen(token: u32) -> bool {
+  @if(seen) return seen[token] != 0u;
+  @else return false;
+}
 
 // The value that a token is drawn by; is_here: the token exists.
 fn drawn_from(base: u32, value: f32, token: u32, is_here: bool) -> f32 {
-  return penalised(value, is_here && was_seen(token), bitcast<f32>(params.penalty));
+  @if(changed_logits) return changed_logits[base + min(token, params.vocabulary - 1u)];
+  @else return penalised(value, is_here && was_seen(token), bitcast<f32>(params.penalty));
 }
 
-// The logit of (a score, its token); without a penalty, the score itself.
-fn logit_of(base: u32, best: vec2<u32>) -> f32 { return finite(f32(logits[base + best.y])); }
+// The logit of (a score, its token); if nothing changes logits, the score itself.
+fn logit_of(base: u32, best: vec2<u32>) -> f32 {
+  @if(seen || changed_logits) return finite(f32(logits[base + best.y]));
+  @else return bitcast<f32>(best.x);
+}
 
 // The greatest score of all lanes, returned to all of them; lane 0 writes the pick.
 fn greatest(base: u32, score: f32, token: u32, block: u32, local: u32) -> f32 {
-  let best = best_of_lanes(score, token, local);
-  if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(base, best)), 0u); }
-  return bitcast<f32>(best.x);
+  @if(picks) {
+    let best = best_of_lanes(score, token, local);
+    if (local == 0u) { picks[block] = vec4(best, bitcast<u32>(logit_of(base, best)), 0u); }
+    return bitcast<f32>(best.x);
+  }
+  @else return row_max(score, local);
 }
 
-// The greatest logit of all lanes; without a penalty, the greatest score.
-fn greatest_logit(most: f32, most_penalised: f32, local: u32) -> f32 { return row_max(most, local); }
+// The greatest logit of all lanes; if nothing changes logits, the greatest score.
+fn greatest_logit(most: f32, most_penalised: f32, local: u32) -> f32 {
+  @if(seen || changed_logits) return row_max(most, local);
+  @else return most_penalised;
+}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

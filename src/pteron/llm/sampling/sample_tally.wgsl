@@ -1,5 +1,3 @@
-//! use likeliest
-//! use single_slot
 //! loops: ceil(block, LANES) + 2 * ceil(BINS, LANES)
 //! extent logits: base + vocabulary * groups[1]
 //! extent seen: vocabulary
@@ -8,12 +6,17 @@
 //! extent search: 2 * groups[1] - 1
 //! extent tallies: groups[0] * groups[1] * BINS
 // A histogram of a block: the weight of its tokens by eight bits of their place in the order of logits, from bit
-// `shift` on, over the tokens whose higher bits the search has found. A token weighs 1 or
+// `shift` on, over the tokens whose higher bits the search has found. A token weighs 1 (COUNTS) or
 // exp((logit - likeliest) / temperature). One workgroup takes one block and adds multiples of 2^-40, so the sum does
 // not depend on the order. A block has at most 2048 tokens, so neither half overflows.
+import package::wgsl::lib::rows::{LANES, WORKGROUP};
+import super::lib::likeliest::{likeliest};
+import super::lib::row::{base_of, first_block, row_of};
+import super::lib::sample::{REACH, penalised, place};
+import super::lib::settings::{COUNTS, is_unfiltered, temperature_of};
+
 alias X = f32;
 const BINS = 256u;
-const COUNTS = false; // whether every token weighs 1
 
 struct Params {
   vocabulary: u32,
@@ -36,11 +39,16 @@ struct Params {
 var<workgroup> whole: array<atomic<u32>, BINS>; // in 2^-20
 var<workgroup> rest: array<atomic<u32>, BINS>; // in 2^-40
 
-fn was_seen(token: u32) -> bool { return seen[token] != 0u; }
-fn last_place(row: u32) -> u32 { return limit[2u * row]; }
-fn temperature_of(group: vec3<u32>) -> f32 { return bitcast<f32>(params.temperature); }
-// Whether this row has no such search.
-fn is_skipped(group: vec3<u32>) -> bool { return false; }
+fn was_seen(token: u32) -> bool {
+  @if(seen) return seen[token] != 0u;
+  @else return false;
+}
+
+// The last place that is kept.
+fn last_place(row: u32) -> u32 {
+  @if(limit) return limit[2u * row];
+  @else return 0xffffffffu;
+}
 
 fn add(bin: u32, weight: f32) {
   let scaled = weight * 0x1p20;
@@ -51,7 +59,7 @@ fn add(bin: u32, weight: f32) {
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  if (is_skipped(group)) { return; }
+  if (is_unfiltered(group)) { return; }
   for (var bin = local; bin < BINS; bin += LANES) {
     atomicStore(&whole[bin], 0u);
     atomicStore(&rest[bin], 0u);

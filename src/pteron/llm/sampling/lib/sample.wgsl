@@ -1,5 +1,5 @@
-//! use nan
 // Finite logits, the repetition penalty, and the order of logits.
+import package::wgsl::lib::nan::{LOWEST, is_nan};
 
 // A token this many temperatures below the likeliest is never drawn: noise is between -3.9 and 45.1.
 const REACH = 50.0;

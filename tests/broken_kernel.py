@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from pteron.wgsl import module
+from pteron.wgsl import link, module
 from pteron.wgsl.link import Linked
 
 
 @contextmanager
 def broken(kernel: str, right: str, wrong: str) -> Iterator[None]:
     """Let kernels of one file, libraries included, be composed of another text."""
-    linked = module.linked
+    linked = link.linked
 
     def linked_broken(package: str, name: str, *choice: Any) -> Linked:
         files = linked(package, name, *choice)

@@ -133,7 +133,7 @@ def linked_text(name: str, true: Set[str]) -> str:
 
 
 def formulas_of(name: str) -> tuple[tuple[str, str], ...]:
-    return tuple((each, text) for each, text in kernel(name).declarations if each.islower())
+    return tuple((each, text) for each, text in kernel(name).given if each.islower())
 
 
 def _first_sentence(path: Path) -> str:

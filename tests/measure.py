@@ -104,7 +104,7 @@ def _check_launch(launch: Launch, dispatch: Dispatch, numbers: Sequence[int], to
     names = {**module.constants, **parameters, "groups": launch.groups}
     where = f"{launch}, kernel {module.kernel} with {parameters} and groups {launch.groups}"
     loops = module.statements.loops
-    is_emulated = ("IS_EMULATED", "true") in module.kernel.declarations  # which has loops of its own
+    is_emulated = ("IS_EMULATED", "true") in module.kernel.given  # which has loops of its own
     if loops is not None and not is_emulated:
         stated = loops.value(names)
         assert touched[0] <= stated, f"{where}: {touched[0]} iterations, it states {loops.text} = {stated}"

@@ -177,7 +177,7 @@ def test_f16(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -
         size = np.sqrt(np.square(wanted).mean())
         np.testing.assert_allclose(found, wanted, rtol=0, atol=8 * F16_STEP * size)
     (joined,) = (each.module.kernel for each in launches if each.module.kernel.name == "q4_merge_rows")
-    assert dict(joined.declarations)["R"] == ("f16" if gpu.shader_f16 else "f32")
+    assert dict(joined.given)["R"] == ("f16" if gpu.shader_f16 else "f32")
     assert ("out" in bound(launches, "q4_merge_rows")[0]) == shows
 
 

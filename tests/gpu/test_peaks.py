@@ -70,7 +70,7 @@ def left(results: np.ndarray, target: Target, rows: int = 1) -> tuple[np.ndarray
         return None
     data = operator.device.read(view.peaks.buffer, view.peaks.nbytes)
     operator.close()
-    declared = dict(recording.plan.launches[-1].module.kernel.declarations)
+    declared = dict(recording.plan.launches[-1].module.kernel.given)
     block = int(declared["COLUMNS"]) * int(declared["BUNDLES"]) * int(declared["ROUNDS"])
     return np.frombuffer(data, np.uint32).reshape(view.peaks.shape), block
 

@@ -34,7 +34,7 @@ def logits_and_planes(device: Device, digits: int | None) -> tuple[np.ndarray[An
         assert model.delegate is not None
         plan, _ = model.delegate.recorded((np.array([[7]], np.int64), np.array([4], np.int64)))
         products = [launch.module.kernel for launch in plan.launches]
-        planes = {dict(kernel.declarations)["PLANES"] for kernel in products if kernel.name == "q4_digits"}
+        planes = {dict(kernel.given)["PLANES"] for kernel in products if kernel.name == "q4_digits"}
         assert model.delegate.executable.target.digits == program.precision.digits
         return logits, planes
 

@@ -45,7 +45,7 @@ def by_subgroups(subgroups: Device, width: int, monkeypatch: pytest.MonkeyPatch)
         pytest.skip(f"subgroups of {width} do not divide rows of {SUBGROUP} lanes")
 
     def composed(kernel: Kernel) -> Module:
-        declared = dict(kernel.declarations)
+        declared = dict(kernel.given)
         is_shared = declared.get("BY_SUBGROUPS") == "true" or kernel.name == "q4_digits"
         return compose(kernel.specialise(SUBGROUP=width) if is_shared else kernel)
 

@@ -68,7 +68,7 @@ class Dispatch:
     @property
     def arguments(self) -> dict[str, Any]:
         """What it was made of, besides its grid."""
-        return {**dict(self.kernel.declarations), **self.bindings, **self.parameters}
+        return {**dict(self.kernel.given), **self.bindings, **self.parameters}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parent.parent  # `package::` in imports
 _CONDITION = r"\(((?:[^()]|\([^()]*\))*)\)"
 _MARK = re.compile(rf"//[^\n]*|@(?:(el)?if{_CONDITION}|(else)\b)\s*")
-_IMPORT = re.compile(r"^(?:import ((?:\w+::)+)(?:\{([^}]*)\}|(\w+));\n|//! use (\w+)\n)", re.MULTILINE)
+_IMPORT = re.compile(r"^import ((?:\w+::)+)(?:\{([^}]*)\}|(\w+));\n", re.MULTILINE)
 _OVERRIDE = re.compile(r"^override (\w+): (\w+)(?: = ([^;]+))?;", re.MULTILINE)
 _NAMED = re.compile(r"\b(fn|struct|alias|const|override|var)(?:<[\w, ]+>)? (\w+)")
 _COMMENT = re.compile(r"^(//!.*)|//.*", re.MULTILINE)  # in a statement, // divides
@@ -71,18 +71,17 @@ class Linked:
 
     text: str
     given: frozenset[str]
-    is_former: bool = False  # no imports, no conditions
 
 
 @cache
-def linked(package: str, name: str, names: frozenset[str], formulas: Texts = (), swaps: Texts = ()) -> Linked:
+def linked(package: str, name: str, names: frozenset[str], formulas: Texts = ()) -> Linked:
     """The files of a kernel as one text, where conditions on `names` are true: libraries before what imports
     them, without declarations that the kernel does not use."""
     kernel = _folder(package) / f"{name}.wgsl"
     files: dict[Path, _File] = {}
 
     def load(path: Path) -> None:
-        file = _file(path, names & _names_of_conditions(path), swaps, kernel.parent)
+        file = _file(path, names & _names_of_conditions(path))
         for each in file.imports:
             if each.path not in files:
                 load(each.path)
@@ -93,12 +92,10 @@ def linked(package: str, name: str, names: frozenset[str], formulas: Texts = (),
 
     load(kernel)
     parts = [part for file in files.values() for part in file.declarations]
-    is_former = "import " not in kernel.read_text("utf-8")
-    with_formulas = list(_with_formulas(name, parts, dict(formulas)))
-    text = "".join(part.text for part in (with_formulas if is_former else _reached(with_formulas)))
+    text = "".join(part.text for part in _reached(list(_with_formulas(name, parts, dict(formulas)))))
     text = re.sub(r"\n{3,}", "\n\n", text)  # where declarations were
     taken = (part.name for part in parts if part.kind in ("formula", "override"))
-    return Linked(text, frozenset(taken), is_former)
+    return Linked(text, frozenset(taken))
 
 
 def chosen(text: str, names: frozenset[str]) -> str:
@@ -138,19 +135,15 @@ def _names_of_conditions(path: Path) -> frozenset[str]:
 
 
 @cache
-def _file(path: Path, true: frozenset[str], swaps: Texts, family: Path) -> _File:
+def _file(path: Path, true: frozenset[str]) -> _File:
     text = chosen(path.read_text("utf-8"), true)
-    imports = []
-    for module, several, single, used in _IMPORT.findall(text):
-        if used:  # the former kind
-            file = f"lib/{dict(swaps).get(f'use_{used}', used)}.wgsl"
-            folder = family if (family / file).is_file() else _ROOT / "wgsl"
-            imports.append(_Import(folder / file, frozenset()))
-        else:
-            imports.append(_Import(_path(path, module), frozenset(_WORD.findall(several or single))))
+    imports = tuple(
+        _Import(_path(path, module), frozenset(_WORD.findall(several or single)))
+        for module, several, single in _IMPORT.findall(text)
+    )
     declarations = tuple(_declarations(_IMPORT.sub("", text)))
     names = frozenset(each.name for each in declarations).union(*(each.names for each in imports))
-    return _File(declarations, names, tuple(imports))
+    return _File(declarations, names, imports)
 
 
 def _path(importing: Path, module: str) -> Path:

@@ -1,13 +1,10 @@
 """Kernel -> Module: the complete WGSL text, and its bindings, Params and statements, read from the text.
 
-Enters: a Kernel (file name and replaced declarations). Leaves: the source to compile, its bindings in
-order, the layout of its Params, its workgroup size.
+Enters: a Kernel: a file's name, the operands that a launch binds, and what else it gives. Leaves: the source
+to compile, its bindings in order, the layout of its Params, its workgroup size.
 
 link.py puts a kernel's files together. `//!` lines state loops and extents (statements.py) or mark loops to
-unroll (unroll.py). Bindings that no function uses are removed, so an absent optional operand costs nothing.
-
-Files without `import` are of the former kind: `//! use NAME` includes lib/NAME.wgsl, the declaration
-use_NAME replaces it by another library, and any const, alias or fn may be replaced.
+unroll (unroll.py).
 
 `enable f16;` is added if an element is a half float. `source` is for wgpu, `portable_source` for browsers,
 which need `enable subgroups;`: wgpu rejects that line."""
@@ -18,13 +15,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
 from operator import index
 from typing import Literal, cast
 
-from pteron.wgsl.link import Linked as Linked
-from pteron.wgsl.link import linked as linked
-from pteron.wgsl.link import with_overrides
+from pteron.wgsl.link import linked, with_overrides
 from pteron.wgsl.statements import Statements, read_statements
 from pteron.wgsl.unroll import unroll, whole_number
 
@@ -40,10 +34,8 @@ _SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
 _WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
-_SIMPLE = re.compile(r"^((?:alias|const) (\w+)(?:\s*:\s*\w+)? = )([^;]+);", re.MULTILINE)
-_FUNCTION = re.compile(r"^(fn (\w+)\([^{]*)(?:\{[^\n]*\}|\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 _SUBGROUP = re.compile(r"\bsubgroup[A-Z]\w*\(")
-_ALIAS = re.compile(r"^alias (\w+) =", re.MULTILINE)
+_ALIAS = re.compile(r"^alias (\w+) = ([^;]+);", re.MULTILINE)
 _CONST = re.compile(r"^const (\w+)(?:\s*:\s*\w+)? = ([^;]+);", re.MULTILINE)
 
 
@@ -114,7 +106,7 @@ class Outline:
 @cache
 def outline(kernel: Kernel) -> Outline:
     """What the kernel binds. An unknown file is a FileNotFoundError, an unknown declaration a ValueError."""
-    text = _drop_unused_bindings(_text_of(kernel))
+    text = _text_of(kernel)
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
@@ -128,7 +120,7 @@ def outline(kernel: Kernel) -> Outline:
             if kind != "Params"
         ),
         params_index=next((index for index, _, _, kind in found if kind == "Params"), None),
-        aliases=frozenset(_ALIAS.findall(text)),
+        aliases=frozenset(name for name, _ in _ALIAS.findall(text)),
         constants=constants,
     )
 
@@ -158,47 +150,17 @@ def compose(kernel: Kernel) -> Module:
 
 
 def _text_of(kernel: Kernel) -> str:
-    """The kernel's files as one text, with the values that its launch gives."""
-    given = dict(kernel.declarations)
-    swaps = tuple((name, text) for name, text in kernel.declarations if name.startswith("use_"))
-    formulas = tuple((name, text) for name, text in kernel.declarations if name.islower())
-    names = kernel.operands.union(
-        name for name, text in kernel.declarations if text == "true" or name.islower()
-    )
-    files = linked(kernel.package, kernel.name, names, formulas, swaps)
+    """The kernel's files as one text, with what its launch gives."""
+    given = dict(kernel.given)
+    formulas = tuple((name, text) for name, text in kernel.given if name.islower())
+    is_true = (name for name, text in kernel.given if text == "true" or name.islower())
+    files = linked(kernel.package, kernel.name, kernel.operands.union(is_true), formulas)
     text = with_overrides(kernel.name, files.text, given)
-    rest = {name: text for name, text in given.items() if name not in files.given and name not in dict(swaps)}
-    if not files.is_former and (unknown := rest.keys() - _ALIAS.findall(text)):
+    aliases = {name: kind for name, kind in given.items() if name not in files.given}
+    if unknown := aliases.keys() - (name for name, _ in _ALIAS.findall(text)):
         listed = ", ".join(sorted(unknown))
         raise ValueError(f"kernel {kernel.name} has no override, alias or formula named {listed}")
-    return _replace(kernel, text, rest) if rest else text
-
-
-def _replace(kernel: Kernel, text: str, replaced: Mapping[str, str]) -> str:
-    """The text with other declarations of these names."""
-    found = set[str]()
-
-    def simple(match: re.Match[str]) -> str:
-        start, name, value = match.groups()
-        if name not in replaced:
-            return match[0]
-        found.add(name)
-        unsigned = "u" if replaced[name].isdecimal() and value.endswith("u") else ""
-        return f"{start}{replaced[name]}{unsigned};"
-
-    def function(match: re.Match[str]) -> str:
-        head, name = match.groups()
-        if name not in replaced or name in found:
-            return match[0]
-        found.add(name)
-        body = replaced[name] if ";" in replaced[name] else f"return {replaced[name]};"
-        return f"{head}{{ {body} }}"
-
-    text = _FUNCTION.sub(function, _SIMPLE.sub(simple, text))
-    for name in replaced:
-        if name not in found:
-            raise ValueError(f"kernel {kernel.name} declares no alias, const or fn named {name!r}")
-    return text
+    return _ALIAS.sub(lambda found: f"alias {found[1]} = {aliases.get(found[1], found[2])};", text)
 
 
 def _clamp(text: str, name: str) -> str:
@@ -215,24 +177,6 @@ def _clamp(text: str, name: str) -> str:
         parts.append(f"{text[done : found.end()]}min(u32({index}), arrayLength(&{name}) - 1u)]")
         done = end
     return "".join(parts) + text[done:]
-
-
-def _drop_unused_bindings(text: str) -> str:
-    code = _without_comments(text)
-    for match in list(_BINDING.finditer(text)):
-        if _mentions(code, match[3]) == 1:
-            text = text.replace(match[0], "")
-    return text
-
-
-def _mentions(code: str, name: str) -> int:
-    """How often a name occurs in a text as a word; faster than a regular expression."""
-
-    def is_word(character: str) -> bool:
-        return character.isalnum() or character == "_"
-
-    around = pairwise(code.split(name))
-    return sum(not (is_word(before[-1:]) or is_word(after[:1])) for before, after in around)
 
 
 def _without_comments(text: str) -> str:
@@ -300,65 +244,64 @@ def _workgroup(kernel: Kernel, text: str, constants: Mapping[str, int]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`Kernel(package, "binary", combine="a * b")` is the package's binary.wgsl with `fn combine` replaced.
+    """`Kernel(package, "binary", apply="a * b")` is the package's binary.wgsl with this formula.
 
-    A declaration is an `alias` (its type), a `const` (its value) or a `fn` (an expression to return,
-    or a body of statements). Numbers and booleans are written as the constant that they replace is.
+    A launch gives overrides (numbers and booleans), types of aliases, and formulas: expressions for functions
+    without a body, whose names are in small letters.
     """
 
     package: str
     name: str
-    declarations: tuple[tuple[str, str], ...]
+    given: tuple[tuple[str, str], ...]
     operands: frozenset[str]  # that a launch binds: conditions name them
 
     def __init__(
-        self, package: str, name: str, operands: frozenset[str] = frozenset(), /, **declarations: object
+        self, package: str, name: str, operands: frozenset[str] = frozenset(), /, **given: object
     ) -> None:
-        texts = tuple(sorted((key, _text(value)) for key, value in declarations.items()))
-        self._set(package, name, texts, operands)
+        self._set(package, name, tuple(sorted((key, _text(value)) for key, value in given.items())), operands)
 
     def _set(
-        self, package: str, name: str, declarations: tuple[tuple[str, str], ...], operands: frozenset[str]
+        self, package: str, name: str, given: tuple[tuple[str, str], ...], operands: frozenset[str]
     ) -> None:
         object.__setattr__(self, "package", package)
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "declarations", declarations)
+        object.__setattr__(self, "given", given)
         object.__setattr__(self, "operands", operands)
 
-    def specialise(self, **declarations: object) -> Kernel:
-        """The same kernel with further declarations replaced."""
-        return Kernel(self.package, self.name, self.operands, **{**dict(self.declarations), **declarations})
+    def specialise(self, **given: object) -> Kernel:
+        """The same kernel for a launch that gives more."""
+        return self.launched(self.operands, given)
 
-    def launched(self, operands: Iterable[str], overrides: Mapping[str, object] = _NONE) -> Kernel:
-        """The same kernel for a launch that binds these operands and gives these overrides."""
-        declarations = self.declarations
-        if overrides:
-            texts = ((key, _text(value)) for key, value in overrides.items())
-            declarations = tuple(sorted({**dict(declarations), **dict(texts)}.items()))
+    def launched(self, operands: Iterable[str], given: Mapping[str, object] = _NONE) -> Kernel:
+        """The same kernel for a launch that binds these operands and gives more."""
+        texts = self.given
+        if given:
+            more = ((key, _text(value)) for key, value in given.items())
+            texts = tuple(sorted({**dict(texts), **dict(more)}.items()))
         made = Kernel.__new__(Kernel)
-        made._set(self.package, self.name, declarations, frozenset(operands))
+        made._set(self.package, self.name, texts, frozenset(operands))
         return made
 
     def __str__(self) -> str:
-        swaps = ", ".join(f"{name}={text}" for name, text in self.declarations)
-        return f"{self.name}({swaps})" if swaps else self.name
+        given = ", ".join(f"{name}={text}" for name, text in self.given)
+        return f"{self.name}({given})" if given else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernels beside a module: `kernel = Kernels(__name__)`, then `kernel("binary", combine="a * b")`."""
+    """The kernels beside a module: `kernel = Kernels(__name__)`, then `kernel("binary", apply="a * b")`."""
 
     module: str
 
-    def __call__(self, name: str, **declarations: object) -> Kernel:
-        return Kernel(self.module.rpartition(".")[0], name, **declarations)
+    def __call__(self, name: str, **given: object) -> Kernel:
+        return Kernel(self.module.rpartition(".")[0], name, **given)
 
 
 LIVE = "\u2032"  # a prime, behind the digits of a live integer that is printed
 
 
 def _text(value: object) -> str:
-    """A declaration as text. A live integer is decided; as a part of a text it would stay as it is now."""
+    """What a launch gives, as text. A live integer is decided; in a text it would stay as it is now."""
     if isinstance(value, bool):
         return str(value).lower()
     text = str(index(value)) if hasattr(value, "__index__") else str(value)

@@ -95,7 +95,7 @@ def _rope_arguments(first: Dispatch, second: Dispatch) -> dict[str, Any]:
     """Arguments of a product that rotates its columns (lib/q4_quads_rope.wgsl)."""
     given: Mapping[str, Any] = second.parameters
     gone = (*_QKV, *_QKV.values(), "OTHERS", "WIDTH_B")
-    both = {**first.arguments, **second.bindings, **dict(second.kernel.declarations)}
+    both = {**first.arguments, **second.bindings, **dict(second.kernel.given)}
     return {
         **{name: each for name, each in both.items() if name not in gone},
         **{name: given[name] for name in _ROPE_PARAMETERS},

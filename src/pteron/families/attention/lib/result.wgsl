@@ -12,7 +12,7 @@ alias R = f32;
 @group(0) @binding(8) var<storage, read_write> out: array<vec4<R>>;
 
 // Where four elements of a query's result are.
-fn place_of(query: u32, split: u32, quad: u32) -> u32 {
+fn result_place(query: u32, split: u32, quad: u32) -> u32 {
   @if(parts) return (query * params.splits + split) * (VALUE_WIDTH / 4u + 1u) + quad;
   @else {
     let index = index_of_result(query);
@@ -28,12 +28,12 @@ fn index_of_result(query: u32) -> vec3<u32> {
 
 // Weighted values so far, in the memory of the result.
 fn partial_result(query: u32, split: u32, quad: u32) -> vec4<f32> {
-  @if(parts) return parts[place_of(query, split, quad)];
-  @else return vec4<f32>(out[place_of(query, split, quad)]);
+  @if(parts) return parts[result_place(query, split, quad)];
+  @else return vec4<f32>(out[result_place(query, split, quad)]);
 }
 fn put_partial_result(query: u32, split: u32, quad: u32, values: vec4<f32>) {
-  @if(parts) parts[place_of(query, split, quad)] = values;
-  @else out[place_of(query, split, quad)] = vec4<R>(values);
+  @if(parts) parts[result_place(query, split, quad)] = values;
+  @else out[result_place(query, split, quad)] = vec4<R>(values);
 }
 
 // `values` are four elements of the sum of weighted values, `most` is the greatest score, or near it, `total` the sum of the
@@ -41,10 +41,10 @@ fn put_partial_result(query: u32, split: u32, quad: u32, values: vec4<f32>) {
 fn store_result(query: u32, split: u32, quad: u32, values: vec4<f32>, most: f32, total: f32) {
   @if(parts) {
     put_partial_result(query, split, quad, values);
-    if (quad == 0u) { parts[place_of(query, split, VALUE_WIDTH / 4u)] = vec4(most, total, 0.0, 0.0); }
+    if (quad == 0u) { parts[result_place(query, split, VALUE_WIDTH / 4u)] = vec4(most, total, 0.0, 0.0); }
   }
   @else {
     let sum = with_sink(total, most, index_of_result(query).z);
-    out[place_of(query, split, quad)] = vec4<R>(select(values / sum, vec4(nan()), sum == 0.0));
+    out[result_place(query, split, quad)] = vec4<R>(select(values / sum, vec4(nan()), sum == 0.0));
   }
 }

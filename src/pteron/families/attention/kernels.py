@@ -296,7 +296,9 @@ class Attention(AttentionCall):
         return [
             replace(tiles, bytes_of_half=target.bytes_of_half)
             for tiles in MATRIX_TILES
-            if (tiles.planes, tiles.key_planes) == planes and tiles.suits(self._width, self._value_width)
+            if (tiles.planes, tiles.key_planes) == planes
+            and tiles.suits(self._width, self._value_width)
+            and (tiles.context_max is None or self._keys <= tiles.context_max)
         ]
 
     def _tile_declarations(self, tiles: Tiles | MatrixTiles) -> dict[str, Any]:

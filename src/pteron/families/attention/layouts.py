@@ -61,6 +61,7 @@ class MatrixTiles:
     planes: int  # of halves: of queries and weights
     key_planes: int  # of keys and values
     width_min: int = 0  # of heads
+    context_max: int | None = None  # with more keys, others are faster
     settled: int = 1024  # keys after which results leave the registers
     bytes_of_half: int = 2  # 4 if matrix cores are emulated
     splits: AnyInt = 1
@@ -115,7 +116,9 @@ class MatrixTiles:
 
 
 # For matrix cores; the first that suits and fits is used. TFLOP/s on an H200 (docs/notes/matrix-cores.md).
-MATRIX_TILES = (  # down, across, tall, keys, planes, key planes, least width
+MATRIX_TILES = (  # down, across, tall, keys, planes, key planes
+    MatrixTiles(2, 4, 1, 64, 1, 1, context_max=256),
+    MatrixTiles(2, 2, 1, 64, 1, 1, context_max=256),
     MatrixTiles(4, 2, 1, 32, 1, 1, width_min=160),
     MatrixTiles(2, 2, 2, 32, 1, 1),
     MatrixTiles(4, 1, 1, 32, 1, 1),
@@ -125,6 +128,7 @@ MATRIX_TILES = (  # down, across, tall, keys, planes, key planes, least width
     MatrixTiles(2, 2, 2, 64, 2, 1),
     MatrixTiles(4, 1, 1, 32, 2, 1),
     MatrixTiles(2, 1, 1, 32, 2, 1),
+    MatrixTiles(2, 4, 1, 64, 2, 2, context_max=256),
     MatrixTiles(4, 2, 1, 32, 2, 2),
     MatrixTiles(4, 1, 1, 32, 2, 2),
     MatrixTiles(2, 1, 1, 16, 2, 2),

@@ -242,6 +242,22 @@ def test_uniform_arrays_of_keys_end_in_memory(
         assert not bindings_past_memory(compiled, plan, known)
 
 
+def test_one_plan_of_masks_for_several_batches() -> None:
+    """It has launches for 16 texts; those past the batch have no masks."""
+    sketch = Sketch()
+    x, mask, out = (sketch.tensor(*shape) for shape in ((32, 4, 64, 8), (32, 1, 1, 64), (32, 4, 64, 8)))
+    sketch.node("et_vk.sdpa.default", x, x, x, mask, None, out)
+    compiled = sketch.prepare([x, mask], [out], TARGETS["software, uniform arrays"])
+
+    def known(batch: int) -> dict[int, int]:
+        sizes = ((x, 0, batch), (x, 2, 60), (mask, 0, batch), (mask, 3, 60))
+        return {dim_id(tensor.id, dim): size for tensor, dim, size in sizes}
+
+    plan = compiled.plan(((13, 4, 60, 8), (13, 1, 1, 60)), known(13))
+    assert any(launch.module.kernel.name == "attention_uniform" for launch in plan.launches)
+    assert all(plan.numbers(known(batch)) is not None for batch in (9, 14, 16))
+
+
 def test_few_plans_for_grids_of_several_rows() -> None:
     """Planes of more workgroups than the device allows on one axis."""
     sketch, drawn, kept = Sketch(), random.Random(0), list[Plan]()

@@ -111,7 +111,7 @@ class Cut:
                 yield {
                     **caches,
                     "q": _slice(self.q, sequence, first_step),
-                    "sequence": sequence,
+                    "sequence": sequence * is_batched,  # masks of sequences past the end are not read
                     "split": split,
                     "first": wanted[0],
                     "span": self.live,

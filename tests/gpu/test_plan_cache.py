@@ -14,7 +14,7 @@ from sketch import Sketch
 from pteron import DType
 from pteron.gpu import Device
 from pteron.host.tensors import HostResult
-from pteron.ops import OPERATORS, LiveInt, Operand, require
+from pteron.ops import OPERATORS, AnyInt, LiveInt, Operand, require
 from pteron.plan import Compiled, Plan, Shapes
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
@@ -48,25 +48,39 @@ def run(session: Session, *shape: int) -> None:
     np.testing.assert_array_equal(found.numpy(), np.maximum(x, 0))
 
 
-@pytest.fixture
-def tries(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """An operator that takes no live dims; notes for each plan whether it had some."""
+def refuse(monkeypatch: pytest.MonkeyPatch, is_refused: Callable[[AnyInt], bool]) -> list[bool]:
+    """Let an operator take no live dims for some numbers of rows; notes for each plan whether it had some."""
     operator, noted = OPERATORS[RELU], list[bool]()
 
     def compute(x: Operand, *rest: Any, **options: Any) -> Any:
         noted.append(any(isinstance(size, LiveInt) for size in x.shape))
-        require(not noted[-1], "relu needs plain sizes", x)
+        require(not (noted[-1] and is_refused(x.shape[0])), "relu needs plain sizes", x)
         return operator.compute(x, *rest, **options)
 
     monkeypatch.setitem(OPERATORS, RELU, replace(operator, compute=compute))
     return noted
 
 
-def test_a_key_that_is_refused_is_tried_once(new: New, tries: list[bool]) -> None:
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of an operator that takes no live dims."""
+    return refuse(monkeypatch, lambda _: True)
+
+
+def test_a_key_that_is_refused_is_tried_at_few_sizes(new: New, tries: list[bool]) -> None:
     session = new()
-    for rows in (7, 8, 9, 7):
+    for rows in (7, 8, 9, 7, 10, 11, 12, 11):
         run(session, rows, 30)
-    assert tries == [False, True, False, False, False]
+    assert tries == [False, *[True, False] * 4, False, False]
+
+
+def test_sizes_share_a_plan_beside_one_that_is_refused(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, lambda rows: rows < 8)
+    session = new()
+    before = session.counters.plans
+    for rows in (7, 8, 9, 7, 10, 11):
+        run(session, rows, 30)
+    assert session.counters.plans - before == 2
 
 
 def test_plans_ahead_are_plain_where_an_operator_needs_it(new: New, tries: list[bool]) -> None:

@@ -18,6 +18,7 @@ from pteron.ops.terms import dim_id
 from pteron.plan import Compiled, Executable, Plan, Shapes, TensorPort
 
 PLAN_BYTES_MAX = 256 << 20  # with the kernels that they use
+_REFUSED_MAX = 4  # sizes of a key; then each new one is planned alone
 _SHAPES_KEPT = 256  # shapes whose live dims are remembered
 Dims: TypeAlias = dict[int, int]  # sizes of live dims, by `dim_id`
 Found: TypeAlias = tuple[Recording, list[int]]  # and the numbers of its live terms
@@ -50,7 +51,7 @@ class PlanCache:
         self._weights = weights
         self._kept: dict[Shapes, list[Recording]] = {}
         self._live: set[tuple[int, int]] = set()
-        self._refused: set[Shapes] = set()  # keys whose dims some operator needs as plain sizes
+        self._refused: dict[Shapes, set[Shapes]] = {}  # by key: sizes that some operator needs as plain ones
         self._known: OrderedDict[Shapes, tuple[Shapes, Dims]] = OrderedDict()
         self._last: dict[Shapes, Found] = {}
         self._used: OrderedDict[Recording, Shapes] = OrderedDict()  # the key of each; the latest used is last
@@ -83,10 +84,12 @@ class PlanCache:
         if found or plain:
             return found, shapes, values
         key, dims = self._known.get(shapes) or self._with_live_dims(shapes)
-        if key in self._refused:
-            return None, shapes, values
         everything = {**values, **dims}
-        return self._held(key, everything) if dims else None, key, everything
+        found = self._held(key, everything) if dims else None
+        refused = self._refused.get(key, ())
+        if found is None and (shapes in refused or len(refused) == _REFUSED_MAX):
+            return None, shapes, values
+        return found, key, everything
 
     @gc_paused()  # a plan is thousands of objects, and none of them is garbage
     def make(
@@ -98,8 +101,8 @@ class PlanCache:
             with suppress(PteronError):  # a plan for these shapes alone raises it
                 return Made(key, self._compiled.plan(shapes, everything), everything)
         plan = self._plan(shapes, values)
-        if key != shapes:
-            self._refused.add(key)
+        if key != shapes and len(refused := self._refused.setdefault(key, set())) < _REFUSED_MAX:
+            refused.add(shapes)
         return Made(shapes, plan, values)
 
     def _find(self, shapes: Shapes, values: Mapping[int, int]) -> Found:

@@ -375,6 +375,9 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"general\.type is None"):
         read_adapter("x", golden.write_gguf(tmp_path / "model.gguf"))
     folder = ADAPTERS[0].write_peft(golden, tmp_path / "adapter")
+    safetensors_numpy.save_file({}, folder / "adapter_model.safetensors")
+    with pytest.raises(FormatError, match="has no matrices"):
+        read_adapter("x", folder)
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(FormatError, match="safe_serialization=True"):
         read_adapter("x", folder)

@@ -13,7 +13,7 @@ import pteron
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.families.attention.caches import CACHES, caches_of, prepacked
-from pteron.graph import Constant, Graph, Node, Tensor, Value
+from pteron.graph import Constant, Graph, Node, Tensor, Value, ValueList
 from pteron.ops import OPERATORS, Target
 from pteron.passes import prepare
 from pteron.passes.batched import batch
@@ -116,6 +116,17 @@ def call(name: str, *args: Value) -> Callable[[Node], Node]:
     return lambda node: replace(node, name=name, args=(node.args[0], *args, node.args[-1]))
 
 
+def call_of_itself(name: str, *args: Value) -> Callable[[Node], Node]:
+    """A change to a call of another operator on the node's input and the same once more."""
+    return lambda node: replace(node, name=name, args=(node.args[0], node.args[0], *args, node.args[-1]))
+
+
+def joined(node: Node) -> Node:
+    x = node.args[0]
+    assert isinstance(x, Tensor)
+    return replace(node, name="aten.cat.default", args=(ValueList(9001, (x, x)), 1, node.args[-1]))
+
+
 def without_attention(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(node for node in graph.nodes if node.name != ATTENTION))
 
@@ -139,6 +150,36 @@ REFUSED: list[tuple[str, Callable[[Graph], Graph]]] = [
     ("which differs from sequence to sequence", lambda g: changed(g, NORM, argument(2, position_of(g)))),
     (r"not \(tokens \[1, steps\], position \[1\]\)", lambda g: replace(g, inputs=g.inputs[::-1])),
     ("it has no KV cache", without_attention),
+    ("rms_norm.*it norms over rows", lambda g: changed(g, NORM, argument(1, ROWS))),
+    (
+        "layer_norm.*it norms over rows",
+        lambda g: changed(g, NORM, call("aten.native_layer_norm.default", (31, 64), ROWS, ROWS, 1e-5)),
+    ),
+    ("it multiplies rows by rows", lambda g: changed(g, NORM, call_of_itself("aten.mm.default"))),
+    (
+        "linear.*its weights differ from row to row",
+        lambda g: changed(g, NORM, call("aten.linear.default", position_of(g), None)),
+    ),
+    ("are not in the first dim", lambda g: changed(g, NORM, call_of_itself("pteron.combine.default"))),
+    (
+        "it looks at several rows at once",
+        lambda g: changed(g, NORM, call("torchao.choose_qparams_affine.default", "ASYMMETRIC", (1, 31, 64))),
+    ),
+    (
+        "its table differs from row to row",
+        lambda g: changed(g, NORM, call("aten.embedding.default", g.inputs[0], -1, False, False)),
+    ),
+    (
+        "it does not keep rows together",
+        lambda g: changed(g, NORM, call("aten.view_copy.default", (-1, 31, 64))),
+    ),
+    (
+        "it splits rows apart",
+        lambda g: changed(g, NORM, call("aten.split_with_sizes_copy.default", (15, 16), 1)),
+    ),
+    ("it joins rows", lambda g: changed(g, NORM, joined)),
+    ("it takes some steps of all", lambda g: changed(g, NORM, call(SLICE, 1, 0, 5, 1))),
+    ("it attends from", lambda g: changed(g, ATTENTION, argument(5, 3))),
 ]
 
 

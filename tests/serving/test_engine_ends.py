@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from engine_fixtures import PATIENCE, A, B, Watched, alone, asked, either_way, tokens, tokens_alone
+from engine_fixtures import PATIENCE, SHORT, A, B, Watched, alone, asked, either_way, tokens, tokens_alone
 
 from pteron import DeviceError, PteronError
 from pteron.llm import LLM
@@ -80,6 +80,22 @@ def test_cancelled_or_dropped_while_running(
         assert tokens(held[0].pieces()) == tokens(alone(engine.llm, asked(LONG, 20)))[: len(held[0].pieces())]
         held[0].cancel()
         assert engine.load.cancelled == 1
+
+
+@either_way
+def test_several_cancelled_at_once(engine: Engine, watched: Watched) -> None:
+    """Each of them ends within one step."""
+    answers = watched.submit([asked(A, 30), asked(B, 30), asked(SHORT, 30)], "step", 2)
+    before = len(watched.events)
+    for answer in answers:
+        answer.cancel()
+    watched.go()
+    quiet(engine)
+    for number in range(3):
+        after = [what for what, job, _ in watched.events[before:] if job == number]
+        assert after[-1] == "cancelled"
+        assert len(after) <= 2
+    assert engine.load.cancelled == 3
 
 
 @pytest.mark.long(every=3)

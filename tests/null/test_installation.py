@@ -71,6 +71,9 @@ def test_how_to_get_the_c_library(
     report = machine.examine()
     assert not any("a C library does it faster" in line for line in machine.machine_lines(report))
     (tmp_path / "missing.so").unlink()
+    with monkeypatch.context() as chosen:
+        chosen.setenv("PTERON_NATIVE", "0")
+        assert machine.examine().library_hint == ""
     request.getfixturevalue("installed")
     assert "set PTERON_NATIVE to the file" in machine._library_hint()
 

@@ -94,7 +94,8 @@ def write_gguf_adapter(files: LoraFiles, golden: Golden, path: Path) -> Path:
     writer = gguf.GGUFWriter(str(path), name)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", files.alpha)
+    if files.alpha:
+        writer.add_float32("adapter.lora.alpha", files.alpha)
     architecture = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
     names = gguf.get_tensor_name_map(architecture, golden.config["num_hidden_layers"])
     for module, (a, b) in files.matrices(golden).items():

@@ -363,6 +363,14 @@ def test_gguf_adapters_without_a_finite_factor(tmp_path: Path) -> None:
         read_adapter("x", path)
 
 
+def test_gguf_adapters_without_alpha_have_no_factor(tmp_path: Path) -> None:
+    """As in llama.cpp."""
+    pytest.importorskip("gguf")
+    files = replace(ADAPTERS[0], alpha=0.0)
+    adapter = read_adapter("x", write_gguf_adapter(files, Golden.load("llama"), tmp_path / "adapter.gguf"))
+    assert {pair.scale for pair in adapter.modules.values()} == {1.0}
+
+
 def test_other_files_are_errors(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     golden = Golden.load("llama")

@@ -107,7 +107,9 @@ def test_cancelled_or_dropped_while_waiting(
     engine, watched = single
     (first,) = watched.submit([asked(A, 4)], "prefill")
     held = [engine.submit(asked(B, 4))]
+    assert not engine.is_full
     third = engine.submit(asked(B, 4))
+    assert engine.is_full
     assert engine.load.waiting == 2
     with pytest.raises(Busy, match="2 requests wait, the most allowed") as refused:
         engine.submit(asked(B, 4))
@@ -115,6 +117,7 @@ def test_cancelled_or_dropped_while_waiting(
     assert isinstance(refused.value, PteronError)
     leave(held)
     assert engine.load.waiting == 1
+    assert not engine.is_full
     fourth = engine.submit(asked(B, 4))
     watched.go()
     assert [len(answer.pieces()) for answer in (first, third, fourth)] == [4, 4, 4]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,6 +19,7 @@ from sketch import Sketch
 import pteron
 from pteron.cli import main
 from pteron.dtypes import DType, Storage
+from pteron.format.program_writer import StreamedData, write_program
 from pteron.graph import Constant
 from pteron.ops import Target, Weight
 from pteron.ops.live import Trace
@@ -296,6 +298,20 @@ def test_what_cannot_be_exported(programs: Path, models: Path, tmp_path: Path) -
     assert "is not empty and no site; name another folder" in refusal(mlp, tmp_path)
     assert "is a file" in refusal(mlp, tmp_path / "note.txt")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("own", ["inputs", "outputs"])
+def test_a_delegate_has_all_inputs_and_outputs_of_its_method(
+    own: str, programs: Path, tmp_path: Path
+) -> None:
+    """A page calls the delegate alone: what only the method has would be missing."""
+    file = pteron.load(programs / "mlp.pte").file
+    (method,) = file.methods
+    changed = {"inputs": (), "outputs": (*method.outputs, *method.inputs)}[own]
+    data = {key: StreamedData(len(view), partial(list, [view])) for key, view in file.named_data.items()}
+    with (tmp_path / "other.pte").open("wb") as other:
+        write_program(other, [replace(method, **{own: changed})], data)
+    assert "export it with all of it in one delegate" in refusal(tmp_path / "other.pte", tmp_path / "a")
 
 
 def test_a_changed_page_and_other_files_are_kept(programs: Path, tmp_path: Path) -> None:

@@ -98,13 +98,27 @@ def test_plans_serve_every_position() -> None:
                 assert any(plan.numbers(values) is not None for plan in plans), (shapes, position)
 
 
+def small_model(name: str, models: Path, folder: Path, context: int | None = None) -> WebLanguageModel:
+    shutil.copy(models / f"tiny_llama_{name}.pte", folder / "model.pte")
+    shutil.copy(STORIES / "tokenizer.bin", folder)
+    return WebLanguageModel.load(folder / "model.pte", context, None, None)
+
+
 @pytest.mark.parametrize(("name", "lengths"), [("fp32", (1, 4, 16, 31)), ("q4_static", (1,))])
 def test_lengths_of_prompts_end_at_the_programs(
     name: str, lengths: tuple[int, ...], models: Path, tmp_path: Path
 ) -> None:
-    shutil.copy(models / f"tiny_llama_{name}.pte", tmp_path / "model.pte")
-    shutil.copy(STORIES / "tokenizer.bin", tmp_path)
-    assert WebLanguageModel.load(tmp_path / "model.pte", None, None, None).lengths == lengths
+    assert small_model(name, models, tmp_path).lengths == lengths
+
+
+def test_checks_go_on_behind_caches(models: Path, tmp_path: Path) -> None:
+    """Those of a chosen context are zeros, which no file has."""
+    compiled = Compiled(small_model("fp32", models, tmp_path, context=48).method.prepared, Target())
+    executable = plan_ahead(compiled, [((1, 4), (1,))])
+    (check,) = checks_of(compiled, executable)
+    ((plan, *_),) = executable.plans.values()
+    assert max(answer.last for answer in check.answers) == len(plan.launches)
+    assert any("sdpa" in answer.operator for answer in check.answers)
 
 
 def test_the_players_tables_are_the_plans(programs: Path) -> None:

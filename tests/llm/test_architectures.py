@@ -235,6 +235,13 @@ def test_shapes_must_be_those_of_the_configuration(tmp_path: Path) -> None:
         read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
 
 
+def test_norms_of_heads_have_a_weight_for_each_head(tmp_path: Path) -> None:
+    golden = Golden.load("cohere_norms")
+    golden.shapes["model.layers.1.self_attn.q_norm.weight"] = (1, 8)
+    with pytest.raises(FormatError, match=r"q_norm_fn is \[1, 8\], but the configuration requires \[4, 8\]"):
+        read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT)
+
+
 def test_a_window_below_the_context_needs_the_operator(tmp_path: Path) -> None:
     golden = Golden.load("mistral_window")
     checkpoint = read_checkpoint(golden.write_folder(tmp_path))

@@ -142,6 +142,25 @@ def test_a_chain(form: Callable[[Positions], Compiled], found: tuple[int, int]) 
         assert not compiled.plan(((1, len(row)),), values).launches
 
 
+@pytest.mark.parametrize("read", ["input", "computed"])
+def test_which_elements_there_are(read: str) -> None:
+    """Of five in the last dim: from either end."""
+
+    def sources(dim: int, index: int) -> int:
+        make = Positions(1, 5)
+        more = make.made("aten.add.Tensor", make.given, make.number(1), 1, shape=(1, 5))
+        return len(make.read(make.given if read == "input" else more, dim, index).executable.sources)
+
+    for dim, index in ((1, 0), (1, 4), (-1, -1), (-1, -5)):
+        assert sources(dim, index) == 1
+    for dim, index in ((2, 0), (-3, 0), (1, 5), (1, -6), (-2, 1)):
+        with pytest.raises(GraphError, match=f"no element {index} along dim {dim}"):
+            sources(dim, index)
+    for dim in (0, -2):
+        with pytest.raises(GraphError, match=f"several elements 0 along dim {dim}"):
+            sources(dim, 0)
+
+
 def test_what_the_gpu_needs_too_stays() -> None:
     make = Positions(1, 5)
     more = make.made("aten.add.Tensor", make.given, make.number(1), 1, shape=(1, 5))

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from test_batched import LENGTHS, alone, begin, end, poison
 import pteron
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import read_header
+from pteron.graph import Graph
 from pteron.llm import LanguageModel
 from pteron.llm.architectures import FAMILIES
 from pteron.llm.architectures.defaults import FILE, with_defaults
@@ -33,7 +35,12 @@ from pteron.llm.build.program import build_program
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export import export_llm, gguf_file, read_checkpoint
 from pteron.llm.export.gguf_file import read_rope
+from pteron.ops import Target
+from pteron.passes import prepare
+from pteron.plan import Compiled
 from pteron.runtime import Program
+from pteron.tools.compare.float64 import float64
+from pteron.tools.compare.steps import StepRecord, constants_of, integers_of, steps_of
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 pytest.importorskip("tokenizers")
@@ -46,7 +53,45 @@ def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], tolerance:
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.mark.long(every=7)
+def logits_in_float64(graph: Graph, ids: list[int]) -> npt.NDArray[Any]:
+    """The logits of a prompt's first call, by the references of the graph's operators."""
+    compiled = Compiled(prepare(graph), Target())
+    prepared, shapes = compiled.prepared, ((1, len(ids)), (1,))
+    values = {source.symbol: 0 for source in prepared.sources}
+    walked, plan = compiled.walk(shapes, values), compiled.plan(shapes, values)
+    constants, integers = constants_of(compiled), integers_of(walked, values)
+    tokens, position = (value.id for value in prepared.graph.inputs)
+    known: dict[int, Any] = {tokens: np.array([ids]), position: np.array([0])}
+    for step in steps_of(prepared.graph, prepared.once, prepared.each, plan):
+        read = {tensor.id for tensor in (*step.reads, *step.reads_besides)} & known.keys()
+        before = {id: known[id] for id in read}
+        known |= float64(
+            StepRecord(prepared.graph, step, before, {}, (), constants, integers, walked.plain_shapes)
+        )
+    (out,) = prepared.graph.outputs
+    return np.asarray(known[out.id][0])
+
+
+def by_model_type() -> Iterator[Any]:
+    """All names; those after the first of a model type are of the long tail."""
+    seen = set[object]()
+    for name in NAMES:
+        kind = Golden.load(name).config.get("model_type")
+        yield pytest.param(name, marks=[pytest.mark.long] if kind in seen else [])
+        seen.add(kind)
+
+
+@pytest.mark.parametrize("name", by_model_type())
+def test_graphs_compute_what_hugging_face_computes(name: str, tmp_path: Path) -> None:
+    """Every architecture, without the time that its kernels take to compile."""
+    golden = Golden.load(name)
+    read_checkpoint(golden.write_folder(tmp_path)).program(FLOAT).write(tmp_path / "model.pte")
+    (graph,) = pteron.load(tmp_path / "model.pte").graphs("forward")
+    first = CHUNKS[0][0]
+    assert_close(logits_in_float64(graph, golden.prompt[:first]), golden.logits[:first], 1e-5)
+
+
+@pytest.mark.long(every=14)
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
     golden = Golden.load(name)

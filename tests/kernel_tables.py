@@ -81,10 +81,8 @@ def conditions_of(name: str) -> set[str]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    for module, _, _, used in _IMPORT.findall(_without_conditions(path.read_text("utf-8"))):
-        beside = (path.parent if path.parent.name == "lib" else path.parent / "lib") / f"{used}.wgsl"
-        shared = beside if beside.is_file() else ROOT / "wgsl" / "lib" / f"{used}.wgsl"
-        yield from _files(shared if used else _path(path, module))
+    for module, _, _ in _IMPORT.findall(_without_conditions(path.read_text("utf-8"))):
+        yield from _files(_path(path, module))
     yield path
 
 

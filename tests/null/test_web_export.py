@@ -321,10 +321,13 @@ def test_a_delegate_has_all_inputs_and_outputs_of_its_method(
     """A page calls the delegate alone: what only the method has would be missing."""
     file = pteron.load(programs / "mlp.pte").file
     (method,) = file.methods
-    changed = {"inputs": (), "outputs": (*method.outputs, *method.inputs)}[own]
+    changed: dict[str, Any] = {
+        "inputs": {"inputs": ()},
+        "outputs": {"outputs": (*method.outputs, *method.inputs)},
+    }
     data = {key: StreamedData(len(view), partial(list, [view])) for key, view in file.named_data.items()}
     with (tmp_path / "other.pte").open("wb") as other:
-        write_program(other, [replace(method, **{own: changed})], data)
+        write_program(other, [replace(method, **changed[own])], data)
     assert "export it with all of it in one delegate" in refusal(tmp_path / "other.pte", tmp_path / "a")
 
 

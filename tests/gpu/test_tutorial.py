@@ -11,18 +11,19 @@ from typing import Any
 
 import check
 import pytest
+import torch
 from arguments import tensor
 
 from pteron.families.elementwise import unary
 from pteron.ops import OPERATORS
 
-NAMES = {"aten.softshrink.default", "aten.tril.default"}
+NAMES = {"aten.softshrink.default", "aten.tril.default", "pteron.triu_or.default"}
 PAGE = Path(__file__).parents[2] / "docs" / "add-an-operator.md"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
 def run_test(code: str, name: str) -> None:
-    names: dict[str, Any] = {**vars(check), "tensor": tensor}
+    names: dict[str, Any] = {**vars(check), "tensor": tensor, "torch": torch}
     exec(code, names)
     names[name]()
 
@@ -53,3 +54,4 @@ def test_a_new_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("tutorial_family.triangle")
     run_test(test, "test_tril")
+    run_test(test, "test_triu_or")

@@ -22,7 +22,7 @@ kernel = Kernels("pteron.families.layout.copy")
 
 def test_a_kernel_that_does_not_compile_is_named(device: Device) -> None:
     """The error names the broken kernel; the other kernels are compiled and usable afterwards."""
-    good = compose(kernel("copy"))
+    good = compose(kernel("copy", convert="R(value)"))
     broken = replace(good, source="fn main( {", bounds_checks=True)
     with device.lock:
         with pytest.raises(DeviceError, match="compiling kernel copy"):

@@ -58,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     from pteron.names.remote import remote_program
     from pteron.tools.inspect import inspect
-    from pteron.tools.inspect.kernels import kernel_lines
     from pteron.tools.inspect.report import inspect_lines
     from pteron.tools.text import json_text
 
@@ -78,6 +77,8 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.diff is not None or arguments.figures is not None:
         return _compare_programs(arguments)
     if arguments.kernels is not None:
+        from pteron.tools.inspect.kernels import kernel_lines  # lazy: it imports the page
+
         print_report(kernel_lines(_look_inside(arguments), arguments.kernels))
         return 0
     chosen = (arguments.program, arguments.data, arguments.method)

@@ -30,7 +30,7 @@ from pteron.wgsl import Kernel, Module, compose
 
 pytestmark = pytest.mark.kernels
 
-_USES_ROWS = re.compile(r"^(//! use rows\n|import package::wgsl::lib::rows::)", re.MULTILINE)
+_USES_ROWS = re.compile(r"^import package::wgsl::lib::rows::", re.MULTILINE)
 ROW_KERNELS = {name for name, path in FILES.items() if _USES_ROWS.search(path.read_text("utf-8"))}
 # Where there are subgroups, attention_decode.wgsl takes the place of attention_split.wgsl.
 USED = ROW_KERNELS - {"attention_split"}

@@ -415,7 +415,7 @@ def test_logits_of_models(
     """Errors, relative to the largest logit, are as docs/gpu-libraries.md states them; so is the choice."""
     choose_tile(monkeypatch, replace(TILES[0], is_low_apart=product_kernel == "matmul_matrix"), 1)
     monkeypatch.setitem(tiles.MATRIX_ROWS_MIN, 3, 16)
-    monkeypatch.setattr(attention, "MATRIX_TILES", (HALF_TILE, *ATTENTION_TILES))
+    monkeypatch.setattr(attention, "MATRIX_TILES", (MatrixTiles(2, 1, 1, 16, 1, 1), *ATTENTION_TILES))
     monkeypatch.setattr(device, "target", emulating)
     tokens, expected = prompt_of(models, name)
     with pteron.load(models / f"{name}.pte", device=device, products=products) as program:

@@ -22,6 +22,7 @@ from pteron.host.tensors import View
 from pteron.llm import LLM
 from pteron.llm.adapter_files import read_adapter
 from pteron.llm.adapters import Adapters, linear_layers
+from pteron.llm.architectures.config import Config
 from pteron.llm.batched_model import BatchRow
 from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, quantize_groups, round_to_nearest
 from pteron.llm.engine import Engine
@@ -416,7 +417,7 @@ def test_adapters_of_other_models_are_errors(
         for kind, shape in zip("AB", pair, strict=True)
     }
     save_file(tensors, folder / "adapter_model.safetensors")
-    adapters = Adapters([read_adapter("x", folder)], {"model_type": "llama"})
+    adapters = Adapters([read_adapter("x", folder)], Config(model_type="llama"))
     with pytest.raises((FormatError, UnsupportedError), match=reason):
         adapters.add_to(*llm.program.graphs("forward"))
 
@@ -443,7 +444,7 @@ def test_programs_without_names_are_refused(models: Path, tmp_path: Path) -> Non
     folder = ADAPTERS[0].write_peft(golden, tmp_path / "adapter")
     with pytest.raises(UnsupportedError, match=r"pteron\.json does not describe the architecture"):
         Adapters.read({"x": folder}, tmp_path)
-    adapters = Adapters([read_adapter("x", folder)], {"model_type": "llama"})
+    adapters = Adapters([read_adapter("x", folder)], Config(model_type="llama"))
     (graph,) = load(models / "tiny_llama_fp32.pte").graphs("forward")
     with pytest.raises(UnsupportedError, match="its weights have no names"):
         adapters.add_to(graph)

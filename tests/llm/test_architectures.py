@@ -620,7 +620,8 @@ def test_which_layers_have_windows(model_type: str, kinds: list[str] | None, win
     config |= {"no_rope_layers": [1, 1, 0, 1]} if model_type == "smollm3" else {}
     for is_on, expected in ((True, windowed), (False, [])):
         stated = with_defaults(config | {"use_sliding_window": is_on})
-        layers = FAMILIES[model_type].decoder(stated).layers
+        family = FAMILIES[model_type]
+        layers = family.decoder(family.normalized(stated)).layers
         attentions = [layer.attention for layer in layers if isinstance(layer, Block)]
         windows = [each.window for each in attentions if isinstance(each, Attention)]
         assert windows == [8 if index in expected else None for index in range(4)]

@@ -11,6 +11,7 @@ from checkpoints import Golden, loaded, logits, write_mxfp4
 from test_architectures import CHUNKS, FLOAT, assert_close
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import GGUF_EXPERTS
 from pteron.llm.architectures.names import place_tensors
 from pteron.llm.build.options import Options
@@ -103,7 +104,7 @@ def test_gate_and_up_in_one_tensor_of_a_gguf_file() -> None:
     """Of each expert: the rows of the gate, then those of up."""
     both = np.arange(2 * 6 * 4, dtype=np.float32).reshape(2, 6, 4)
     stored = {"blk.1.ffn_gate_up_exps.weight": StoredTensor.of(both)}
-    placed = place_tensors(stored, GGUF_EXPERTS, {})
+    placed = place_tensors(stored, GGUF_EXPERTS, Config())
     for kind, rows in (("w1", both[:, :3]), ("w3", both[:, 3:])):
         found = placed[f"layers.1.feed_forward.experts.{kind}.weight"].read()
         np.testing.assert_array_equal(found, rows.reshape(6, 4))

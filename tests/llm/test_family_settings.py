@@ -44,7 +44,7 @@ DEEP = {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}
         ("mpt", {"n_heads": 6}, "attention.slopes", [SLOPES_OF_SIX] * 3),
         ("gpt2", {"scale_attn_weights": False}, "attention.scale", [1.0] * 3),
         ("gpt2", DEEP, "attention.scale", [1, 1 / 2, 1 / 3]),
-        ("opt", {"layer_norm_elementwise_affine": False}, "norm.has_weight", [False] * 3),
+        ("opt", {"layer_norm_elementwise_affine": False}, "input_norm.has_weight", [False] * 3),
         ("gemma3", {"attn_logit_softcapping": 20.0}, "attention.softcap", [20.0] * 6),
         ("mixtral", {"sliding_window": 8}, "attention.window", [8] * 3),
         ("starcoder2", {"sliding_window": None}, "attention.window", [None] * 3),

@@ -21,7 +21,8 @@ from pteron.folders import existing
 from pteron.format.gguf import MAGIC, read_header
 from pteron.format.source import open_bytes, open_file
 from pteron.llm.architectures import FAMILIES, find_family
-from pteron.llm.architectures.names import Config, Names
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.names import Names
 from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.gguf_file import read_tensor
 from pteron.llm.export.safetensors_file import read_safetensors

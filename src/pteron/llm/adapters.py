@@ -26,7 +26,8 @@ from pteron.families.linear.lora import CHOICE_WORDS, ROWS
 from pteron.graph import Constant, Graph, Node, Tensor, Value
 from pteron.graph.values import ids_of, tensors
 from pteron.llm.adapter_files import Adapter, LoraPair, read_adapter
-from pteron.llm.architectures.names import Config, Names, find_rule
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.names import Names, find_rule
 from pteron.llm.build.stored_tensor import Array, StoredTensor
 from pteron.llm.export.checkpoint import as_config_error
 from pteron.names.model_files import MANIFEST, read_json
@@ -59,8 +60,7 @@ class Adapters:
         for name in paths:
             if not isinstance(name, str) or not name:
                 raise InputError(f"the name of an adapter must be a string, not {name!r}")
-        config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
-        return cls([read_adapter(name, path) for name, path in paths.items()], config)
+        return cls([read_adapter(name, path) for name, path in paths.items()], Config(config))
 
     def add_to(self, graph: Graph) -> Graph:
         """The graph with all adapters; tokens are its first input."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, log1p
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.llama import PLAIN_MLP
-from pteron.llm.architectures.names import GGUF, Config, Names
-from pteron.llm.architectures.parts import Block, Decoder, RmsNorm
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, require_settings, stack
+from pteron.llm.architectures.names import GGUF_PLAIN_MLP, PLAIN_MLP, Names
+from pteron.llm.architectures.parts import Decoder
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
 
@@ -43,11 +42,9 @@ def _softplus(x: float) -> float:
 
 def decoder(config: Config) -> Decoder:
     require_settings(config, hidden_act="xielu")
-    norm, count = RmsNorm(float(config["rms_norm_eps"])), int(config["num_hidden_layers"])
-    attention = replace(llama.attention(config), head_norm=norm)
     lists = [config.get(f"xielu.{name}") for name in ("alpha_p", "alpha_n", "beta")]
-    stated = zip(*lists, strict=True) if all(lists) else [None] * count
-    return Decoder(tuple(Block(attention, XieluMlp(each), norm) for each in stated), norm)
+    stated = zip(*lists, strict=True) if all(lists) else [None] * len(config.layers)
+    return stack(config, config.attention(head_norm=config.norm), [XieluMlp(each) for each in stated])
 
 
 _PARAMETERS = ("alpha_p", "alpha_n", "beta", "eps")
@@ -57,5 +54,4 @@ NAMES: Names = {
     "model.layers.{}.feedforward_layernorm": "layers.{}.ffn_norm",
     **{f"model.layers.{{}}.mlp.act_fn.{name}": f"layers.{{}}.feed_forward.{name}" for name in _PARAMETERS},
 }
-GGUF_NAMES: Names = {**GGUF, "blk.{}.ffn_up": "layers.{}.feed_forward.w1"}
-FAMILIES = {"apertus": Family(decoder, NAMES, GGUF_NAMES)}
+FAMILIES = {"apertus": Family(decoder, NAMES, GGUF_PLAIN_MLP)}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log2
 
-from pteron.llm.architectures.family import Family, require_settings
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, require_settings, stack
 from pteron.llm.architectures.names import (
-    GGUF,
-    Config,
+    GGUF_PLAIN_MLP,
     Names,
-    head_sizes,
     split_grouped_qkv,
     split_qkv,
     with_optional_prefix,
 )
-from pteron.llm.architectures.parts import Attention, Block, Decoder, LayerNorm, Mlp
+from pteron.llm.architectures.parts import Decoder, LayerNorm, Mlp
 
 
 def alibi_slopes(heads: int, most: float = 8.0) -> tuple[float, ...]:
@@ -28,24 +28,20 @@ def alibi_slopes(heads: int, most: float = 8.0) -> tuple[float, ...]:
 
 def bloom(config: Config) -> Decoder:
     require_settings(config, apply_residual_connection_post_layernorm=False)
-    heads, _, head_dim = head_sizes(config)
-    norm = LayerNorm(float(config["layer_norm_eps"]))
-    attention = Attention(heads, heads, head_dim, slopes=alibi_slopes(heads))
-    block = Block(attention, Mlp("gelu_new"), norm)
-    return Decoder((block,) * int(config["num_hidden_layers"]), norm, embedding_norm=norm)
+    norm = config.layer_norm
+    attention = config.attention(rotary=None, slopes=alibi_slopes(config.head_sizes[0]))
+    return replace(stack(config, attention, Mlp("gelu_new"), norm), embedding_norm=norm)
 
 
 def mpt(config: Config) -> Decoder:
-    settings: Config = config.get("attn_config") or {}
+    settings = config.get("attn_config") or {}
     require_settings(settings, alibi=True, prefix_lm=False, qk_ln=False, attn_type="multihead_attention")
     require_settings(config, norm_type="low_precision_layernorm", logit_scale=None, embedding_fraction=1.0)
-    heads, _, head_dim = head_sizes(config)
     clip = settings.get("clip_qkv", config.get("clip_qkv")) or None
     most = float(settings.get("alibi_bias_max") or config.get("alibi_bias_max", 8.0))
-    norm, slopes = LayerNorm(float(config.get("layer_norm_eps", 1e-5))), alibi_slopes(heads, most)
-    scale = settings.get("softmax_scale")
-    attention = Attention(heads, heads, head_dim, scale=scale, slopes=slopes, clip=clip)
-    return Decoder((Block(attention, Mlp("gelu"), norm),) * int(config["num_hidden_layers"]), norm)
+    slopes = alibi_slopes(config.head_sizes[0], most)
+    attention = config.attention(rotary=None, scale=settings.get("softmax_scale"), slopes=slopes, clip=clip)
+    return stack(config, attention, Mlp("gelu"), LayerNorm(float(config.get("layer_norm_eps", 1e-5))))
 
 
 BLOOM: Names = {
@@ -77,10 +73,9 @@ MPT: Names = {
     "lm_head": "output",
 }
 GGUF_NAMES: Names = {
-    **GGUF,
+    **GGUF_PLAIN_MLP,
     "token_embd_norm": "embedding_norm",
     "blk.{}.attn_qkv": split_qkv,
-    "blk.{}.ffn_up": "layers.{}.feed_forward.w1",
 }
 _BLOOM_KEYS = {
     "hidden_size": "n_embed",

@@ -5,37 +5,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config
-from pteron.llm.architectures.parts import (
-    Attention,
-    Block,
-    Decoder,
-    GatedMlp,
-    HeadLayerNorm,
-    IfPresent,
-    LayerNorm,
-)
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, Layers, stack
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE
+from pteron.llm.architectures.parts import Decoder, HeadLayerNorm, IfPresent
 
 
 def cohere(config: Config) -> Decoder:
-    eps = float(config["layer_norm_eps"])
-    plain = llama.attention(config, interleaved=True)
-    norm = HeadLayerNorm(eps) if config.get("use_qk_norm") else IfPresent(HeadLayerNorm(eps))
-    return _decoder(config, [replace(plain, head_norm=norm)] * int(config["num_hidden_layers"]))
+    of_heads = HeadLayerNorm(config.layer_norm.eps)
+    norm = of_heads if config.get("use_qk_norm") else IfPresent(of_heads)
+    return _decoder(config, config.attention(interleaved=True, head_norm=norm))
 
 
 def cohere2(config: Config) -> Decoder:
-    rotated = llama.attention(config, interleaved=True)
-    attend = llama.by_layer(config, rotated, replace(rotated, rotary=None), every=4)
-    return _decoder(config, [attend(index) for index in range(int(config["num_hidden_layers"]))])
+    rotated = config.attention(interleaved=True, window=config.window)
+    return _decoder(config, config.alternating(rotated, config.attention(rotary=None), every=4))
 
 
-def _decoder(config: Config, attentions: list[Attention]) -> Decoder:
-    norm, mlp = LayerNorm(float(config["layer_norm_eps"])), GatedMlp(config.get("hidden_act", "silu"))
-    blocks = tuple(Block(attention, mlp, norm, parallel=True) for attention in attentions)
-    return Decoder(blocks, norm, logit_scale=float(config.get("logit_scale", 0.0625)))
+def _decoder(config: Config, attention: Layers) -> Decoder:
+    decoder = stack(config, attention, norm=config.layer_norm, parallel=True)
+    return replace(decoder, logit_scale=float(config.get("logit_scale", 0.0625)))
 
 
 FAMILIES = {

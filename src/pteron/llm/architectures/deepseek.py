@@ -7,18 +7,23 @@ that all heads share; instead of keys and values, queries and results are multip
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import EXPERTS, GGUF_EXPERTS, experts_of, flattened
-from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config
-from pteron.llm.architectures.parts import Decoder, GatedMlp, Part, RmsNorm
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.experts import (
+    EXPERTS,
+    GGUF_EXPERTS,
+    experts_after_dense,
+    flattened,
+    groups_of,
+    sigmoid_experts,
+)
+from pteron.llm.architectures.family import Family, require_settings, stack
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE
+from pteron.llm.architectures.parts import Decoder, Part, RmsNorm
 from pteron.llm.architectures.rotary import Rotary, rotary_of
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
@@ -107,34 +112,12 @@ def deepseek_v2(config: Config) -> Decoder:
     method = config.get("topk_method", "greedy")
     if method not in ("greedy", "group_limited_greedy"):
         raise UnsupportedError(f"experts chosen by {method!r}; known are greedy, group_limited_greedy")
-    groups = {} if method == "greedy" else _groups(config, 1)
-    feed = _after_dense(config, normalised=False, **groups)
-    return llama.decoder(config, lambda _: attention(config), feed=feed)
+    groups = {} if method == "greedy" else groups_of(config, 1)
+    return stack(config, attention(config), experts_after_dense(config, normalised=False, **groups))
 
 
 def deepseek_v3(config: Config) -> Decoder:
-    return llama.decoder(config, lambda _: attention(config), feed=sigmoid_experts(config))
-
-
-def sigmoid_experts(config: Config) -> Callable[[int], Part | None]:
-    """Experts of DeepSeek V3, also of GLM: sigmoid scores, corrected choices, groups."""
-    normalised = bool(config.get("norm_topk_prob", True))
-    groups = _groups(config, 2)
-    return _after_dense(config, scoring="sigmoid", normalised=normalised, has_correction=True, **groups)
-
-
-def _groups(config: Config, best: int) -> dict[str, Any]:
-    groups, kept = int(config.get("n_group") or 1), int(config.get("topk_group") or 1)
-    return {"groups": groups, "kept_groups": kept, "group_best": best} if groups > 1 else {}
-
-
-def _after_dense(config: Config, **options: Any) -> Callable[[int], Part | None]:
-    """Experts in all layers but the first ones. `options` are those of the router."""
-    first = int(config.get("first_k_dense_replace") or 0)
-    shared = GatedMlp(config.get("hidden_act", "silu")) if config.get("n_shared_experts") else None
-    scale = float(config.get("routed_scaling_factor", 1.0))
-    experts = experts_of(config, shared, scale=scale, **options)
-    return lambda layer: experts if layer >= first else None
+    return stack(config, attention(config), sigmoid_experts(config))
 
 
 def _from_gguf(config: Config) -> Config:
@@ -146,15 +129,14 @@ def _from_gguf(config: Config) -> Config:
         of_all = rope["mscale_all_dim"] / 0.1
         rope |= {"mscale": of_all, "mscale_all_dim": of_all}
     grouped = int(config.get("n_group") or 1) > 1
-    return {
-        "norm_topk_prob": False,
-        **config,
-        "qk_nope_head_dim": whole - rotated,
-        "qk_rope_head_dim": rotated,
-        "v_head_dim": config.get("attention.value_length_mla") or config["attention.value_length"],
-        "rope_parameters": rope,
-        "topk_method": "group_limited_greedy" if grouped else "greedy",
-    }
+    return config.changed(
+        norm_topk_prob=config.get("norm_topk_prob", False),
+        qk_nope_head_dim=whole - rotated,
+        qk_rope_head_dim=rotated,
+        v_head_dim=config.get("attention.value_length_mla") or config["attention.value_length"],
+        rope_parameters=rope,
+        topk_method="group_limited_greedy" if grouped else "greedy",
+    )
 
 
 def _in_halves(config: Config, rows: Array) -> Array:

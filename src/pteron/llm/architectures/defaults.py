@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures.names import Config
 
 _PARTIAL = "partial_rotary_factor"
 FILE = Path(__file__).with_name("defaults.json")
@@ -25,13 +25,13 @@ TEXT_MODELS = {
 }
 
 
-def with_defaults(config: Config) -> Config:
+def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
     """A Hugging Face configuration with the defaults of its family, or of its text model's."""
     kind = str(config.get("model_type"))
     text = config.get("text_config")
     if isinstance(text, dict):
         return {**config, "text_config": with_defaults({"model_type": TEXT_MODELS.get(kind), **text})}
-    defaults: Config = json.loads(FILE.read_text("utf-8")).get(TEXT_MODELS.get(kind, kind), {})
+    defaults: dict[str, Any] = json.loads(FILE.read_text("utf-8")).get(TEXT_MODELS.get(kind, kind), {})
     rope = config.get("rope_parameters") or config.get("rope_scaling") or defaults.get("rope_parameters")
     partial = (rope or {}).get(_PARTIAL) or config.get(_PARTIAL)
     if defaults and _PARTIAL not in defaults and partial not in (None, 1):

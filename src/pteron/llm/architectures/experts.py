@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
-from pteron.llm.architectures.names import Config, Names, Rule
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.names import Names, Rule
 from pteron.llm.architectures.parts import Part, activation
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
@@ -141,7 +142,7 @@ GGUF_EXPERTS: Names = {
 }
 
 
-def count_of(config: Config) -> int:
+def count_of(config: Mapping[str, Any]) -> int:
     """The number of experts, by the key that the configuration has; 0 if it has none."""
     keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     return int(next((config[key] for key in keys if config.get(key)), 0))
@@ -150,8 +151,28 @@ def count_of(config: Config) -> int:
 def experts_of(config: Config, shared: Part | None = None, **options: Any) -> Experts:
     """The experts of a configuration, with gated MLPs. `options` are those of the router."""
     router = Router(count_of(config), chosen_of(config), **options)
-    return Experts(router, Gated(config.get("hidden_act", "silu")), shared)
+    return Experts(router, Gated(config.activation()), shared)
 
 
-def chosen_of(config: Config) -> int:
+def chosen_of(config: Mapping[str, Any]) -> int:
     return int(config["num_experts_per_tok"] if "num_experts_per_tok" in config else config["moe_k"])
+
+
+def sigmoid_experts(config: Config) -> list[Part]:
+    """Experts of DeepSeek V3, also of GLM: sigmoid scores, corrected choices, groups."""
+    options = {"normalised": bool(config.get("norm_topk_prob", True)), **groups_of(config, 2)}
+    return experts_after_dense(config, scoring="sigmoid", has_correction=True, **options)
+
+
+def groups_of(config: Config, best: int) -> dict[str, Any]:
+    groups, kept = int(config.get("n_group") or 1), int(config.get("topk_group") or 1)
+    return {"groups": groups, "kept_groups": kept, "group_best": best} if groups > 1 else {}
+
+
+def experts_after_dense(config: Config, **options: Any) -> list[Part]:
+    """Experts in all layers but the first ones. `options` are those of the router."""
+    first = int(config.get("first_k_dense_replace") or 0)
+    shared = config.mlp if config.get("n_shared_experts") else None
+    scale = float(config.get("routed_scaling_factor", 1.0))
+    experts = experts_of(config, shared, scale=scale, **options)
+    return [experts if layer >= first else config.mlp for layer in config.layers]

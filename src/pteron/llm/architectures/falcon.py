@@ -6,31 +6,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from pteron.llm.architectures import llama
 from pteron.llm.architectures.bloom import alibi_slopes
-from pteron.llm.architectures.family import Family, require_settings
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, require_settings, stack
 from pteron.llm.architectures.names import (
-    GGUF,
-    Config,
+    GGUF_PLAIN_MLP,
     Names,
     split_grouped_qkv,
     split_qkv,
     with_optional_prefix,
 )
-from pteron.llm.architectures.parts import Attention, Block, Decoder, LayerNorm, Mlp
+from pteron.llm.architectures.parts import Attention, Decoder, Mlp
 from pteron.llm.build.stored_tensor import StoredTensor
 
 
 def decoder(config: Config) -> Decoder:
     require_settings(config, apply_residual_connection_post_layernorm=False)
     config = _with_heads(config)
-    norm = LayerNorm(float(config.get("layer_norm_epsilon") or config["layer_norm_eps"]))
-    attention = llama.attention(config)
+    attention = config.attention()
     if config.get("alibi"):
         attention = replace(attention, rotary=None, slopes=_slopes(attention))
     is_parallel = bool(config.get("new_decoder_architecture") or config.get("parallel_attn", True))
-    block = Block(attention, Mlp(config.get("activation", "gelu")), norm, parallel=is_parallel)
-    return Decoder((block,) * int(config["num_hidden_layers"]), norm)
+    mlp = Mlp(config.activation("gelu"))
+    return stack(config, attention, mlp, config.layer_norm, parallel=is_parallel)
 
 
 def _with_heads(config: Config) -> Config:
@@ -42,7 +40,7 @@ def _with_heads(config: Config) -> Config:
         kv_heads = config.get("num_kv_heads") or heads
     else:
         kv_heads = 1 if config["multi_query"] else heads
-    return {**config, "num_key_value_heads": kv_heads}
+    return config.changed(num_key_value_heads=kv_heads)
 
 
 def _slopes(attention: Attention) -> tuple[float, ...]:
@@ -83,10 +81,10 @@ NAMES: Names = {
     "lm_head": "output",
 }
 GGUF_NAMES: Names = {
-    **GGUF,
+    **GGUF_PLAIN_MLP,
     "blk.{}.attn_qkv": split_qkv,
     "blk.{}.attn_norm": _both_norms,
     "blk.{}.attn_norm_2": "layers.{}.attention_norm",
-    "blk.{}.ffn_up": "layers.{}.feed_forward.w1",
 }
-FAMILIES = {"falcon": Family(decoder, NAMES, GGUF_NAMES)}
+_KEYS = {"hidden_act": "activation", "layer_norm_eps": "layer_norm_epsilon"}
+FAMILIES = {"falcon": Family(decoder, NAMES, GGUF_NAMES, _KEYS)}

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.mamba2 import MIXER_GGUF, in_rows, mixer, mixer_names, sizes_of
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, Rule, split
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names, Rule, split
 from pteron.llm.architectures.parts import Decoder, Part
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
@@ -34,18 +34,17 @@ class Sum:
 
 def falcon_h1(config: Config) -> Decoder:
     norms_first = bool(config.get("mamba_norm_before_gate", True))
-    both = Sum(mixer(config, norms_first), llama.attention(config))
+    both = Sum(mixer(config, norms_first), config.attention())
     return replace(
-        llama.decoder(config, lambda _: both),
+        stack(config, both),
         embedding_scale=float(config.get("embedding_multiplier", 1)),
         logit_scale=float(config.get("lm_head_multiplier", 1)),
     )
 
 
 def bamba(config: Config) -> Decoder:
-    attention, mamba = llama.attention(config), mixer(config)
-    layers = config.get("attn_layer_indices") or ()
-    return llama.decoder(config, lambda layer: attention if layer in layers else mamba)
+    attention, mamba, full = config.attention(), mixer(config), config.get("attn_layer_indices") or ()
+    return stack(config, [attention if layer in full else mamba for layer in config.layers])
 
 
 Factor = Callable[[Config], float | Array]

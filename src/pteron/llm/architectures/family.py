@@ -1,15 +1,39 @@
-"""A family of language models: how a configuration becomes a decoder, and where its tensors are."""
+"""A family of language models: how a configuration becomes a decoder, and where its tensors are.
+
+Most families are a call of `stack` with the parts that are not those of Llama, and a table of names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures.names import Config, Names
-from pteron.llm.architectures.parts import Decoder
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.names import Names
+from pteron.llm.architectures.parts import Block, Decoder, Part
 from pteron.llm.architectures.vision import Vision
+
+Layers: TypeAlias = Part | Sequence[Part]  # a part of all layers, or one for each
+
+
+def stack(
+    config: Config,
+    attention: Layers | None = None,
+    mlp: Layers | None = None,
+    norm: Part | None = None,
+    **of_block: Any,
+) -> Decoder:
+    """Blocks with these parts, or those of the configuration; the norm is also that after the last layer.
+    `of_block` are options of `Block`."""
+    norm = norm or config.norm
+    options = {"input_norm": norm, **of_block}
+    attentions, mlps = (
+        part if isinstance(part, Sequence) else [part] * len(config.layers)
+        for part in (attention or config.attention(), mlp or config.mlp)
+    )
+    return Decoder(tuple(Block(*parts, **options) for parts in zip(attentions, mlps, strict=True)), norm)
 
 
 @dataclass(frozen=True)
@@ -27,7 +51,7 @@ class Family:
     from_gguf: Callable[[Config], Config] = lambda config: config
     vision: Vision | None = None  # the part that reads images, of Hugging Face checkpoints
 
-    def normalized(self, config: Config) -> Config:
+    def normalized(self, config: Mapping[str, Any]) -> Config:
         """A configuration with common names of keys; that of the text model in one of several modalities."""
         if isinstance(config.get("text_config"), dict):
             text = config["text_config"]
@@ -36,11 +60,11 @@ class Family:
             config = {**text, "tie_word_embeddings": tied}
         if isinstance(kinds := config.get("layers_block_type"), list):
             config = {"num_hidden_layers": len(kinds), **config}
-        own_keys = {common: config.get(own) for common, own in self.keys.items()}
-        return {**config, **{common: value for common, value in own_keys.items() if value is not None}}
+        own = {common: config[own] for common, own in self.keys.items() if config.get(own) is not None}
+        return Config({**config, **own})
 
 
-def require_settings(config: Config, **expected: Any) -> None:
+def require_settings(config: Mapping[str, Any], **expected: Any) -> None:
     """Refuse settings of a configuration that change what a model computes."""
     for key, value in expected.items():
         if config.get(key, value) != value:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import sqrt
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, of_text_model, plus_one
-from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, RmsNorm
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, Layers, require_settings, stack
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names, of_text_model, plus_one
+from pteron.llm.architectures.parts import Decoder, GatedMlp, Part
 from pteron.llm.architectures.rotary import rotary_of_kind
 
 # The models that scale scores by hidden_size / heads instead of the heads' width; GGUF files do not say so.
@@ -18,44 +18,41 @@ _LARGEST = {"gemma2": 46, "gemma3": 62}  # layers
 
 
 def gemma(config: Config) -> Decoder:
-    norm = RmsNorm(float(config["rms_norm_eps"]))
-    block = Block(llama.attention(config), _mlp(config), norm)
-    return Decoder((block,) * int(config["num_hidden_layers"]), norm, sqrt(config["hidden_size"]))
+    return _decoder(config, config.attention())
 
 
 def gemma2(config: Config) -> Decoder:
-    full = replace(
-        llama.attention(config), scale=_scale(config), softcap=config.get("attn_logit_softcapping", 50.0)
-    )
-    return _with_windows({"final_logit_softcapping": 30.0, **config}, full, full, every=2)
+    full = config.attention(scale=_scale(config), softcap=config.get("attn_logit_softcapping", 50.0))
+    attentions = config.alternating(replace(full, window=config.window), full, every=2)
+    cap = config.get("final_logit_softcapping", 30.0)
+    return replace(_decoder(config, attentions, result_norm=config.norm), logit_softcap=cap)
 
 
 def gemma3(config: Config) -> Decoder:
     require_settings(config, use_bidirectional_attention=False)
-    plain = llama.attention(config | {"rope_parameters": None, "rope_scaling": None})
-    norm, scale = RmsNorm(float(config["rms_norm_eps"])), _scale(config)
-    cap = config.get("attn_logit_softcapping")
     full, sliding = (
-        replace(
-            plain,
-            head_norm=norm,
-            scale=scale,
-            softcap=cap,
-            rotary=rotary_of_kind(config, plain.head_dim, kind),
+        config.attention(
+            head_norm=config.norm,
+            scale=_scale(config),
+            softcap=config.get("attn_logit_softcapping"),
+            rotary=rotary_of_kind(config, config.head_sizes[2], kind),
+            window=window,
         )
-        for kind in ("full_attention", "sliding_attention")
+        for kind, window in (("full_attention", None), ("sliding_attention", config.window))
     )
-    return _with_windows(config, sliding, full, every=6)
+    decoder = _decoder(config, config.alternating(sliding, full, every=6), result_norm=config.norm)
+    return replace(decoder, logit_softcap=config.get("final_logit_softcapping"))
 
 
 def _from_gguf(config: Config) -> Config:
     """With the usual rotary embedding of layers with windows, if the file does not state it."""
-    return {"rope_local_base_freq": 10000.0, **config}
+    return Config({"rope_local_base_freq": 10000.0, **config})
 
 
-def _mlp(config: Config) -> GatedMlp:
+def _decoder(config: Config, attention: Layers, **of_block: Part) -> Decoder:
     # Older files have `hidden_act: gelu` for what is the approximation by tanh.
-    return GatedMlp(config.get("hidden_activation") or "gelu_pytorch_tanh")
+    mlp = GatedMlp(config.get("hidden_activation") or "gelu_pytorch_tanh")
+    return replace(stack(config, attention, mlp, **of_block), embedding_scale=sqrt(config["hidden_size"]))
 
 
 def _scale(config: Config) -> float:
@@ -63,15 +60,6 @@ def _scale(config: Config) -> float:
     is_largest = _LARGEST.get(config["model_type"]) == config["num_hidden_layers"]
     width = config["hidden_size"] / heads if is_largest else config.get("head_dim") or 256
     return 1 / sqrt(config.get("query_pre_attn_scalar") or width)
-
-
-def _with_windows(config: Config, sliding: Attention, full: Attention, every: int) -> Decoder:
-    norm, mlp = RmsNorm(float(config["rms_norm_eps"])), _mlp(config)
-    attend = llama.by_layer(config, sliding, full, every)
-    count = int(config["num_hidden_layers"])
-    blocks = tuple(Block(attend(index), mlp, norm, result_norm=norm) for index in range(count))
-    cap = config.get("final_logit_softcapping")
-    return Decoder(blocks, norm, sqrt(config["hidden_size"]), logit_softcap=cap)
 
 
 NORMS = {

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.names import (
-    GGUF,
-    Config,
-    Names,
-    head_sizes,
-    split_qkv,
-    transposed,
-    with_optional_prefix,
-)
-from pteron.llm.architectures.parts import Attention, Block, Decoder, LayerNorm, Mlp
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, require_settings, stack
+from pteron.llm.architectures.names import GGUF_PLAIN_MLP, Names, split_qkv, transposed, with_optional_prefix
+from pteron.llm.architectures.parts import Decoder, Mlp
 
 
 def decoder(config: Config) -> Decoder:
     require_settings(config, add_cross_attention=False)
-    heads, _, head_dim = head_sizes(config)
-    scale = head_dim**-0.5 if config.get("scale_attn_weights", True) else 1.0
+    scale = config.head_sizes[2] ** -0.5 if config.get("scale_attn_weights", True) else 1.0
     by_depth = bool(config.get("scale_attn_by_inverse_layer_idx"))
-    norm, mlp = LayerNorm(float(config["layer_norm_eps"])), Mlp(config.get("activation_function", "gelu_new"))
-    attention = Attention(heads, heads, head_dim)
-    scales = [scale / (index + 1 if by_depth else 1) for index in range(int(config["num_hidden_layers"]))]
-    blocks = tuple(Block(replace(attention, scale=scale), mlp, norm) for scale in scales)
-    return Decoder(blocks, norm, has_positions=True)
+    attentions = [
+        config.attention(rotary=None, scale=scale / (layer + 1 if by_depth else 1)) for layer in config.layers
+    ]
+    mlp = Mlp(config.activation("gelu_new"))
+    return replace(stack(config, attentions, mlp, config.layer_norm), has_positions=True)
 
 
 NAMES: Names = {
@@ -49,12 +41,12 @@ NAMES: Names = {
     "lm_head": "output",
 }
 GGUF_NAMES: Names = {
-    **GGUF,
+    **GGUF_PLAIN_MLP,
     "position_embd": "positions",
     "blk.{}.attn_qkv": split_qkv,
-    "blk.{}.ffn_up": "layers.{}.feed_forward.w1",
 }
 KEYS = {
+    "hidden_act": "activation_function",
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
     "num_attention_heads": "n_head",

@@ -3,29 +3,23 @@ with rotary pairs as neighbours. Both rotate a part of each head."""
 
 from __future__ import annotations
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.gpt2 import KEYS
-from pteron.llm.architectures.names import GGUF, Config, Names, split_grouped_qkv, split_qkv
-from pteron.llm.architectures.parts import Block, Decoder, LayerNorm, Mlp
+from pteron.llm.architectures.names import GGUF_PLAIN_MLP, Names, split_grouped_qkv, split_qkv
+from pteron.llm.architectures.parts import Decoder, Mlp
 
 
 def gpt_neox(config: Config) -> Decoder:
-    norm = LayerNorm(float(config["layer_norm_eps"]))
     is_parallel = bool(config.get("use_parallel_residual", True))
-    mlp = Mlp(config.get("hidden_act", "gelu"))
-    block = Block(llama.attention(config), mlp, norm, parallel=is_parallel)
-    return Decoder((block,) * int(config["num_hidden_layers"]), norm)
+    return stack(config, None, Mlp(config.activation("gelu")), config.layer_norm, parallel=is_parallel)
 
 
 def gptj(config: Config) -> Decoder:
-    norm = LayerNorm(float(config["layer_norm_eps"]))
     head_dim = config["hidden_size"] // config["num_attention_heads"]
     partial = (config.get("rotary_dim") or head_dim) / head_dim
-    attention = llama.attention({**config, "partial_rotary_factor": partial}, interleaved=True)
-    mlp = Mlp(config.get("activation_function", "gelu_new"))
-    block = Block(attention, mlp, norm, parallel=True)
-    return Decoder((block,) * int(config["num_hidden_layers"]), norm)
+    attention = config.changed(partial_rotary_factor=partial).attention(interleaved=True)
+    return stack(config, attention, Mlp(config.activation("gelu_new")), config.layer_norm, parallel=True)
 
 
 GPT_NEOX: Names = {
@@ -57,11 +51,7 @@ GPTJ: Names = {
     "transformer.h.{}.attn.bias": None,  # masks
     "transformer.h.{}.attn.masked_bias": None,
 }
-GGUF_NAMES: Names = {
-    **GGUF,
-    "blk.{}.attn_qkv": split_qkv,
-    "blk.{}.ffn_up": "layers.{}.feed_forward.w1",
-}
+GGUF_NAMES: Names = {**GGUF_PLAIN_MLP, "blk.{}.attn_qkv": split_qkv}
 # Older files of GPT-NeoX.
 _KEYS = {"partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"}
 FAMILIES = {

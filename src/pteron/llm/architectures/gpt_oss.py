@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Router, chosen_of, count_of, flattened
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names
-from pteron.llm.architectures.parts import Attention, Decoder
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.experts import GGUF_EXPERTS, experts_of, flattened
+from pteron.llm.architectures.family import Family, stack
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names
+from pteron.llm.architectures.parts import Decoder
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
 from pteron.llm.build.stored_tensor import StoredTensor
@@ -30,22 +30,15 @@ class BoundedGate:
 
 
 def decoder(config: Config) -> Decoder:
-    full = replace(llama.attention(config), has_sinks=True)
+    full = config.attention(has_sinks=True)
     windowed = replace(full, window=config.get("sliding_window", 128))
-    kinds = config.get("layer_types")
     gate = BoundedGate(float(config.get("swiglu_alpha", 1.702)), float(config.get("swiglu_limit", 7.0)))
-
-    def attend(layer: int) -> Attention:
-        is_windowed = kinds[layer] == "sliding_attention" if kinds else layer % 2 == 0
-        return windowed if is_windowed else full
-
-    experts = Experts(Router(count_of(config), chosen_of(config)), gate)
-    return llama.decoder(config, attend, feed=lambda _: experts)
+    return stack(config, config.alternating(windowed, full, every=2), replace(experts_of(config), gate=gate))
 
 
 def _from_gguf(config: Config) -> Config:
     """Files do not state how YaRN's columns are rounded."""
-    return config | {"rope_parameters": {"truncate": False, **config["rope_parameters"]}}
+    return config.changed(rope_parameters={"truncate": False, **config["rope_parameters"]})
 
 
 def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:

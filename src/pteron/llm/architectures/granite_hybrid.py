@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pteron.llm.architectures import granite
-from pteron.llm.architectures.experts import GGUF_EXPERTS, Experts, Gated, Router, chosen_of, count_of
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.dense import GRANITE_KEYS, granite, granite_attention
+from pteron.llm.architectures.experts import count_of, experts_of
 from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.granite_moe import NAMES as GRANITE_MOE
-from pteron.llm.architectures.llama import GGUF_INTERLEAVED
 from pteron.llm.architectures.mamba2 import MIXER_GGUF, mixer, mixer_names
-from pteron.llm.architectures.names import Config, Names
-from pteron.llm.architectures.parts import Attention, Block, Decoder, GatedMlp, Part
+from pteron.llm.architectures.names import Names
+from pteron.llm.architectures.parts import Attention, Decoder
+from pteron.llm.architectures.sparse import GGUF_INTERLEAVED_EXPERTS, GRANITE_MOE
 from pteron.llm.build.stored_tensor import StoredTensor
 
 
 def decoder(config: Config) -> Decoder:
-    plain = granite.decoder(config)
-    kinds = config.get("layer_types") or config.get("layers_block_type") or ["mamba"] * len(plain.layers)
-    activation = config.get("hidden_act", "silu")
-    mlp: Part = GatedMlp(activation)
-    if count_of(config):
-        mlp = Experts(Router(count_of(config), chosen_of(config)), Gated(activation), mlp)
-
-    def block(layer: Part, kind: str) -> Part:
-        assert isinstance(layer, Block)
-        assert isinstance(layer.attention, Attention)
-        is_full = kind in ("attention", "full_attention")
-        attention: Part = _attention(config, layer.attention) if is_full else mixer(config)
-        return replace(layer, attention=attention, mlp=mlp)
-
-    return replace(plain, layers=tuple(map(block, plain.layers, kinds)))
+    kinds = config.get("layer_types") or config.get("layers_block_type") or ["mamba"] * len(config.layers)
+    parts = [
+        _attention(config) if kind in ("attention", "full_attention") else mixer(config) for kind in kinds
+    ]
+    return granite(config, parts, experts_of(config, config.mlp) if count_of(config) else None)
 
 
-def _attention(config: Config, attention: Attention) -> Attention:
+def _attention(config: Config) -> Attention:
     """Positions only where stated. Bamba's GGUF files have this architecture too, and no scale of scores."""
+    attention = granite_attention(config)
     if config.get("position_embedding_type") != "rope" and not config.get("rope.scaling.finetuned"):
         attention = replace(attention, rotary=None)
     if "ssm.group_count" in config and "attention.scale" not in config:
@@ -63,6 +54,10 @@ NAMES: Names = {
 }
 FAMILIES = {
     "granitemoehybrid": Family(
-        decoder, NAMES, {**GGUF_INTERLEAVED, **GGUF_EXPERTS, **MIXER_GGUF}, architecture="granitehybrid"
+        decoder,
+        NAMES,
+        {**GGUF_INTERLEAVED_EXPERTS, **MIXER_GGUF},
+        GRANITE_KEYS,
+        architecture="granitehybrid",
     ),
 }

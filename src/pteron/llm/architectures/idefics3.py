@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from pteron.llm.architectures import llama
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.dense import llama
 from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import HUGGING_FACE, Config, Names
-from pteron.llm.architectures.parts import Block, LayerNorm, Mlp
+from pteron.llm.architectures.names import HUGGING_FACE, Names
+from pteron.llm.architectures.parts import Block, Mlp
 from pteron.llm.architectures.vision import Encoder, FullAttention, Vision, as_matrix
 from pteron.llm.images.tiles import TileLayout
 
@@ -24,21 +27,21 @@ _DEFAULTS = {  # of transformers' Idefics3VisionConfig
 }
 
 
-def encoder(config: Config, tiles: TileLayout) -> Encoder:
+def encoder(config: dict[str, Any], tiles: TileLayout) -> Encoder:
     """The encoder of a whole configuration, for tiles of a size."""
-    vision = {**_DEFAULTS, **config["vision_config"]}
-    norm = LayerNorm(float(vision["layer_norm_eps"]))
-    block = Block(FullAttention(int(vision["num_attention_heads"])), Mlp(vision["hidden_act"]), norm)
+    vision = Config(_DEFAULTS | config["vision_config"])
+    norm = vision.layer_norm
+    block = Block(FullAttention(int(vision["num_attention_heads"])), Mlp(vision.activation()), norm)
     return Encoder(
         tiles,
         int(vision["num_channels"]),
         _positions(tiles.side, int(vision["image_size"]) // int(vision["patch_size"])),
-        (block,) * int(vision["num_hidden_layers"]),
+        (block,) * len(vision.layers),
         norm,
     )
 
 
-def tile_layout(config: Config, size: int) -> TileLayout:
+def tile_layout(config: dict[str, Any], size: int) -> TileLayout:
     """The tiles of a configuration, which are `size` pixels wide."""
     patch = int({**_DEFAULTS, **config["vision_config"]}["patch_size"])
     return TileLayout(size, patch, int(config.get("scale_factor") or 2))
@@ -71,5 +74,5 @@ NAMES: Names = {
     **{name.replace("model.", "model.text_model.", 1): rule for name, rule in HUGGING_FACE.items()},
     **_VISION,
 }
-_FAMILY = Family(llama.decoder, NAMES, vision=Vision(encoder, tile_layout, "idefics3"))
+_FAMILY = Family(llama, NAMES, vision=Vision(encoder, tile_layout, "idefics3"))
 FAMILIES = {"idefics3": _FAMILY, "smolvlm": _FAMILY}

@@ -3,14 +3,11 @@ layers."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.deepseek import sigmoid_experts
-from pteron.llm.architectures.experts import GGUF_EXPERTS, count_of
-from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config, Names, split
-from pteron.llm.architectures.parts import Decoder, Part, RmsNorm
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.experts import GGUF_EXPERTS, count_of, sigmoid_experts
+from pteron.llm.architectures.family import Family, require_settings, stack
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names, split
+from pteron.llm.architectures.parts import Decoder, Part
 from pteron.llm.architectures.recurrent import short_conv, taps
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
@@ -24,15 +21,11 @@ def _mixer(net: Network, x: Tensor, place: str) -> Tensor:
 
 
 def decoder(config: Config) -> Decoder:
-    attention = replace(llama.attention(config), head_norm=RmsNorm(float(config["rms_norm_eps"])))
-    kinds, full = config.get("layer_types"), config.get("full_attn_idxs")
-
-    def attend(layer: int) -> Part:
-        is_full = kinds[layer] == "full_attention" if kinds else full is None or layer in full
-        return attention if is_full else _mixer
-
     require_settings(config, use_expert_bias=True)
-    return llama.decoder(config, attend, feed=sigmoid_experts(config) if count_of(config) else None)
+    attention, full = config.attention(head_norm=config.norm), config.get("full_attn_idxs")
+    is_full = config.is_full(lambda layer: full is None or layer in full)
+    parts: list[Part] = [attention if each else _mixer for each in is_full]
+    return stack(config, parts, sigmoid_experts(config) if count_of(config) else None)
 
 
 def _projections(config: Config) -> dict[str, int]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.experts import GGUF_EXPERTS, chosen_of, count_of, experts_of, flattened
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.llama import GGUF_INTERLEAVED
-from pteron.llm.architectures.names import HUGGING_FACE, Config, Names, halves, of_text_model
-from pteron.llm.architectures.parts import Attention, Decoder, GatedMlp, Part
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.experts import chosen_of, count_of, experts_of, flattened
+from pteron.llm.architectures.family import Family, stack
+from pteron.llm.architectures.names import INTERLEAVED, Names, of_text_model
+from pteron.llm.architectures.parts import Attention, Decoder
+from pteron.llm.architectures.sparse import GGUF_INTERLEAVED_EXPERTS
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
 from pteron.llm.build.stored_tensor import StoredTensor
@@ -52,39 +52,36 @@ class ShortAttention:
 def decoder(config: Config) -> Decoder:
     if chosen_of(config) != 1:
         raise UnsupportedError(f"Llama 4 with {chosen_of(config)} experts per token, not 1")
-    shared = GatedMlp(config.get("hidden_act", "silu"))
-    experts = replace(experts_of(config, shared, scoring="sigmoid", normalised=False), scales_input=True)
+    experts = experts_of(config, config.mlp, scoring="sigmoid", normalised=False)
+    experts = replace(experts, scales_input=True)
     limit = int(config.get("attention_chunk_size") or 8192)
     if config.get("attn_temperature_tuning"):
         limit = min(limit, int(config.get("floor_scale") or 8192) - 1)
-    rotated = llama.attention(config)
+    rotated = config.attention()
     plain = replace(rotated, rotary=None)
     if config.get("use_qk_norm"):
-        rotated = replace(rotated, head_norm=UnitNorm(float(config["rms_norm_eps"])))
+        rotated = replace(rotated, head_norm=UnitNorm(config.norm.eps))
     has_positions = config.get("no_rope_layers")
     interval = int(config.get("no_rope_layer_interval") or 4)
     step = int(config.get("interleave_moe_layer_step") or 1)
     sparse = config.get("moe_layers")
-
-    def attend(layer: int) -> Part:
-        is_rotated = has_positions[layer] if has_positions else (layer + 1) % interval
-        return ShortAttention(rotated if is_rotated else plain, limit)
-
-    def feed(layer: int) -> Part | None:
-        return experts if (layer in sparse if sparse is not None else (layer + 1) % step == 0) else None
-
-    return llama.decoder(config, attend, feed=feed)
+    if sparse is None:
+        sparse = [layer for layer in config.layers if (layer + 1) % step == 0]
+    is_rotated = has_positions or [(layer + 1) % interval for layer in config.layers]
+    return stack(
+        config,
+        [ShortAttention(rotated if is_rotated[layer] else plain, limit) for layer in config.layers],
+        [experts if layer in sparse else config.mlp for layer in config.layers],
+    )
 
 
 def _from_gguf(config: Config) -> Config:
     """Files do not state what these models have in common; the one of 128 experts has no norms of heads."""
     if config.get("sliding_window") == 0:
         raise UnsupportedError("Llama 4 without attention in chunks (attention.sliding_window is 0)")
-    return config | {
-        "attention_chunk_size": 8192,
-        "attn_temperature_tuning": True,
-        "use_qk_norm": count_of(config) != 128,
-    }
+    return config.changed(
+        attention_chunk_size=8192, attn_temperature_tuning=True, use_qk_norm=count_of(config) != 128
+    )
 
 
 def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
@@ -99,9 +96,7 @@ def _gate_and_up(_: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
 _FEED = "layers.{}.feed_forward"
 _KINDS = {"gate": "w1", "down": "w2", "up": "w3"}
 NAMES: Names = {
-    **HUGGING_FACE,
-    "model.layers.{}.self_attn.q_proj": halves("layers.{}.attention.wq", "num_attention_heads"),
-    "model.layers.{}.self_attn.k_proj": halves("layers.{}.attention.wk", "num_key_value_heads"),
+    **INTERLEAVED,
     "model.layers.{}.feed_forward.router": f"{_FEED}.router",
     "model.layers.{}.feed_forward.experts.gate_up_proj": _gate_and_up,
     "model.layers.{}.feed_forward.experts.down_proj": flattened(
@@ -113,8 +108,7 @@ NAMES: Names = {
         for kind, ours in _KINDS.items()
     },
 }
-GGUF_NAMES: Names = {**GGUF_INTERLEAVED, **GGUF_EXPERTS}
 FAMILIES = {
-    "llama4": Family(decoder, of_text_model(NAMES), GGUF_NAMES, from_gguf=_from_gguf),
+    "llama4": Family(decoder, of_text_model(NAMES), GGUF_INTERLEAVED_EXPERTS, from_gguf=_from_gguf),
     "llama4_text": Family(decoder, NAMES),
 }

@@ -5,6 +5,7 @@ A layer of Nemotron-H is a mixer, attention without positions, or an MLP.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
+from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family, require_settings
-from pteron.llm.architectures.names import GGUF, Config, Names, Rule, head_sizes, split
-from pteron.llm.architectures.parts import Attention, Decoder, Mlp, Part, RmsNorm, activation
+from pteron.llm.architectures.names import GGUF, Names, Rule, split
+from pteron.llm.architectures.parts import Decoder, Mlp, Part, activation
 from pteron.llm.architectures.recurrent import short_conv, taps
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
@@ -83,14 +85,14 @@ _COLUMNS = ("mamba_d_state", "ssm_state_size", "state_size", "ssm.state_size")
 _GROUPS = ("mamba_n_groups", "n_groups", "ssm.group_count")
 
 
-def _first(config: Config, keys: tuple[str, ...], default: Any = None) -> Any:
+def _first(config: Mapping[str, Any], keys: tuple[str, ...], default: Any = None) -> Any:
     found = next((config[key] for key in keys if config.get(key) is not None), default)
     if found is None:
         raise KeyError(" or ".join(keys))
     return found
 
 
-def sizes_of(config: Config) -> tuple[int, int, int, int]:
+def sizes_of(config: Mapping[str, Any]) -> tuple[int, int, int, int]:
     """Heads, their width, columns of a state, groups."""
     heads, inner, width = (
         int(_first(config, _HEADS)),
@@ -103,17 +105,13 @@ def sizes_of(config: Config) -> tuple[int, int, int, int]:
     return heads, width, int(_first(config, _COLUMNS)), int(_first(config, _GROUPS))
 
 
-def eps_of(config: Config) -> float:
-    return float(_first(config, ("rms_norm_eps", "layer_norm_epsilon")))
-
-
 def mixer(config: Config, norms_first: bool = False) -> Mixer:
     require_settings(config, hidden_act="silu", mamba_hidden_act="silu")
     if "ssm.group_count" in config:  # llama.cpp norms after the gate in all families
         norms_first = False
     low, high = (_number(limit) for limit in config.get("time_step_limit") or (0.0, np.inf))
     limits = low, None if np.isinf(high) else high
-    return Mixer(*sizes_of(config), eps=eps_of(config), limits=limits, norms_first=norms_first)
+    return Mixer(*sizes_of(config), eps=config.norm.eps, limits=limits, norms_first=norms_first)
 
 
 def _number(value: Any) -> float:
@@ -122,23 +120,21 @@ def _number(value: Any) -> float:
 
 
 def mamba2(config: Config) -> Decoder:
-    norm = RmsNorm(eps_of(config))
-    return Decoder((SingleBlock(mixer(config), norm),) * int(config["num_hidden_layers"]), norm)
+    return Decoder((SingleBlock(mixer(config), config.norm),) * len(config.layers), config.norm)
 
 
 def nemotron_h(config: Config) -> Decoder:
     require_settings(config, sliding_window=None)
-    norm = RmsNorm(eps_of(config))
     parts: dict[str, Part] = {
         **dict.fromkeys(("M", "mamba", "linear_attention", "recurrent"), mixer(config)),
-        **dict.fromkeys(("*", "attention", "full_attention"), Attention(*head_sizes(config))),
+        **dict.fromkeys(("*", "attention", "full_attention"), config.attention(rotary=None)),
         **dict.fromkeys(("-", "mlp"), Mlp(config.get("mlp_hidden_act", "relu2"))),
     }
     kinds = _kinds(config)
     unknown = sorted(set(kinds) - set(parts))
     if unknown:
         raise UnsupportedError(f"layers of kind {', '.join(unknown)}; known are {', '.join(parts)}")
-    return Decoder(tuple(SingleBlock(parts[kind], norm) for kind in kinds), norm)
+    return Decoder(tuple(SingleBlock(parts[kind], config.norm) for kind in kinds), config.norm)
 
 
 def _kinds(config: Config) -> list[str]:
@@ -203,7 +199,8 @@ NEMOTRON_GGUF: Names = {
     "blk.{}.ffn_up": "layers.{}.attention.w1",
     "blk.{}.ffn_down": "layers.{}.attention.w2",
 }
+_KEYS = {"rms_norm_eps": "layer_norm_epsilon"}
 FAMILIES = {
-    "mamba2": Family(mamba2, NAMES, {**GGUF, **MIXER_GGUF}, context=1 << 20),  # it has no positions
-    "nemotron_h": Family(nemotron_h, NEMOTRON_NAMES, NEMOTRON_GGUF),
+    "mamba2": Family(mamba2, NAMES, {**GGUF, **MIXER_GGUF}, _KEYS, context=1 << 20),  # it has no positions
+    "nemotron_h": Family(nemotron_h, NEMOTRON_NAMES, NEMOTRON_GGUF, _KEYS),
 }

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pteron.errors import UnsupportedError
+from pteron.llm.architectures.config import Config
 from pteron.llm.build.stored_tensor import Array, StoredTensor
 
-Config: TypeAlias = dict[str, Any]
 # (configuration, tensor) -> tensors by place
 Rule: TypeAlias = Callable[[Config, StoredTensor], Mapping[str, StoredTensor]]
 Names: TypeAlias = Mapping[str, str | Rule | None]
@@ -59,6 +59,12 @@ GGUF: Names = {
     "rope_factors_long": None,
     "rope_factors_short": None,
 }
+PLAIN_MLP: Names = {
+    **HUGGING_FACE,
+    "model.layers.{}.mlp.up_proj": "layers.{}.feed_forward.w1",
+    "model.layers.{}.mlp.down_proj": "layers.{}.feed_forward.w2",
+}
+GGUF_PLAIN_MLP: Names = {**GGUF, "blk.{}.ffn_up": "layers.{}.feed_forward.w1"}
 
 
 def place_tensors(
@@ -67,7 +73,7 @@ def place_tensors(
     """The tensors of a checkpoint by place, such as `layers.0.attention.wq.weight`."""
     patterns = {_pattern(name): rule for name, rule in names.items()}
     placed: dict[str, StoredTensor] = {}
-    layers = int(config["num_hidden_layers"]) if config.get("num_nextn_predict_layers") else None
+    layers = len(config.layers) if config.get("num_nextn_predict_layers") else None
     for name, tensor in sorted(tensors.items()):
         layer = re.match(r"(?:model\.layers|blk)\.(\d+)\.|model\.mtp_", name)
         if layers is not None and layer and int(layer[1] or layers) >= layers:
@@ -126,12 +132,12 @@ def _find(
     return None
 
 
-def halves(place: str, heads: str) -> Rule:
+def halves(place: str, *, of_keys: bool) -> Rule:
     """A projection whose heads store rotary pairs as neighbours (0, h/2, 1, h/2 + 1, ...): its rows are
-    reordered into halves. `heads` is the configuration's key of the number of heads."""
+    reordered into halves."""
 
     def rule(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
-        count = int(config[heads])
+        count = config.head_sizes[of_keys]
 
         def reorder(rows: Array) -> Array:
             pairs = rows.reshape(count, -1, 2, *rows.shape[1:])
@@ -140,6 +146,17 @@ def halves(place: str, heads: str) -> Rule:
         return {place: tensor.rearranged(reorder)}
 
     return rule
+
+
+queries_in_halves = halves("layers.{}.attention.wq", of_keys=False)
+keys_in_halves = halves("layers.{}.attention.wk", of_keys=True)
+# Of files that store rotary pairs as neighbours.
+INTERLEAVED: Names = {
+    **HUGGING_FACE,
+    "model.layers.{}.self_attn.q_proj": queries_in_halves,
+    "model.layers.{}.self_attn.k_proj": keys_in_halves,
+}
+GGUF_INTERLEAVED: Names = {**GGUF, "blk.{}.attn_q": queries_in_halves, "blk.{}.attn_k": keys_in_halves}
 
 
 def split(sizes: Callable[[Config], Mapping[str, int]]) -> Rule:
@@ -158,18 +175,11 @@ def split(sizes: Callable[[Config], Mapping[str, int]]) -> Rule:
     return rule
 
 
-def head_sizes(config: Config) -> tuple[int, int, int]:
-    """Heads of queries, heads of keys and values, and their width."""
-    heads = int(config["num_attention_heads"])
-    head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
-    return heads, int(config.get("num_key_value_heads") or heads), head_dim
-
-
 QKV = ("layers.{}.attention.wq", "layers.{}.attention.wk", "layers.{}.attention.wv")
 
 
 def _qkv_rows(config: Config) -> dict[str, int]:
-    heads, kv_heads, head_dim = head_sizes(config)
+    heads, kv_heads, head_dim = config.head_sizes
     return dict(zip(QKV, (heads * head_dim, kv_heads * head_dim, kv_heads * head_dim), strict=True))
 
 
@@ -183,7 +193,7 @@ split_qkv, split_gate_up = split(_qkv_rows), split(_gate_up_rows)
 
 def split_grouped_qkv(config: Config, tensor: StoredTensor) -> dict[str, StoredTensor]:
     """For each head of keys: its heads of queries, itself, its head of values."""
-    heads, kv_heads, head_dim = head_sizes(config)
+    heads, kv_heads, head_dim = config.head_sizes
     if tensor.rows != (heads + 2 * kv_heads) * head_dim:
         raise UnsupportedError(
             f"a matrix of {tensor.rows} rows, expected {(heads + 2 * kv_heads) * head_dim}"

@@ -3,27 +3,23 @@ and its embeddings are narrower than its layers."""
 
 from __future__ import annotations
 
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import (
-    Config,
-    Names,
-    head_sizes,
-    with_optional_prefix,
-    without_first,
-)
-from pteron.llm.architectures.parts import Attention, Block, Decoder, LayerNorm, Mlp
+from dataclasses import replace
+
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, stack
+from pteron.llm.architectures.names import Names, with_optional_prefix, without_first
+from pteron.llm.architectures.parts import Decoder, LayerNorm, Mlp, Part
 
 
 def decoder(config: Config) -> Decoder:
-    heads, _, head_dim = head_sizes(config)
     norm = LayerNorm(1e-5, has_weight=bool(config.get("layer_norm_elementwise_affine", True)))
     is_before = bool(config.get("do_layer_norm_before", True))
-    attention, mlp = Attention(heads, heads, head_dim), Mlp(config.get("activation_function", "relu"))
-    block = Block(attention, mlp, norm) if is_before else Block(attention, mlp, None, sum_norm=norm)
+    norms: dict[str, Part | None] = {} if is_before else {"input_norm": None, "sum_norm": norm}
+    decoder = stack(config, config.attention(rotary=None), Mlp(config.activation("relu")), norm, **norms)
     is_normed = is_before and not config.get("_remove_final_layer_norm")
-    return Decoder(
-        (block,) * int(config["num_hidden_layers"]),
-        norm if is_normed else None,
+    return replace(
+        decoder,
+        norm=norm if is_normed else None,
         has_positions=True,
         has_projections=config.get("word_embed_proj_dim", config["hidden_size"]) != config["hidden_size"],
     )
@@ -45,4 +41,6 @@ _DECODER: Names = {
     "layers.{}.final_layer_norm": "layers.{}.ffn_norm",
 }
 _NAMES: Names = {f"decoder.{name}": rule for name, rule in _DECODER.items()}
-FAMILIES = {"opt": Family(decoder, {**with_optional_prefix("model.", _NAMES), "lm_head": "output"})}
+_KEYS = {"hidden_act": "activation_function"}
+NAMES: Names = {**with_optional_prefix("model.", _NAMES), "lm_head": "output"}
+FAMILIES = {"opt": Family(decoder, NAMES, keys=_KEYS)}

@@ -208,7 +208,7 @@ class Block:
 
     attention: Part
     mlp: Part
-    norm: Part | None
+    input_norm: Part | None
     result_norm: Part | None = None  # of what is added
     sum_norm: Part | None = None  # of hidden states after each addition
     parallel: bool = False
@@ -230,7 +230,7 @@ class Block:
         return self.sum_norm(net, summed, place) if self.sum_norm else summed
 
     def _normed(self, net: Network, x: Tensor, place: str) -> Tensor:
-        return self.norm(net, x, place) if self.norm else x
+        return self.input_norm(net, x, place) if self.input_norm else x
 
     def _result(self, net: Network, result: Tensor, place: str, kind: str) -> Tensor:
         if self.result_norm:

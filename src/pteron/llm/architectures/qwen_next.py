@@ -4,34 +4,29 @@ attention; experts with a shared one, or MLPs. Weights of norms are stored as di
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from pteron.errors import UnsupportedError
-from pteron.llm.architectures import gemma, llama
+from pteron.llm.architectures import gemma
+from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import EXPERTS, GGUF_EXPERTS, count_of, flattened, halved
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import GGUF, Config, Names, Rule
-from pteron.llm.architectures.parts import Decoder, Part, RmsNorm
-from pteron.llm.architectures.qwen_moe import with_experts
+from pteron.llm.architectures.family import Family, stack
+from pteron.llm.architectures.names import GGUF, Names, Rule
+from pteron.llm.architectures.parts import Decoder
 from pteron.llm.architectures.recurrent import GatedDeltaNet, taps
+from pteron.llm.architectures.sparse import qwen_experts
 from pteron.llm.build.stored_tensor import Array, StoredTensor
 
 
 def decoder(config: Config) -> Decoder:
-    norm = RmsNorm(float(config["rms_norm_eps"]))
-    attention = replace(llama.attention(config), head_norm=norm, output_gate=True)
-    mixer = GatedDeltaNet(*_heads(config), norm)
-    kinds, every = config.get("layer_types"), int(config.get("full_attention_interval") or 4)
-
-    def attend(layer: int) -> Part:
-        is_full = kinds[layer] == "full_attention" if kinds else (layer + 1) % every == 0
-        return attention if is_full else mixer
-
-    made = llama.decoder(config, attend)
-    config = {"norm_topk_prob": True, **config}
-    return with_experts(made, config, has_shared=True) if count_of(config) else made
+    attention = config.attention(head_norm=config.norm, output_gate=True)
+    mixer = GatedDeltaNet(*_heads(config), config.norm)
+    every = int(config.get("full_attention_interval") or 4)
+    is_full = config.is_full(lambda layer: (layer + 1) % every == 0)
+    normalised = Config({"norm_topk_prob": True, **config})
+    mlps = qwen_experts(normalised, has_shared=True) if count_of(config) else None
+    return stack(config, [attention if each else mixer for each in is_full], mlps)
 
 
 def _heads(config: Config) -> tuple[int, int, int, int]:

@@ -7,7 +7,7 @@ were trained with these roundings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from pteron.errors import FormatError, UnsupportedError
 from pteron.llm.build.graph import POSITIONS, Tensor
 from pteron.llm.build.network import Network
 
-Config: TypeAlias = dict[str, Any]
+Settings: TypeAlias = Mapping[str, Any]  # of a configuration, or of its rotary embedding
 Frequencies: TypeAlias = npt.NDArray[np.float32]
 _DIMS_MAX = 1 << 16
 
@@ -85,10 +85,10 @@ def rows_at_positions(net: Network, table: Tensor) -> Tensor:
     return net.graph.call("aten.slice_copy.Tensor", *arguments, out=sizes, section=POSITIONS)
 
 
-def rotary_of(config: Config, head_dim: int, *, interleaved: bool = False) -> Rotary:
+def rotary_of(config: Settings, head_dim: int, *, interleaved: bool = False) -> Rotary:
     """The rotary embedding of a configuration, in Hugging Face's older form (rope_theta, rope_scaling) or its
     newer one (rope_parameters)."""
-    rope: Config = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope: Settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
     partial = float(rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0)
     dims = int(head_dim * partial)
@@ -114,7 +114,7 @@ def rotary_of(config: Config, head_dim: int, *, interleaved: bool = False) -> Ro
     return rotary
 
 
-def rotary_of_kind(config: Config, head_dim: int, kind: str) -> Rotary:
+def rotary_of_kind(config: Settings, head_dim: int, kind: str) -> Rotary:
     """The rotary embedding of layers with (`sliding_attention`) or without (`full_attention`) a window. In
     the older form, only layers without a window have scaled embeddings, and `rope_local_base_freq` is the
     theta of the others."""
@@ -145,7 +145,7 @@ def _divided(rotary: Rotary, factors: npt.ArrayLike) -> Rotary:
     return replace(rotary, frequencies=_tuple(np.array(rotary.frequencies, np.float32) / divisors))
 
 
-def _llama3(rotary: Rotary, rope: Config) -> Rotary:
+def _llama3(rotary: Rotary, rope: Settings) -> Rotary:
     """Frequencies with many periods in the original context are kept, those with few are divided by the
     factor, with a linear transition between."""
     factor = float(rope["factor"])
@@ -156,7 +156,7 @@ def _llama3(rotary: Rotary, rope: Config) -> Rotary:
     return replace(rotary, frequencies=_tuple(frequencies * (kept + (1 - kept) / factor)))
 
 
-def _yarn(rotary: Rotary, rope: Config) -> Rotary:
+def _yarn(rotary: Rotary, rope: Settings) -> Rotary:
     """As llama3, with a transition between two columns, and larger sines and cosines."""
     original, dims = float(rope["original_max_position_embeddings"]), 2 * len(rotary.frequencies)
     factor = float(rope["factor"] or rope["max_position_embeddings"] / original)
@@ -175,7 +175,7 @@ def _yarn(rotary: Rotary, rope: Config) -> Rotary:
     return replace(rotary, frequencies=_tuple(scaled), magnitude=_yarn_magnitude(rope, factor))
 
 
-def _yarn_magnitude(rope: Config, factor: float) -> float:
+def _yarn_magnitude(rope: Settings, factor: float) -> float:
     def magnitude(weight: float) -> float:
         return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
@@ -186,7 +186,7 @@ def _yarn_magnitude(rope: Config, factor: float) -> float:
     return magnitude(1.0)
 
 
-def _longrope(rotary: Rotary, rope: Config) -> Rotary:
+def _longrope(rotary: Rotary, rope: Settings) -> Rotary:
     """A factor for each frequency: short ones for contexts up to the original length, long ones beyond."""
     original = int(rope["original_max_position_embeddings"])
     factor = float(rope.get("factor") or rope["max_position_embeddings"] / original)
@@ -198,7 +198,7 @@ def _longrope(rotary: Rotary, rope: Config) -> Rotary:
     return replace(_divided(rotary, rope["short_factor"]), length=original, beyond=beyond)
 
 
-def _dynamic(rotary: Rotary, rope: Config) -> Rotary:
+def _dynamic(rotary: Rotary, rope: Settings) -> Rotary:
     """Plain frequencies up to the trained length. With `alpha` (HunYuan), those of a larger theta."""
     if not rope.get("alpha"):
         return replace(rotary, length=int(rope["max_position_embeddings"]))
@@ -208,7 +208,7 @@ def _dynamic(rotary: Rotary, rope: Config) -> Rotary:
 
 
 # How a kind of scaling changes a rotary embedding.
-SCALINGS: dict[str, Callable[[Rotary, Config], Rotary]] = {
+SCALINGS: dict[str, Callable[[Rotary, Settings], Rotary]] = {
     "default": lambda rotary, _: rotary,
     "linear": lambda rotary, rope: _divided(rotary, rope["factor"]),
     "llama3": _llama3,

@@ -3,14 +3,14 @@ with norms of each head."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from pteron.llm.architectures import llama
-from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Config
-from pteron.llm.architectures.parts import Block, Decoder, GatedMlp, HeadLayerNorm, IfPresent, LayerNorm
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.family import Family, stack
+from pteron.llm.architectures.names import GGUF, HUGGING_FACE
+from pteron.llm.architectures.parts import Decoder, HeadLayerNorm, IfPresent
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
 
@@ -25,12 +25,10 @@ class SeparateNorms(HeadLayerNorm):
 
 
 def decoder(config: Config) -> Decoder:
-    eps = float(config["layer_norm_eps"])
+    eps = config.layer_norm.eps
     norm = SeparateNorms(eps) if config.get("qk_layernorm") else IfPresent(HeadLayerNorm(eps))
-    attention = replace(llama.attention(config), head_norm=norm)
-    mlp, is_parallel = GatedMlp(config.get("hidden_act", "silu")), bool(config.get("use_parallel_residual"))
-    block = Block(attention, mlp, LayerNorm(eps), parallel=is_parallel)
-    return Decoder((block,) * int(config["num_hidden_layers"]), LayerNorm(eps))
+    is_parallel = bool(config.get("use_parallel_residual"))
+    return stack(config, config.attention(head_norm=norm), norm=config.layer_norm, parallel=is_parallel)
 
 
 NAMES = {

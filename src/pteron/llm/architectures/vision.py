@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pteron.errors import FormatError
-from pteron.llm.architectures.names import Config, Rule
+from pteron.llm.architectures.config import Config
+from pteron.llm.architectures.names import Rule
 from pteron.llm.architectures.parts import Part
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import ImageNetwork, Network
@@ -75,8 +77,8 @@ class Vision:
     """The vision part of a family, by a checkpoint's whole configuration. `tiles` also takes the pixels of a
     tile's side, `processor` names the image processor (llm/images/processor.py)."""
 
-    encoder: Callable[[Config, TileLayout], Encoder]
-    tiles: Callable[[Config, int], TileLayout]
+    encoder: Callable[[dict[str, Any], TileLayout], Encoder]
+    tiles: Callable[[dict[str, Any], int], TileLayout]
     processor: str
 
 

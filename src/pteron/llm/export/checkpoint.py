@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family
-from pteron.llm.architectures.names import Config, Names, place_tensors, stored_name
+from pteron.llm.architectures.names import Names, place_tensors, stored_name
 from pteron.llm.architectures.parts import Decoder
 from pteron.llm.architectures.vision import PREFIX as VISION
 from pteron.llm.architectures.vision import Encoder
@@ -118,27 +120,27 @@ class Checkpoint:
 
 def assemble(
     name: str,
-    config: Config,
+    stated: dict[str, Any],
     family: Family,
     tensors: Mapping[str, StoredTensor],
     names: Names | None,
     vocabulary: Vocabulary,
-    image_settings: Config | None = None,
+    image_settings: dict[str, Any] | None = None,
 ) -> Checkpoint:
     """A checkpoint of stored tensors. Without `names`, tensors are named by place already. The embedding
     table is the output matrix if the configuration says so, or does not say and there is no other.
     `image_settings` are those of the image processor, for families with a vision part."""
     with as_config_error(name), as_named_error(name):
-        whole, config = config, family.normalized(config)
+        config = family.normalized(stated)
         context_length = int(config.get("max_position_embeddings") or family.context)
-        layers = int(config["num_hidden_layers"])
+        layers = len(config.layers)
         if not 0 < layers <= len(tensors):
             raise FormatError(f"{layers} layers, but only {len(tensors)} weights")
         decoder = family.decoder(config)
         placed = dict(tensors) if names is None else place_tensors(tensors, names, config)
-        vision = _vision(whole, family, placed, image_settings)
+        vision = _vision(stated, family, placed, image_settings)
         if vision:  # adapters have the names of the whole model
-            config = config | {"model_type": whole["model_type"]}
+            config = config.changed(model_type=stated["model_type"])
     if EMBEDDING not in placed:
         raise FormatError(f"{name}: the checkpoint has no embedding table")
     if len(shape := placed[EMBEDDING].shape) != 2:
@@ -155,7 +157,7 @@ def assemble(
 
 
 def _vision(
-    config: Config, family: Family, placed: dict[str, StoredTensor], settings: Config | None
+    config: dict[str, Any], family: Family, placed: dict[str, StoredTensor], settings: dict[str, Any] | None
 ) -> CheckpointVision | None:
     """The vision part of a checkpoint, whose tensors are taken out of `placed`."""
     if family.vision is None:

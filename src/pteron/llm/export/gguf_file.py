@@ -18,7 +18,7 @@ from pteron.extras import need
 from pteron.format.gguf import JOIN_PARTS, TensorInfo, read_header
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.llm.architectures import find_family
-from pteron.llm.architectures.names import Config
+from pteron.llm.architectures.config import Config
 from pteron.llm.build.quantize import quantize_groups
 from pteron.llm.build.stored_tensor import Array, GroupedRows, Groups, StoredTensor
 from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
@@ -81,7 +81,7 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
     """The configuration of a file; keys that Hugging Face has no name for keep theirs."""
     prefix = f"{architecture}."
     values = {key.removeprefix(prefix): value for key, value in fields.items() if key.startswith(prefix)}
-    config: Config = {KEYS.get(key, key): value for key, value in values.items()}
+    config = {KEYS.get(key, key): value for key, value in values.items()}
     config["model_type"] = architecture
     config["num_hidden_layers"] -= config.get("num_nextn_predict_layers", 0)  # which blocks include
     heads = int(config["num_attention_heads"])  # 0 in models without attention
@@ -100,10 +100,10 @@ def read_config(fields: dict[str, Any], architecture: str, tensors: dict[str, St
         "partial_rotary_factor": values.get("rope.dimension_count", head_dim) / head_dim
     }
     # Activations' parameters have no architecture in their keys.
-    return config | {key: value for key, value in fields.items() if key.startswith("xielu.")}
+    return Config(config | {key: value for key, value in fields.items() if key.startswith("xielu.")})
 
 
-def _kinds_of_layers(kv_heads: list[int], widths: object) -> Config:
+def _kinds_of_layers(kv_heads: list[int], widths: object) -> dict[str, Any]:
     """Of heads of keys in each layer: layers without them have no attention. Where each layer has its own
     width of an MLP, a layer is one or the other."""
     counts = {count for count in kv_heads if count}
@@ -115,7 +115,7 @@ def _kinds_of_layers(kv_heads: list[int], widths: object) -> Config:
     return {"num_key_value_heads": counts.pop(), "layer_types": kinds}
 
 
-def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> Config:
+def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> dict[str, Any]:
     """How rotary embeddings are scaled."""
     scaling = {
         key.removeprefix("rope.scaling."): value
@@ -124,7 +124,7 @@ def read_rope(values: dict[str, Any], tensors: dict[str, StoredTensor]) -> Confi
     }
     factor = scaling.get("factor", values.get("rope.scale_linear"))  # the second: in old files
     kind = scaling.get("type", "linear")  # as llama.cpp reads files without a type
-    rope: Config = {
+    rope: dict[str, Any] = {
         "rope_type": "default" if kind == "none" or (kind == "linear" and not factor) else kind,
         "factor": factor,
         "beta_fast": scaling.get("yarn_beta_fast"),

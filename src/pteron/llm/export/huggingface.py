@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.source import read_file
 from pteron.llm.architectures import Family, find_family
 from pteron.llm.architectures.defaults import with_defaults
-from pteron.llm.architectures.names import Config
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_config_error, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
 from pteron.llm.export.safetensors_file import read_safetensors
@@ -50,19 +50,19 @@ def read_huggingface(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def _image_settings(folder: Path) -> Config:
+def _image_settings(folder: Path) -> dict[str, Any]:
     """The settings of the image processor; newer folders have them in processor_config.json."""
     settings = read_json(folder / "processor_config.json").get("image_processor")
     return settings if isinstance(settings, dict) else read_json(folder / "preprocessor_config.json")
 
 
-def check_config(name: str, config: Config) -> Family:
+def check_config(name: str, config: dict[str, Any]) -> Family:
     """The family of a checkpoint. Raises for one that cannot be read, by its configuration alone."""
     _check_unquantized(name, config)
     return find_family(name, config.get("model_type"))
 
 
-def _check_unquantized(name: str, config: Config) -> None:
+def _check_unquantized(name: str, config: dict[str, Any]) -> None:
     """Raise for weights that another tool has quantised; MXFP4 of gpt-oss is read."""
     for part in (config, config.get("text_config")):
         if not isinstance(part, dict):

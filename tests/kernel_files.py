@@ -15,8 +15,12 @@ FILES = {path.stem: path for path in PATHS}
 assert len(FILES) == len(PATHS), "two kernels of one name"
 
 
-# Operands that a kernel is never without, where its libraries have conditions on them.
-ALWAYS = {"q4_merge_rope": ("q_out",), "q4_uniform": ("weights_a",)}
+# Operands and booleans that a kernel is never without, where its libraries have conditions on them.
+ALWAYS = {
+    "q4_merge_rope": ("q_out", "BY_QUADS"),
+    "q4_merge_rows": ("BY_QUADS",),
+    "q4_uniform": ("weights_a",),
+}
 
 
 _FORMULA = re.compile(r"^fn (\w+)\([^{;]*\) -> (\w+);", re.MULTILINE)

@@ -28,6 +28,7 @@ that the kernel writes follow the arrow. Then what a launch may give, with its d
 _BINDING = re.compile(r"@binding\((\d+)\)\s*var<(?:storage,\s*)?(\w+)>\s*(\w+)\s*:\s*([^;]+);")
 _OVERRIDE = re.compile(r"^override (\w+): (\w+)(?: = ([^;]+))?;", re.MULTILINE)
 _TYPE = re.compile(r"^alias (\w+) = ([fiu](?:16|32));", re.MULTILINE)
+_ALIAS = re.compile(r"^alias (\w+) = ([^;]+);", re.MULTILINE)
 _FORMULA = re.compile(r"^fn (\w+\([^{;]*\)) -> (\w+);", re.MULTILINE)
 _CONDITION = re.compile(r"@(?:el)?if\(((?:[^()]|\([^()]*\))*)\)")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
@@ -51,6 +52,7 @@ def taken(name: str) -> Taken:
     bindings = sorted(_BINDING.findall(text), key=lambda each: int(each[0]))
     operands = tuple(dict.fromkeys(operand for _, _, operand, kind in bindings if kind != "Params"))
     elements = words(" ".join(kind for *_, kind in bindings))
+    elements |= words(" ".join(of for name, of in _ALIAS.findall(text) if name in elements))
     overrides = _OVERRIDE.findall(text)
     given = {each: f"{each}: {kind}{_shown(default)}" for each, kind, default in overrides}
     given |= {each: f"{each} = {kind}" for each, kind in _TYPE.findall(text) if each not in elements}

@@ -75,7 +75,7 @@ def check_same(graph: Graph, calls: Calls, device: Device, target: Target, rtol:
 @pytest.mark.parametrize("shows", [False, True])
 def test_a_norm(columns: int, shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
     check_same(*sum_and_norm(columns, shows=shows), device, gpu)
-    assert names(launches) == ["q4_tiled", "q4_merge_rows", "q4_tiled", "q4_merge_quads"]
+    assert names(launches) == ["q4_tiled", "q4_merge_rows", "q4_tiled", "q4_merge"]
     (joined,) = bound(launches, "q4_merge_rows")
     assert joined == {"sums", "residual", "gain", "normed"} | ({"out"} if shows else set())
 
@@ -156,7 +156,7 @@ def test_what_is_not_joined(
 def test_int8(columns: int, hidden: int, device: Device, gpu: Target, launches: list[Launch]) -> None:
     check_same(*feed_forward(columns, hidden), device, gpu)
     tiles = ["q4_int8", "q4_merge_rows"]
-    assert names(launches) == ["quantize_rows", *tiles, *tiles, "q4_int8", "q4_merge_quads"]
+    assert names(launches) == ["quantize_rows", *tiles, *tiles, "q4_int8", "q4_merge"]
     gate, down = bound(launches, "q4_merge_rows")
     assert gate == {"sums", "x_scales", "row_scales", "words"}
     assert down == gate | {"residual", "gain"}

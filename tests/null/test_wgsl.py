@@ -184,6 +184,17 @@ def test_bindings_in_order() -> None:
     assert module.params_index == 3
 
 
+@pytest.mark.parametrize("by_quads", [False, True])
+def test_the_scalar_behind_an_alias_of_vectors(by_quads: bool) -> None:
+    module = compose(kernel("q4_merge", BY_QUADS=by_quads).launched(("bias", "out", "sums")))
+    assert "bias: array<Bias>" in module.source
+    assert {binding.name: binding.element for binding in module.bindings} == {
+        "bias": "D",
+        "out": "R",
+        "sums": "f32" if by_quads else "Value",
+    }
+
+
 def test_an_unused_binding_is_dropped() -> None:
     with_bias, without = (compose(kernel("matmul_thread").launched(each)) for each in (("bias",), ()))
     assert "bias" in {binding.name for binding in with_bias.bindings}

@@ -30,6 +30,7 @@ _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(?:storage,\s*)?(read|read_write|uniform)>\s*(\w+)\s*:\s*([^;]+);\n?"
 )
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
+_OTHER = re.compile(r"(?:vec[234]<)?((?<=<)\w+|[A-Z]\w*)>?")  # what an alias stands for, if not a scalar
 _SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)
@@ -110,17 +111,17 @@ def outline(kernel: Kernel) -> Outline:
     found = [
         (int(index), cast(Access, access), name, kind) for index, access, name, kind in _BINDING.findall(text)
     ]
-    constants = _constants(text)
+    constants, aliases = _constants(text), dict(_ALIAS.findall(text))
     _check_uniforms(kernel, found)
     return Outline(
         text=text,
         bindings=tuple(
-            _binding(name, index, access, kind, constants)
+            _binding(name, index, access, kind, constants, aliases)
             for index, access, name, kind in found
             if kind != "Params"
         ),
         params_index=next((index for index, _, _, kind in found if kind == "Params"), None),
-        aliases=frozenset(name for name, _ in _ALIAS.findall(text)),
+        aliases=frozenset(aliases),
         constants=constants,
     )
 
@@ -193,10 +194,19 @@ def _check_uniforms(kernel: Kernel, found: list[tuple[int, Access, str, str]]) -
         raise ValueError(f"kernel {kernel.name} binds a uniform array before its Params")
 
 
-def _binding(name: str, index: int, access: Access, kind: str, constants: Mapping[str, int]) -> Binding:
-    element, sized = _ELEMENT.match(kind), _SIZED.fullmatch(kind)
-    size = 16 * whole_number(sized[1], constants) if sized else 0
-    return Binding(name, index, access, element[1] if element else kind, size)
+def _binding(
+    name: str,
+    index: int,
+    access: Access,
+    kind: str,
+    constants: Mapping[str, int],
+    aliases: Mapping[str, str],
+) -> Binding:
+    found, sized = _ELEMENT.match(kind), _SIZED.fullmatch(kind)
+    element, size = found[1] if found else kind, 16 * whole_number(sized[1], constants) if sized else 0
+    while of := _OTHER.fullmatch(aliases.get(element, "")):
+        element = of[1]
+    return Binding(name, index, access, element, size)
 
 
 def _layout(text: str) -> tuple[tuple[Field, ...], int]:

@@ -4,16 +4,13 @@
 // adjacent pixels, where planes of out are multiples of four.
 import package::wgsl::lib::index::{flat_index};
 import super::lib::convolution::{Pixel, params, result};
-import super::lib::convolution_store::{BY_QUADS, R, out};
+import super::lib::convolution_store::{BY_QUADS, Stored, Value, out};
 
 const WORKGROUP = 64u;
 @if(BY_QUADS) const UNIT = 4u; // pixels
 @else const UNIT = 1u;
-@if(BY_QUADS) alias Value = vec4<f32>;
-@else alias Value = f32;
 
-@if(BY_QUADS) @group(0) @binding(5) var<storage, read> sums: array<vec4<f32>>;
-@else @group(0) @binding(5) var<storage, read> sums: array<f32>;
+@group(0) @binding(5) var<storage, read> sums: array<Value>;
 
 // The output at a place of a plane.
 fn result_at(plane: u32, at: u32, sum: f32) -> f32 {
@@ -35,7 +32,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var results: vec4<f32>;
     //! unroll
     for (var p = 0u; p < 4u; p++) { results[p] = result_at(plane, at + p, sum[p]); }
-    out[i] = vec4<R>(results);
+    out[i] = Stored(results);
   }
-  @else out[i] = R(result_at(plane, at, sum));
+  @else out[i] = Stored(result_at(plane, at, sum));
 }

@@ -10,8 +10,7 @@ const WORKGROUP = 64u;
 const BLOCK = 64u;
 override PARTS: u32 = 2u;
 
-@if(BY_QUADS) @group(0) @binding(5) var<storage, read> sums: array<vec4<f32>>;
-@else @group(0) @binding(5) var<storage, read> sums: array<f32>;
+@group(0) @binding(5) var<storage, read> sums: array<Value>;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

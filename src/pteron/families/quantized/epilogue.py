@@ -1,5 +1,5 @@
 """The epilogue of a product with 4-bit or 8-bit weights: what a kernel does with its sums. It adds bias and
-residual and writes the outputs (lib/q4_result.wgsl, by quads of columns lib/q4_quads.wgsl), or rotates
+residual and writes the outputs (lib/q4_result.wgsl), or rotates
 queries and keys and writes keys and values to the caches (lib/q4_rope.wgsl)."""
 
 from __future__ import annotations

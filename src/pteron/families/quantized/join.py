@@ -22,7 +22,7 @@ _ROPE_PARAMETERS = ("steps", "rotary", "start", "cache_start", "out_stride", "an
 @join("merge_rows")
 def merge_rows(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
     """Merge the parts of a product, and norm its rows or convert them to int8."""
-    if first.kernel.name != "q4_merge_quads" or second.kernel.name not in _ROW_KERNELS:
+    if not _merges_quads(first) or second.kernel.name not in _ROW_KERNELS:
         return None
     out, rows = first.bindings["out"], first.parameters["rows"]
     is_single = "out_b" not in first.bindings
@@ -37,7 +37,7 @@ def merge_rows(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch |
 @join("merge_rope")
 def merge_rope(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
     """Merge the parts of queries, keys and values, rotate them and write them to their caches."""
-    if first.kernel.name != "q4_merge_quads" or not _is_rope_of(first, second, is_read, 8):
+    if not _merges_quads(first) or not _is_rope_of(first, second, is_read, 8):
         return None
     arguments = _rope_arguments(first, second)
     return Dispatch(
@@ -68,6 +68,10 @@ def embedding_product(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dis
         return None
     picked = {name: each for name, each in given.items() if name not in ("out", "count")}
     return Dispatch(second.kernel, **{**picked, **taken}, groups=second.groups)
+
+
+def _merges_quads(first: Dispatch) -> bool:
+    return first.kernel.name == "q4_merge" and first.arguments["BY_QUADS"] == "true"
 
 
 def _is_rope_of(first: Dispatch, second: Dispatch, is_read: IsRead, quantum: int) -> bool:

@@ -11,8 +11,7 @@
 // then their zero points. Every step loads STEP_WORDS words of each row into workgroup memory, k outermost, into the
 // one of two buffers that is not being read. PART and WORDS are multiples of GROUP, and GROUP of STEP_WORDS.
 import super::lib::q4_params::{params};
-@if(BY_QUADS) import super::lib::q4_quads::{PARTS};
-@else import super::lib::q4_result::{PARTS};
+import super::lib::q4_result::{PARTS};
 import super::lib::words::{load_word};
 import super::lib::tile::{Tile, tile_of, weights_row};
 import super::lib::tile_rows::{place_of, store_row};
@@ -20,7 +19,6 @@ import package::wgsl::lib::tile_lanes::{ACROSS, DOWN, HEIGHT, QUADS_TALL, TALL, 
 import super::lib::rows_in_order::{row_at};
 import super::lib::offsets::{offset_of, put_offsets};
 
-override BY_QUADS: bool = false; // whether outputs are multiples of four columns
 override WORDS: u32 = 8u;
 override PITCH: u32 = 8u;
 override GROUP: u32 = 4u;

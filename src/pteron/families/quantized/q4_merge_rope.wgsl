@@ -3,7 +3,7 @@
 // (j, j + ROTARY / 2), one from each half of a head's first ROTARY elements.
 import package::wgsl::lib::index::{flat_index};
 import super::lib::q4_params::{params};
-import super::lib::q4_quads::{put_quad};
+import super::lib::q4_result::{put};
 @if(q_out) import super::lib::q4_quads_rope::{pair_angles, rotate};
 @if(q_out) import super::lib::q4_angles::{HEAD_WIDTH, ROTARY, angle_base, is_rotated};
 import super::lib::q4_parts::{sum_parts};
@@ -44,6 +44,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
       right[e] = pair.y;
     }
   }
-  put_quad(m, n.x, select(vec4(left.x, right.x, left.y, right.y), left, HALVED));
-  put_quad(m, n.y, select(vec4(left.z, right.z, left.w, right.w), right, HALVED));
+  put(m, n.x, select(vec4(left.x, right.x, left.y, right.y), left, HALVED));
+  put(m, n.y, select(vec4(left.z, right.z, left.w, right.w), right, HALVED));
 }

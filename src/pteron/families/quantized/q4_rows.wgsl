@@ -15,10 +15,8 @@
 // If gated, the first half of the columns are gates and the second half, OTHERS columns, values: a quad has two of
 // each.
 import super::lib::q4_params::{params};
-@if(BY_QUADS) import super::lib::q4_quads::{X, PARTS, OTHERS, store_quad, store_gated_pair};
-@else import super::lib::q4_result::{X, PARTS, OTHERS, store_quad, store_gated_pair};
+import super::lib::q4_result::{X, PARTS, OTHERS, store_quad, store_gated_pair};
 
-override BY_QUADS: bool = false; // whether outputs are multiples of four columns
 override WORDS: u32 = 32u; // words that cover a row of x
 override PITCH: u32 = 32u; // words from one row of weights to the next, a multiple of LOAD
 override GROUP: u32 = 4u; // words that share a scale, a multiple of LOAD

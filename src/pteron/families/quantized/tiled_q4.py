@@ -171,10 +171,11 @@ def launch(
     sums = Scratch(parts * rows * columns)
     yield Dispatch(kernel(name), **factors, PARTS=parts, BY_QUADS=by_quads[1], partial=sums)
     yield Dispatch(
-        kernel("q4_merge_quads" if by_quads[0] else "q4_merge"),
+        kernel("q4_merge"),
         sums=sums,
         **ending,
         PARTS=parts,
+        BY_QUADS=by_quads[0],
         x_scales=factors["x_scales"],
         rows=rows,
         columns=columns,

@@ -7,10 +7,13 @@ import super::convolution::{Pixel, launch_image, launch_pixel, params, place_in_
 alias R = f32;
 override BY_QUADS: bool = false;
 
-@if(BY_QUADS) @group(0) @binding(3) var<storage, read_write> out: array<vec4<R>>;
-@else @group(0) @binding(3) var<storage, read_write> out: array<R>;
-@if(BY_QUADS) @group(0) @binding(3) var<storage, read_write> partial: array<vec4<f32>>;
-@else @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
+@if(BY_QUADS) alias Value = vec4<f32>;
+@else alias Value = f32;
+@if(BY_QUADS) alias Stored = vec4<R>;
+@else alias Stored = R;
+
+@group(0) @binding(3) var<storage, read_write> out: array<Stored>;
+@group(0) @binding(3) var<storage, read_write> partial: array<Value>;
 
 fn plane_of(part: u32, image: u32, row: u32) -> u32 {
   return (part * params.batch + image) * params.group_count * params.filters + row;
@@ -20,7 +23,7 @@ fn plane_of(part: u32, image: u32, row: u32) -> u32 {
 fn store(part: u32, pixel: Pixel, row: u32, sum: f32) {
   let at = (plane_of(part, pixel.image, row) * params.out_height + pixel.y) * params.out_width + pixel.x;
   @if(partial) partial[at] = sum;
-  @else out[at] = R(result(pixel, row, sum));
+  @else out[at] = Stored(result(pixel, row, sum));
 }
 
 // Four adjacent pixels of one row of the output, as far as they exist.
@@ -45,7 +48,7 @@ fn store_pixels(part: u32, at: u32, row: u32, sums: vec4<f32>) {
       var results: vec4<f32>;
       //! unroll
       for (var p = 0u; p < 4u; p++) { results[p] = result(launch_pixel(at + p), row, sums[p]); }
-      out[quad] = vec4<R>(results);
+      out[quad] = Stored(results);
     }
   }
   @else {

@@ -20,14 +20,10 @@ override WIDTH_B: u32 = 0u;
 @if(BY_QUADS) alias Stored = vec4<R>;
 @else alias Stored = R;
 
-@if(BY_QUADS) @group(0) @binding(3) var<storage, read_write> out: array<vec4<R>>;
-@if(BY_QUADS) @group(0) @binding(8) var<storage, read_write> out_b: array<vec4<R>>;
-@if(BY_QUADS) @group(0) @binding(9) var<storage, read_write> out_c: array<vec4<R>>;
-@if(BY_QUADS) @group(0) @binding(3) var<storage, read_write> partial: array<vec4<f32>>;
-@if(!BY_QUADS) @group(0) @binding(3) var<storage, read_write> out: array<R>;
-@if(!BY_QUADS) @group(0) @binding(8) var<storage, read_write> out_b: array<R>;
-@if(!BY_QUADS) @group(0) @binding(9) var<storage, read_write> out_c: array<R>;
-@if(!BY_QUADS) @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
+@group(0) @binding(3) var<storage, read_write> out: array<Stored>;
+@group(0) @binding(8) var<storage, read_write> out_b: array<Stored>;
+@group(0) @binding(9) var<storage, read_write> out_c: array<Stored>;
+@group(0) @binding(3) var<storage, read_write> partial: array<Value>;
 
 fn results(m: u32, n: u32, sums: Value) -> Value {
   @if(BY_QUADS) return vec4(

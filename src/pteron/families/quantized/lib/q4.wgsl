@@ -9,8 +9,7 @@
 // long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales are [n][group]; an
 // invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll.
 import super::q4_params::{params};
-@if(BY_QUADS) import super::q4_quads::{X, PARTS, OTHERS, store_quad, store_gated, store_gated_pair};
-@else import super::q4_result::{X, PARTS, OTHERS, store, store_quad, store_gated, store_gated_pair};
+import super::q4_result::{X, PARTS, OTHERS, store, store_quad, store_gated, store_gated_pair};
 @if(IN_BYTES) import super::words8::{Word, load_word, unpack};
 @elif(IN_FOURS) import super::words_wide::{load_words, unpack_words};
 @else import super::words::{Word, load_word, unpack};
@@ -24,7 +23,6 @@ override QUADS: u32 = 16u;
 override GROUP: u32 = 4u;
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
 override PART: u32 = 8u;
-override BY_QUADS: bool = false; // whether outputs are multiples of four columns
 override IN_BYTES: bool = false; // whether weights have eight bits
 override IN_FOURS: bool = false; // whether rows and groups are multiples of four words, loaded at once
 

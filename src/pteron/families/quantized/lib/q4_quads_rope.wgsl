@@ -25,7 +25,7 @@ fn rotate(x: vec2<f32>, by: vec4<f32>) -> vec2<f32> {
   return vec2(fma(x.x, by.x, -(x.y * by.y)), fma(x.y, by.z, x.x * by.w));
 }
 
-fn put_quad(m: u32, n: u32, value: vec4<f32>) {
+fn put(m: u32, n: u32, value: vec4<f32>) {
   if (n < QUERIES) {
     q_out[(m * QUERIES + n) / 4u] = vec4<Q>(value);
     return;
@@ -48,5 +48,5 @@ fn finish_quad(m: u32, n: u32, given: vec4<f32>) {
     let pair = n % HEAD_WIDTH / 2u;
     value = vec4(rotate(value.xy, pair_angles(base, pair)), rotate(value.zw, pair_angles(base, pair + 1u)));
   }
-  put_quad(m, n, value);
+  put(m, n, value);
 }

@@ -15,16 +15,14 @@ from targets import TARGETS, modules_of
 import pteron
 from pteron.dtypes import DType
 from pteron.families.attention.layouts import MATRIX_TILES, MatrixTiles
-from pteron.families.convolution import kernels as convolution
-from pteron.families.linear import product
-from pteron.families.quantized import peaks, tiles
+from pteron.families.quantized import peaks
 from pteron.format.program import read_program
 from pteron.format.source import open_bytes
 from pteron.format.weights import load_weights
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.graphs import batch_graph, peaks_graph, sampler_graph
-from pteron.ops import Target
+from pteron.ops import Target, tile_table
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.tiles import matrix_tiles
 from pteron.runtime.program import read_graphs
@@ -127,14 +125,15 @@ LARGE = Target(
 @pytest.mark.parametrize("planes", PLANES)
 @pytest.mark.parametrize("is_along", [True, False])
 def test_products_by_matrices(dawn: DawnCompiler, planes: str, is_along: bool) -> None:
-    dense = matrix_tiles(product.MATRIX_TILES, LARGE, PLANES[planes], is_along=is_along)
-    few_bits = matrix_tiles(tiles.MATRIX_TILES, LARGE, PLANES[planes]) if is_along else ()
+    rows = tile_table.MATRIX_TILES
+    dense = matrix_tiles(rows["matmul_matrix"], LARGE, PLANES[planes], is_along=is_along)
+    few_bits = matrix_tiles(rows["q4_matrix"], LARGE, PLANES[planes]) if is_along else ()
     assert dense
     compile_all(
         dawn,
         (compose(kernel("matmul_matrix", **tile.declarations, B_ALONG=is_along)) for tile in dense),
     )
-    planes_of_pixels = matrix_tiles(convolution.MATRIX_TILES, LARGE, PLANES[planes]) if is_along else ()
+    planes_of_pixels = matrix_tiles(rows["convolution_matrix"], LARGE, PLANES[planes]) if is_along else ()
     for tile in planes_of_pixels:
         assert 32 * tile.down * tile.across % tile.width == 0  # an invocation loads one pixel only
         compile_all(dawn, [compose(kernel("convolution_matrix", **tile.declarations))])

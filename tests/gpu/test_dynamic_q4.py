@@ -18,9 +18,9 @@ from small_graphs import run
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
-from pteron.families.quantized.tiles import INT8_TILES
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
+from pteron.ops.tile_table import TILES
 from pteron.ops.tiles import Tile
 
 pytestmark = pytest.mark.kernels
@@ -72,7 +72,7 @@ def test_groups(group: int, target: Target) -> None:
 
 
 @pytest.mark.long(every=5)
-@pytest.mark.parametrize("tile", INT8_TILES, ids=str)
+@pytest.mark.parametrize("tile", TILES["q4_int8"], ids=str)
 def test_gates_of_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = replace(device.target, is_cpu=False)
     monkeypatch.setattr(tiled_q4, "choose", lambda *_: (tile, 1))

@@ -11,10 +11,10 @@ from check import NOTHING, check_op, each, each_float, floats, refuse_op
 from measure import Measuring
 
 from pteron.families.linear import product, uniform
-from pteron.families.linear.product import TILES
 from pteron.gpu import Device
 from pteron.ops import Target
 from pteron.ops.row_layout import BUSY
+from pteron.ops.tile_table import TILES
 from pteron.ops.tiles import Tile
 
 pytestmark = pytest.mark.kernels
@@ -68,7 +68,7 @@ def test_a_weight_larger_than_a_binding(rows: int | str, room: int, depth: int, 
 
 
 @pytest.mark.long(every=9)
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.height}x{tile.width}")
+@pytest.mark.parametrize("tile", TILES["matmul_tiled"], ids=lambda tile: f"{tile.height}x{tile.width}")
 def test_every_tile(tile: Tile, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quads along k and along columns, whole ones and others, sums of one part and of several."""
     hardware = replace(device.target, is_cpu=False)

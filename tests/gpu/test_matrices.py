@@ -24,7 +24,7 @@ from pteron.families.convolution import kernels as convolution
 from pteron.families.linear import product
 from pteron.families.quantized import tiled_q4, tiles
 from pteron.gpu import Device, matrix_check
-from pteron.ops import Target
+from pteron.ops import Target, tile_table
 from pteron.ops.target import EMULATED
 from pteron.ops.tiles import MatrixTile, choose, matrix_tiles
 from pteron.wgsl import Kernel
@@ -138,11 +138,11 @@ def test_products_of_halves(emulating: Target, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("tiles", "planes"),
     [
-        (product.MATRIX_TILES, (1, 1)),
-        (product.MATRIX_TILES, (2, 2)),
-        (tiles.MATRIX_TILES, (1, 1)),
-        (tiles.MATRIX_TILES, (2, 2)),
-        (convolution.MATRIX_TILES, (1, 1)),
+        (tile_table.MATRIX_TILES["matmul_matrix"], (1, 1)),
+        (tile_table.MATRIX_TILES["matmul_matrix"], (2, 2)),
+        (tile_table.MATRIX_TILES["q4_matrix"], (1, 1)),
+        (tile_table.MATRIX_TILES["q4_matrix"], (2, 2)),
+        (tile_table.MATRIX_TILES["convolution_matrix"], (1, 1)),
     ],
     ids=["dense, f16", "dense", "4 bits, f16", "4 bits", "convolutions, f16"],
 )
@@ -175,8 +175,9 @@ def test_weights_of_4_bits(
 
 def test_16_rows_are_half_a_tile() -> None:
     target = Target(subgroup_size=32, matrices=("f16 f32 16x16x16",), invocations_max=1024)
-    halves = matrix_tiles(product.MATRIX_TILES, target, (1, 1))
-    chosen = {rows: choose((*product.TILES, *halves), target, rows, 4096, 4096, 1)[0] for rows in (15, 16)}
+    halves = matrix_tiles(tile_table.MATRIX_TILES["matmul_matrix"], target, (1, 1))
+    floats = tile_table.TILES["matmul_tiled"]
+    chosen = {rows: choose((*floats, *halves), target, rows, 4096, 4096, 1)[0] for rows in (15, 16)}
     assert [isinstance(tile, MatrixTile) for tile in chosen.values()] == [False, True]
 
 

@@ -16,14 +16,14 @@ from quantized_cases import DYNAMIC, LINEAR, packed, sums
 
 from pteron import Device
 from pteron.families.quantized import tiled_q4
-from pteron.families.quantized.tiles import FLOAT_TILES, INT8_TILES
-from pteron.ops import Target
+from pteron.ops import Target, tile_table
 from pteron.ops.tiles import PART_DEPTH_MAX, Tile, choose
 from pteron.wgsl import compose
 
 pytestmark = pytest.mark.kernels
 
 ROWS = (5, 16, 17, 64, 65, 127, 128, 129, 257)
+FLOAT_TILES, INT8_TILES = (tile_table.TILES[name] for name in ("q4_tiled", "q4_int8"))
 # That no product chooses, for kernels are more general than the choice.
 MORE = (Tile(4, 8, 4, 8, 32), Tile(16, 8, 16, 16))
 MORE_INT8 = (Tile(8, 8, 8, 8, 64, is_int8=True),)

@@ -154,12 +154,13 @@ def test_windows_hold_every_column_once(columns: int, bytes: int) -> None:
     words = words_of(parts[0], parts[1], 32, 64)
     cut = uniform.choose(target, x, 3, words)
     assert cut is not None
-    width = 4 * cut.blocks
-    packed = [uniform._array(words, first, cut.blocks).pack() for first in range(0, columns, width)]
+    blocks = cut.columns.piece
+    width = 4 * blocks
+    packed = [uniform._array(words, first, blocks).pack() for first in range(0, columns, width)]
     assert all(array.nbytes <= bytes for array in packed)
     flat = [array.reshape(-1).view(np.uint32) for array in packed]
-    matrix = np.concatenate([_rows(array[: width * 8], cut.blocks) for array in flat])[:columns]
-    scale = np.concatenate([_rows(array[width * 8 :], cut.blocks) for array in flat])[:columns]
+    matrix = np.concatenate([_rows(array[: width * 8], blocks) for array in flat])[:columns]
+    scale = np.concatenate([_rows(array[width * 8 :], blocks) for array in flat])[:columns]
     np.testing.assert_array_equal(matrix, nibbles.view(np.uint32))
     np.testing.assert_array_equal(scale.view(np.float32), factors.T)
 

@@ -54,6 +54,11 @@ class Target:
         return EMULATED in self.matrices or (MATRIX in self.matrices and self.subgroup_size == 32)
 
     @property
+    def has_uniform_arrays(self) -> bool:
+        """Whether kernels that load uniform arrays are the fastest: on software adapters with subgroups."""
+        return self.is_cpu and self.broadcasts
+
+    @property
     def slack(self) -> int:
         """Bytes that arena memory has past its tensors: a uniform array has one length for many shapes."""
         return self.uniform_bytes_max if self.is_cpu else 0

@@ -96,7 +96,7 @@ class Attention(AttentionCall):
             rows.append(row)
             yield from copies
         q, k, v = rows
-        cut = uniform.Cut.of(q, k, v, self.context, target)
+        cut = uniform.UniformAttention.of(q, k, v, self.context, target)
         parts = Scratch(self._count * cut.splits * (self._width + 4)) if cut.splits > 1 else None
         strides = self._mask_strides()
         masks = cut.rows if strides[1] or strides[2] else 1

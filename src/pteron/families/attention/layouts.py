@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.ops import AnyInt, Target, bucket, most
+from pteron.ops.tile_table import rows_of
 
 DECODE_WIDTH_MAX = 256  # elements per head; wider heads need too many registers per lane
 BUCKETS = (128, 512, 1024, 2048)  # of contexts; larger buckets double
@@ -116,23 +117,25 @@ class MatrixTiles:
 
 
 # For matrix cores; the first that suits and fits is used. TFLOP/s on an H200 (docs/notes/matrix-cores.md).
-MATRIX_TILES = (  # down, across, tall, keys, planes, key planes
-    MatrixTiles(2, 4, 1, 64, 1, 1, context_max=256),
-    MatrixTiles(2, 2, 1, 64, 1, 1, context_max=256),
-    MatrixTiles(4, 2, 1, 32, 1, 1, width_min=160),
-    MatrixTiles(2, 2, 2, 32, 1, 1),
-    MatrixTiles(4, 1, 1, 32, 1, 1),
-    MatrixTiles(2, 1, 1, 32, 1, 1),
-    MatrixTiles(4, 2, 1, 32, 2, 1, width_min=160),
-    MatrixTiles(4, 1, 1, 48, 2, 1, width_min=96),
-    MatrixTiles(2, 2, 2, 64, 2, 1),
-    MatrixTiles(4, 1, 1, 32, 2, 1),
-    MatrixTiles(2, 1, 1, 32, 2, 1),
-    MatrixTiles(2, 4, 1, 64, 2, 2, context_max=256),
-    MatrixTiles(4, 2, 1, 32, 2, 2),
-    MatrixTiles(4, 1, 1, 32, 2, 2),
-    MatrixTiles(2, 1, 1, 16, 2, 2),
-)
+_MATRIX_TILES = """
+down  across  tall  keys  planes  key_planes  width_min  context_max
+   2       4     1    64       1           1          -          256
+   2       2     1    64       1           1          -          256
+   4       2     1    32       1           1        160            -
+   2       2     2    32       1           1          -            -
+   4       1     1    32       1           1          -            -
+   2       1     1    32       1           1          -            -
+   4       2     1    32       2           1        160            -
+   4       1     1    48       2           1         96            -
+   2       2     2    64       2           1          -            -
+   4       1     1    32       2           1          -            -
+   2       1     1    32       2           1          -            -
+   2       4     1    64       2           2          -          256
+   4       2     1    32       2           2          -            -
+   4       1     1    32       2           2          -            -
+   2       1     1    16       2           2          -            -
+"""
+MATRIX_TILES = tuple(MatrixTiles(**row) for row in rows_of(_MATRIX_TILES))
 TILES = (Tiles(64, 64), Tiles(64, 32), Tiles(32, 32), Tiles(32, 16), Tiles(16, 16))
 
 

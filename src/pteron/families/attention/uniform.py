@@ -13,6 +13,7 @@ from pteron.families.layout.copy import copy_strided
 from pteron.ops import AnyInt, Dispatch, LiveInt, OperandSlice, Target, bucket, most, numel, parts_of
 from pteron.ops.operand import contiguous_strides
 from pteron.ops.strided import Strided
+from pteron.ops.uniform_arrays import Cut
 
 ARRAYS = "abcd"  # of a split
 SPAN_MAX = 64  # keys per array: an invocation keeps the scores of a quarter of them
@@ -28,8 +29,7 @@ def suits(q: Strided, k: Strided, v: Strided, out: Strided, context: AnyInt, tar
     step_bytes = [4 * numel(operand.shape[2:]) for operand in operands]
     queries = numel(q.shape[1:3]) // k.shape[2]  # of a key
     return (
-        target.is_cpu
-        and target.broadcasts
+        target.has_uniform_arrays
         and q.shape[3] % 4 == 0
         and all(operand.storage is Storage.F32 for operand in operands)
         and q.source.has_slack
@@ -53,9 +53,9 @@ def in_order(x: Strided, target: Target) -> tuple[Strided, list[Dispatch]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class UniformAttention:
     """A launch takes `tile` steps of a sequence, `rows` queries per workgroup, and a split of the context:
-    `live` keys of each of four arrays, which hold `span`."""
+    a piece of its keys in each of four arrays, which hold `span`."""
 
     q: Strided
     k: Strided
@@ -63,18 +63,24 @@ class Cut:
     tile: int
     rows: int
     span: int
-    live: int
-    splits: int
+    context: Cut  # in quads of keys
 
     @classmethod
-    def of(cls, q: Strided, k: Strided, v: Strided, context: AnyInt, target: Target) -> Cut:
+    def of(cls, q: Strided, k: Strided, v: Strided, context: AnyInt, target: Target) -> UniformAttention:
         """Of tensors whose elements are in a row (`in_order`)."""
         _, steps, heads, width = q.shape
         heads, width, key_heads = int(heads), int(width), int(k.shape[2])
         tile, rows = _rows(steps, heads // key_heads, 4 * heads * width, target)
-        keys, splits = _splits(k, context, target)
-        live = min(-(-keys // (4 * len(ARRAYS) * splits)) * 4, _span(k, target))
-        return cls(q, k, v, tile, rows, _span(k, target), live, splits)
+        return cls(q, k, v, tile, rows, _span(k, target), _cut(k, context, target))
+
+    @property
+    def splits(self) -> int:
+        return self.context.launches
+
+    @property
+    def live(self) -> int:
+        """Keys of an array."""
+        return 4 * self.context.piece
 
     @property
     def split(self) -> int:
@@ -96,9 +102,9 @@ class Cut:
     def launches(self) -> Iterator[dict[str, Any]]:
         """What each launch binds, its parameters and grid."""
         (batch, steps, heads, _), capacity = self.q.shape, self.k.shape[1]
-        sequences, splits, tiles = parts_of(batch, 1), range(self.splits), tuple(parts_of(steps, self.tile))
-        for (sequence, is_batched), split in product(sequences, splits):
-            wanted = [split * self.split + place * self.live for place in range(len(ARRAYS))]
+        splits, tiles = list(enumerate(self.context.firsts)), tuple(parts_of(steps, self.tile))
+        for (sequence, is_batched), (split, first) in product(parts_of(batch, 1), splits):
+            wanted = [4 * place for place in self.context.places(first)]
             # The last array ends with the memory of the keys, or, if it holds more, in the slack after them.
             last = max(0, most(capacity) - self.span)
             starts = [min(key, last) for key in wanted]
@@ -137,13 +143,13 @@ def _is_short(q: Strided, k: Strided, context: AnyInt, target: Target) -> bool:
     batch, steps, (heads, width) = *q.shape[:2], map(int, q.shape[2:])
     tile, _ = _rows(steps, heads // int(k.shape[2]), 4 * heads * width, target)
     tiles = len(list(parts_of(batch, 1))) * len(list(parts_of(steps, tile)))
-    return tiles <= 1 or tiles * _splits(k, context, target)[1] <= LAUNCHES_MAX
+    return tiles <= 1 or tiles * _cut(k, context, target).launches <= LAUNCHES_MAX
 
 
-def _splits(k: Strided, context: AnyInt, target: Target) -> tuple[int, int]:
-    """(keys in the context's bucket, splits of them)."""
+def _cut(k: Strided, context: AnyInt, target: Target) -> Cut:
+    """The keys in the context's bucket."""
     keys = min(bucket(context, BUCKET), most(k.shape[1]))
-    return keys, -(-keys // (len(ARRAYS) * _span(k, target)))
+    return Cut.of(-(-keys // 4), _span(k, target) // 4, len(ARRAYS))
 
 
 def _span(cache: Strided, target: Target) -> int:

@@ -15,14 +15,14 @@ from pteron.families.linear.product import Product
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, Weight, divides, typical
 from pteron.ops.row_layout import WORKGROUP, folded, row_groups, row_layout, split
 from pteron.ops.shapes import broadcast_strides
-from pteron.ops.tiles import MatrixTile, choose, factor_declarations, matrix_tiles, planes_of
+from pteron.ops.tile_table import MATRIX_TILES, TILES
+from pteron.ops.tiles import MatrixTile, Tile, choose, factor_declarations, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
 PIXELS_FEW = 8  # up to this many pixels, several invocations share one output
 FILTERS_THIN = 8  # filters per group that are too few to fill a tile
-STEP = 16  # of k, in convolution_tiled
 WORKGROUPS_PLENTY = 528  # of convolution_tiled: several per processor of a large GPU
 WORKGROUPS_ENOUGH = 132  # with slices: k is not split into parts;
 WORKGROUPS_WANTED = 198  # with fewer, k is split into parts to reach this number
@@ -35,42 +35,10 @@ DEPTHWISE_TAPS_MAX = 4096
 QUOTIENT_MAX = 1 << 20  # up to this number, convolution_tiled divides exactly
 STEPS_LEAST = 2  # minimum of steps per slice and part
 
-# For matrix cores: filters by pixels. WIDTH divides WORKGROUP (convolution_matrix.wgsl). Rates are fitted to
-# the layers of ResNet-18 on an H200, within 10 % on average. Three products of halves for one of floats take
-# longer than tiles of floats.
-MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, resident, start
-    MatrixTile(1, 1, 1, 4, 64, 1, 47.7, 1.0, 2, 4.25),
-    MatrixTile(1, 1, 2, 2, 64, 1, 57.0, 0.75, 4, 3.5),
-    MatrixTile(1, 1, 4, 1, 64, 1, 59.2, 0.75, 2, 3.5),
-    MatrixTile(1, 1, 4, 2, 64, 1, 67.8, 0.15, 1, 3.75),
-    MatrixTile(2, 1, 2, 4, 64, 1, 102.2, 0.0, 1, 5.25),
-    MatrixTile(2, 2, 2, 2, 64, 1, 106.5, 0.3, 4, 5.75),
-)
 MATRIX_LEAST = 16  # filters, and pixels
 MATRIX_TERMS_MIN = 32
 
 _F32_MAX = 3.4028234663852886e38
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """What a workgroup of convolution_tiled computes: `tall` filters by four pixels per invocation, in rows
-    by columns of invocations, and how many slices share the depth."""
-
-    tall: int
-    rows: int
-    columns: int
-    slices: int = 1
-
-    def count(self, sizes: Geometry) -> AnyInt:
-        filters, pixels = self.tall * self.rows, 4 * self.columns
-        return sizes.groups * -(-sizes.filters // filters) * -(-sizes.pixels // pixels)
-
-    @property
-    def overrides(self) -> dict[str, Any]:
-        workgroup = self.rows * self.columns * self.slices
-        shape = {"TALL": self.tall, "COLUMNS": self.columns, "SLICES": self.slices}
-        return {**shape, "WORKGROUP": workgroup}
 
 
 def _pixels_each(pixels: AnyInt, most: int) -> int:
@@ -88,17 +56,22 @@ def _direct_quads_max(sizes: Geometry, wide: int, target: Target) -> AnyInt:
     return max(1, (target.loop_max - 1024) // a_quad)
 
 
-LARGE, SMALL, SLICED = Tile(8, 8, 16), Tile(4, 8, 8), Tile(4, 8, 8, slices=4)
+LARGE, SMALL = TILES["convolution_tiled"]
+SLICES = 4  # of the depth, which invocations share
 
 
-def tile_for(sizes: Geometry) -> Tile:
-    """Large tiles if there are plenty of them. Otherwise small tiles, so that more workgroups share the work;
-    with slices if even these are few."""
-    sizes = replace(sizes, batch=1, out_plane=(1, typical(sizes.pixels, 64, 4)))
-    if LARGE.count(sizes) >= WORKGROUPS_PLENTY:
-        return LARGE
-    few = SMALL.count(sizes) < WORKGROUPS_PLENTY
-    return SLICED if few and sizes.depth > STEP * SLICED.slices else SMALL
+def tile_for(sizes: Geometry) -> tuple[Tile, int]:
+    """(tile, slices). Large tiles if there are plenty of them. Otherwise small tiles, so that more workgroups
+    share the work; with slices if even these are few."""
+    if _typical_count(LARGE, sizes) >= WORKGROUPS_PLENTY:
+        return LARGE, 1
+    is_sliced = _typical_count(SMALL, sizes) < WORKGROUPS_PLENTY and sizes.depth > SMALL.step * SLICES
+    return SMALL, SLICES if is_sliced else 1
+
+
+def _typical_count(tile: Tile, sizes: Geometry) -> AnyInt:
+    """How many tiles there are at sizes by which kernels are chosen."""
+    return sizes.groups * tile.count(sizes.filters, typical(sizes.pixels, 64, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +127,9 @@ class Convolution:
             yield from self._tiled(target)
         elif self._is_product(target):
             yield from self._by_product(target)
-        elif is_constant and (cut := uniform.choose(target, wide, self.weight, sizes)):
+        elif is_constant and (arrays := uniform.choose(target, wide, self.weight, sizes)):
             yield from copies
-            yield from self._by_uniform_arrays(cut, wide)
+            yield from self._by_uniform_arrays(arrays, wide)
         else:
             yield from self._direct(target)
 
@@ -209,16 +182,16 @@ class Convolution:
             finished = "at_least(a + b, 0.0)" if is_relu else "a + b"
             yield from apply_binary(finished, made, self.addend, self.out)
 
-    def _by_uniform_arrays(self, cut: uniform.Cut, x: Operand) -> Iterator[Dispatch]:
+    def _by_uniform_arrays(self, arrays: uniform.UniformConvolution, x: Operand) -> Iterator[Dispatch]:
         """A launch for every image, some of its channels and some filters; several parts are merged."""
         depth = self.sizes.depth
-        sums = Scratch(cut.parts * self.out.numel) if cut.parts > 1 else None
-        given = cut.overrides | {"source": None}
-        for launch in cut.launches:
-            arguments = cut.arguments(x, self.weight, launch)
-            yield self._launch("convolution_uniform", cut.parts, depth, sums, **given, **arguments)
+        sums = Scratch(arrays.parts * self.out.numel) if arrays.parts > 1 else None
+        given = arrays.overrides | {"source": None}
+        for launch in arrays.launches:
+            arguments = arrays.arguments(x, self.weight, launch)
+            yield self._launch("convolution_uniform", arrays.parts, depth, sums, **given, **arguments)
         if sums:
-            yield self._merge(sums, cut.parts, depth)
+            yield self._merge(sums, arrays.parts, depth)
 
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
         """Tiles for matrix cores, if the device has them and the convolution is large enough."""
@@ -229,7 +202,7 @@ class Convolution:
         if not is_large or sizes.pixels < MATRIX_LEAST:
             return ()
         planes = planes_of(target, self.weight.storage), planes_of(target, self.x.storage)
-        return matrix_tiles(MATRIX_TILES, target, planes)
+        return matrix_tiles(MATRIX_TILES["convolution_matrix"], target, planes)
 
     def _by_matrices(self, tiles: tuple[MatrixTile, ...], target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
@@ -256,24 +229,26 @@ class Convolution:
 
     def _tiled(self, target: Target) -> Iterator[Dispatch]:
         sizes = self.sizes
-        tile = tile_for(sizes)
-        tiles = tile.count(sizes)
-        steps = -(-sizes.depth // STEP)
-        chosen = tile.count(replace(sizes, batch=1, out_plane=(1, typical(sizes.pixels, 64, 4))))
+        tile, slices = tile_for(sizes)
+        steps = -(-sizes.depth // tile.step)
+        chosen = _typical_count(tile, sizes)
         wanted = -(-WORKGROUPS_WANTED // chosen) if chosen < WORKGROUPS_ENOUGH else 1
-        steps_max: AnyInt = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * tile.slices))))
+        steps_max: AnyInt = -(-steps // max(1, min(wanted, steps // (STEPS_LEAST * slices))))
         if target.loop_max:
-            steps_max = min(steps_max, tile.slices * TILED_DEPTH_MAX // STEP)
+            steps_max = min(steps_max, slices * TILED_DEPTH_MAX // tile.step)
         parts, span = split(steps, max(1, steps_max))
         yield from self._in_parts(
             "convolution_tiled",
             parts,
-            STEP * span,
-            **tile.overrides,
-            WHOLE_STEPS=sizes.quads % (STEP // 4) == 0,
+            tile.step * span,
+            TALL=tile.tall,
+            COLUMNS=tile.across,
+            SLICES=slices,
+            WORKGROUP=tile.down * tile.across * slices,
+            WHOLE_STEPS=sizes.quads % (tile.step // 4) == 0,
             WHOLE_QUADS=sizes.channels % 4 == 0,
             factors=self.factors,
-            groups=folded(target, parts * tiles),
+            groups=folded(target, parts * sizes.groups * tile.count(sizes.filters, sizes.pixels)),
         )
 
     def _at_once(self, name: str, **arguments: Any) -> Dispatch:

@@ -12,12 +12,12 @@ from typing import Any
 from pteron.dtypes import Storage
 from pteron.families.convolution.geometry import Geometry
 from pteron.ops import AnyInt, LiveInt, Operand, OperandSlice, Target, Weight, bucket, divides, parts_of
+from pteron.ops.uniform_arrays import ROOM_MIN, Cut, room
 from pteron.ops.window import LivePair
 
 WIDE, FILTERS = 4, 16  # pixels and filters of an invocation; the former is a constant of the kernels
 WORKGROUP = 8  # invocations, with the same filters; a constant of convolution_uniform.wgsl
 PLACES = "abcd"  # arrays of one launch
-ROOM_MIN = 256  # floats of an array
 SEEN_MAX = 32  # elements of a row of the source that an invocation of a depthwise convolution keeps
 LAUNCHES_MAX = 512  # with more, planning costs more than it saves
 MERGE_TERMS = 50  # that take as long as a part's sum takes to be stored and merged
@@ -45,7 +45,7 @@ class Arrays:
             if size > largest:  # then bands of rows fit
                 reach = floats + 1
             else:
-                reach = largest if size > floats // 2 else bucket(size, ROOM_MIN)
+                reach = largest if size > floats // 2 else bucket(size, 4 * ROOM_MIN)
         return cls(size, reach or int(size), floats, alignment)
 
     @property
@@ -55,7 +55,7 @@ class Arrays:
 
     def room(self, planes: int) -> int:
         """Vec4s of an array with this number of planes."""
-        return room(min(planes * self.reach + self._lost, self.floats))
+        return room(-(-min(planes * self.reach + self._lost, self.floats) // 4))
 
     def slice(self, x: Operand, first: AnyInt) -> tuple[OperandSlice, AnyInt]:
         """x from the last place before an element where an array may begin, and how far that is."""
@@ -67,27 +67,20 @@ class Arrays:
         return 0 if divides(self.alignment, self.plane) else self.alignment - 1
 
 
-def room(floats: int) -> int:
-    """Vec4s of an array: a power of two, so that few kernels are compiled."""
-    return max(ROOM_MIN, 1 << (floats - 1).bit_length()) // 4
-
-
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A launch takes `count` times `channels` channels of one image, `filters` filters, and the pixels that
-    see `rows` rows of the image."""
+class UniformConvolution:
+    """A launch takes some channels of one image, some filters, and the pixels that see `rows` rows of it."""
 
     sizes: Geometry
     arrays: Arrays
-    count: int  # arrays of a launch
-    channels: int
-    filters: int
+    channels: Cut
+    filters: Cut  # in blocks of FILTERS
     rows: AnyInt
     bands: tuple[Part, ...]  # of pixels
 
     @property
     def parts(self) -> int:
-        return -(-int(self.sizes.channels) // (self.count * self.channels))
+        return self.channels.launches
 
     @property
     def out_rows(self) -> AnyInt:
@@ -101,7 +94,7 @@ class Cut:
     @property
     def cost(self) -> tuple[int, int]:
         """Terms of an output, with those that merging takes the time of; launches."""
-        terms = self.parts * self.count * self.channels * self.sizes.taps
+        terms = self.parts * self.channels.arrays * self.channels.piece * self.sizes.taps
         return terms + (self.parts > 1) * self.parts * MERGE_TERMS, self.launch_count
 
     @property
@@ -109,8 +102,8 @@ class Cut:
         is_whole = len(self.bands) == 1
         return {
             "FILTERS": FILTERS,
-            "ARRAYS": self.count,
-            "ROOM": self.arrays.room(self.channels) if is_whole else self.arrays.floats // 4,
+            "ARRAYS": self.channels.arrays,
+            "ROOM": self.arrays.room(self.channels.piece) if is_whole else self.arrays.floats // 4,
             "WEIGHTS_ROOM": self._weights // 4,
             "BY_QUADS": self._are_quads,
         }
@@ -118,7 +111,7 @@ class Cut:
     @property
     def _weights(self) -> int:
         """Floats of an array of weights."""
-        return 4 * room(self.channels * self.sizes.taps * self.filters)
+        return 4 * room(self.channels.piece * self.sizes.taps * (FILTERS // 4) * self.filters.piece)
 
     @property
     def _are_quads(self) -> bool:
@@ -128,16 +121,16 @@ class Cut:
 
     @property
     def launches(self) -> Iterator[tuple[Part, int, int, Part]]:
-        """(image, part, first filter, band of pixels) of each launch."""
-        filters = range(0, int(self.sizes.filters), self.filters)
-        return product(parts_of(self.sizes.batch, 1), range(self.parts), filters, self.bands)
+        """(image, part, first block of filters, band of pixels) of each launch."""
+        return product(parts_of(self.sizes.batch, 1), range(self.parts), self.filters.firsts, self.bands)
 
     def arguments(self, x: Operand, weight: Operand, launch: tuple[Part, int, int, Part]) -> dict[str, Any]:
         """What a launch binds, its parameters and grid. An array that would end past the last channel begins
         earlier."""
-        (image, has_image), part, first_filter, (band, has_band) = launch
+        (image, has_image), part, block, (band, has_band) = launch
         (_, width), (_, out_width), plane = self.sizes.plane, self.sizes.out_plane, self.arrays.plane
-        window, channels = self.sizes.window, int(self.sizes.channels)
+        window, channels, each = self.sizes.window, int(self.sizes.channels), self.channels.piece
+        first_filter, filters = FILTERS * block, FILTERS * self.filters.piece
         first_pixels = band * self.out_rows
         first_row = max(0, first_pixels * window.stride[0] - window.padding[0])
         pixels = self.out_rows * out_width
@@ -148,20 +141,18 @@ class Cut:
             "first_row": first_row,
             "first_pixel": first_pixels * out_width,
             "pixels": pixels,
-            "array_channels": self.channels,
+            "array_channels": each,
             "array_plane": self.rows * width,
-            "array_filters": self.filters,
+            "array_filters": filters,
             "shifts": [0] * 4,
             "threads": -(-pixels // (WORKGROUP * WIDE))
-            * (WORKGROUP * (self.filters // FILTERS) * has_image * has_band),
+            * (WORKGROUP * self.filters.piece * has_image * has_band),
         }
-        for index, place in enumerate(PLACES[: self.count]):
-            first = (part * self.count + index) * self.channels
-            start = min(first, channels - self.channels)
-            begin = (image * channels + start) * plane + first_row * width
-            made[f"source_{place}"], made["shifts"][index] = self.arrays.slice(x, begin)
-            made[f"weights_{place}"] = weight.packed(
-                *("convolution array", first, self.channels, first_filter, self.filters, self._weights),
+        for index, first in enumerate(self.channels.places(self.channels.firsts[part])):
+            begin = (image * channels + min(first, channels - each)) * plane + first_row * width
+            made[f"source_{PLACES[index]}"], made["shifts"][index] = self.arrays.slice(x, begin)
+            made[f"weights_{PLACES[index]}"] = weight.packed(
+                *("convolution array", first, each, first_filter, filters, self._weights),
                 count=self._weights,
                 storage=Storage.F32,
             )
@@ -204,7 +195,7 @@ def _depthwise_launches(
     x: Operand, weight: Operand, sizes: Geometry, arrays: Arrays, most: int
 ) -> Iterator[dict[str, Any]]:
     (out_height, out_width), window = sizes.out_plane, sizes.window
-    weights = 4 * room(most * int(sizes.filters) * sizes.taps)
+    weights = 4 * room(-(-most * int(sizes.filters) * sizes.taps // 4))
     overrides = {
         **dict(zip(("TAPS_Y", "TAPS_X"), window.size, strict=True)),
         "STRIDE": window.stride[1],
@@ -213,7 +204,7 @@ def _depthwise_launches(
         "WEIGHTS_ROOM": weights // 4,
         "BY_QUADS": divides(4, out_width),
     }
-    for (image, has_image), first in product(parts_of(sizes.batch, 1), range(0, sizes.groups, most)):
+    for (image, has_image), first in product(parts_of(sizes.batch, 1), Cut(sizes.groups, most).firsts):
         channels = min(most, sizes.groups - first)
         filters = channels * int(sizes.filters)
         source, shift = arrays.slice(x, (image * sizes.groups + first) * arrays.plane)
@@ -241,20 +232,20 @@ def _is_plain(x: Operand, weight: Operand) -> bool:
     return isinstance(weight.buffer, Weight) and x.has_slack and x.storage is Storage.F32
 
 
-def choose(target: Target, x: Operand, weight: Operand, sizes: Geometry) -> Cut | None:
+def choose(target: Target, x: Operand, weight: Operand, sizes: Geometry) -> UniformConvolution | None:
     """How to split a convolution for a software adapter; None if convolution_uniform cannot run."""
-    suits = target.is_cpu and target.broadcasts and sizes.groups == 1 and not sizes.transposed
+    suits = target.has_uniform_arrays and sizes.groups == 1 and not sizes.transposed
     if not suits or not _is_plain(x, weight):
         return None
     arrays = Arrays.of(sizes.plane, target)
-    cuts = [cut for count in range(1, 5) if (cut := _cut(arrays, sizes, count))]
-    best = min(cuts, key=lambda cut: cut.cost, default=None)
+    made = [each for count in range(1, 5) if (each := _with_arrays(arrays, sizes, count))]
+    best = min(made, key=lambda each: each.cost, default=None)
     return best if best and best.launch_count <= LAUNCHES_MAX else None
 
 
-def _cut(arrays: Arrays, sizes: Geometry, count: int) -> Cut | None:
+def _with_arrays(arrays: Arrays, sizes: Geometry, count: int) -> UniformConvolution | None:
     """As many channels as fit each of these arrays, or some rows of one channel."""
-    (height, width), all_channels = sizes.plane, int(sizes.channels)
+    height, width = sizes.plane
     fitting = arrays.floats // (FILTERS * sizes.taps)  # channels whose weights fit, for FILTERS filters
     rows, most = height, min(arrays.planes, fitting)
     bands: tuple[Part, ...] = ((0, 1),)
@@ -267,8 +258,7 @@ def _cut(arrays: Arrays, sizes: Geometry, count: int) -> Cut | None:
         bands = tuple((band, 1) for band in range(int(-(-sizes.out_plane[0] // out_rows))))
     if most == 0:
         return None
-    parts = -(-all_channels // (count * most))
-    channels = -(-all_channels // (count * parts))
-    filters = int(sizes.filters)
-    blocks, fit = -(-filters // FILTERS), arrays.floats // (channels * sizes.taps * FILTERS)
-    return Cut(sizes, arrays, count, channels, FILTERS * -(-blocks // -(-blocks // fit)), rows, bands)
+    channels = Cut.of(int(sizes.channels), most, count)
+    fit = arrays.floats // (channels.piece * sizes.taps * FILTERS)
+    filters = Cut.of(-(-int(sizes.filters) // FILTERS), fit)
+    return UniformConvolution(sizes, arrays, channels, filters, rows, bands)

@@ -8,8 +8,7 @@ from typing import Any
 
 from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.unary import widened
-from pteron.families.linear.uniform import Cut
-from pteron.families.linear.uniform import choose as choose_cut
+from pteron.families.linear import uniform
 from pteron.ops import AnyInt, Dispatch, LiveInt, LiveShape, Operand, Scratch, Target, Weight, bucket, divides
 from pteron.ops.row_layout import (
     BUSY,
@@ -22,10 +21,10 @@ from pteron.ops.row_layout import (
     split,
 )
 from pteron.ops.shapes import broadcast_strides
+from pteron.ops.tile_table import MATRIX_TILES, TILES
 from pteron.ops.tiles import (
     PARTS_MAX,
     MatrixTile,
-    Tile,
     choose,
     factor_declarations,
     matrix_tiles,
@@ -39,30 +38,6 @@ ROWS_FEW = 4  # up to here a product reads its weights once and is bound by that
 MATVEC_WALK_MAX = 1024  # products that a lane of matvec adds up one after the other
 LANES_MAX = 256  # of matvec, for one column
 QUADS_MAX = 4  # that a lane of matvec loads at once
-# Their rates are fitted to the linear layers of ViT-B/16 and MiniLM on an H200, within 10 % on average.
-TILES = (  # tall, wide, down, across, step; rate, idle, resident, start
-    Tile(4, 4, 2, 32, 16, 18.2, 0.73, 5, 2.9),
-    Tile(4, 4, 4, 16, 16, 25.3, 0.77, 4, 2.7),
-    Tile(4, 8, 8, 16, 16, 34.2, 0.34, 4, 2.6),
-    Tile(8, 4, 4, 16, 16, 42.2, 2.10, 6, 2.5),
-    Tile(8, 4, 4, 32, 16, 38.9, 0.53, 4, 2.8),
-    Tile(8, 4, 8, 16, 16, 41.5, 0.59, 5, 3.0),
-    Tile(8, 8, 4, 16, 16, 52.0, 2.42, 4, 2.7),
-    Tile(8, 8, 8, 16, 16, 50.2, 0.62, 3, 2.7),
-    Tile(8, 8, 16, 16, 16, 40.5, 0.02, 2, 3.6),
-)
-
-# For matrix cores; measured likewise (docs/notes/matrix-cores.md).
-MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, resident, start
-    MatrixTile(1, 1, 2, 4, 64, 1, 122.4, 0.35, 1, 3.8),
-    MatrixTile(1, 2, 2, 2, 64, 1, 190.6, 2.05, 3, 4.2),
-    MatrixTile(1, 2, 4, 2, 64, 1, 314.1, 1.27, 1, 5.2),
-    MatrixTile(2, 2, 4, 4, 64, 1, 237.7, 0.0, 3, 6.5),
-    MatrixTile(1, 2, 2, 2, 32, 3, 139.9, 4.04, 3, 6.8),
-    MatrixTile(1, 1, 2, 4, 32, 3, 46.4, 0.0, 4, 6.8),
-    MatrixTile(1, 2, 4, 2, 32, 3, 90.8, 0.64, 1, 6.3),
-    MatrixTile(2, 2, 2, 4, 32, 3, 69.5, 0.11, 1, 6.7),
-)
 MATRIX_ROWS_MIN = 16  # with fewer rows, most of a tile is empty
 
 
@@ -117,9 +92,9 @@ class Product:
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The product, in bands of columns where b is a constant too large for one binding."""
         a, copies = widened(self.a, target)
-        if cut := self._cut(a, target):
+        if arrays := self._uniform_arrays(a, target):
             yield from copies
-            yield from replace(self, a=a)._by_uniform_arrays(cut)
+            yield from replace(self, a=a)._by_uniform_arrays(arrays)
             return
         for band in self._bands(target):
             yield from band._launches(target)
@@ -138,7 +113,7 @@ class Product:
             dim, b_row = (0, 1) if self.b_row == 1 else (1, count)
             yield replace(self, b=b.part(dim, first, count), columns=count, b_row=b_row, first=first)
 
-    def _cut(self, a: Operand, target: Target) -> Cut | None:
+    def _uniform_arrays(self, a: Operand, target: Target) -> uniform.UniformProduct | None:
         """How to split the product for a software adapter that loads weights, and perhaps a, from uniform
         arrays."""
         is_plain = not (self.a_by_columns or self.b_layout or self.others) and self.batch == 1
@@ -146,18 +121,18 @@ class Product:
         is_along = strides == (1, self.depth)  # a single column has strides of 1 both ways
         if not is_plain or not (is_along or strides == (self.columns, 1)):
             return None
-        return choose_cut(target, a, self.b, self.rows, is_along)
+        return uniform.choose(target, a, self.b, self.rows, is_along)
 
-    def _by_uniform_arrays(self, cut: Cut) -> Iterator[Dispatch]:
-        assert isinstance(self.b, Operand)
-        parameters = self._parameters(cut.parts, cut.span) | cut.overrides
-        sums = Scratch(cut.parts * self._count)
-        ending = self._ending() if cut.parts == 1 else {"partial": sums, "pitch": self.columns}
-        for launch in cut.launches(self.a, self.b):
-            launch["first"] += self.first if cut.parts == 1 else 0
+    def _by_uniform_arrays(self, arrays: uniform.UniformProduct) -> Iterator[Dispatch]:
+        parts = arrays.depth.launches
+        parameters = self._parameters(parts, arrays.span) | arrays.overrides
+        sums = Scratch(parts * self._count)
+        ending = self._ending() if parts == 1 else {"partial": sums, "pitch": self.columns}
+        for launch in arrays.launches():
+            launch["first"] += self.first if parts == 1 else 0
             yield Dispatch(kernel("matmul_uniform"), **{**parameters, **ending, **launch})
-        if cut.parts > 1:
-            yield self._merge(sums, cut.parts, cut.span)
+        if parts > 1:
+            yield self._merge(sums, parts, arrays.span)
 
     def _launches(self, target: Target) -> Iterator[Dispatch]:
         """By the kernel that suits the shape and the device, in parts where the product is deep or small."""
@@ -289,7 +264,7 @@ class Product:
     def _tiled(self, target: Target) -> _KernelChoice:
         matrices = () if self.a_by_columns or self.b_layout else self._matrix_tiles(target)
         sizes = self.rows, self.columns, self.depth
-        tile, parts = choose((*TILES, *matrices), target, *sizes, 1, batch=self.batch)
+        tile, parts = choose((*TILES["matmul_tiled"], *matrices), target, *sizes, 1, batch=self.batch)
         is_matrix = isinstance(tile, MatrixTile)
         overrides = {
             **tile.declarations,
@@ -307,4 +282,4 @@ class Product:
         if not target.has_matrices or self.rows < MATRIX_ROWS_MIN:
             return ()
         planes = planes_of(target, self.a.storage), planes_of(target, self.b.storage)
-        return matrix_tiles(MATRIX_TILES, target, planes, is_along=self.b_row == 1)
+        return matrix_tiles(MATRIX_TILES["matmul_matrix"], target, planes, is_along=self.b_row == 1)

@@ -13,11 +13,11 @@ import numpy as np
 from pteron.dtypes import Storage
 from pteron.ops import AnyInt, LiveInt, Operand, OperandSlice, Scratch, Target, Weight, bucket, parts_of
 from pteron.ops.operand import HostArray, packing
+from pteron.ops.uniform_arrays import Cut, room
 
 ARRAYS = "abcdefgh"  # of one launch
 WORKGROUP = 8  # invocations; as ARRAYS, a constant of the kernel
 TILES = (8, 4, 1)  # rows of an invocation; the largest that fits is used
-ROOM_MIN = 64  # vec4s of an array: rooms are powers of two, so that few kernels are compiled
 PRODUCTS_MIN = 1 << 13  # with fewer, uploading arrays costs more than it saves
 UNIFORM_ROWS_MIN = 1 << 21  # products from which rows, too, are uniform arrays
 UNIFORM_LAUNCHES_MAX = 128  # with rows as uniform arrays: with more, planning costs more than it saves
@@ -25,64 +25,63 @@ LAUNCHES_MAX = 2048  # with weights alone: a launch of full arrays computes 131,
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A launch takes eight arrays of weights, each with `blocks` blocks of four columns and `span` k, and
-    `uniform_rows` rows of x from a uniform array, or all of them from a storage buffer if that is 0."""
+class UniformProduct:
+    """A launch takes eight arrays of weights, and `uniform_rows` rows of x from a uniform array, or all of
+    them from a storage buffer if that is 0."""
 
+    x: Operand
+    weight: Operand
     rows: AnyInt
-    columns: int
-    depth: int
     is_along: bool  # k runs along rows of the weights
+    columns: Cut  # in blocks of four
+    depth: Cut  # in quads
     tile: int
-    blocks: int
-    parts: int
-    span: int
     uniform_rows: int = 0
     bands: tuple[tuple[int, AnyInt], ...] = ((0, 1),)  # first rows, and whether there are any (`parts_of`)
 
     @property
-    def width(self) -> int:
-        """Columns of a launch."""
-        return 4 * self.blocks * len(ARRAYS)
+    def span(self) -> int:
+        """k of a part."""
+        return 4 * self.depth.piece
 
     @property
     def room(self) -> int:
-        """Vec4s of an array."""
-        return max(ROOM_MIN, 1 << (self.blocks * self.span - 1).bit_length())
+        return room(self.columns.piece * self.span)
 
     @property
     def count(self) -> int:
-        return self.parts * -(-self.columns // self.width) * len(self.bands)
+        return self.depth.launches * self.columns.launches * len(self.bands)
 
     @property
     def overrides(self) -> dict[str, Any]:
         rows = {"ROWS": self.uniform_rows, "A_ROOM": self.uniform_rows * self.span // 4}
         return {"TILE": self.tile, "ROOM": self.room, **(rows if self.uniform_rows else {})}
 
-    def launches(self, x: Operand, weight: Operand) -> Iterator[dict[str, Any]]:
+    def launches(self) -> Iterator[dict[str, Any]]:
         """What each launch binds, its parameters and grid."""
+        blocks, (columns, depth) = self.columns.piece, _sizes(self.weight, self.is_along)
         tiles = -(-(self.rows if len(self.bands) == 1 else self.uniform_rows) // self.tile)
-        for part, first in product(range(self.parts), range(0, self.columns, self.width)):
+        for (part, first_k), first in product(enumerate(self.depth.firsts), self.columns.firsts):
             arrays = {
-                f"b_{name}": weight.packed(
-                    *("columns of a uniform array", first + 4 * index * self.blocks, self.blocks),
-                    *(part * self.span, self.span, int(self.is_along), self.room),
+                f"b_{name}": self.weight.packed(
+                    *("columns of a uniform array", 4 * block, blocks),
+                    *(4 * first_k, self.span, int(self.is_along), self.room),
                     count=4 * self.room,
                     storage=Storage.F32,
                 )
-                for index, name in enumerate(ARRAYS)
+                for name, block in zip(ARRAYS, self.columns.places(first), strict=True)
             }
             for first_row, is_there in self.bands:
-                rows = {"a_rows": OperandSlice(x, first_row * self.depth)} if self.uniform_rows else {"a": x}
+                rows = OperandSlice(self.x, first_row * depth) if self.uniform_rows else self.x
                 yield {
-                    **rows,
+                    "a_rows" if self.uniform_rows else "a": rows,
                     **arrays,
-                    "first": first,
-                    "columns": min(self.width, self.columns - first),
+                    "first": 4 * first,
+                    "columns": min(4 * blocks * len(ARRAYS), columns - 4 * first),
                     "first_row": first_row,
                     "part": part,
-                    "blocks": self.blocks,
-                    "threads": -(-4 * self.blocks // WORKGROUP) * WORKGROUP * tiles * is_there,
+                    "blocks": blocks,
+                    "threads": -(-4 * blocks // WORKGROUP) * WORKGROUP * tiles * is_there,
                 }
 
 
@@ -101,38 +100,45 @@ def in_uniform_array(
 
 def choose(
     target: Target, x: Operand | Scratch, weight: Operand | Weight, rows: AnyInt, is_along: bool
-) -> Cut | None:
+) -> UniformProduct | None:
     """How to split a product for a software adapter; None if matmul_uniform cannot run, or is not faster."""
-    if not (target.is_cpu and target.broadcasts and _is_plain(x, weight)):
+    if not (target.has_uniform_arrays and _is_plain(x, weight)):
         return None
     assert isinstance(x, Operand)
-    columns, depth = map(int, weight.shape if is_along else weight.shape[::-1])
+    assert isinstance(weight, Operand)
+    columns, depth = _sizes(weight, is_along)
     if rows * columns * depth < PRODUCTS_MIN:
         return None
     quads = 1 << (target.uniform_bytes_max // 16).bit_length() - 1
-    parts = -(-depth // quads)
-    span = -(-depth // (4 * parts)) * 4
-    blocks = -(-columns // 4)
-    launches = -(-blocks // (len(ARRAYS) * (quads // span)))
-    blocks = -(-blocks // (len(ARRAYS) * launches))
+    parts = Cut.of(-(-depth // 4), quads // 4)
+    blocks = Cut.of(-(-columns // 4), quads // (4 * parts.piece), len(ARRAYS))
     tile = next(tile for tile in TILES if tile <= rows)
-    cut = Cut(rows, columns, depth, is_along, tile, blocks, parts, span)
-    return (x.has_slack and _with_uniform_rows(cut, target)) or (cut if cut.count <= LAUNCHES_MAX else None)
+    made = UniformProduct(x, weight, rows, is_along, blocks, parts, tile)
+    return (x.has_slack and _with_uniform_rows(made, target)) or (
+        made if made.count <= LAUNCHES_MAX else None
+    )
 
 
-def _with_uniform_rows(cut: Cut, target: Target) -> Cut | None:
+def _with_uniform_rows(plain: UniformProduct, target: Target) -> UniformProduct | None:
     """The same with rows from uniform arrays, as many as fit; None if they do not suit."""
-    rows = bucket(cut.rows) if isinstance(cut.rows, LiveInt) else cut.rows
-    fitting = min(rows, target.uniform_bytes_max // (4 * cut.depth))
-    is_large = cut.rows * cut.columns * cut.depth >= UNIFORM_ROWS_MIN
-    if cut.span != cut.depth or fitting == 0 or not is_large:
+    columns, depth = _sizes(plain.weight, plain.is_along)
+    rows = bucket(plain.rows) if isinstance(plain.rows, LiveInt) else plain.rows
+    fitting = min(rows, target.uniform_bytes_max // (4 * depth))
+    is_large = plain.rows * columns * depth >= UNIFORM_ROWS_MIN
+    if plain.span != depth or fitting == 0 or not is_large:
         return None
     tile = next(tile for tile in TILES if tile <= fitting)
     uniform_rows = tile << (fitting // tile).bit_length() - 1
-    bands = tuple(parts_of(cut.rows, uniform_rows))
-    made = replace(cut, tile=tile, uniform_rows=uniform_rows, bands=bands)
-    is_aligned = len(bands) == 1 or uniform_rows * cut.depth * 4 % target.uniform_alignment == 0
+    bands = tuple(parts_of(plain.rows, uniform_rows))
+    made = replace(plain, tile=tile, uniform_rows=uniform_rows, bands=bands)
+    is_aligned = len(bands) == 1 or uniform_rows * depth * 4 % target.uniform_alignment == 0
     return made if is_aligned and made.count <= UNIFORM_LAUNCHES_MAX else None
+
+
+def _sizes(weight: Operand, is_along: bool) -> tuple[int, int]:
+    """(columns, depth)."""
+    columns, depth = weight.shape if is_along else weight.shape[::-1]
+    return int(columns), int(depth)
 
 
 def _is_plain(x: Operand | Scratch, weight: Operand | Weight) -> bool:

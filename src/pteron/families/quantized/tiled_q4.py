@@ -12,14 +12,15 @@ from pteron.dtypes import Storage
 from pteron.families.quantized import tiles
 from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import Choice, Grouping, PackedWeights
-from pteron.families.quantized.tiles import FLOAT_TILES, GROUPED_TILE, INT8_TILES
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, Weight
 from pteron.ops.row_layout import fits_registers, folded, register_rows, row_groups
+from pteron.ops.tile_table import MATRIX_TILES, TILES
 from pteron.ops.tiles import MatrixTile, Tile, choose, matrix_tiles, planes_of
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
+(GROUPED_TILE,) = TILES["q4_grouped"]
 GROUP_ROWS_MIN = 16  # per matrix: with more on average, grouped rows are faster than rows one by one
 INT8_GROUP_MAX = 256  # words: Σ |x| · |w| <= 8 · 256 · 128 · 8 stays below 2^22
 
@@ -104,7 +105,9 @@ def _choose_kernel(
         strip, parts = found
         return _KernelChoice("q4_rows", strip, strip.count(rows, packed.columns), parts, strip.step_words)
     is_packed = int8 is not None and int8.is_packed(packed)
-    choices: tuple[Tile | MatrixTile, ...] = INT8_TILES if is_packed else (*FLOAT_TILES, *by_matrices)
+    choices: tuple[Tile | MatrixTile, ...] = (
+        TILES["q4_int8"] if is_packed else (*TILES["q4_tiled"], *by_matrices)
+    )
     filled, matrices = rows, packed.choice.matrices if packed.choice else 0
     if packed.choice:  # of each matrix, half a tile is empty
         choices, filled = (GROUPED_TILE,), rows + matrices * GROUPED_TILE.height // 2
@@ -120,7 +123,7 @@ def _choose_kernel(
 def _matrix_tiles(x: Operand | Scratch, rows: AnyInt, target: Target) -> tuple[MatrixTile, ...]:
     """Tiles for matrix cores, if the device has them and there are enough rows."""
     planes = planes_of(target, x.storage), planes_of(target, Storage.F32)  # weights times scales are f32
-    found = matrix_tiles(tiles.MATRIX_TILES, target, planes)
+    found = matrix_tiles(MATRIX_TILES["q4_matrix"], target, planes)
     return found if found and rows >= tiles.MATRIX_ROWS_MIN[found[0].products] else ()
 
 

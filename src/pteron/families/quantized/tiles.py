@@ -1,8 +1,8 @@
-"""Layouts of products with 4-bit or 8-bit weights for many rows: tiles (ops/tiles.py), or strips for 5 to 32
-rows of floats (q4_rows.wgsl), and the choice of a strip.
+"""Strips, for products of 5 to 32 rows of floats with 4-bit weights (q4_rows.wgsl), and the choice of one.
 
-Tiles keep weights in workgroup memory, which pays off if many rows read them. Strips unpack every weight into
-registers and multiply it with all rows at once. Where a device has matrix cores, these replace strips."""
+Tiles (ops/tile_table.py) keep weights in workgroup memory, which pays off if many rows read them. Strips
+unpack every weight into registers and multiply it with all rows at once. Where a device has matrix cores,
+these replace strips."""
 
 from __future__ import annotations
 
@@ -11,39 +11,8 @@ from typing import Any
 
 from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import AnyInt, Target
-from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX, MatrixTile, Tile
+from pteron.ops.tiles import PART_DEPTH_MAX, PARTS_MAX
 
-# Measured on an H200 in a rotation of a model's kernels (docs/notes/prefill-tiles.md).
-FLOAT_TILES = (  # tall, wide, down, across, step; rate, idle, resident, start
-    Tile(4, 4, 2, 32, 16, 24.7, 3.82, 4, 6.8),
-    Tile(4, 4, 4, 16, 16, 43.2, 5.21, 6, 6.8),
-    Tile(4, 8, 8, 16, 16, 62.0, 2.31, 2, 8.6),
-    Tile(8, 4, 8, 16, 16, 49.9, 1.30, 4, 8.9),
-    Tile(8, 8, 16, 8, 16, 62.0, 0.96, 3, 15.2),
-    Tile(8, 8, 16, 16, 16, 54.7, 0.32, 2, 13.3),
-)
-# Of rows grouped by several matrices, where a smaller part of a lower tile is empty. Chosen on an H200
-# (docs/notes/experts.md); its rates are those of the tile of 128 rows with as many outputs.
-GROUPED_TILE = Tile(8, 8, 8, 16, 16, 62.0, 0.96, 3, 15.2)
-INT8_TILES = (
-    Tile(4, 4, 2, 32, 32, 60.4, 3.24, 4, 7.5, True),
-    Tile(4, 4, 4, 16, 32, 110.0, 5.07, 6, 6.2, True),
-    Tile(8, 4, 4, 32, 32, 110.0, 1.15, 2, 8.1, True),
-    Tile(8, 4, 8, 16, 32, 101.5, 0.53, 3, 9.0, True),
-    Tile(16, 4, 8, 16, 32, 106.3, 0.38, 2, 13.2, True),
-)
-# For matrix cores, measured in the layers of Llama-3.2-1B on an H200 (docs/notes/matrix-cores.md). Products
-# with low halves have no sums of their own: their error would be a third, their time a fifth more.
-MATRIX_TILES = (  # tall, wide, down, across, step, products; rate, idle, resident, start
-    MatrixTile(1, 1, 1, 4, 64, 1, 90.0, 2.36, 4, 2.7),
-    MatrixTile(1, 2, 2, 2, 64, 1, 171.4, 1.53, 2, 4.5),
-    MatrixTile(1, 2, 2, 4, 64, 1, 122.9, 0.22, 1, 5.4),
-    MatrixTile(2, 2, 2, 2, 64, 1, 323.0, 3.14, 2, 4.2),
-    MatrixTile(2, 2, 4, 4, 64, 1, 195.0, 0.0, 1, 4.7),
-    MatrixTile(1, 2, 2, 4, 64, 3, 51.0, 0.0, 1, 3.6, is_low_apart=False),
-    MatrixTile(1, 2, 4, 2, 64, 3, 62.0, 0.0, 1, 4.5, is_low_apart=False),
-    MatrixTile(2, 4, 4, 2, 32, 3, 94.0, 0.0, 1, 6.0, is_low_apart=False),
-)
 MATRIX_ROWS_MIN = {1: 9, 3: 17}  # by products of halves; with fewer rows, strips are faster
 
 LANES = 8  # of a subgroup: they share a quad of columns and add up their sums

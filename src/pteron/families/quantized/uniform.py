@@ -5,7 +5,7 @@ last tile may end past the last row (`Target.slack`)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pteron.dtypes import Storage
@@ -13,6 +13,7 @@ from pteron.families.quantized.epilogue import Epilogue
 from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Scratch, Target, Weight, parts_of
 from pteron.ops.operand import joined
+from pteron.ops.uniform_arrays import Cut
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
@@ -35,14 +36,17 @@ class Word(NamedTuple):
 WORDS = {4: Word(8, ("words", "words, padded")), 8: Word(4, ("bytes by row",))}  # by bits of a weight
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    tile: int  # rows of a launch
-    blocks: int  # of four columns, in each array
+class UniformProduct(NamedTuple):
+    """What a launch takes."""
+
+    tile: int  # rows
     tiles: tuple[tuple[int, AnyInt], ...]  # first rows, and whether there are any (`parts_of`)
+    columns: Cut  # in blocks of four
 
 
-def choose(target: Target, x: Operand | Scratch, rows: AnyInt, packed: PackedWeights) -> Cut | None:
+def choose(
+    target: Target, x: Operand | Scratch, rows: AnyInt, packed: PackedWeights
+) -> UniformProduct | None:
     """How to split a product for a software adapter; None if q4_uniform cannot run."""
     if not isinstance(x, Operand) or not rows or not _suits(target, x, packed):
         return None
@@ -51,36 +55,32 @@ def choose(target: Target, x: Operand | Scratch, rows: AnyInt, packed: PackedWei
     most = target.uniform_bytes_max // (_QUAD * (_words(packed) + _per_group(packed) * _groups(packed)))
     if not tile or not most:
         return None
-    blocks = -(-packed.columns // 4)
-    launches = -(-blocks // (len(ARRAYS) * most))
-    tiles = tuple(parts_of(rows, tile))
-    if len(tiles) > 1 and (
-        launches * len(tiles) > LAUNCHES_MAX or tile * row_bytes % target.uniform_alignment
-    ):
-        return None
-    return Cut(tile, -(-blocks // (len(ARRAYS) * launches)), tiles)
+    columns, tiles = Cut.of(-(-packed.columns // 4), most, len(ARRAYS)), tuple(parts_of(rows, tile))
+    is_short = columns.launches * len(tiles) <= LAUNCHES_MAX
+    is_aligned = tile * row_bytes % target.uniform_alignment == 0
+    return UniformProduct(tile, tiles, columns) if len(tiles) == 1 or (is_short and is_aligned) else None
 
 
-def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut: Cut) -> Iterator[Dispatch]:
+def product(
+    x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut: UniformProduct
+) -> Iterator[Dispatch]:
     """x times the weights, a launch for every four arrays and tile of rows."""
     assert isinstance(x, Operand)
-    columns, width = packed.columns, 4 * cut.blocks
+    blocks = cut.columns.piece
     across, step = TILES[cut.tile]
     sizes: dict[str, Any] = {
         "TILE": cut.tile,
         "WORDS": _words(packed),
         "GROUP": _group(packed),
         "STEP": step if _words(packed) % step == 0 == _group(packed) % step else 1,
-        "BLOCKS": cut.blocks,
+        "BLOCKS": blocks,
         "ACROSS": across,
         "PER_GROUP": _per_group(packed),
         "IN_BYTES": packed.bits == 8,
     }
-    for first_column in range(0, columns, len(ARRAYS) * width):
-        arrays: dict[str, Any] = {
-            name: _array(packed, first_column + place * width, cut.blocks)
-            for place, name in enumerate(ARRAYS)
-        }
+    for first in cut.columns.firsts:
+        places = zip(ARRAYS, cut.columns.places(first), strict=True)
+        arrays: dict[str, Any] = {name: _array(packed, 4 * block, blocks) for name, block in places}
         for first_row, is_there in cut.tiles:
             yield Dispatch(
                 kernel("q4_uniform"),
@@ -88,11 +88,11 @@ def product(x: Operand | Scratch, packed: PackedWeights, epilogue: Epilogue, cut
                 x=OperandSlice(x, first_row * packed.depth),
                 **arrays,
                 **epilogue.arguments,
-                rows=epilogue.count // columns,
-                columns=columns,
+                rows=epilogue.count // packed.columns,
+                columns=packed.columns,
                 first_row=first_row,
-                first_column=first_column,
-                threads=4 * -(-cut.blocks // across) * is_there,
+                first_column=4 * first,
+                threads=4 * -(-blocks // across) * is_there,
             )
 
 
@@ -102,8 +102,7 @@ def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
     matrices = _matrices(packed.weights)
     layouts = WORDS[packed.bits].layouts
     return (
-        target.is_cpu
-        and target.broadcasts
+        target.has_uniform_arrays
         and x.storage is Storage.F32
         and x.has_slack
         and all(matrix.layout in layouts and matrix.shape[1] % 4 == 0 for matrix in matrices)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from affine_cases import (
     DECOMPOSED,
     EXACT,
@@ -50,6 +52,21 @@ def check(name: str, *arguments: Any, **options: Any) -> None:
 def test_quantize_per_tensor(kind: str, scale: float, zero: int, target: Target) -> None:
     for x in (tensor("S", 3, "T"), tensor(values=ties(scale))):
         check("quantize_per_tensor", x, scale, zero, *RANGES[kind], kind, target=target)
+
+
+def test_quantize_to_whole_32_bits(target: Target) -> None:
+    """Up to the largest float32 below 2^31: the next would be another number."""
+    values = [0.0, 7.5, 2147483520.0, 2147483648.0, 1e20, np.inf, -2147483648.0, -1e20, -np.inf]
+    x = tensor(values=np.array(values, np.float32))
+    bounds = -(1 << 31), (1 << 31) - 1
+
+    def clamped(x: Any, *_: Any) -> Any:
+        return np.clip(np.round(np.asarray(x, np.float64)), -(2.0**31), 2147483520.0).astype(np.int64)
+
+    for low, high in (bounds, (-5, bounds[1])):
+        oracle = partial(lambda low, x, *_: torch.tensor(np.maximum(clamped(x), low)).int(), low)
+        name = f"{DECOMPOSED}quantize_per_tensor.default"
+        check_op(name, x, 1.0, 0, low, high, "i32", oracle=oracle, out="i32", target=target)
 
 
 @each_float

@@ -146,6 +146,20 @@ def test_places_that_are_no_numbers(padding: int) -> None:
         check_op(SAMPLER, *arguments, oracle=with_nans)
 
 
+@each("place", [(math.nan, 0.1, 0.3), (0.1, math.nan, 0.3), (0.1, 0.3, math.nan), (0.1, math.inf, 0.3)])
+def test_places_in_volumes_that_are_no_numbers(place: tuple[float, ...]) -> None:
+    """The same of each coordinate alone."""
+
+    def known(x: Any, grid: Any, mode: int, *rest: Any) -> Any:
+        first = grid.nan_to_num(-1.0, posinf=9.0)
+        sampled = torch.ops.aten.grid_sampler_3d(x, first, mode, *rest)
+        return torch.where(grid.isfinite().all(-1), sampled, torch.nan) if mode == 0 else sampled
+
+    for mode in (0, 1):
+        arguments = tensor(1, 1, 3, 4, 5), tensor(values=[[[[place, (0.1, 0.2, 0.3)]]]]), mode, 0, True
+        check_op("aten.grid_sampler_3d.default", *arguments, oracle=known)
+
+
 def test_the_element_halfway_is_the_even_one() -> None:
     places = [[[[(2 * x + 1) / 8 - 1, (2 * y + 1) / 8 - 1] for x in range(8)] for y in range(8)]]
     check_op(SAMPLER, tensor(1, 1, 9, 9), tensor(values=places), 1, 0, True)

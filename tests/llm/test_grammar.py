@@ -315,6 +315,49 @@ class TestHostile:
         assert compiling._in_time("the work", lambda: 5) == 5
 
 
+class TestForcedText:
+    """A text that the grammar forces is given to the model in the tokenizer's own tokens."""
+
+    @pytest.mark.parametrize("leading", [False, True], ids=["", "a space in front"])
+    def test_as_the_tokenizer_splits_it(self, leading: bool) -> None:
+        tokenizer = WordTokenizer(splits=True, leading=leading)
+        assert forced(tokenizer, "the theth") == [b"the", b" ", b"t", b"h", b"e", b"t", b"h"]
+
+    def test_by_the_longest_tokens_where_it_cannot(self) -> None:
+        tokenizer = WordTokenizer(splits=False)
+        assert forced(tokenizer, "the theth") == [b"the", b" the", b"th"]
+        assert forced(tokenizer, "q" * 135) == [b"q" * 60, b"q" * 60, *[b"q"] * 8]  # 128 characters at once
+
+    def test_up_to_a_byte_without_a_token(self) -> None:
+        assert forced(WordTokenizer(splits=False, without=ord("x")), "thxth") == [b"th"]
+
+
+class WordTokenizer(ByteTokenizer):
+    """Bytes and a few words. It `splits` text into these bytes and a first word, with a `leading` space as
+    SentencePiece adds one; or it answers with another text."""
+
+    WORDS = (b" the", b"th", b"the", b"q" * 60, b"q" * 70)
+
+    def __init__(self, *, splits: bool, leading: bool = False, without: int = 0) -> None:
+        self.splits, self.leading, self.without = splits, leading, without
+
+    def token_bytes(self, token: int) -> bytes:
+        if token == FIRST_BYTE + self.without:
+            return b""
+        return self.WORDS[token - 300] if 300 <= token < 305 else super().token_bytes(token)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        if not self.splits:
+            return [FIRST_BYTE + ord("?")]
+        bytes_after = super()._encode(text.removeprefix("the"), special)
+        return [300 if self.leading else 302, *bytes_after] if text.startswith("the") else bytes_after
+
+
+def forced(tokenizer: Tokenizer, text: str) -> list[bytes]:
+    tokens = vocabulary_of(tokenizer, (EOS,)).tokens.tokenize_str(text)
+    return [tokenizer.token_bytes(token) for token in tokens]
+
+
 class TestKept:
     def test_a_text_is_compiled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tokenizer, count = ByteTokenizer(), 0

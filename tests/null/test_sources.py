@@ -65,9 +65,37 @@ EACH: dict[str, tuple[tuple[Any, ...], Any]] = {
 }
 
 
+# Of operators above, with other options.
+OTHERS: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("aten.clamp.default", (X, -4, None), [[5, -4, 2], [0, 3, -4]]),
+    ("aten.clamp.default", (X, None, None), X.tolist()),
+    ("aten.squeeze_copy.dims", (X, (0, 1)), X.tolist()),
+    ("aten.expand_copy.default", (X[0], (2, 3), False), [[5, -7, 2], [5, -7, 2]]),
+    ("aten.slice_copy.Tensor", (X, 1, 2, None, 1), [[2], [-4]]),
+    ("aten.slice_copy.Tensor", (X, 1, None, None, 2), [[5, 2], [0, -4]]),
+    ("aten.split_with_sizes_copy.default", (X, (1, 1, 1), -1), [[[5], [0]], [[-7], [3]], [[2], [-4]]]),
+    ("aten.constant_pad_nd.default", (X, (-1, 1), None), [[-7, 2, 0], [3, -4, 0]]),
+    ("aten.gather.default", (X, -2, np.array([[1, 0]])), [[0, -7]]),
+    ("aten.lt.Scalar", (X, 2), [[False, True, False], [True, False, True]]),
+    ("aten.le.Tensor", (X, Y), [[False, True, False], [True, True, True]]),
+    ("aten.ne.Scalar", (X, 2), [[True, True, False], [True, True, True]]),
+    ("aten.arange.start_step", (1, 6, 2), [1, 3, 5]),
+    ("aten.zeros.default", ((2,),), [0, 0]),
+    ("aten.ones_like.default", (X[0],), [1, 1, 1]),
+]
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_an_operator(name: str) -> None:
-    arguments, expected = EACH[name]
+    check(name, *EACH[name])
+
+
+@pytest.mark.parametrize(("name", "arguments", "expected"), OTHERS, ids=[name for name, *_ in OTHERS])
+def test_other_options(name: str, arguments: tuple[Any, ...], expected: Any) -> None:
+    check(name, arguments, expected)
+
+
+def check(name: str, arguments: tuple[Any, ...], expected: Any) -> None:
     found = HOST_OPERATORS[name](*arguments)
     pairs = zip(found, expected, strict=True) if isinstance(found, list) else [(found, expected)]
     for one, wanted in pairs:

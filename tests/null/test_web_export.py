@@ -31,7 +31,7 @@ from pteron.plan.collect import Collector
 from pteron.web import export_web, weights
 from pteron.web.check import checks_of
 from pteron.web.language import WebLanguageModel
-from pteron.web.planned import plan_ahead
+from pteron.web.planned import plan_ahead, plans_for
 from pteron.web.shapes import read_ranges
 from pteron.web.variants import TARGETS, Variant, chosen_targets
 from pteron.web.weights import Place, used_weights
@@ -109,6 +109,25 @@ def test_lengths_of_prompts_end_at_the_programs(
     name: str, lengths: tuple[int, ...], models: Path, tmp_path: Path
 ) -> None:
     assert small_model(name, models, tmp_path).lengths == lengths
+
+
+def test_how_many_plans_are_made() -> None:
+    """One without live integers; with one, enough for the values that fit, below `end`."""
+    plain = Sketch()
+    x, out = plain.tensor(2, 5), plain.tensor(2, 5)
+    plain.node("aten.relu.default", x, out)
+    assert len(plans_for(plain.prepare([x], [out]), ((2, 5),))) == 1
+    sliced = Sketch()
+    table, start = sliced.tensor(9, 5), sliced.symbol()
+    row = sliced.tensor(5)
+    sliced.node("aten.select_copy.int", table, 0, start, row)
+    compiled = sliced.prepare([table, start], [row])
+    for end in (None, 9, 4, 1):
+        plans = plans_for(compiled, compiled.shapes_max, end)
+        for value in range(min(end or 9, 9)):
+            assert any(plan.numbers({start.id: value}) is not None for plan in plans)
+        assert len(plans) == 1
+    assert plans_for(compiled, compiled.shapes_max, 0) == []
 
 
 def test_checks_go_on_behind_caches(models: Path, tmp_path: Path) -> None:

@@ -47,6 +47,23 @@ def test_fields_are_aligned(text: str) -> None:
     assert data.index(pack("<2d", 0.5, -1.5)) % 8 == 0
 
 
+def test_a_size_and_reserved_bytes_before_the_tables() -> None:
+    """As of a BundledProgram and of a program with a header."""
+    table: Table = {0: "text", 1: Scalar(INT64, -5), 2: [{0: Scalar(INT64, 9)}]}
+    data = bytes(write_flatbuffer(table, b"TEST", 32, size_prefixed=True))
+    assert int.from_bytes(data[:4], "little") == len(data) - 4
+    assert data[12:44] == bytes(32)
+    root = open_root(memoryview(data)[4:], "test", b"TEST", "root")
+    assert (root.text(0, "zero"), root.integer(1, "one", INT64)) == ("text", -5)
+    assert root.tables(2, "two")[0].integer(0, "nine", INT64) == 9
+
+
+def test_tables_of_one_form_share_their_description() -> None:
+    """A large file has many tables of few forms."""
+    sizes = [len(write_flatbuffer({0: [{0: Scalar(INT64, 1)}] * count}, b"TEST")) for count in (1, 11, 21)]
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] <= 10 * 20
+
+
 def test_values_of_every_kind_are_read_back() -> None:
     values = (None, True, -(2**40), 0.5, "none", (1, -2), (1, 0.5), (0.5, 1), (True, False), (), VkSymInt(3))
     graph = DelegateGraph("x", (), (*values, VkValueList((0, 1))), (), (), ())

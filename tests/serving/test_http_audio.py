@@ -165,6 +165,12 @@ def test_the_log(server: Running, speech: ScriptedTranscriber) -> None:
     assert line["new_tokens"] == len(FIRST) - 1 + len(WORDS[1].tokens)
 
 
+def test_the_log_with_prompts() -> None:
+    with running(transcriber(), prompts=True) as server:
+        line = server.logged(post(server, prompt="A greeting."))
+    assert (line["prompt"], line["answer"]) == ("A greeting.", ["Hello there. How are you? Fine."])
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -175,6 +175,8 @@ def test_what_several_models_share(stories: LLM) -> None:
         body = {"model": "b", "input": "y", "previous_response_id": first["id"]}
         assert server.http.post("/v1/responses", json=body).status_code == 200
         assert server.http.get(f"/v1/responses/{first['id']}").json() == first
+        a, b = server.app.state.service.models.loaded
+        assert a.imaging is b.imaging  # images of one request at a time are read, whatever the model
         for engine in shelf.engines.values():
             engine.play = lambda _: Script(["x"], hangs=True)
         body = TEXT | {"stream": True}

@@ -171,6 +171,21 @@ def test_a_step_without_decay_or_gradient() -> None:
     check_op(STEP, tensor(3), *zeros, 1e-3, 0.9, 0.999, 1e-8, 0, 1.0, 1.0)
 
 
+def test_a_step_is_that_of_pytorch(target: Target) -> None:
+    """With gradients so small that epsilon counts, and a decay."""
+    rate, beta1, beta2, eps, decay = 0.1, 0.9, 0.999, 0.01, 0.3
+    before, gradient = torch.tensor([0.5, -1.0, 2.0]).double(), torch.tensor([1e-3, -0.02, 0.5]).double()
+    parameter = torch.nn.Parameter(before.clone())
+    parameter.grad = gradient.clone()
+    torch.optim.AdamW([parameter], rate, (beta1, beta2), eps, decay).step()
+    rates = (rate, beta1, beta2, eps, decay, 1 - beta1, 1 - beta2)
+    zeros = torch.zeros(3).double(), torch.zeros(3).double()
+    found, *_ = adamw_step(before.clone(), *zeros, gradient, *rates)
+    torch.testing.assert_close(found, parameter.detach())
+    given = (tensor(values=values.tolist()) for values in (before, *zeros, gradient))
+    check_op(STEP, *given, *rates, target=target)
+
+
 def test_steps_follow_one_another(target: Target) -> None:
     """A parameter and its moments that the graph keeps change from call to call."""
     random = np.random.default_rng(5)

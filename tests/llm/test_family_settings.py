@@ -92,6 +92,12 @@ DEEP = {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}
         ),
         ("lfm2", {"layer_types": None}, f"attention.{KIND}", ["Attention"] * 3),
         (
+            "llama",
+            {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": None}},
+            "attention.rotary.length",
+            [128] * 3,
+        ),
+        (
             "qwen3_next",
             {"layer_types": None, "full_attention_interval": 2},
             f"attention.{KIND}",

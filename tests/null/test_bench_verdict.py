@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from pteron import InputError
 from pteron.cli import main
 from pteron.tools.bench import Bench, Case, Pace, judge
-from pteron.tools.bench.report import CONTROL, mann_whitney
+from pteron.tools.bench.report import CONTROL
 
 
 def case(samples: np.ndarray, what: str = "forward", device: str = "a GPU") -> Case:
@@ -46,11 +45,22 @@ def test_equal_programs_have_equal_verdicts() -> None:
 
 
 def test_a_burst_of_noise_is_no_regression() -> None:
-    """Most samples of three rounds of five are slow: the test of Mann and Whitney alone would be sure."""
+    """Most samples of three rounds of five are slow."""
     old, new = noisy(1.0, 0), noisy(1.0, 1)
     new[:30] *= 3
-    assert mann_whitney(list(old), list(new)) < 1e-4
     assert verdict(old, new) == "noise"
+    (comparison,) = judge(Bench((case(old),)), Bench((case(new),))).comparisons
+    assert comparison.lowest < 1.1
+    assert comparison.highest > 2.9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_fifth_is_found_beside_a_burst(seed: int) -> None:
+    """A slowdown by 20 % is one, though the earlier measurement had a burst in a round's tail."""
+    old, new = noisy(1.0, 2 * seed), noisy(1.2, 2 * seed + 1)
+    old[:4] *= 3
+    assert verdict(old, new) == "slower"
+    assert verdict(new, old) == "faster"
 
 
 def test_a_slower_machine_is_no_regression() -> None:
@@ -83,37 +93,6 @@ def test_every_round_must_be_slower() -> None:
     new[:10] = old[:10]
     assert verdict(old, new) == "noise"
     assert verdict(new, old) == "noise"
-
-
-def test_equal_samples_are_no_evidence() -> None:
-    assert mann_whitney([1.0] * 9, [1.0] * 9) == 1.0
-    tied, apart = [1.0, 1.0, 1.0, 2.0, 2.0], [2.0, 2.0, 3.0, 3.0, 3.0]
-    values = [*tied, *apart]
-
-    def distance(places: tuple[int, ...]) -> float:
-        rest = [place for place in range(10) if place not in places]
-        wins = sum((values[p] > values[q]) + (values[p] == values[q]) / 2 for p in places for q in rest)
-        return abs(wins - 12.5)
-
-    seen = distance((0, 1, 2, 3, 4))
-    exact = np.mean([distance(places) >= seen for places in combinations(range(10), 5)])
-    assert mann_whitney(tied, apart) == pytest.approx(exact, rel=0.5)
-
-
-@pytest.mark.parametrize("sizes", [(6, 6), (5, 8)])
-def test_the_chance_is_that_of_all_orders(sizes: tuple[int, int]) -> None:
-    """Against the exact distribution: every way to choose which samples are the first ones."""
-    values = np.random.default_rng(4).permutation(sum(sizes)).astype(float)
-    first = values[: sizes[0]]
-
-    def distance(picked: tuple[float, ...]) -> float:
-        rest = np.setdiff1d(values, picked)
-        ordered = sum(float(each) > float(other) for each in picked for other in rest)
-        return abs(ordered - sizes[0] * sizes[1] / 2)
-
-    seen = distance(tuple(first))
-    exact = np.mean([distance(picked) >= seen for picked in combinations(values, sizes[0])])
-    assert mann_whitney(list(first), list(values[sizes[0] :])) == pytest.approx(exact, abs=0.02)
 
 
 def test_files_keep_all_samples(tmp_path: Path) -> None:

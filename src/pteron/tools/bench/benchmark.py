@@ -23,7 +23,7 @@ from pteron.llm.model import LanguageModel
 from pteron.llm.model_names import locate_source
 from pteron.runtime import Program
 from pteron.tools import Progress, silent
-from pteron.tools.bench.report import CONTROL, Bench, Case
+from pteron.tools.bench.report import CONTROL, ROUNDS, Bench, Case
 from pteron.tools.run import Selection, place_of
 from pteron.tools.workload import (
     Decode,
@@ -38,7 +38,6 @@ from pteron.tools.workload import (
     random_tokens,
 )
 
-ROUNDS = 5
 DEFAULT_PROMPT, DEFAULT_CONTEXT = 128, 100
 _SAMPLES_MIN = 2  # per case and round, however long they take
 _CONTROL_COPIES, _CONTROL_BYTES = 16, 1 << 20

@@ -1,10 +1,10 @@
 """Benchmark results (samples of seconds by workload and device), their JSON files, the cases that became
 slower or faster beyond noise and a tolerance, and both as lines.
 
-Samples are compared with the Mann-Whitney U test, which assumes no distribution but independent samples.
-Samples taken shortly after each other are not independent, so in addition the median of every new round must
-be above (or below) that of every old round. If the control of the device became slower too, a case counts as
-slower only if its ratio is larger than the control's.
+Samples taken shortly after each other are not independent, but rounds are, between which all other cases ran:
+the median of every new round must be above (or below) that of every old round. Of five and five equal rounds,
+one of 126 pairs is so by chance. If the control of the device became slower too, a case counts as slower only
+if its ratio is larger than the control's.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pteron.tools.text import Line, Style, columns, counted, html_text, human_ti
 PERCENTILES = (50, 90, 95, 99)
 CONTROL = "control: small copies, each waited for"  # measures the machine itself
 _VERSION = 1
-SIGNIFICANCE = 0.01  # rate of false alarms between equal programs
-SAMPLES_MIN = 8  # of each case: with fewer, false alarms are too frequent
+ROUNDS = 5  # with fewer, false alarms are too frequent
+SAMPLES_MIN = 8  # of each case, to judge it
 _STYLES: dict[str, Style] = {"slower": "bad", "faster": "good"}
 
 
@@ -107,13 +107,14 @@ def _case(content: dict[str, Any]) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseComparison:
-    """A case before and now. `ratio` is that of the medians, above 1 if slower now; `chance` is the p-value:
-    how likely such samples are if nothing changed."""
+    """A case before and now. `ratio` is that of the medians, above 1 if slower now; `lowest` and `highest` are
+    those of any two rounds."""
 
     old: Case
     new: Case
     ratio: float
-    chance: float
+    lowest: float
+    highest: float
     verdict: str  # "slower", "faster", "same", "noise", "too few samples", or "as slow as the machine"
 
 
@@ -150,17 +151,17 @@ def judge(old: Bench, new: Bench, tolerance: float = 0.05) -> Judgement:
 
 def _compare(old: Case, new: Case, tolerance: float) -> CaseComparison:
     ratio = new.percentile(50) / old.percentile(50)
-    chance = mann_whitney(old.samples, new.samples)
-    first, second = old.round_medians, new.round_medians
-    is_near = 1 / (1 + tolerance) <= ratio <= 1 + tolerance
-    verdict = "same" if is_near else "noise"
-    if min(len(old.samples), len(new.samples)) < SAMPLES_MIN:
+    before, now = old.round_medians, new.round_medians
+    lowest, highest = min(now) / max(before), max(now) / min(before)
+    if min(len(old.samples), len(new.samples)) < SAMPLES_MIN or min(old.rounds, new.rounds) < ROUNDS:
         verdict = "too few samples"
-    elif chance < SIGNIFICANCE and ratio > 1 + tolerance and min(second) > max(first):
+    elif 1 / (1 + tolerance) <= ratio <= 1 + tolerance:
+        verdict = "same"
+    elif lowest > 1:
         verdict = "slower"
-    elif chance < SIGNIFICANCE and ratio < 1 / (1 + tolerance) and max(second) < min(first):
-        verdict = "faster"
-    return CaseComparison(old, new, ratio, chance, verdict)
+    else:
+        verdict = "faster" if highest < 1 else "noise"
+    return CaseComparison(old, new, ratio, lowest, highest, verdict)
 
 
 def _beside_control(
@@ -171,22 +172,6 @@ def _beside_control(
     slowdown = max([1.0, *(other.ratio for other in controls if other.new.device == each.new.device)])
     is_own = each.new.what == CONTROL or each.ratio > slowdown * (1 + tolerance)
     return each if each.verdict != "slower" or is_own else replace(each, verdict="as slow as the machine")
-
-
-def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p-value of the Mann-Whitney U test, by the normal approximation with corrections for ties
-    and continuity."""
-    a, b = len(first), len(second)
-    values = np.concatenate([np.asarray(first, np.float64), np.asarray(second, np.float64)])
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]  # ties share their middle rank
-    in_order = float(ranks[:a].sum()) - a * (a + 1) / 2
-    ties = float((counts.astype(np.float64) ** 3 - counts).sum())
-    variance = a * b / 12 * (a + b + 1 - ties / ((a + b) * (a + b - 1)))
-    if variance <= 0:  # all samples are equal
-        return 1.0
-    distance = max(0.0, abs(in_order - a * b / 2) - 0.5) / math.sqrt(variance)
-    return math.erfc(distance / math.sqrt(2))
 
 
 def bench_lines(bench: Bench) -> Iterator[str]:
@@ -223,7 +208,7 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
     """Each case before and now, then the summary."""
     devices = list(dict.fromkeys(each.new.device for each in judgement.comparisons))
     yield from _numbered(devices)
-    rows = [["", "on", "before", "now", "ratio", "p-value", "verdict"]]
+    rows = [["", "on", "before", "now", "ratio", "of rounds", "verdict"]]
     for each in judgement.comparisons:
         rows.append(
             [
@@ -232,7 +217,7 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
                 human_time(each.old.percentile(50)),
                 human_time(each.new.percentile(50)),
                 f"{each.ratio:.3f}",
-                f"{each.chance:.1g}",
+                f"{each.lowest:.2f}–{each.highest:.2f}",
                 Line(each.verdict, _STYLES.get(each.verdict, "")),
             ]
         )

@@ -7,9 +7,11 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from golden import assert_outputs, read_cases
 from hub_server import serve_only_hub
 
@@ -123,6 +125,7 @@ def test_an_integer_input_is_taken_from_the_command_line(
         (["--device", "99"], "there is no adapter 99; this machine has 0: "),
         (["--device", "4090"], "no adapter matches '4090'"),
         (["--check"], "has no test cases"),
+        (["--check", "none.pt2"], "PyTorch cannot load it as an exported program"),
     ],
 )
 def test_errors_are_sentences(
@@ -201,6 +204,32 @@ def test_a_bundled_program_that_differs(
     text = capsys.readouterr().out
     assert "forward 0  output 0: 15 of 15 values exceed the tolerance" in text
     assert "1 of 2 test cases passed" in text
+
+
+class Sum(torch.nn.Module):  # type: ignore[misc]  # torch is untyped to mypy
+    """What the fixture input_order was made from."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign = sign
+
+    def forward(self, x: Any, unused: Any, y: Any) -> Any:
+        return x + self.sign * y * x
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_exported_program_is_a_check(
+    sign: float, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = (torch.zeros(3, 5), torch.zeros(2), torch.zeros(3, 5))
+    path = tmp_path / "sum.pt2"
+    torch.export.save(torch.export.export(Sum(sign), inputs), path)
+    assert main(["run", str(programs / "input_order.pte"), "--check", str(path), "--json"]) == (sign < 0)
+    (case,) = json.loads(capsys.readouterr().out)
+    assert (case["problem"] is None) == (sign == 1)
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--check", str(programs / "bundled.bpte")])
+    assert "expected a file of torch.export.save (.pt2)" in capsys.readouterr().err
 
 
 def test_info_lists_adapters_and_says_why_one_is_used(

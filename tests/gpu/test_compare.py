@@ -25,8 +25,6 @@ from pteron.tools.inputs import LiveSize
 
 pytest.importorskip("torch")
 
-import torch
-
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"
 WRONG_RELU = ("unary", "= apply(T(x[i]))", "= apply(T(x[i]) + T(1))")
 SHAPES: dict[str, list[LiveSize]] = {"mlp_dynamic": [LiveSize(5)], "two_delegates": [LiveSize(4)]}
@@ -139,37 +137,6 @@ def test_a_plan_for_several_sizes_is_what_runs(programs: Path, monkeypatch: pyte
     assert pteron.compare(path).is_right
 
 
-def test_expected_outputs(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = pteron.compare(programs / "bundled.bpte", reference="expected")
-    assert report.is_right
-    assert [row.call for row in report.rows] == ["case 0", "case 1"]
-    assert len(report.unchecked) == report.nodes
-    monkeypatch.setenv(REWRITES_VARIABLE, "none")  # otherwise the linear layer before it computes the relu
-    with broken(*WRONG_RELU):
-        assert not pteron.compare(programs / "bundled.bpte", reference="expected").is_right
-
-
-class Sum(torch.nn.Module):  # type: ignore[misc]  # torch is untyped to mypy
-    """What the fixture input_order was made from."""
-
-    def __init__(self, sign: float) -> None:
-        super().__init__()
-        self.sign = sign
-
-    def forward(self, x: Any, unused: Any, y: Any) -> Any:
-        return x + self.sign * y * x
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_an_exported_program(sign: float, programs: Path, tmp_path: Path) -> None:
-    inputs = (torch.zeros(3, 5), torch.zeros(2), torch.zeros(3, 5))
-    path = tmp_path / "sum.pt2"
-    torch.export.save(torch.export.export(Sum(sign), inputs), path)
-    report = pteron.compare(programs / "input_order.pte", reference=f"exported={path}")
-    assert report.is_right == (sign == 1)
-    assert [row.output for row in report.rows] == ["output 0 f32[3, 5]"]
-
-
 # What was not checked ---------------------------------------------------------------------------
 
 
@@ -265,8 +232,7 @@ def test_strictness(without: Any, programs: Path) -> None:
         (["--reference", "float32"], "reference 'float32': expected one of float64, adapter=NAME, "),
         (["--reference", "route=fast"], "reference 'route=fast': expected one of "),
         (["--reference", "adapter=none such"], "no adapter matches 'none such'"),
-        (["--reference", "expected"], "has no expected outputs for forward: it is not a bundled program"),
-        (["--reference", "exported=none.pt2"], "PyTorch cannot load it as an exported program"),
+        (["--reference", "expected"], "reference 'expected': expected one of "),
         (["--tolerance", "sum=1"], "tolerance 'sum=1': expected a number such as 1e-3, or one of moved="),
         (["--tokens", "1,2"], "tokens: forward takes (f32[3, 7]), not (tokens"),
         (["--steps", "2"], "`steps` needs `tokens`"),

@@ -22,9 +22,10 @@ from pteron.cli.completion import adapter_words, words_for
 from pteron.llm.local_models import LocalModel
 from pteron.names.cache import HubModel
 from pteron.tools.bench import Pace
+from pteron.tools.check import CaseReport
 from pteron.tools.estimate import find_gpus
 from pteron.tools.inputs import LiveSize
-from pteron.tools.run import CaseReport, Selection
+from pteron.tools.run import Selection
 from pteron.tools.workload import Decode, Prefill
 
 
@@ -339,7 +340,7 @@ def test_options_of_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert [len(each.inputs) for each in asked] == [0, 1, 0]
     for problem, code in (("", 0), ("it differs", 1)):
         cases = [CaseReport("f", 0, 0.0, problem or None)]
-        monkeypatch.setattr("pteron.tools.run.check_bundle", lambda *_, cases=cases: cases)
+        monkeypatch.setattr("pteron.tools.check.check_bundle", lambda *_, cases=cases: cases)
         assert main(["run", "m.bpte", "--json"]) == code
     assert len(asked) == 3
 

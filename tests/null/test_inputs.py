@@ -13,8 +13,8 @@ from pteron.dtypes import DType
 from pteron.errors import InputError, ShapeError
 from pteron.runtime import ValueSpec
 from pteron.runtime.specs import misfit_between
+from pteron.tools.check import difference
 from pteron.tools.inputs import Input, LiveSize, fill_inputs, live_shapes, read_inputs
-from pteron.tools.run import difference
 from pteron.tools.text import columns, counted, human_bytes, human_time, json_text
 
 TOKENS = ValueSpec("tensor", DType.I64, (1, 31), (False, True))

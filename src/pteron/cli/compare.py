@@ -10,10 +10,7 @@ from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
 
-FORMS = (
-    "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, program=FILE, "
-    "exported=FILE.pt2"
-)
+FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, program=FILE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

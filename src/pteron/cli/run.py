@@ -1,4 +1,4 @@
-"""pteron run: call a method once or more, or run the test cases of a bundled program."""
+"""pteron run: call a method once or more, or check its outputs against expected ones."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.dims("live size of random inputs")
     options.add("--output", "FOLDER", "write the outputs to FOLDER, as output_N.npy")
     options.add("--repeat", "N", "call the method N more times and report the time", count, 0)
-    parser.add_argument(
-        "--check",
-        action=argparse.BooleanOptionalAction,
-        help="run the test cases of a bundled program and compare (default: for .bpte without --input)",
-    )
+    check = "compare with the test cases of a bundled program (default: for .bpte without --input), or with "
+    check += "FILE.pt2, the torch.export program, run by PyTorch"
+    parser.add_argument("--check", metavar="FILE.pt2", type=exported_file, nargs="?", const=True, help=check)
+    parser.add_argument("--no-check", action="store_false", dest="check", help="call the method instead")
+    parser.set_defaults(check=None)
     parser.add_argument(
         "--isolated",
         metavar="SECONDS",
@@ -51,13 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pteron run model.pte --dim 7 --repeat 20",
         "pteron run owner/name:model.pte      # a program of a hub",
         "pteron run model.pte --isolated",
+        "pteron run model.pte --check model.pt2   # outputs beside those of PyTorch",
     )
 
 
 def command(arguments: argparse.Namespace) -> int:
     from pteron.runtime import load
+    from pteron.tools.check import check_bundle, check_exported, check_lines
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection, check_bundle, check_lines, place_of, run, run_lines, save_outputs
+    from pteron.tools.run import Selection, place_of, run, run_lines, save_outputs
 
     path, name = find_program_file(arguments), Path(given_model(arguments)).name
     if arguments.isolated is not None and _MARK not in os.environ:
@@ -73,21 +75,29 @@ def command(arguments: argparse.Namespace) -> int:
             products=arguments.products,
         ) as program,
     ):
-        is_checked = arguments.check
-        if is_checked is None:
-            is_checked = program.bundle is not None and not inputs
-        if is_checked:
+        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
+        check = arguments.check
+        if check is None:
+            check = program.bundle is not None and not inputs
+        if isinstance(check, str):
+            cases, device = check_exported(program, check, selection), place_of(program)
+        elif check:
             cases, device = check_bundle(program, arguments.method), place_of(program)
         else:
-            selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
             report, outputs = run(program, selection, progress)
-    if is_checked:
+    if check:
         print_result(cases, check_lines(name, device, cases), as_json=arguments.json)
         return 1 if any(case.problem for case in cases) else 0
     paths = save_outputs(outputs, arguments.output) if arguments.output else []
     lines = [*run_lines(report), *(f"  wrote {path}" for path in paths)]
     print_result(report, lines, as_json=arguments.json)
     return 0
+
+
+def exported_file(text: str) -> str:
+    if not text.endswith(".pt2"):
+        raise argparse.ArgumentTypeError(f"expected a file of torch.export.save (.pt2), not {text!r}")
+    return text
 
 
 def _run_isolated(program: str, given: list[str], seconds: float) -> int:

@@ -126,6 +126,7 @@ _RELATIVE = {
     Rounding.STEPS: {DType.F32: 5e-3, DType.F16: 2e-2, DType.BF16: 4e-2},
     Rounding.PROGRAM: {DType.F32: 1e-3, DType.F16: 2e-2, DType.BF16: 4e-2},
 }
+_OF_NODES = {kind.value: kind for kind in Rounding if kind is not Rounding.PROGRAM}
 _HALF_STEP = 2.0**-24  # between half floats below 2^-14, whose relative error is larger
 _SHARE = {Rounding.MOVED: 0.0, Rounding.ELEMENTS: 0.1}  # of the largest element; 1 for the others
 # Operators by base name, with a blank on both sides.
@@ -180,12 +181,12 @@ class Tolerances:
         for text in texts:
             name, _, number = text.rpartition("=")
             try:
-                kinds = [Rounding(name)] if name else [*Rounding][1:]  # all but MOVED
+                kinds = [_OF_NODES[name]] if name else [*_OF_NODES.values()][1:]  # all but MOVED
                 value = float(number)
-            except ValueError:
+            except (KeyError, ValueError):
                 value = -1.0
             if not 0 <= value < float("inf"):
-                forms = ", ".join(f"{kind.value}=1e-3" for kind in Rounding)
+                forms = ", ".join(f"{kind}=1e-3" for kind in _OF_NODES)
                 raise InputError(f"tolerance {text!r}: expected a number such as 1e-3, or one of {forms}")
             chosen |= dict.fromkeys(kinds, value)
         return cls(chosen)

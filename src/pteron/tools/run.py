@@ -1,5 +1,4 @@
-"""A program and inputs -> a report of one run, or of bundled test cases: outputs, where operators ran, times;
-the reports as lines."""
+"""A program and inputs -> a report of one run: outputs, where operators ran, times; the report as lines."""
 
 from __future__ import annotations
 
@@ -15,19 +14,14 @@ import numpy as np
 
 from pteron.dtypes import DType
 from pteron.errors import InputError
-from pteron.format.bundled import BundledTensor, BundledValue
 from pteron.format.records import DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
 from pteron.runtime.loaded_method import Precision
 from pteron.tools import Progress, silent
-from pteron.tools.accuracy import Bound, Errors, measure
 from pteron.tools.inputs import Input, LiveSize, as_float, fill_inputs
-from pteron.tools.text import Line, Style, columns, counted, human_bytes, human_time
+from pteron.tools.text import Line, columns, counted, human_bytes, human_time
 
 _VALUES_SHOWN = 8
-# Relative and absolute: half of the type's digits. Integers and booleans are exact.
-_TOLERANCES = dict.fromkeys((DType.F64, DType.F32), (1e-4, 1e-5))
-_TOLERANCES |= {DType.F16: (1e-2, 1e-3), DType.BF16: (4e-2, 1e-2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +65,6 @@ class RunReport:
     load_seconds: float
     first_seconds: float
     repeat_seconds: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CaseReport:
-    """A bundled test case: the largest difference of its outputs, and the problem if it failed."""
-
-    method: str
-    case: int
-    largest_difference: float
-    problem: str | None
 
 
 def run(
@@ -139,20 +123,6 @@ def place_of(program: Program) -> str:
     return place
 
 
-def check_bundle(program: Program, method: str | None = None) -> tuple[CaseReport, ...]:
-    """Run each test case of a bundled program on fresh state and compare the outputs."""
-    if program.bundle is None:
-        raise InputError(f"{program.file.name} has no test cases: it is not a bundled program (.bpte)")
-    suites = [suite for suite in program.bundle.suites if method in (None, suite.method)]
-    if not any(suite.cases for suite in suites):
-        raise InputError(f"{program.file.name} has no test cases{f' for {method!r}' if method else ''}")
-    return tuple(
-        _check_case(program[method_name(program, suite.method)], index, case.inputs, case.outputs)
-        for suite in suites
-        for index, case in enumerate(suite.cases)
-    )
-
-
 def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
     """Write every output as output_N.npy; returns the paths."""
     try:
@@ -165,25 +135,12 @@ def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
     return list(map(str, paths))
 
 
-def plain_value(value: BundledValue) -> Any:
-    """A value of a test case as a method takes it."""
-    return value.array if isinstance(value, BundledTensor) else value
-
-
 def method_name(program: Program, wanted: str | None) -> str:
     """The wanted method, else `forward`, or the only one."""
     name = wanted or ("forward" if "forward" in program or len(program) != 1 else program.methods[0])
     if name not in program:
         raise InputError(f"{program.file.name} has no method {name!r}; it has {', '.join(program.methods)}")
     return name
-
-
-def difference(expected: Any, actual: Any, dtype: DType | None = None) -> Errors:
-    """Compare arrays or scalars; `dtype` is the element type where NumPy has none (bf16)."""
-    kind = dtype or DType.of(np.asarray(expected).dtype) or DType.F64
-    wanted, found = (as_float(np.asarray(each), kind) for each in (expected, actual))
-    relative, absolute = _TOLERANCES.get(kind, (0.0, 0.0))
-    return measure(found, wanted, kind, Bound(relative, 0.0, absolute))
 
 
 def _timed(method: Method, values: Sequence[Any]) -> tuple[tuple[Any, ...], float]:
@@ -218,24 +175,6 @@ def _value_report(value: Any, spec: ValueSpec, origin: str = "") -> ValueReport:
     )
 
 
-def _check_case(
-    method: Method, index: int, inputs: Sequence[BundledValue], expected: Sequence[BundledValue]
-) -> CaseReport:
-    method.reset()
-    outputs = method(*map(plain_value, inputs))
-    if len(outputs) != len(expected):
-        problem = f"{len(outputs)} outputs instead of {len(expected)}"
-        return CaseReport(method.name, index, np.inf, problem)
-    largest, problems = 0.0, []
-    for position, (wanted, found) in enumerate(zip(expected, outputs, strict=True)):
-        dtype = wanted.dtype if isinstance(wanted, BundledTensor) else None
-        error = difference(plain_value(wanted), found, dtype)
-        largest = max(largest, error.max_abs)
-        if error.problem:
-            problems.append(f"output {position}: {error.problem}")
-    return CaseReport(method.name, index, largest, "; ".join(problems) or None)
-
-
 def run_lines(report: RunReport) -> Iterator[str]:
     """Inputs and outputs, then where operators ran, then times."""
     yield Line(f"{report.program}, {report.method}{report.signature}", "title")
@@ -244,19 +183,6 @@ def run_lines(report: RunReport) -> Iterator[str]:
     yield from columns(rows, indent=2)
     yield ""
     yield from columns([*_device_rows(report), *_time_rows(report)], indent=2)
-
-
-def check_lines(program: str, device: str, cases: Sequence[CaseReport]) -> Iterator[str]:
-    """One line per test case, then how many passed."""
-    yield Line(f"{program} on {device}", "title")
-    rows = []
-    for case in cases:
-        passed_by = f"ok, largest difference {case.largest_difference:.2g}"
-        rows.append([f"{case.method} {case.case}", Line(case.problem, "bad") if case.problem else passed_by])
-    yield from columns(rows, indent=2)
-    passed = sum(case.problem is None for case in cases)
-    style: Style = "good" if passed == len(cases) else "bad"
-    yield Line(f"{passed} of {counted(len(cases), 'test case')} passed", style)
 
 
 def _value_row(what: str, index: int, value: ValueReport) -> list[str]:

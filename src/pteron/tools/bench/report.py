@@ -107,8 +107,8 @@ def _case(content: dict[str, Any]) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseComparison:
-    """A case before and now. `ratio` is that of the medians, above 1 if slower now; `lowest` and `highest` are
-    those of any two rounds."""
+    """A case before and now. `ratio` is that of the medians, above 1 if slower now; `lowest` and `highest`
+    are those of any two rounds."""
 
     old: Case
     new: Case
@@ -217,7 +217,7 @@ def judgement_lines(judgement: Judgement, tolerance: float) -> Iterator[str]:
                 human_time(each.old.percentile(50)),
                 human_time(each.new.percentile(50)),
                 f"{each.ratio:.3f}",
-                f"{each.lowest:.2f}–{each.highest:.2f}",
+                f"{each.lowest:.2f} to {each.highest:.2f}",
                 Line(each.verdict, _STYLES.get(each.verdict, "")),
             ]
         )

@@ -25,7 +25,6 @@ from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Tolerances
 from pteron.tools.compare.calls import Calls, Departure, Evaluate, StepChecker, check_rewrites, run_steps
 from pteron.tools.compare.other import OtherProgram
-from pteron.tools.compare.outputs import expected_rows, exported_rows
 from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.compare.reproducer import save
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
@@ -35,11 +34,8 @@ from pteron.tools.workload import open_program
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
-FORMS = (
-    "float64, adapter=NAME, route=software, route=hardware, rewrites, expected, program=FILE, "
-    "exported=FILE.pt2"
-)
-_WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites", "expected"), ("adapter", "route", "program", "exported")
+FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, program=FILE"
+_WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites"), ("adapter", "route", "program")
 
 
 def compare(
@@ -64,9 +60,8 @@ def compare(
     """Compare the outputs of every node of a program on a GPU with a reference on the same inputs.
 
     `reference` is one of `float64` (PyTorch), `adapter=NAME`, `route=software` or `route=hardware` (the
-    kernels for the other kind of adapter), `rewrites` (rewritten nodes against the original ones), `expected`
-    (the outputs in a bundled program), `program=FILE` (another program on the same inputs; both run each node
-    alone) and `exported=FILE.pt2` (a torch.export program).
+    kernels for the other kind of adapter), `rewrites` (rewritten nodes against the original ones) and
+    `program=FILE` (another program on the same inputs; both run each node alone).
 
     Missing inputs are random, with a seed and live sizes as in `pteron run`; `tokens` and `steps` are for
     language models. Nodes run as in plain calls, several as one where rewrites fuse them, or each alone
@@ -82,8 +77,7 @@ def compare(
     with open_program(path, data := list(data), device, digits=digits, products=products) as program:
         name = method_name(program, method)
         calls.check(program)
-        compares_nodes = chosen.kind not in ("expected", "exported")
-        if compares_nodes and not any(graph.nodes for graph in program.graphs(name)):
+        if not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
         allowed = tolerances or Tolerances()
         comparer = _Comparer(program, name, calls, chosen, allowed, each_node, progress, data)
@@ -110,10 +104,6 @@ class _Comparer:
 
     def run(self) -> tuple[list[NodeResult], Departure | None]:
         kind, program, name = self.reference.kind, self.program, self.name
-        if kind == "expected":
-            return expected_rows(program, name, self.tolerances), None
-        if kind == "exported":
-            return exported_rows(program, name, self.calls, self.reference.value, self.tolerances), None
         if kind == "rewrites":
             evaluate: Evaluate = partial(rerun_step, device=self.device, target=self.target, rewrites=())
             checker = StepChecker(evaluate, self.tolerances, self.progress)
@@ -135,7 +125,7 @@ class _Comparer:
     def culprit(self, departure: Departure) -> str:
         evaluate = self.evaluate() if self.reference.kind == "float64" else None
         found = find_culprit(departure, evaluate, self.device, self.target, self.tolerances)
-        why = self.other.explain(departure.row.delegate or 0, departure.record) if self.other else ""
+        why = self.other.explain(departure.row.delegate, departure.record) if self.other else ""
         return f"{found}: {why}" if why else found
 
     @property
@@ -231,7 +221,7 @@ def find_culprit(
     if evaluate is None:
         return listed
     checker = StepChecker(evaluate, tolerances)
-    observe = partial(checker.observe, departure.row.delegate or 0)
+    observe = partial(checker.observe, departure.row.delegate)
     try:
         extract_subgraph(departure.record).step(device, target, (), observe)
     except PteronError as error:
@@ -251,12 +241,11 @@ def _count_nodes(
     reasons: dict[tuple[int, int], str] = {}
     for row in rows:
         for index in row.nodes:
-            place = (row.delegate or 0, index)
+            place = (row.delegate, index)
             found[place].add(row.verdict)
             if row.verdict is Verdict.UNCHECKED:
                 reasons[place] = row.reason
     unchecked: dict[str, str] = {}
-    why = "it did not run" if found else "only outputs are compared"
     checked = idle = 0
     for delegate, graph in enumerate(graphs):
         for node in graph.nodes:
@@ -266,7 +255,7 @@ def _count_nodes(
                 idle += 1
             elif place in reasons or (of_all and verdicts is None):
                 where = f"delegate {delegate} node" if len(graphs) > 1 else "node"
-                unchecked[f"{where} {node.index} {node.name}"] = reasons.get(place, why)
+                unchecked[f"{where} {node.index} {node.name}"] = reasons.get(place, "it did not run")
             elif verdicts is not None:
                 checked += 1
     return checked, idle, unchecked

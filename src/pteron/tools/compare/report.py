@@ -29,7 +29,7 @@ class NodeResult:
     """An output of one node, or of several nodes that ran as one."""
 
     call: str  # "prefill", "decode at 3"; empty if there is only one call
-    delegate: int | None  # None: an output of the method
+    delegate: int
     nodes: tuple[int, ...]
     operators: tuple[str, ...]  # of the nodes
     ran: str  # the operator that ran, possibly made by a rewrite
@@ -116,8 +116,7 @@ def _departure(report: Comparison) -> Iterator[str]:
     call = f"{first.call}, " if first.call else ""
     delegate = f"delegate {first.delegate}, " if first.delegate else ""
     noun = "node" if len(first.nodes) == 1 else "nodes"
-    node = f"{delegate}{noun} {first.where}, {_operator(first)}, " if first.nodes else ""
-    where = f"{call}{node}{first.output}"
+    where = f"{call}{delegate}{noun} {first.where}, {_operator(first)}, {first.output}"
     yield Line(f"first departure: {where}", "bad")
     yield f"  {first.reason}"
     if first.errors:
@@ -190,14 +189,9 @@ def _severity(row: NodeResult) -> tuple[int, float]:
 
 def _counts(report: Comparison) -> Iterator[str]:
     """How many nodes were checked, and which were not."""
-    departing = {(row.delegate, row.nodes) if row.nodes else row.output for row in report.departures}
+    departing = {(row.delegate, row.nodes) for row in report.departures}
     if report.reference == "rewrites" and not report.rows:
         yield "no rewrite or join applies to this program: nothing to compare"
-    elif not any(row.nodes for row in report.rows):
-        within = sum(row.verdict is Verdict.WITHIN for row in report.rows)
-        outputs = counted(len(report.rows), "output")
-        yield f"{within} of {outputs} within tolerance; nodes were not compared"
-        return
     else:
         yield Line(_nodes(report, len(departing)), "bad" if departing else "good")
     for node, reason in list(report.unchecked.items())[:_NAMES_SHOWN]:

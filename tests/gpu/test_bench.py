@@ -13,8 +13,7 @@ from pteron.cli import main
 from pteron.tools.bench import Pace
 from pteron.tools.bench.report import CONTROL
 from pteron.tools.inputs import LiveSize
-from pteron.tools.run import Selection
-from pteron.tools.workload import Decode, Prefill, Workload
+from pteron.tools.workload import Decode, Prefill, Selection, Workload
 
 QUICK = Pace(runs=5, seconds=1, warmup=1, tokens=4)
 

@@ -19,8 +19,7 @@ from pteron.cli import main
 from pteron.gpu.recording import Affines
 from pteron.ops.rewrite import REWRITES, Flow, Replacement
 from pteron.passes.rewrite import REWRITES_VARIABLE
-from pteron.tools.compare import Tolerances, Verdict
-from pteron.tools.compare.calls import Calls
+from pteron.tools.compare import Prompt, Selection, Tolerances, Verdict, calls
 from pteron.tools.inputs import LiveSize
 
 pytest.importorskip("torch")
@@ -39,7 +38,7 @@ SHAPES: dict[str, list[LiveSize]] = {"mlp_dynamic": [LiveSize(5)], "two_delegate
     ],
 )
 def test_right_programs_are_right(name: str, programs: Path) -> None:
-    report = pteron.compare(programs / f"{name}.pte", sizes=SHAPES.get(name, ()))
+    report = pteron.compare(programs / f"{name}.pte", Selection(sizes=SHAPES.get(name, ())))
     assert report.is_right, report.first
     assert report.checked + report.idle == report.nodes
     assert not report.unchecked
@@ -49,7 +48,7 @@ def test_right_programs_are_right(name: str, programs: Path) -> None:
 
 def test_methods_and_weight_files(programs: Path) -> None:
     for method, nodes in (("encode", 2), ("decode", 1)):
-        report = pteron.compare(programs / "multi_method.pte", method=method)
+        report = pteron.compare(programs / "multi_method.pte", Selection(method))
         assert (report.is_right, report.checked, report.method) == (True, nodes, method)
     path = programs / "external_weights.pte"
     assert pteron.compare(path, data=sorted(programs.glob("external_weights.*.ptd"))).is_right
@@ -58,7 +57,7 @@ def test_methods_and_weight_files(programs: Path) -> None:
 @pytest.mark.long(every=3)
 @pytest.mark.parametrize("model", ["tiny_llama_fp32", "tiny_llama_8da4w", "tiny_llama_q4_static"])
 def test_language_models_are_right(model: str, models: Path) -> None:
-    report = pteron.compare(models / f"{model}.pte", tokens=[5, 17], steps=1)
+    report = pteron.compare(models / f"{model}.pte", Prompt([5, 17], 1))
     assert report.is_right, report.first
     assert report.checked + report.idle == report.nodes
     calls = list(dict.fromkeys(row.call for row in report.rows))
@@ -68,7 +67,7 @@ def test_language_models_are_right(model: str, models: Path) -> None:
 
 def test_folders_of_language_models(models: Path, tmp_path: Path) -> None:
     (tmp_path / "model.pte").write_bytes((models / "tiny_llama_q4_emb4.pte").read_bytes())
-    assert pteron.compare(tmp_path, tokens=[1]).is_right
+    assert pteron.compare(tmp_path, Prompt([1])).is_right
 
 
 # Other references -------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ def test_a_kernel_of_one_route(models: Path, device: Device) -> None:
     change = ("q4_uniform", "sums[t][c] += scale[c] * part[t][c];", "sums[t][c] += scale[c];")
     with broken(*change):
         report = pteron.compare(
-            models / "tiny_llama_q4.pte", tokens=[5, 17], each_node=True, reference="route=hardware"
+            models / "tiny_llama_q4.pte", Prompt([5, 17]), each_node=True, reference="route=hardware"
         )
     assert report.first is not None
     assert report.first.nodes == (9,)
@@ -108,7 +107,7 @@ def test_a_wrong_rewrite_is_named(models: Path, monkeypatch: pytest.MonkeyPatch)
     # GPUs would join the norm, whose other reader the wrong rewrite below drops.
     monkeypatch.setenv(REWRITES_VARIABLE, "-norm_matvec")
     path = models / "tiny_llama_fp32.pte"
-    right = pteron.compare(path, tokens=[5, 17], reference="rewrites")
+    right = pteron.compare(path, Prompt([5, 17]), reference="rewrites")
     assert right.is_right
     assert {row.rewrite for row in right.rows} >= {"rope_slice", "rope_sdpa", "silu_mul"}
     assert not right.unchecked
@@ -120,7 +119,7 @@ def test_a_wrong_rewrite_is_named(models: Path, monkeypatch: pytest.MonkeyPatch)
             yield Replacement(found.old, replace(found.new, inputs=(x, x)))
 
     monkeypatch.setitem(REWRITES, "silu_mul", wrong)
-    report = pteron.compare(path, tokens=[5, 17], reference="rewrites")
+    report = pteron.compare(path, Prompt([5, 17]), reference="rewrites")
     assert {row.rewrite for row in report.departures} == {"silu_mul"}
     assert report.first is not None
     assert report.first.ran == "pteron.silu_mul"
@@ -133,7 +132,7 @@ def test_a_plan_for_several_sizes_is_what_runs(programs: Path, monkeypatch: pyte
     right = Affines.at
     monkeypatch.setattr(Affines, "at", lambda self, numbers: right(self, [n - 1 for n in numbers]))
     path = programs / "mlp_dynamic.pte"
-    assert not pteron.compare(path, sizes=[LiveSize(5)]).is_right
+    assert not pteron.compare(path, Selection(sizes=[LiveSize(5)])).is_right
     assert pteron.compare(path).is_right
 
 
@@ -171,7 +170,7 @@ def test_nothing_checked_is_not_right(without: Any, programs: Path) -> None:
 
 
 def test_host_operators_are_named(programs: Path) -> None:
-    report = pteron.compare(programs / "two_delegates.pte", sizes=[LiveSize(4)])
+    report = pteron.compare(programs / "two_delegates.pte", Selection(sizes=[LiveSize(4)]))
     assert dict(report.host_operators) == {"aten::sort.values": 1, "aten::cumsum.out": 1, "aten::erf.out": 1}
     assert {row.delegate for row in report.rows} == {0, 1}
 
@@ -235,8 +234,8 @@ def test_strictness(without: Any, programs: Path) -> None:
         (["--reference", "expected"], "reference 'expected': expected one of "),
         (["--tolerance", "sum=1"], "tolerance 'sum=1': expected a number such as 1e-3, or one of moved="),
         (["--tokens", "1,2"], "tokens: forward takes (f32[3, 7]), not (tokens"),
-        (["--steps", "2"], "`steps` needs `tokens`"),
-        (["--tokens", "1", "--dim", "3"], "`tokens` cannot be combined with inputs or sizes"),
+        (["--steps", "2"], "--steps needs --tokens"),
+        (["--tokens", "1", "--dim", "3"], "--tokens cannot be combined with --input or --dim"),
         (["--method", "backward"], "has no method 'backward'"),
         (["--dim", "3"], "the method has no dynamic dims"),
     ],
@@ -254,7 +253,7 @@ def test_bad_arguments_get_one_sentence(
 def test_no_step_is_made_towards_the_end_of_the_context(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Calls, "make", None)
+    monkeypatch.setattr(calls, "run_steps", None)
     assert main(["compare", str(STORIES), "--tokens", "1,5", "--steps", "255"]) == 1
     assert "2 tokens and 255 steps exceed the context, which holds 256" in capsys.readouterr().err
 

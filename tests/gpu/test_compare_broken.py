@@ -15,7 +15,7 @@ import pteron
 from pteron import Device
 from pteron.passes import placement
 from pteron.passes.rewrite import REWRITES_VARIABLE
-from pteron.tools.compare import Comparison, replay
+from pteron.tools.compare import Comparison, Prompt, replay
 
 pytest.importorskip("torch")
 
@@ -63,7 +63,7 @@ def _on_software(device: Device) -> None:
 
 
 def compared(models: Path, **options: Any) -> Comparison:
-    return pteron.compare(models / "tiny_llama_q4.pte", tokens=TOKENS, **options)
+    return pteron.compare(models / "tiny_llama_q4.pte", Prompt(TOKENS), **options)
 
 
 def test_half_floats_that_are_held_in_32_bits(models: Path, device: Device) -> None:
@@ -71,9 +71,9 @@ def test_half_floats_that_are_held_in_32_bits(models: Path, device: Device) -> N
     floats may that this adapter has in their place."""
     if device.target.shader_f16:
         pytest.skip("this adapter has half floats")
-    assert pteron.compare(models / "tiny_llama_q4_fp16.pte", tokens=TOKENS).is_right
+    assert pteron.compare(models / "tiny_llama_q4_fp16.pte", Prompt(TOKENS)).is_right
     with broken(*KERNELS["product"][0]):
-        report = pteron.compare(models / "tiny_llama_q4_fp16.pte", tokens=TOKENS)
+        report = pteron.compare(models / "tiny_llama_q4_fp16.pte", Prompt(TOKENS))
     assert report.first is not None
     assert "et_vk.linear_q4gsw.default" in report.first.operators
 

@@ -30,9 +30,8 @@ from pteron.tools.profile import ceilings
 from pteron.tools.profile.profiler import REST, call_stages
 from pteron.tools.profile.report import GROUP_KEYS, group_launches, notes
 from pteron.tools.profile.timing import STAGES, CallTimes, Timing
-from pteron.tools.run import Selection
 from pteron.tools.text import human_time
-from pteron.tools.workload import Decode, Prefill
+from pteron.tools.workload import Decode, Prefill, Selection
 
 # Of the launches' sum beside the pass, on a software adapter whose cores others use: 1 to 17 % were measured
 # on Mesa's llvmpipe, undisturbed. A GPU has to keep to a tenth.

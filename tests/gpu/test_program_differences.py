@@ -27,6 +27,7 @@ from pteron.format.records import (
     VkTensor,
     VkValueList,
 )
+from pteron.tools.compare import Prompt
 from pteron.tools.inspect.difference import difference
 from pteron.tools.local_adapter import find_adapter
 
@@ -155,7 +156,7 @@ def test_the_order_of_a_methods_inputs(tmp_path: Path) -> None:
 def test_language_models(models: Path) -> None:
     """Each call is compared with the same call of the reference."""
     path = models / "tiny_llama_q4_static.pte"
-    report = pteron.compare(path, reference=f"program={path}", tokens=[5, 17])
+    report = pteron.compare(path, Prompt([5, 17]), reference=f"program={path}")
     assert report.is_right
     assert report.checked + report.idle == report.nodes
     assert {row.call for row in report.rows} == {"prefill", "prefill at 1"}

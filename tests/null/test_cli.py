@@ -23,10 +23,10 @@ from pteron.llm.local_models import LocalModel
 from pteron.names.cache import HubModel
 from pteron.tools.bench import Pace
 from pteron.tools.check import CaseReport
+from pteron.tools.compare import Prompt
 from pteron.tools.estimate import find_gpus
 from pteron.tools.inputs import LiveSize
-from pteron.tools.run import Selection
-from pteron.tools.workload import Decode, Prefill
+from pteron.tools.workload import Decode, Prefill, Selection
 
 
 def fails(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -221,12 +221,17 @@ STEPS = "--prompt-tokens 7 --prompt-tokens 9 --decode --context 0 --context 5"
             {"given": ["m.pte", [Decode(100)]], "pace": Pace(), "devices": [None], "products": None},
         ),
         (
-            f"compare m.pte {GIVEN} --reference rewrites --method f --dim 3 --tokens 0,5 --steps 2 "
-            "--each-node --save out --seed 4",
+            f"compare m.pte {GIVEN} --reference rewrites --method f --tokens 0,5 --steps 2 "
+            "--each-node --save out",
             "pteron.tools.compare.compare",
             REACHED
-            | {"reference": "rewrites", "method": "f", "sizes": [LiveSize(3)], "tokens": [0, 5], "steps": 2}
-            | {"each_node": True, "save_to": "out", "seed": 4, "given": ["m.pte"]},
+            | {"reference": "rewrites", "each_node": True, "save_to": "out"}
+            | {"given": ["m.pte", Prompt([0, 5], 2, "f")]},
+        ),
+        (
+            "compare m.pte --method f --dim 3 --seed 4",
+            "pteron.tools.compare.compare",
+            {"given": ["m.pte", Selection("f", [], [LiveSize(3)], 4)]},
         ),
         (
             "doctor m.pte --write --no-timing --device llvmpipe",
@@ -318,14 +323,14 @@ def test_options_reach_the_library(
 
 def test_options_of_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Test cases of a bundled program run unless inputs are given, and decide the exit code."""
-    asked = list[Any]()
+    asked = list[tuple[Selection, int]]()
 
     def loaded(bundle: object) -> None:
         program = SimpleNamespace(bundle=bundle)
         monkeypatch.setattr("pteron.runtime.load", lambda *_, **__: nullcontext(program))
 
-    def run(program: Any, selection: Selection, progress: object) -> None:
-        asked.append(selection)
+    def run(program: Any, selection: Selection, repeat: int, progress: object) -> None:
+        asked.append((selection, repeat))
         raise pteron.PteronError("far enough")
 
     monkeypatch.setattr("pteron.tools.run.run", run)
@@ -336,8 +341,8 @@ def test_options_of_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     loaded("cases")
     for given in (["--input", "3"], ["--no-check"]):
         assert main(["run", "m.bpte", *given]) == 1
-    assert asked[0] == Selection("f", [], [LiveSize(3)], 4, 5)
-    assert [len(each.inputs) for each in asked] == [0, 1, 0]
+    assert asked[0] == (Selection("f", [], [LiveSize(3)], 4), 5)
+    assert [len(selection.inputs) for selection, _ in asked] == [0, 1, 0]
     for problem, code in (("", 0), ("it differs", 1)):
         cases = [CaseReport("f", 0, 0.0, problem or None)]
         monkeypatch.setattr("pteron.tools.check.check_bundle", lambda *_, cases=cases: cases)

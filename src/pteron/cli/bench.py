@@ -136,8 +136,7 @@ def _measure(arguments: argparse.Namespace) -> Bench:
 
 def _select_works(arguments: argparse.Namespace) -> list[Workload]:
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection
-    from pteron.tools.workload import Decode, Prefill
+    from pteron.tools.workload import Decode, Prefill, Selection
 
     if arguments.context and not arguments.decode:
         raise InputError("--context needs --decode")

@@ -9,6 +9,7 @@ from pteron.cli.arguments import Options, add_examples, count
 from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
+from pteron.errors import InputError
 
 FORMS = "float64, adapter=NAME, route=software, route=hardware, rewrites, program=FILE"
 
@@ -48,23 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.tools.compare import Tolerances, compare
+    from pteron.tools.compare import Prompt, Selection, Tolerances, compare
     from pteron.tools.compare.report import ROWS, compare_lines
     from pteron.tools.inputs import read_inputs
 
     tolerances = Tolerances.of(arguments.tolerance)
-    inputs = read_inputs(arguments.input)
+    if arguments.tokens and (arguments.input or arguments.dim):
+        raise InputError("--tokens cannot be combined with --input or --dim")
+    if arguments.steps and not arguments.tokens:
+        raise InputError("--steps needs --tokens: decode steps follow a prompt")
+    method, inputs = arguments.method, read_inputs(arguments.input)
+    work: Selection | Prompt = Selection(method, inputs, arguments.dim, arguments.seed)
+    if arguments.tokens:
+        work = Prompt(arguments.tokens, arguments.steps, method)
     program = find_program(arguments)
     with show_progress() as progress:
         report = compare(
             program,
+            work,
             reference=arguments.reference,
-            method=arguments.method,
-            inputs=inputs,
-            sizes=arguments.dim,
-            seed=arguments.seed,
-            tokens=arguments.tokens,
-            steps=arguments.steps,
             tolerances=tolerances,
             each_node=arguments.each_node,
             save_to=arguments.save,

@@ -91,8 +91,7 @@ def command(arguments: argparse.Namespace) -> int:
 
 def _select_work(arguments: argparse.Namespace) -> Workload:
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection
-    from pteron.tools.workload import Decode, Prefill
+    from pteron.tools.workload import Decode, Prefill, Selection
 
     if arguments.context is not None and not arguments.decode:
         raise InputError("--context needs --decode")

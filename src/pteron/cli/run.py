@@ -59,7 +59,8 @@ def command(arguments: argparse.Namespace) -> int:
     from pteron.runtime import load
     from pteron.tools.check import check_bundle, check_exported, check_lines
     from pteron.tools.inputs import read_inputs
-    from pteron.tools.run import Selection, place_of, run, run_lines, save_outputs
+    from pteron.tools.run import place_of, run, run_lines, save_outputs
+    from pteron.tools.workload import Selection
 
     path, name = find_program_file(arguments), Path(given_model(arguments)).name
     if arguments.isolated is not None and _MARK not in os.environ:
@@ -75,7 +76,7 @@ def command(arguments: argparse.Namespace) -> int:
             products=arguments.products,
         ) as program,
     ):
-        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed, arguments.repeat)
+        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed)
         check = arguments.check
         if check is None:
             check = program.bundle is not None and not inputs
@@ -84,7 +85,7 @@ def command(arguments: argparse.Namespace) -> int:
         elif check:
             cases, device = check_bundle(program, arguments.method), place_of(program)
         else:
-            report, outputs = run(program, selection, progress)
+            report, outputs = run(program, selection, arguments.repeat, progress)
     if check:
         print_result(cases, check_lines(name, device, cases), as_json=arguments.json)
         return 1 if any(case.problem for case in cases) else 0

@@ -19,8 +19,8 @@ from pteron.format.source import open_file
 from pteron.runtime import Program, ValueSpec
 from pteron.tools.accuracy import Errors, Rounding, Tolerances, measure
 from pteron.tools.inputs import as_float, fill_inputs
-from pteron.tools.run import Selection, method_name
 from pteron.tools.text import Line, Style, columns, counted
+from pteron.tools.workload import Selection, method_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,11 @@ from pteron.format.records import DelegateCall, KernelCall
 from pteron.runtime import Counters, Method, Program, ValueSpec
 from pteron.runtime.loaded_method import Precision
 from pteron.tools import Progress, silent
-from pteron.tools.inputs import Input, LiveSize, as_float, fill_inputs
+from pteron.tools.inputs import as_float, fill_inputs
 from pteron.tools.text import Line, columns, counted, human_bytes, human_time
+from pteron.tools.workload import Selection, method_name
 
 _VALUES_SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """A method (default: `forward`, or the only one), its inputs, and how often to repeat the call."""
-
-    method: str | None = None
-    inputs: Sequence[Input] = ()
-    sizes: Sequence[LiveSize] = ()
-    seed: int = 0
-    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,7 @@ class RunReport:
 
 
 def run(
-    program: Program, selection: Selection, progress: Progress = silent
+    program: Program, selection: Selection, repeat: int = 0, progress: Progress = silent
 ) -> tuple[RunReport, tuple[Any, ...]]:
     """Call a method once, then `repeat` times for timing; the report and the outputs."""
     name = method_name(program, selection.method)
@@ -78,13 +68,13 @@ def run(
     inputs = fill_inputs(method.inputs, selection.inputs, selection.sizes, selection.seed)
     values = [each.value for each in inputs]
     before = method.counters
-    progress(f"calling {name}", 0, selection.repeat)
+    progress(f"calling {name}", 0, repeat)
     outputs, first_seconds = _timed(method, values)
     after = method.counters
     counters = Counters(**{name: getattr(after, name) - getattr(before, name) for name in Counters.__slots__})
     repeats = []
-    for index in range(selection.repeat):
-        progress(f"calling {name}", index, selection.repeat)
+    for index in range(repeat):
+        progress(f"calling {name}", index, repeat)
         repeats.append(_timed(method, values)[1])
     record = next(record for record in program.file.methods if record.name == name)
     taken, given = (", ".join(map(str, specs)) for specs in (method.inputs, method.outputs))
@@ -133,14 +123,6 @@ def save_outputs(outputs: Sequence[Any], folder: str) -> list[str]:
     except OSError as error:
         raise InputError(f"the outputs cannot be written: {error}") from None
     return list(map(str, paths))
-
-
-def method_name(program: Program, wanted: str | None) -> str:
-    """The wanted method, else `forward`, or the only one."""
-    name = wanted or ("forward" if "forward" in program or len(program) != 1 else program.methods[0])
-    if name not in program:
-        raise InputError(f"{program.file.name} has no method {name!r}; it has {', '.join(program.methods)}")
-    return name
 
 
 def _timed(method: Method, values: Sequence[Any]) -> tuple[tuple[Any, ...], float]:

@@ -1,9 +1,9 @@
-"""What to profile or benchmark: a method of a program with inputs, or a prefill or decode step of a language
-model -> a call that can be repeated."""
+"""What to run, measure, compare or estimate: a method of a program with inputs, or a language model's steps;
+and a call of it that can be repeated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,8 +18,26 @@ from pteron.llm.model import LanguageModel
 from pteron.llm.model_names import locate_source
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Method, Program, load
-from pteron.tools.inputs import fill_inputs
-from pteron.tools.run import Selection, method_name
+from pteron.tools.inputs import Input, LiveSize, fill_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A method (default: `forward`, or the only one) and its inputs: random ones where none are given."""
+
+    method: str | None = None
+    inputs: Sequence[Input] = ()
+    sizes: Sequence[LiveSize] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A language model reads these tokens, then makes greedy decode steps."""
+
+    tokens: Sequence[int]
+    steps: int = 0
+    method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +74,14 @@ class PreparedWorkload:
     what: str
     inputs: tuple[str, ...]  # their types, for reports
     sampler: Sampler | None = None  # samples the next token from the logits of a decode step
+
+
+def method_name(program: Program, wanted: str | None) -> str:
+    """The wanted method, else `forward`, or the only one."""
+    name = wanted or ("forward" if "forward" in program or len(program) != 1 else program.methods[0])
+    if name not in program:
+        raise InputError(f"{program.file.name} has no method {name!r}; it has {', '.join(program.methods)}")
+    return name
 
 
 @contextmanager

@@ -102,7 +102,9 @@ def _measure_method(result: PublishedResult, program: pteron.Program, name: str)
 def _compare(
     result: PublishedResult, path: str | os.PathLike[str], data: Sequence[Source], method: str
 ) -> None:
-    report = pteron.compare(path, data=data, method=method)
+    from pteron.tools.compare import Selection
+
+    report = pteron.compare(path, Selection(method), data=data)
     result.checked += report.checked
     result.worst = max([result.worst, *(row.errors.of_tolerance for row in report.rows if row.errors)])
     if report.first is not None and result.outcome == "right":

@@ -2,7 +2,6 @@
 
 from pteron.tools.bench.benchmark import Pace, bench
 from pteron.tools.bench.report import Bench, Case, Judgement, judge
-from pteron.tools.run import Selection
-from pteron.tools.workload import Decode, Prefill
+from pteron.tools.workload import Decode, Prefill, Selection
 
 __all__ = ["Bench", "Case", "Decode", "Judgement", "Pace", "Prefill", "Selection", "bench", "judge"]

@@ -24,11 +24,12 @@ from pteron.llm.model_names import locate_source
 from pteron.runtime import Program
 from pteron.tools import Progress, silent
 from pteron.tools.bench.report import CONTROL, ROUNDS, Bench, Case
-from pteron.tools.run import Selection, place_of
+from pteron.tools.run import place_of
 from pteron.tools.workload import (
     Decode,
     Prefill,
     PreparedWorkload,
+    Selection,
     Workload,
     greedy_sampler,
     language_model,

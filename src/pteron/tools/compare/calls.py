@@ -29,8 +29,10 @@ from pteron.tools.accuracy import Errors, Rounding, Tolerances, held_type, measu
 from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.compare.steps import NoReferenceError, SteppedSession, StepRecord
 from pteron.tools.graph_structure import leaves
-from pteron.tools.inputs import Input, LiveSize, fill_inputs
+from pteron.tools.inputs import fill_inputs
+from pteron.tools.workload import Prompt, Selection
 
+ComparedWork: TypeAlias = Selection | Prompt
 Expected: TypeAlias = Mapping[int, HostArray | int]  # the outputs of a step by id: arrays and live integers
 Evaluate: TypeAlias = Callable[[StepRecord], Expected]  # raises NoReferenceError if a step has no reference
 
@@ -43,52 +45,38 @@ class Observer(Protocol):
     def observe(self, delegate: int, record: StepRecord, index: int, count: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """The inputs of a method. With `tokens` it is a language model: a prefill of the tokens, then `steps`
-    greedy decode steps."""
+def check_prompt(program: Program, prompt: Prompt) -> None:
+    """Refuse a prompt that the context does not hold before any step runs."""
+    declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
+    context = declared[0]
+    if context and len(prompt.tokens) + prompt.steps > context:
+        raise InputError(
+            f"{program.file.name}: {len(prompt.tokens)} tokens and {prompt.steps} steps exceed the context, "
+            f"which holds {context}"
+        )
 
-    inputs: Sequence[Input] = ()
-    sizes: Sequence[LiveSize] = ()
-    seed: int = 0
-    tokens: Sequence[int] = ()
-    steps: int = 0
 
-    def check(self, program: Program) -> None:
-        """Refuse invalid combinations before any step runs."""
-        if not self.tokens:
-            return
-        if self.inputs or self.sizes:
-            raise InputError("`tokens` cannot be combined with inputs or sizes")
-        declared = *_constants(program, "get_max_context_len"), *_constants(program, "get_max_seq_len"), 0
-        context = declared[0]
-        if context and len(self.tokens) + self.steps > context:
-            raise InputError(
-                f"{program.file.name}: {len(self.tokens)} tokens and {self.steps} steps exceed the context, "
-                f"which holds {context}"
-            )
-
-    def make(self, method: Method, specs: Sequence[ValueSpec], observer: Observer) -> Calls:
-        """Call a method; the same calls, with all inputs."""
-        if not self.tokens:
-            inputs = fill_inputs(specs, self.inputs, self.sizes, self.seed)
-            method(*(given.value for given in inputs))
-            return Calls(inputs)
-        if len(specs) != 2 or len(specs[0].shape_max) != 2:
-            taken = ", ".join(map(str, specs))
-            raise InputError(f"tokens: {method.name} takes ({taken}), not (tokens [1, steps], position [1])")
-        most = specs[0].shape_max[1]
-        pending, position, label = list(self.tokens), 0, "prefill"
-        for step in range(self.steps + 1):
-            while pending:
-                chunk, pending = pending[:most], pending[most:]
-                observer.call = f"{label} at {position}" if position else label
-                outputs = method(np.array([chunk], np.int64), np.full(specs[1].shape_max, position, np.int64))
-                position += len(chunk)
-            if step < self.steps:
-                logits = np.asarray(outputs[0])
-                pending, label = [int(np.argmax(logits.reshape(-1, logits.shape[-1])[-1]))], "decode"
-        return self
+def _call(method: Method, specs: Sequence[ValueSpec], work: ComparedWork, observer: Observer) -> ComparedWork:
+    """Call a method; the same work, with all inputs."""
+    if isinstance(work, Selection):
+        inputs = fill_inputs(specs, work.inputs, work.sizes, work.seed)
+        method(*(given.value for given in inputs))
+        return Selection(inputs=inputs)
+    if len(specs) != 2 or len(specs[0].shape_max) != 2:
+        taken = ", ".join(map(str, specs))
+        raise InputError(f"tokens: {method.name} takes ({taken}), not (tokens [1, steps], position [1])")
+    most = specs[0].shape_max[1]
+    pending, position, label = list(work.tokens), 0, "prefill"
+    for step in range(work.steps + 1):
+        while pending:
+            chunk, pending = pending[:most], pending[most:]
+            observer.call = f"{label} at {position}" if position else label
+            outputs = method(np.array([chunk], np.int64), np.full(specs[1].shape_max, position, np.int64))
+            position += len(chunk)
+        if step < work.steps:
+            logits = np.asarray(outputs[0])
+            pending, label = [int(np.argmax(logits.reshape(-1, logits.shape[-1])[-1]))], "decode"
+    return work
 
 
 def run_steps(
@@ -96,11 +84,11 @@ def run_steps(
     name: str,
     target: Target,
     rewrites: Collection[str],
-    calls: Calls,
+    work: ComparedWork,
     observer: Observer,
-) -> Calls:
-    """Make calls of a method, with its own states, that pass every step of its delegates to the observer; the
-    same calls, with all inputs."""
+) -> ComparedWork:
+    """Call a method, with its own states, and pass every step of its delegates to the observer; the same
+    work, with all inputs."""
     record = program.record(name)
     operators = [operator for each in record.operators if (operator := find_operator(each)) is not None]
     with closing(LoadedMethod(program.file.name, record, (), operators, program.device)) as loaded:
@@ -110,7 +98,7 @@ def run_steps(
             loaded.sessions.append(SteppedSession(each, program.device, observe))
         inputs, _ = describe(record, compiled)
         with closing(Method(loaded)) as method:
-            return calls.make(method, inputs, observer)
+            return _call(method, inputs, work, observer)
 
 
 def _constants(program: Program, name: str) -> tuple[int, ...]:
@@ -124,7 +112,7 @@ def check_rewrites(
     program: Program,
     name: str,
     target: Target,
-    calls: Calls,
+    work: ComparedWork,
 ) -> None:
     """Check every step that a rewrite or join has changed against its original nodes.
 
@@ -142,7 +130,7 @@ def check_rewrites(
             continue  # it does not apply to this program
         structure = changed
         checker.made = set()
-        run_steps(program, name, target, on, calls, checker)
+        run_steps(program, name, target, on, work, checker)
         checker.known = checker.made
 
 

@@ -23,14 +23,21 @@ from pteron.passes.rewrite import switched_on
 from pteron.runtime import Program
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Tolerances
-from pteron.tools.compare.calls import Calls, Departure, Evaluate, StepChecker, check_rewrites, run_steps
+from pteron.tools.compare.calls import (
+    ComparedWork,
+    Departure,
+    Evaluate,
+    StepChecker,
+    check_prompt,
+    check_rewrites,
+    run_steps,
+)
 from pteron.tools.compare.other import OtherProgram
 from pteron.tools.compare.report import Comparison, NodeResult, Verdict
 from pteron.tools.compare.reproducer import save
 from pteron.tools.compare.subgraph import extract_subgraph, rerun_step
-from pteron.tools.inputs import Input, LiveSize
-from pteron.tools.run import method_name, place_of
-from pteron.tools.workload import open_program
+from pteron.tools.run import place_of
+from pteron.tools.workload import Prompt, Selection, method_name, open_program
 
 _SAME_KERNELS = ", which is what runs anyway: only differences from run to run can show"
 ROUTES = {"software": True, "hardware": False}  # whether kernels for CPUs are chosen
@@ -40,14 +47,9 @@ _WITHOUT_VALUE, _WITH_VALUE = ("float64", "rewrites"), ("adapter", "route", "pro
 
 def compare(
     path: str | os.PathLike[str],
+    work: ComparedWork | None = None,
     *,
     reference: str = "float64",
-    method: str | None = None,
-    inputs: Sequence[Input] = (),
-    sizes: Sequence[LiveSize] = (),
-    seed: int = 0,
-    tokens: Sequence[int] = (),
-    steps: int = 0,
     tolerances: Tolerances | None = None,
     each_node: bool = False,
     save_to: str | os.PathLike[str] | None = None,
@@ -63,24 +65,24 @@ def compare(
     kernels for the other kind of adapter), `rewrites` (rewritten nodes against the original ones) and
     `program=FILE` (another program on the same inputs; both run each node alone).
 
-    Missing inputs are random, with a seed and live sizes as in `pteron run`; `tokens` and `steps` are for
-    language models. Nodes run as in plain calls, several as one where rewrites fuse them, or each alone
-    (`each_node`). `save_to` is a folder for the inputs and outputs of the first departure.
+    `work` is a Selection of a method and its inputs (default: `forward` with random inputs of the maximum
+    shapes), or a Prompt of a language model. Nodes run as in plain calls, several as one where rewrites fuse
+    them, or each alone (`each_node`). `save_to` is a folder for the inputs and outputs of the first
+    departure.
     """
     chosen = Reference.of(reference)
-    if steps and not tokens:
-        raise InputError("`steps` needs `tokens`: decode steps follow a prompt")
     if chosen.kind == "float64":
         check_installed(("torch",), "a float64 reference", "host")
     started = time.perf_counter()
-    calls = Calls(inputs, sizes, seed, tokens, steps)
+    work = work or Selection()
     with open_program(path, data := list(data), device, digits=digits, products=products) as program:
-        name = method_name(program, method)
-        calls.check(program)
+        name = method_name(program, work.method)
+        if isinstance(work, Prompt):
+            check_prompt(program, work)
         if not any(graph.nodes for graph in program.graphs(name)):
             raise InputError(f"{program.file.name}, method {name}: no node runs on a GPU to be compared")
         allowed = tolerances or Tolerances()
-        comparer = _Comparer(program, name, calls, chosen, allowed, each_node, progress, data)
+        comparer = _Comparer(program, name, work, chosen, allowed, each_node, progress, data)
         rows, departure = comparer.run()
         culprit = folder = None
         if departure:
@@ -94,7 +96,7 @@ def compare(
 class _Comparer:
     program: Program
     name: str
-    calls: Calls
+    work: ComparedWork
     reference: Reference
     tolerances: Tolerances
     each_node: bool
@@ -107,20 +109,20 @@ class _Comparer:
         if kind == "rewrites":
             evaluate: Evaluate = partial(rerun_step, device=self.device, target=self.target, rewrites=())
             checker = StepChecker(evaluate, self.tolerances, self.progress)
-            check_rewrites(checker, program, name, self.target, self.calls)
+            check_rewrites(checker, program, name, self.target, self.work)
         else:
-            calls = self._run_other() if kind == "program" else self.calls
+            work = self._run_other() if kind == "program" else self.work
             checker = StepChecker(self.evaluate(), self.tolerances, self.progress, self.other is not None)
-            run_steps(program, name, self.target, self.rewrites, calls, checker)
+            run_steps(program, name, self.target, self.rewrites, work, checker)
         return checker.rows, checker.departure
 
-    def _run_other(self) -> Calls:
-        """Run the program that is the reference; the same calls, with its inputs."""
+    def _run_other(self) -> ComparedWork:
+        """Run the program that is the reference; the same work, with its inputs."""
         with open_program(self.reference.value, self.data, self.device) as other:
             name = method_name(other, self.name if self.name in other else None)
             graphs = other.graphs(name), self.program.graphs(self.name)
             self.other = OtherProgram(Path(other.file.name).name, *graphs, self.progress)
-            return run_steps(other, name, self.target, (), self.calls, self.other)
+            return run_steps(other, name, self.target, (), self.work, self.other)
 
     def culprit(self, departure: Departure) -> str:
         evaluate = self.evaluate() if self.reference.kind == "float64" else None

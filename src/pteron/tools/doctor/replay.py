@@ -22,7 +22,7 @@ from pteron.runtime.delegate import Delegate
 from pteron.runtime.outputs import Wanted
 from pteron.tools import Progress, silent
 from pteron.tools.accuracy import Rounding, Tolerances
-from pteron.tools.compare.calls import Calls, StepChecker, run_steps
+from pteron.tools.compare.calls import ComparedWork, StepChecker, run_steps
 from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.compare.steps import SteppedSession, StepRecord
 from pteron.tools.doctor.answers import Answers, read
@@ -30,7 +30,7 @@ from pteron.tools.doctor.cases import built_in
 from pteron.tools.doctor.drawing import KnownCase
 from pteron.tools.doctor.known import hashed
 from pteron.tools.inputs import LiveSize
-from pteron.tools.workload import open_program
+from pteron.tools.workload import Prompt, Selection, open_program
 
 # In a graph of several nodes, the errors of all nodes before one add up.
 _CHAINED = Tolerances({kind: 1e-3 for kind in Rounding if kind is not Rounding.STEPS})
@@ -136,10 +136,10 @@ class OfProgram:
         from pteron.tools.compare.float64 import float64  # imports PyTorch
 
         checker = StepChecker(float64, Tolerances(), progress)
-        for index, (label, calls) in enumerate(_calls_of(program)):
+        for index, (label, work) in enumerate(_works_of(program)):
             checker.call = label
             try:
-                run_steps(program, name, target, switched_on(), calls, checker)
+                run_steps(program, name, target, switched_on(), work, checker)
             except DeviceError as error:
                 checker.rows.append(_failed(name, label, error))
             except (ShapeError, MisfitError, GraphError):
@@ -148,10 +148,10 @@ class OfProgram:
         return checker.rows
 
 
-def _calls_of(program: Program) -> list[tuple[str, Calls]]:
+def _works_of(program: Program) -> list[tuple[str, ComparedWork]]:
     if any(name in program for name in _LANGUAGE):
         tokens = [int(each) for each in hashed(_TOKENS, 97)]
-        return [("", Calls(tokens=tokens, steps=_STEPS))]
-    sized = [(f"live dims {size}", Calls(sizes=[LiveSize(size)])) for size in _LIVE]
+        return [("", Prompt(tokens, _STEPS))]
+    sized = [(f"live dims {size}", Selection(sizes=[LiveSize(size)])) for size in _LIVE]
     is_live = any(any(spec.dynamic) for name in program.methods for spec in program[name].inputs)
-    return [("", Calls()), *(sized if is_live else ())]
+    return [("", Selection()), *(sized if is_live else ())]

@@ -26,6 +26,7 @@ from pteron.tools.inspect.program import ExaminedMethod, examine_program
 from pteron.tools.inspect.shapes import delegate_shapes
 from pteron.tools.local_adapter import LocalAdapter
 from pteron.tools.profile.work import LaunchWork, work_of
+from pteron.tools.workload import Decode, Prefill, Selection, Workload
 
 # Fitted to the H200's times of Llama-3.2-1B (4 bits), ViT-B/16 and ResNet-18; see docs/estimate.md.
 _REACHED = 0.8  # of the rates
@@ -85,16 +86,6 @@ class Estimate:
     gpus: tuple[GpuEstimate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call to plan: live sizes and live integers."""
-
-    what: str
-    tokens: int = 0
-    sizes: tuple[LiveSize, ...] = ()
-    integers: int = 0
-
-
 def estimate(
     path: str | os.PathLike[str],
     gpus: Sequence[Gpu] | None = None,
@@ -131,7 +122,7 @@ class _Planned:
 
     method: str
     figures: PlanFigures  # the most that any call needs
-    calls: tuple[tuple[_Call, list[LaunchWork]], ...]
+    calls: tuple[tuple[Workload, list[LaunchWork]], ...]
 
 
 def _plan(
@@ -149,9 +140,9 @@ def _plan(
     is_language = bool(names & {*_LANGUAGE}) and len(chosen.report.inputs) == 2
     if (prefill or decode) and not is_language:
         raise InputError(f"{path.name} is no language model: it takes no prefill or decode")
-    calls = [_Call(chosen.report.name, sizes=(*sizes,))]
+    calls: Sequence[Workload] = [Selection(chosen.report.name, sizes=sizes)]
     if is_language:
-        calls = _language_calls(chosen, _context(examined.methods), prefill, decode)
+        calls = _language_steps(chosen, _context(examined.methods), prefill, decode)
     compiled = []
     for index, delegate in enumerate(chosen.delegates):
         if delegate.compiled is None:
@@ -160,10 +151,11 @@ def _plan(
     works, figures = [], []
     for call in calls:
         done: list[LaunchWork] = []
-        given = live_shapes(chosen.report.inputs, call.sizes)
+        given = live_shapes(chosen.report.inputs, _sizes(call, chosen))
+        integers = call.context if isinstance(call, Decode) else 0
         for index, each in enumerate(compiled):
-            values = {source.symbol: call.integers for source in each.executable.sources}
-            shapes, _ = delegate_shapes(chosen, index, each, given, call.integers)
+            values = {source.symbol: integers for source in each.executable.sources}
+            shapes, _ = delegate_shapes(chosen, index, each, given, integers)
             done += work_of(each.prepared.graph, target, shapes, values)
             figures.append(figures_of(each, each.plan(shapes, values)))
         works.append((call, done))
@@ -191,25 +183,32 @@ def _context(methods: Sequence[ExaminedMethod]) -> int | None:
     return None
 
 
-def _language_calls(
+def _language_steps(
     method: ExaminedMethod, context: int | None, prefill: Sequence[int], decode: Sequence[int]
-) -> list[_Call]:
+) -> list[Workload]:
     tokens = method.report.inputs[0]
     most = tokens.shape_max[-1]
-    is_live = tokens.dynamic[-1]
-    found = []
+    found: list[Workload] = []
     for count in prefill or (min(PREFILL, most),):
         if not 1 <= count <= most:
             raise InputError(f"prefill of {count} tokens: the program takes 1 to {most} in one call")
-        if is_live:
-            found.append(_Call(f"prefill of {count} tokens", count, (LiveSize(count),)))
-    one = (LiveSize(1),) if is_live else ()
+        if tokens.dynamic[-1]:
+            found.append(Prefill(count))
     shortest = DECODE if context is None else min(DECODE, context - 1)
     for count in decode:
         if context is not None and count >= context:
             raise InputError(f"decode at context {count}: the KV cache holds {context}, one more is needed")
-    found += [_Call(f"decode at context {each}", 1, one, each) for each in decode or (shortest,)]
-    return found
+    return [*found, *map(Decode, decode or (shortest,))]
+
+
+def _sizes(work: Workload, method: ExaminedMethod) -> Sequence[LiveSize]:
+    if isinstance(work, Selection):
+        return work.sizes
+    return [LiveSize(_tokens(work))] if method.report.inputs[0].dynamic[-1] else ()
+
+
+def _tokens(work: Prefill | Decode) -> int:
+    return work.tokens if isinstance(work, Prefill) else 1
 
 
 def _most(figures: Sequence[PlanFigures], delegates: int) -> PlanFigures:
@@ -238,11 +237,12 @@ def _on_gpu(gpu: Gpu, planned: _Planned) -> GpuEstimate:
     )
 
 
-def _call(gpu: Gpu, call: _Call, works: Sequence[LaunchWork]) -> CallEstimate:
+def _call(gpu: Gpu, call: Workload, works: Sequence[LaunchWork]) -> CallEstimate:
     times = [launch_times(gpu, each) for each in works]
+    what, tokens = (call.method or "", 0) if isinstance(call, Selection) else (str(call), _tokens(call))
     return CallEstimate(
-        call.what,
-        call.tokens,
+        what,
+        tokens,
         len(works),
         sum(each.bytes_read + each.bytes_written for each in works),
         sum(each.operations or 0.0 for each in works),

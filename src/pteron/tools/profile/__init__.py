@@ -2,7 +2,6 @@
 
 from pteron.tools.profile.profiler import profile
 from pteron.tools.profile.report import Ceilings, LaunchTime, Profile, Stage
-from pteron.tools.run import Selection
-from pteron.tools.workload import Decode, Prefill
+from pteron.tools.workload import Decode, Prefill, Selection
 
 __all__ = ["Ceilings", "Decode", "LaunchTime", "Prefill", "Profile", "Selection", "Stage", "profile"]

@@ -24,8 +24,8 @@ from pteron.tools.profile.timing import (
     observe_calls,
 )
 from pteron.tools.profile.work import make_plan, work_of
-from pteron.tools.run import Selection, place_of
-from pteron.tools.workload import PreparedWorkload, Workload, open_program, prepare_workload
+from pteron.tools.run import place_of
+from pteron.tools.workload import PreparedWorkload, Selection, Workload, open_program, prepare_workload
 
 REST = "rest of the call"  # checks of inputs, the interpreter, outputs
 

@@ -46,7 +46,7 @@ def forward(path: Path) -> Graph:
 def step(graph: Graph, target: Target, tokens: int, position: int) -> list[LaunchWork]:
     """The work of a language model's step."""
     symbols = [source.symbol for source in Compiled(prepare(graph), target).prepared.sources]
-    return work_of(graph, target, ((1, tokens), (1,)), dict.fromkeys(symbols, position))
+    return work_of(Compiled(prepare(graph), target), ((1, tokens), (1,)), dict.fromkeys(symbols, position))
 
 
 @pytest.mark.long(every=2)
@@ -102,7 +102,7 @@ def test_a_step_reads_each_weight_once(target: Target, models: Path) -> None:
     }
     bound = {buffer for launch in plan.launches for buffer in launch.buffers if isinstance(buffer, Weight)}
     weights = sum(weight.bytes for weight in bound if weight.constant not in tables)
-    works = work_of(graph, target, ((1, 1), (1,)), values)
+    works = work_of(Compiled(prepare(graph), target), ((1, 1), (1,)), values)
     read = sum(work.bytes_read for work in works)
     caches = 21 * 2 * 2 * 32 * 4
     assert weights + caches < read < weights + caches + len(works) * 4 * 1024
@@ -126,7 +126,7 @@ def test_convolutions_in_groups(transposed: bool) -> None:
     graph, shape = product(2, transposed)
     (x,) = graph.inputs
     assert isinstance(x, Tensor)
-    works = work_of(graph, SOFTWARE, (x.shape_max,), {})
+    works = work_of(Compiled(prepare(graph), SOFTWARE), (x.shape_max,), {})
     placed, each = (x.shape_max, 3 * 6) if transposed else (shape, 2 * 6)
     assert sum(work.operations or 0 for work in works) == 2 * math.prod(placed) * each
     assert sum(work.bytes_written for work in works) == 4 * math.prod(shape)
@@ -136,7 +136,7 @@ def test_a_slice_reads_what_it_gives() -> None:
     sketch = Sketch()
     x, out = sketch.tensor(100, 8), sketch.tensor(3, 8)
     sketch.node("aten.slice_copy.Tensor", x, 0, 5, 8, 1, out)
-    works = work_of(sketch.graph([x], [out]), SOFTWARE, ((100, 8),), {})
+    works = work_of(Compiled(prepare(sketch.graph([x], [out])), SOFTWARE), ((100, 8),), {})
     assert [(work.bytes_read, work.bytes_written, work.operations) for work in works] == [(96, 96, None)]
 
 

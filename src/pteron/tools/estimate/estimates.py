@@ -18,14 +18,13 @@ from pteron.format.source import open_bytes
 from pteron.llm.model_names import locate_program
 from pteron.names.locate import is_program_file
 from pteron.ops import Target
-from pteron.plan import Compiled
 from pteron.tools.estimate.gpus import Gpu, known_gpus
 from pteron.tools.inputs import LiveSize, live_shapes
 from pteron.tools.inspect.figures import PlanFigures, figures_of
+from pteron.tools.inspect.plans import plan_delegate
 from pteron.tools.inspect.program import ExaminedMethod, examine_program
-from pteron.tools.inspect.shapes import delegate_shapes
 from pteron.tools.local_adapter import LocalAdapter
-from pteron.tools.profile.work import LaunchWork, work_of
+from pteron.tools.profile.work import LaunchWork
 from pteron.tools.workload import Decode, Prefill, Selection, Workload
 
 # Fitted to the H200's times of Llama-3.2-1B (4 bits), ViT-B/16 and ResNet-18; see docs/estimate.md.
@@ -143,21 +142,16 @@ def _plan(
     calls: Sequence[Workload] = [Selection(chosen.report.name, sizes=sizes)]
     if is_language:
         calls = _language_steps(chosen, _context(examined.methods), prefill, decode)
-    compiled = []
-    for index, delegate in enumerate(chosen.delegates):
-        if delegate.compiled is None:
-            raise InputError(f"{path.name}, delegate {index}: {'; '.join(delegate.report.problems)}")
-        compiled.append(Compiled(delegate.compiled.prepared, target))
+    compiled = chosen.compiled_for(target)
     works, figures = [], []
     for call in calls:
         done: list[LaunchWork] = []
         given = live_shapes(chosen.report.inputs, _sizes(call, chosen))
         integers = call.context if isinstance(call, Decode) else 0
         for index, each in enumerate(compiled):
-            values = {source.symbol: integers for source in each.executable.sources}
-            shapes, _ = delegate_shapes(chosen, index, each, given, integers)
-            done += work_of(each.prepared.graph, target, shapes, values)
-            figures.append(figures_of(each, each.plan(shapes, values)))
+            planned = plan_delegate(chosen, index, each, given, integers)
+            done += planned.works
+            figures.append(figures_of(each, planned.plan))
         works.append((call, done))
     return _Planned(chosen.report.name, _most(figures, len(compiled)), tuple(works))
 

@@ -17,10 +17,10 @@ from pteron.ops import Target, Weight
 from pteron.ops.terms import Guard, Symbol
 from pteron.plan import Compiled, Plan
 from pteron.tools.inputs import LiveSize
+from pteron.tools.inspect.plans import plan_delegate, shapes_by_title
 from pteron.tools.inspect.program import ExaminedMethod, ExaminedProgram, examine_program
-from pteron.tools.inspect.shapes import delegate_shapes, shapes_by_title
 from pteron.tools.local_adapter import LocalAdapter
-from pteron.tools.profile.work import work_of
+from pteron.tools.profile.work import LaunchWork
 
 MEMORY = ("weights", "states", "activations", "scratch")
 
@@ -69,15 +69,10 @@ def examined_figures(
     examined: ExaminedProgram, name: str, sizes: Sequence[LiveSize] = (), integers: int = 0, *, traffic: bool
 ) -> Figures:
     """The same of a program that was examined for a target."""
-    target = examined.local.target
     found: dict[str, PlanFigures] = {}
-    for each in examined.methods:
-        for index, delegate in enumerate(each.delegates):
-            if delegate.compiled is None:
-                problems = "; ".join(delegate.report.problems) or "its graph cannot be compiled"
-                raise InputError(f"{name}, {each.report.name}, delegate {index}: {problems}")
-            compiled = Compiled(delegate.compiled.prepared, target)
-            found |= _delegate(each, index, compiled, sizes, integers, traffic)
+    for method in examined.methods:
+        for index, compiled in enumerate(method.compiled_for(examined.local.target)):
+            found |= _delegate(method, index, compiled, sizes, integers, traffic)
     if not found:
         raise InputError(f"{name}: nothing of it runs on a GPU")
     return found
@@ -92,35 +87,30 @@ def _delegate(
     traffic: bool,
 ) -> dict[str, PlanFigures]:
     found: dict[str, PlanFigures] = {}
-    values = {source.symbol: integers for source in compiled.executable.sources}
     name = method.report.name + (f", delegate {index}" if len(method.delegates) > 1 else "")
     for title, given in shapes_by_title(method.report.inputs, sizes).items():
-        shapes, _ = delegate_shapes(method, index, compiled, given, integers)
+        planned = plan_delegate(method, index, compiled, given, integers)
         try:
-            plan = compiled.plan(shapes, values)
+            figures = figures_of(compiled, planned.plan, planned.works if traffic else ())
         except MisfitError:  # these sizes do not fit together
             continue
-        works = work_of(compiled.prepared.graph, compiled.target, shapes, values) if traffic else []
-        read, written = sum(each.bytes_read for each in works), sum(each.bytes_written for each in works)
-        found[f"{name}, {title}"] = figures_of(compiled, plan, read, written)
+        found[f"{name}, {title}"] = figures
     return found
 
 
-def figures_of(compiled: Compiled, plan: Plan, read: int = 0, written: int = 0) -> PlanFigures:
-    """The figures of one plan."""
+def figures_of(compiled: Compiled, plan: Plan, works: Sequence[LaunchWork] = ()) -> PlanFigures:
+    """The figures of one plan; traffic is that of `works`."""
     executable = compiled.executable
-    launches = executable.once.launches + plan.launches
-    bound = [buffer for launch in launches for buffer in launch.buffers]
-    first = [state.initial for state in executable.states.values()]
-    weights = {each for each in (*bound, *first) if isinstance(each, Weight)}
+    bound = (buffer for launch in plan.launches for buffer in launch.buffers)
+    weights = {*executable.weights(with_initial=False), *(each for each in bound if isinstance(each, Weight))}
     return PlanFigures(
         launches=len(plan.launches),
         weights=sum(weight.bytes for weight in weights),
         states=sum(state.bytes for state in executable.states.values()),
         activations=sum(executable.slots),
         scratch=sum(plan.scratch_bytes),
-        read=read,
-        written=written,
+        read=sum(each.bytes_read for each in works),
+        written=sum(each.bytes_written for each in works),
         kernels=dict(Counter(launch.module.kernel.name for launch in plan.launches).most_common()),
         guards=tuple(sorted({_guard_text(guard, compiled, plan) for guard in plan.guards})),
     )

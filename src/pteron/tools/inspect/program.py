@@ -27,6 +27,8 @@ from pteron.format.records import (
 from pteron.format.source import FileBytes, contents, open_bytes
 from pteron.format.weights import load_weights, read_weights
 from pteron.names.locate import weight_files
+from pteron.ops import Target
+from pteron.plan import Compiled
 from pteron.runtime.checks import check_method, with_bounds_of_delegates
 from pteron.runtime.fitting import fitting_dims
 from pteron.runtime.method_memory import with_external_data
@@ -54,6 +56,16 @@ class ExaminedMethod:
     report: MethodReport
     record: MethodRecord
     delegates: tuple[ExaminedDelegate, ...]
+
+    def compiled_for(self, target: Target) -> list[Compiled]:
+        """Its delegates, compiled for a target; an InputError if one cannot be."""
+        found = []
+        for index, delegate in enumerate(self.delegates):
+            if delegate.compiled is None:
+                problems = "; ".join(delegate.report.problems) or "its graph cannot be compiled"
+                raise InputError(f"{self.report.name}, delegate {index}: {problems}")
+            found.append(Compiled(delegate.compiled.prepared, target))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 from pteron.errors import InputError
 from pteron.format.source import Source
 from pteron.gpu import Device
+from pteron.passes import prepare
+from pteron.plan import Compiled
 from pteron.runtime import Program
 from pteron.tools import Progress, silent
 from pteron.tools.graph_structure import family_of_kernel, layers_of
@@ -23,7 +25,7 @@ from pteron.tools.profile.timing import (
     measure,
     observe_calls,
 )
-from pteron.tools.profile.work import make_plan, work_of
+from pteron.tools.profile.work import work_of
 from pteron.tools.run import place_of
 from pteron.tools.workload import PreparedWorkload, Selection, Workload, open_program, prepare_workload
 
@@ -86,9 +88,10 @@ def _report(
     for call, measured in zip(calls, times, strict=True):
         graph, target = graphs[call.index], call.delegate.executable.target
         started = time.perf_counter()
-        make_plan(graph, target, call.shapes, call.values)
+        compiled = Compiled(prepare(graph), target)
+        compiled.plan(call.shapes, call.values)
         planning += _since(started)
-        works = work_of(graph, target, call.shapes, call.values)
+        works = work_of(compiled, call.shapes, call.values)
         own = len(works)  # the sampler's launches follow
         works += measured.sampler.works if measured.sampler else ()
         seconds_of = zip(measured.launch_seconds, measured.stamped_seconds, strict=True)

@@ -22,13 +22,14 @@ from pteron.gpu import Device, LaunchTimer, Replay, record, submit
 from pteron.graph import SymInt, Tensor
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler
-from pteron.plan import Launch, Shapes
+from pteron.passes import prepare
+from pteron.plan import Compiled, Launch, Shapes
 from pteron.runtime.delegate import Delegate
 from pteron.runtime.execution import COPIES
 from pteron.runtime.outputs import Wanted, allocate_outputs
 from pteron.runtime.staging import Input, live_shapes, live_values
 from pteron.tools import Progress, silent
-from pteron.tools.profile.work import LaunchWork, make_plan, work_of
+from pteron.tools.profile.work import LaunchWork, work_of
 from pteron.tools.workload import PreparedWorkload
 
 STAGES = ("find the plan", "upload", "record", "submit", "wait", "read")  # of the host, at every call
@@ -245,8 +246,8 @@ def sampler_launches(delegate: Delegate, inputs: Sequence[Input], sampler: Sampl
         graph = sampler.graph(row)
         shapes = tuple(value.shape_max if isinstance(value, Tensor) else None for value in graph.inputs)
         values = {value.id: 0 for value in graph.inputs if isinstance(value, SymInt)}
-        plan = make_plan(graph, target, shapes, values)
-        works = work_of(graph, target, shapes, values)
+        compiled = Compiled(prepare(graph), target)
+        plan, works = compiled.plan(shapes, values), work_of(compiled, shapes, values)
         return SamplerLaunches(plan.launches, tuple(works), sampler.replay(row, 0, sampler.token.buffer))
 
 

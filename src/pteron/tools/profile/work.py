@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pteron.graph import Constant, Graph, Shape, SymInt, Tensor, Value
+from pteron.graph import Constant, Shape, SymInt, Tensor, Value
 from pteron.graph.values import numel, tensors
 from pteron.ops import Call, Operand, OperandSlice, Scratch, Target, Weight
 from pteron.ops.dispatch import Bound, elements
 from pteron.ops.operand import BufferRef, State
 from pteron.ops.rewrite import memory_of
 from pteron.passes import Placement, prepare
-from pteron.plan import Compiled, Plan, Shapes
+from pteron.plan import Compiled, Shapes
 from pteron.plan.collect import Collected
 from pteron.plan.planner import Planning
 from pteron.tools.graph_structure import family_of_kernel, family_of_operator
@@ -45,8 +45,8 @@ class _Bytes:
     constants: Mapping[Constant, int]  # bytes bound of each
 
 
-def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> list[LaunchWork]:
-    compiled = Compiled(prepare(graph), target)
+def work_of(compiled: Compiled, shapes: Shapes, values: Mapping[int, int]) -> list[LaunchWork]:
+    graph, target = compiled.prepared.graph, compiled.target
     collected = compiled.walk(shapes, values).collector.launches
     plain = Compiled(prepare(graph, ()), target)  # without rewrites every tensor of the file has a live shape
     planned = plain.walk(shapes, values)
@@ -59,10 +59,6 @@ def work_of(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, i
         LaunchWork(_operator(launch, own, names), size.read, size.written, sum(own.values()) or None)
         for launch, size, own in zip(collected, moved, done, strict=True)
     ]
-
-
-def make_plan(graph: Graph, target: Target, shapes: Shapes, values: Mapping[int, int]) -> Plan:
-    return Compiled(prepare(graph), target).plan(shapes, values)
 
 
 # Bytes ------------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ from pteron.tools.inspect.page.details import (
     ProgramDetails,
 )
 from pteron.tools.inspect.page.plans import KernelTable, describe_plan
+from pteron.tools.inspect.plans import plan_delegate, shapes_by_title
 from pteron.tools.inspect.program import ExaminedMethod, examine_program
 from pteron.tools.inspect.report import value_text
-from pteron.tools.inspect.shapes import delegate_shapes, shapes_by_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class _Gatherer:
     ) -> PlanDetails:
         self.progress(f"planning {title}", 0, 0)
         integers = self.options.integers
-        live, notes = delegate_shapes(method, index, both[0], shapes, integers)
-        return describe_plan(title, both, live, integers, constants, self.kernels, notes)
+        planned = plan_delegate(method, index, both[0], shapes, integers)
+        return describe_plan(title, planned, both[1], integers, constants, self.kernels)
 
     def _constant(
         self, constant: Constant, is_packed: bool, delegate: ExaminedDelegate, place: tuple[int, int]

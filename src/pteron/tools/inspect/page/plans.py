@@ -18,7 +18,8 @@ from pteron.graph import Constant, Shape, SymInt, Tensor
 from pteron.graph.values import numel
 from pteron.ops import Call
 from pteron.ops.operand import Slot, State, Weight
-from pteron.plan import Compiled, Launch, Plan, PlanBuffer, ScratchRef, Shapes, TensorPort
+from pteron.plan import Compiled, Launch, Plan, PlanBuffer, ScratchRef, TensorPort
+from pteron.tools.inspect.figures import figures_of
 from pteron.tools.inspect.page.details import (
     BindingDetails,
     KernelDetails,
@@ -26,6 +27,7 @@ from pteron.tools.inspect.page.details import (
     MemoryDetails,
     PlanDetails,
 )
+from pteron.tools.inspect.plans import DelegatePlan
 from pteron.wgsl import Module
 
 _SOURCES_MAX = 1 << 20  # characters of kernel source per page
@@ -55,28 +57,29 @@ class KernelTable:
 
 def describe_plan(
     title: str,
-    graphs: tuple[Compiled, Compiled],
-    shapes: Shapes,
+    planned: DelegatePlan,
+    unrewritten: Compiled,
     integers: int,
     constants: Sequence[Constant],
     kernels: KernelTable,
-    notes: Sequence[str],
 ) -> PlanDetails:
-    """The plan for these input shapes, with all live integers set to `integers`; `graphs` are the graph to
-    plan, and the same without rewrites, which has more tensors."""
-    compiled, unrewritten = graphs
-    values = {source.symbol: integers for source in compiled.executable.sources}
-    given = list(zip(compiled.prepared.graph.inputs, shapes, strict=True))
+    """A plan in which all live integers are `integers`; the graph without rewrites has more tensors."""
+    compiled, values = planned.compiled, planned.values
+    given = list(zip(compiled.prepared.graph.inputs, planned.shapes, strict=True))
     inputs = tuple(
         f"{value.dtype}{list(shape)}" if isinstance(value, Tensor) and shape is not None else str(integers)
         for value, shape in given
     )
     try:
-        plan = compiled.plan(shapes, values)
-        live = {**unrewritten.shapes(shapes, values), **compiled.shapes(shapes, values)}
+        plan = planned.plan
+        live = {each.id: shape for each, shape in given if shape is not None}
+        live = {
+            **unrewritten.shapes(planned.shapes, values),
+            **compiled.shapes(planned.shapes, values),
+            **live,
+        }
     except PteronError as error:
-        return PlanDetails(title, inputs, {}, (), None, tuple(notes), str(error))
-    live |= {value.id: shape for value, shape in given if shape is not None}
+        return PlanDetails(title, inputs, {}, (), None, planned.notes, str(error))
     most = _shapes_max(unrewritten) | _shapes_max(compiled)
     places = {constant: index for index, constant in enumerate(constants)}
     numbers = plan.numbers(values) or []
@@ -96,7 +99,7 @@ def describe_plan(
         for launch in plan.launches
     )
     changed = {id: shape for id, shape in live.items() if most.get(id) != shape}
-    return PlanDetails(title, inputs, changed, launches, _memory(compiled, plan, live), tuple(notes))
+    return PlanDetails(title, inputs, changed, launches, _memory(compiled, plan, live), planned.notes)
 
 
 def _shapes_max(compiled: Compiled) -> dict[int, Shape]:
@@ -138,7 +141,7 @@ def _parameters(launch: Launch, plan: Plan, numbers: Sequence[int]) -> dict[str,
 
 
 def _memory(compiled: Compiled, plan: Plan, shapes: Mapping[int, Shape]) -> MemoryDetails:
-    executable, launches = compiled.executable, plan.launches
+    launches, figures = plan.launches, figures_of(compiled, plan)
     changes = [0] * (len(launches) + 1)
     for first, end, size in _occupied(compiled, launches, shapes):
         changes[first] += size
@@ -148,21 +151,17 @@ def _memory(compiled: Compiled, plan: Plan, shapes: Mapping[int, Shape]) -> Memo
         sum(plan.scratch_bytes[used.index] for used in {*each.buffers} if isinstance(used, ScratchRef))
         for each in launches
     ]
-    bound = (buffer for each in (*executable.once.launches, *launches) for buffer in each.buffers)
-    placed = (port.buffer for port in executable.outputs if isinstance(port, TensorPort))
-    weights = sum(weight.bytes for weight in {b for b in (*bound, *placed) if isinstance(b, Weight)})
-    states = sum(state.bytes for state in executable.states.values())
     in_use = [a + s for a, s in zip(activations, scratch, strict=True)]
     peak = max(range(len(in_use)), key=in_use.__getitem__, default=None)
     return MemoryDetails(
-        weights=weights,
-        states=states,
-        activations_reserved=sum(executable.slots),
-        scratch_reserved=sum(plan.scratch_bytes),
+        weights=figures.weights,
+        states=figures.states,
+        activations_reserved=figures.activations,
+        scratch_reserved=figures.scratch,
         activations=tuple(activations),
         scratch=tuple(scratch),
         peak_launch=peak,
-        peak_bytes=weights + states + (in_use[peak] if peak is not None else 0),
+        peak_bytes=figures.weights + figures.states + (in_use[peak] if peak is not None else 0),
     )
 
 

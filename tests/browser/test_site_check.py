@@ -70,7 +70,7 @@ def test_wrong_numbers_everywhere_are_an_error(site: Path, open_site: Open) -> N
 
 def test_both_sides_compute_the_same_inputs(site: Path, open_site: Open) -> None:
     """As `hashed` in player/check.ts."""
-    from pteron.tools.doctor.known import hashed
+    from pteron.tools.doctor.drawing import hashed
 
     found = open_site(site).run(
         "return Array.from({ length: 70000 }, (_, at) => (Math.imul(at, 2654435761) >>> 8) / 2 ** 23 - 1);"

@@ -12,7 +12,7 @@ from plan_figures import PROGRAMS
 
 from pteron.cli import main
 from pteron.errors import InputError, OutOfMemory
-from pteron.tools.estimate import Gpu, GpuEstimate, estimate, find_gpus, fit, gpus, known_gpus
+from pteron.tools.estimate import Gpu, GpuEstimate, estimate, estimates, find_gpus, gpus, known_gpus
 from pteron.tools.estimate.estimates import launch_times
 from pteron.tools.estimate.gpus import gpu_of_adapter
 from pteron.tools.inspect.figures import program_figures
@@ -127,30 +127,30 @@ def test_a_program_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
     def small(adapter: str) -> Gpu:
         return replace(H200, memory_bytes=100_000)
 
-    monkeypatch.setattr(fit, "find_adapter", local)
-    fit.check_fits(MODEL)
-    monkeypatch.setattr(fit, "gpu_of_adapter", small)
+    monkeypatch.setattr(estimates, "find_adapter", local)
+    estimates.check_fits(MODEL)
+    monkeypatch.setattr(estimates, "gpu_of_adapter", small)
     with pytest.raises(
         OutOfMemory, match=r"needs [\d,]+ bytes on a GPU, without KV caches; NVIDIA H200 has 100,000"
     ):
-        fit.check_fits(MODEL)
+        estimates.check_fits(MODEL)
     (found,) = estimate(MODEL, [H200]).gpus
     least = found.memory - found.states
     for memory, is_enough in ((least, True), (least - 1, False)):
         monkeypatch.setattr(
-            fit, "gpu_of_adapter", lambda _, memory=memory: replace(H200, memory_bytes=memory)
+            estimates, "gpu_of_adapter", lambda _, memory=memory: replace(H200, memory_bytes=memory)
         )
         if is_enough:
-            fit.check_fits(MODEL)
+            estimates.check_fits(MODEL)
         else:
             with pytest.raises(OutOfMemory):
-                fit.check_fits(MODEL)
+                estimates.check_fits(MODEL)
 
 
 def test_serve_refuses_what_cannot_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("uvicorn")
-    monkeypatch.setattr(fit, "gpu_of_adapter", lambda adapter: replace(H200, memory_bytes=1_000_000))
+    monkeypatch.setattr(estimates, "gpu_of_adapter", lambda adapter: replace(H200, memory_bytes=1_000_000))
     assert main(["serve", "stories15m", "--port", "0"]) == 1
     assert "without KV caches" in capsys.readouterr().err

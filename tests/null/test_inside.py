@@ -23,13 +23,19 @@ from pteron.ops.operand import Weight
 from pteron.passes import prepare
 from pteron.plan import Compiled
 from pteron.tools.graph_structure import family_of_operator, find_repetitions
-from pteron.tools.html import build_page
 from pteron.tools.inputs import LiveSize
-from pteron.tools.inspect.kernels import kernel_lines
-from pteron.tools.inspect.page import DelegateDetails, PageOptions, ProgramDetails, page_text, program_details
+from pteron.tools.inspect.page import (
+    DelegateDetails,
+    PageOptions,
+    ProgramDetails,
+    kernel_lines,
+    page_text,
+    program_details,
+)
 from pteron.tools.inspect.page import plans as plans_of_page
 from pteron.tools.inspect.page.graphs import UNKNOWN, histogram
 from pteron.tools.local_adapter import find_adapter
+from pteron.tools.text import build_page
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = sorted(path for kind in ("pte", "bpte") for path in FIXTURES.glob(f"*/*.{kind}"))

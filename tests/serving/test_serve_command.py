@@ -255,7 +255,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def run(app: object, place: socket.socket, **options: Any) -> None:
         found.update(options, app=app)
 
-    monkeypatch.setattr("pteron.tools.estimate.fit.check_fits", lambda *_: None)
+    monkeypatch.setattr("pteron.tools.estimate.estimates.check_fits", lambda *_: None)
     monkeypatch.setattr("pteron.serving.hidden_states.open_served", open_served)
     monkeypatch.setattr("pteron.serving.hidden_states.in_engine", in_engine)
     monkeypatch.setattr("pteron.serving.http.create_app", create)

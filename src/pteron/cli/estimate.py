@@ -42,7 +42,7 @@ def command(arguments: argparse.Namespace) -> int:
     path, given = find_program_file(arguments), given_model(arguments)
     gpus = [gpu for name in arguments.gpu for gpu in find_gpus(name)]
     if arguments.here:
-        from pteron.tools.estimate.here import this_gpu
+        from pteron.tools.estimate.gpus import this_gpu
 
         gpus.append(this_gpu(arguments.device))
     report = estimate(

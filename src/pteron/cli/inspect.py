@@ -77,7 +77,7 @@ def command(arguments: argparse.Namespace) -> int:
     if arguments.diff is not None or arguments.figures is not None:
         return _compare_programs(arguments)
     if arguments.kernels is not None:
-        from pteron.tools.inspect.kernels import kernel_lines  # lazy: it imports the page
+        from pteron.tools.inspect.page import kernel_lines  # lazy: only --kernels and pages need it
 
         print_report(kernel_lines(_look_inside(arguments), arguments.kernels))
         return 0

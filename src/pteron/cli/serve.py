@@ -269,7 +269,7 @@ def _open_served(
 ) -> Generator[Engine | Embedder | Transcriber, None, None]:
     """A language model in an engine, or an embedder. `adapters` are by default those of --lora."""
     from pteron.serving.hidden_states import in_engine, open_served
-    from pteron.tools.estimate.fit import check_fits
+    from pteron.tools.estimate.estimates import check_fits
 
     check_fits(located.path, arguments.device)
     with show_progress(f"loading {located.name}"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
@@ -142,3 +143,28 @@ def plain(value: object) -> object:
     if isinstance(value, float):
         return float(value) if isfinite(value) else None
     return value if isinstance(value, (str, int, type(None))) else str(value)
+
+
+# Pages ------------------------------------------------------------------------------------------
+
+# The content security policy of a page allows only its own script and loads nothing. Names out of a program
+# are JSON data; the script inserts them as text.
+_PLACE = re.compile(r"\{\{(title|data)\}\}")
+
+
+def build_page(package: str, title: str, data: object) -> str:
+    """One HTML file: the `page.html` of a package, which web/ built, with `{{title}}` and `{{data}}` filled
+    in. Lone surrogates, as in a file name that is not UTF-8, are escaped."""
+    import html  # here: only pages need them
+    from importlib.resources import files
+
+    markup = (files(package) / "page.html").read_text("utf-8")
+    parts = {"title": html.escape(title), "data": _json(data)}
+    page = _PLACE.sub(lambda place: parts[place[1]], markup)  # one pass: data may contain "{{title}}"
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _json(content: object) -> str:
+    """JSON in which an HTML parser finds no tag."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -29,7 +29,7 @@ from pteron.tools.compare.steps import (
     steps_of,
     values_of,
 )
-from pteron.tools.doctor.known import Array, hashed
+from pteron.tools.doctor.drawing import Array, hashed
 
 Json: TypeAlias = Any
 WINDOW = 16  # elements of an answer, at the start and at the end of a tensor

@@ -28,7 +28,7 @@ from pteron.passes import prepare
 from pteron.plan import Compiled, Executable
 from pteron.plan.advance import ADVANCE
 from pteron.runtime import Program, load
-from pteron.tools.doctor.known import hashed
+from pteron.tools.doctor.drawing import hashed
 from pteron.web.check import Answer, Check, checks_of
 from pteron.web.methods import WebMethod, web_methods
 from pteron.web.planned import plan_ahead

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from pteron.graph import SymInt
-from pteron.tools.doctor.drawing import KnownCase
-from pteron.tools.doctor.known import Array, known_values
+from pteron.graph import Graph, Node, SymInt, Tensor
+from pteron.graph.values import tensors
+from pteron.ops import OPERATORS
+from pteron.tools.compare.steps import Step, StepRecord
+from pteron.tools.doctor.drawing import Array, KnownCase
 
 Answers: TypeAlias = Mapping[int, Array]  # of one call, by the ids of tensors
 FILE = Path(__file__).with_name("answers.npz")
@@ -33,6 +35,26 @@ def compute(case: KnownCase) -> list[Answers]:
         states |= {id: value for id, value in made.items() if id in kept}
         found.append(made)
     return found
+
+
+def known_values(graph: Graph, inputs: Mapping[int, Array], integers: Mapping[int, int]) -> dict[int, Array]:
+    """What the nodes of a graph write, by the ids of tensors: in float64, int64 or bool. `inputs` has the
+    graph's inputs, and states that earlier calls left. The values do not depend on a plan."""
+    from pteron.tools.compare.float64 import float64  # imports PyTorch
+
+    nodes = Step((), left_out=graph.nodes)
+    shapes = {id: array.shape for id, array in inputs.items()}
+    made = float64(StepRecord(graph, nodes, inputs, {}, (), {}, integers, shapes))
+    return {tensor.id: np.asarray(made[tensor.id]) for node in graph.nodes for tensor in _written(node)}
+
+
+def _written(node: Node) -> Iterator[Tensor]:
+    """The tensors that a node writes: its outputs, and states."""
+    *inputs, output = node.args
+    yield from tensors(output)
+    for argument, value in zip(OPERATORS[node.name].signature.arguments, inputs, strict=True):
+        if argument.mutated and isinstance(value, Tensor):
+            yield value
 
 
 def write(cases: Sequence[KnownCase], path: Path = FILE) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from pteron.graph import Tensor
-from pteron.tools.doctor.drawing import Drawing, KnownCase, Size
-from pteron.tools.doctor.known import Array, hashed
+from pteron.tools.doctor.drawing import Array, Drawing, KnownCase, Size, hashed
 
 _LONG = 1009  # elements of a row that has more of them than lanes
 _ROWS = (67, 1, 33, 3, 20)  # of products: tiles, a row, strips, a few rows

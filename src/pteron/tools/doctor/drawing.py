@@ -1,4 +1,5 @@
-"""A graph drawn node by node, with live sizes by name, and the inputs of its calls."""
+"""A graph drawn node by node, with live sizes by name, and the inputs of its calls: numbers that every
+machine computes alike."""
 
 from __future__ import annotations
 
@@ -9,13 +10,22 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, ValueList
-from pteron.tools.doctor.known import Array, hashed
 
 Size: TypeAlias = int | str  # a name is live: it has one value in each call
+Array: TypeAlias = npt.NDArray[Any]
+_MULTIPLIER = 2654435761  # of Knuth's hash
 _APART = 7919  # a prime: numbers of neighbouring tensors differ
+
+
+def hashed(count: int, limit: int = 0, first: int = 0) -> Array:
+    """Numbers of a tensor: floats from -1 to 1, or integers from 0 to below a limit. The player of web/
+    computes the same."""
+    mixed = (np.arange(first, first + count, dtype=np.uint64) * _MULTIPLIER & 0xFFFFFFFF) >> 8
+    return mixed.astype(np.float64) / (1 << 23) - 1 if limit == 0 else (mixed % limit).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

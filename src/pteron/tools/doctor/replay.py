@@ -27,8 +27,7 @@ from pteron.tools.compare.report import NodeResult, Verdict
 from pteron.tools.compare.steps import SteppedSession, StepRecord
 from pteron.tools.doctor.answers import Answers, read
 from pteron.tools.doctor.cases import built_in
-from pteron.tools.doctor.drawing import KnownCase
-from pteron.tools.doctor.known import hashed
+from pteron.tools.doctor.drawing import KnownCase, hashed
 from pteron.tools.inputs import LiveSize
 from pteron.tools.workload import Prompt, Selection, open_program
 

@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pteron.errors import InputError
+from pteron.errors import InputError, OutOfMemory
 from pteron.format.source import open_bytes
 from pteron.llm.model_names import locate_program
 from pteron.names.locate import is_program_file
+from pteron.names.model_files import program_file
 from pteron.ops import Target
-from pteron.tools.estimate.gpus import Gpu, known_gpus
+from pteron.tools.estimate.gpus import Gpu, gpu_of_adapter, known_gpus
+from pteron.tools.estimate.report import CallEstimate, Estimate, GpuEstimate
 from pteron.tools.inputs import LiveSize, live_shapes
 from pteron.tools.inspect.figures import PlanFigures, figures_of
 from pteron.tools.inspect.plans import plan_delegate
 from pteron.tools.inspect.program import ExaminedMethod, examine_program
-from pteron.tools.local_adapter import LocalAdapter
+from pteron.tools.local_adapter import LocalAdapter, find_adapter
 from pteron.tools.profile.work import LaunchWork
 from pteron.tools.workload import Decode, Prefill, Selection, Workload
 
@@ -32,57 +34,9 @@ _REACHED = 0.8  # of the rates
 # More for a launch, until all parts of the GPU work and after the first are done: one that moves, one that
 # computes.
 _FILL_MOVING, _FILL_COMPUTING = 2e-6, 8e-6
-_MEMORY_USABLE = 0.95  # of a GPU's memory
+_CLOSE = 0.5  # a file below this part of the memory is not planned: it fits
 _LANGUAGE = ("get_max_seq_len", "get_max_context_len", "get_vocab_size")  # methods of language models
 PREFILL, DECODE = 512, 100  # tokens read, tokens in the KV cache
-
-
-@dataclass(frozen=True, slots=True)
-class CallEstimate:
-    """One call of a method: bytes, operations and launches of its plan, and times."""
-
-    what: str
-    tokens: int  # that it reads; 0: it is no language model's
-    launches: int
-    bytes: int  # read and written by all launches
-    operations: float
-    floor_seconds: float
-    likely_seconds: float
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """By the likely time."""
-        return self.tokens / self.likely_seconds if self.tokens else None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuEstimate:
-    """A program on a GPU. Memory is in bytes."""
-
-    gpu: str
-    memory: int  # that the program needs
-    memory_of_gpu: int | None
-    weights: int
-    states: int
-    calls: tuple[CallEstimate, ...]
-    source: str
-    is_measured: bool
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether its memory is enough; None if the GPU's memory is not known."""
-        if self.memory_of_gpu is None:
-            return None
-        return self.memory <= _MEMORY_USABLE * self.memory_of_gpu
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A method of a program on several GPUs."""
-
-    program: str
-    method: str
-    gpus: tuple[GpuEstimate, ...]
 
 
 def estimate(
@@ -252,3 +206,21 @@ def launch_times(gpu: Gpu, work: LaunchWork) -> tuple[float, float]:
     longer = max(moving, computing)
     fill = _FILL_COMPUTING if computing > moving else _FILL_MOVING
     return longer + gpu.launch_seconds, longer / _REACHED + gpu.launch_seconds + fill
+
+
+def check_fits(path: Path, adapter: str | None = None) -> None:
+    """Raise OutOfMemory if the weights of a program and the memory of a call exceed the memory of the GPU
+    that the table has for the adapter. KV caches do not count: options change their size."""
+    program = program_file(path) if path.is_dir() else path
+    gpu = gpu_of_adapter(find_adapter(adapter).adapter or "")
+    if gpu is None or gpu.memory_bytes is None or program.suffix != ".pte":
+        return
+    if program.stat().st_size < _CLOSE * gpu.memory_bytes:
+        return
+    (found,) = estimate(program, [gpu]).gpus
+    needed = found.memory - found.states
+    if needed > gpu.memory_bytes:
+        raise OutOfMemory(
+            f"{program} needs {needed:,} bytes on a GPU, without KV caches; {gpu.name} has "
+            f"{gpu.memory_bytes:,}: choose a smaller model or quantisation, or another GPU (--device)"
+        )

@@ -6,9 +6,14 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pteron.errors import InputError
 from pteron.ops import Target
+from pteron.system import free_memory
+
+if TYPE_CHECKING:
+    from pteron.gpu import Device
 
 _FILE = Path(__file__).with_name("gpus.csv")
 _LAUNCH_SECONDS = 3e-6  # where it was not measured
@@ -89,3 +94,24 @@ def gpu_of_adapter(adapter: str) -> Gpu | None:
     """The GPU of the table that an adapter is, by its name: the longest name that it contains."""
     found = [gpu for gpu in known_gpus() if gpu.name.lower() in adapter.lower()]
     return max(found, key=lambda gpu: len(gpu.name), default=None)
+
+
+def this_gpu(device: Device | str | None = None) -> Gpu:
+    """This machine's adapter with its measured rates. The memory of a GPU is that of the table, the memory of
+    a software adapter is the machine's."""
+    from pteron.gpu import Device  # here: a table of GPUs needs none
+    from pteron.tools.profile.ceilings import ceilings_of, launch_seconds
+
+    opened = Device.open(device)
+    known, ceilings = gpu_of_adapter(opened.adapter.name), ceilings_of(opened)
+    memory = free_memory() if opened.target.is_cpu else known.memory_bytes if known else None
+    return Gpu(
+        opened.adapter.name,
+        opened.target,
+        memory,
+        ceilings.bytes_per_second,
+        ceilings.operations_per_second,
+        launch_seconds(opened),
+        "measured on this machine",
+        is_measured=True,
+    )

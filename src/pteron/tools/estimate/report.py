@@ -1,11 +1,61 @@
-"""An estimate as lines."""
+"""An estimate of memory and times, and its lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pteron.tools.estimate.estimates import CallEstimate, Estimate, GpuEstimate
 from pteron.tools.text import Line, columns, human_bytes, human_time
+
+_MEMORY_USABLE = 0.95  # of a GPU's memory
+
+
+@dataclass(frozen=True, slots=True)
+class CallEstimate:
+    """One call of a method: bytes, operations and launches of its plan, and times."""
+
+    what: str
+    tokens: int  # that it reads; 0: it is no language model's
+    launches: int
+    bytes: int  # read and written by all launches
+    operations: float
+    floor_seconds: float
+    likely_seconds: float
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """By the likely time."""
+        return self.tokens / self.likely_seconds if self.tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEstimate:
+    """A program on a GPU. Memory is in bytes."""
+
+    gpu: str
+    memory: int  # that the program needs
+    memory_of_gpu: int | None
+    weights: int
+    states: int
+    calls: tuple[CallEstimate, ...]
+    source: str
+    is_measured: bool
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether its memory is enough; None if the GPU's memory is not known."""
+        if self.memory_of_gpu is None:
+            return None
+        return self.memory <= _MEMORY_USABLE * self.memory_of_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A method of a program on several GPUs."""
+
+    program: str
+    method: str
+    gpus: tuple[GpuEstimate, ...]
 
 
 def estimate_lines(report: Estimate) -> Iterator[str]:

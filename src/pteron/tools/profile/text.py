@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pteron.tools.html import build_page
 from pteron.tools.profile.report import TIMINGS, Profile, notes
-from pteron.tools.text import json_text
+from pteron.tools.text import build_page, json_text
 
 _HOST, _GPU = 1, 2  # threads of the one process in the trace
 

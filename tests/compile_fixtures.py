@@ -21,6 +21,18 @@ def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path / "compiled"
 
 
+@pytest.fixture(scope="module")
+def without_patterns() -> Iterator[None]:
+    """For modules without rotary embeddings: ExecuTorch's partitioner exports its patterns of them anew for
+    each program that it lowers, in seconds."""
+    registry = pytest.importorskip("executorch.backends.vulkan.patterns")
+    with pytest.MonkeyPatch.context() as patch:
+        for entry in registry.fusable_patterns.values():
+            if entry.get_graphs_fn is not None:
+                patch.setattr(entry, "get_graphs_fn", list)
+        yield
+
+
 @pytest.fixture
 def lowerings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each program that is lowered from now on."""

@@ -14,7 +14,11 @@ from weakref import WeakKeyDictionary
 import pytest
 from browser_fixtures import browser, open_page  # noqa: F401  # fixtures of tests/browser
 from chat_fixtures import canned_address, chat, phone, tab  # noqa: F401  # fixtures of tests/browser
-from compile_fixtures import compiled_folder, lowerings  # noqa: F401  # fixtures of tests that compile
+from compile_fixtures import (  # noqa: F401  # fixtures of tests that compile
+    compiled_folder,
+    lowerings,
+    without_patterns,
+)
 from encoder_fixtures import encoding, library  # noqa: F401  # fixtures of tests that submit
 from engine_fixtures import bursts, engine, tiny_llm, watched  # noqa: F401  # fixtures of tests/serving
 from hypothesis import settings

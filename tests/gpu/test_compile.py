@@ -185,6 +185,7 @@ class Spread(nn.Module):
         return x[:, :1].expand(-1, 3) * x
 
 
+@pytest.mark.usefixtures("without_patterns")
 def test_what_executorch_cannot_resize() -> None:
     """Its runtime runs an expansion of static shapes only; one of dynamic shapes stays on the host."""
     options: dict[str, Any] = {"partitioner": "vulkan", "use_cache": False}

@@ -64,6 +64,7 @@ def test_states_continue_while_calls_are_traced(programs: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("without_patterns")
 def test_launches_have_debug_handles(tmp_path: Path) -> None:
     torch: Any = pytest.importorskip("torch")
     partitioner: Any = pytest.importorskip("executorch.backends.vulkan.partitioner.vulkan_partitioner")

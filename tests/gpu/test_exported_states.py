@@ -23,13 +23,13 @@ from executorch.exir import to_edge_transform_and_lower  # noqa: E402
 from small_modules import same  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-pytestmark = pytest.mark.export
+pytestmark = [pytest.mark.export, pytest.mark.usefixtures("without_patterns")]
 PAGE = Path(__file__).parents[2] / "docs" / "from-executorch.md"
 Write = Callable[[Any, Tensor], Tensor]
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def page(tmp_path_factory: pytest.TempPathFactory, without_patterns: None) -> dict[str, Any]:
     """The names that the examples of the page define, and the folder where they ran."""
     folder = tmp_path_factory.mktemp("page")
     names: dict[str, Any] = {"__name__": "page", "folder": folder}

@@ -191,8 +191,8 @@ def _without_unlisted_skips(report: Report, config: pytest.Config) -> Report:
     return report
 
 
-KERNELS_MET = 48  # kernels compiled from one release to the next: Mesa and LLVM hold 1 to 3 MB for each
-Device.recent_kernel_bytes = 16 << 20
+KERNELS_MET = 128  # kernels compiled from one release to the next: Mesa and LLVM hold 1 to 3 MB for each
+Device.recent_kernel_bytes = 128 << 20  # the next test often has the kernels of the last
 _compiled = WeakKeyDictionary[Device, int]()  # when kernels were released last
 
 

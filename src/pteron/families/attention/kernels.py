@@ -55,9 +55,10 @@ class Attention(AttentionCall):
                 return iter([fill(source_of(self.out), 0)])  # a sum of nothing
         if self.q.numel == 0:
             return iter(())
-        if self._suits_uniform_arrays(target):
-            return self._by_uniform_arrays(target)
-        if target.is_cpu or self._width % 4 or self._value_width % 4:
+        if target.is_cpu:
+            suits = self._suits_uniform_arrays(target)
+            return self._by_uniform_arrays(target) if suits else self._by_scores(target, WORKGROUP_SOFTWARE)
+        if self._width % 4 or self._value_width % 4:
             return self._by_scores(target)
         if self._steps <= STEPS_FEW:
             layout = self._decoding(target)
@@ -66,13 +67,13 @@ class Attention(AttentionCall):
         return self._by_tiles(tiles) if tiles else self._by_scores(target)
 
     def in_splits(self, target: Target, splits_max: int) -> tuple[Dispatch, Scratch, AnyInt] | None:
-        """(dispatch, its output, splits per query) for a caller that merges the splits itself: 2 to
+        """On GPUs, (dispatch, its output, splits per query) for a caller that merges the splits itself: 2 to
         `splits_max` of them, in the layout of attention_merge.wgsl. None if other kernels are faster, or if
         one dispatch is not enough."""
         self._check()
         is_long = self.q.numel and self._sizes(self.k.shape)[1]
         is_fit = self._width % 4 == 0 and self._steps <= STEPS_FEW and self.options.sinks is None
-        if target.is_cpu or not is_fit or not is_long:
+        if not is_fit or not is_long:
             return None
         layout = self._decoding(target, are_merged=True)
         if layout is None or not 1 < layout.splits <= splits_max:
@@ -222,18 +223,17 @@ class Attention(AttentionCall):
             threads=queries * self._value_width,
         )
 
-    def _by_scores(self, target: Target) -> Iterator[Dispatch]:
+    def _by_scores(self, target: Target, workgroup: int = LANES) -> Iterator[Dispatch]:
         """Compute all scores, four queries by four keys per invocation, then the weighted values. A slot is
         the scores of one query; the slots of a key head are padded to a multiple of four. The grid covers a
         bucket of contexts."""
         pitch = -(-self._heads_per_key * self._steps // 4) * 4
         slots = pitch * self._key_heads * self.q.shape[0]
         keys = -(-self.options.bound(self._keys, 4) // 4) * 4
-        size = WORKGROUP_SOFTWARE if target.is_cpu else LANES
         for first, count in chunks_of(slots, keys, target):
             common: dict[str, Any] = {
                 **self._queries(),
-                "WORKGROUP": size,
+                "WORKGROUP": workgroup,
                 "scores": Scratch(count * keys),
                 "first": first,
                 "slots": count,

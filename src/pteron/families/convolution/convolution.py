@@ -14,7 +14,7 @@ from pteron.families.elementwise.activations import ACTIVATIONS
 from pteron.families.elementwise.binary import apply_binary
 from pteron.families.elementwise.unary import apply_unary
 from pteron.families.layout.copy import copy_strided
-from pteron.ops import OPERATORS, Dispatch, LiveShape, Operand, Target, define, numel, op, require
+from pteron.ops import OPERATORS, AnyInt, Dispatch, LiveShape, Operand, Target, define, numel, op, require
 from pteron.ops.shapes import broadcast
 
 _ARGUMENTS = (
@@ -129,19 +129,55 @@ def _over_volumes(
     target: Target,
 ) -> Iterator[Dispatch]:
     """A convolution over planes whose channels are all depths that a window reaches."""
-    batch, channels, depth = x.shape[:3]
-    area, taps, depths = numel(x.shape[3:]), weight.shape[2], out.shape[2]
+    batch, channels = x.shape[:2]
+    taps, depths = weight.shape[2], out.shape[2]
     unfolded = x.scratch((batch * depths, channels * taps, *x.shape[3:]))
+    yield from _unfold(x, unfolded, taps, depths, stride[0], padding[0], dilation[0], transposed)
+    if transposed:
+        order = (0, 2, 1, 3, 4)
+        moved = weight.scratch(tuple(weight.shape[d] for d in order))
+        strides = tuple(weight.strides[d] for d in order)
+        yield copy_strided(weight, moved, moved.shape, strides, moved.strides)
+        flat = moved.reshaped((channels * taps, weight.shape[1], *weight.shape[3:]))
+    else:
+        flat = weight.reshaped((weight.shape[0], weight.shape[1] * taps, *weight.shape[3:]))
+    numbers = (stride[1:], padding[1:], dilation[1:], transposed, output_padding[1:], groups)
+    planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
+    rest: list[Any] = [(), None, output_min, output_max, None, activation]
+    yield from finished_convolution(unfolded, flat, bias, *numbers, *rest, planes, target=target)
+    filters, area = out.shape[1], numel(out.shape[3:])
+    yield copy_strided(
+        planes,
+        out,
+        (batch, filters, depths, area),
+        (depths * filters * area, area, filters * area, 1),
+        (filters * depths * area, depths * area, area, 1),
+    )
+
+
+def _unfold(
+    x: Operand,
+    unfolded: Operand,
+    taps: AnyInt,
+    depths: AnyInt,
+    stride: int,
+    padding: int,
+    dilation: int,
+    transposed: bool,
+) -> Iterator[Dispatch]:
+    """For each of the output's depths, the planes of x that its window reaches; zeros beyond x."""
+    batch, channels, depth = x.shape[:3]
+    area = numel(x.shape[3:])
     yield fill(unfolded, 0)
     for tap in range(taps):
-        shift = tap * dilation[0] - padding[0]
+        shift = tap * dilation - padding
         # Depths `at` of the input, and `to` of the output, that meet at this tap.
         if transposed:
-            pairs = [(at, at * stride[0] + shift) for at in range(depth)]
-            steps = (1, stride[0])
+            pairs = [(at, at * stride + shift) for at in range(depth)]
+            steps = (1, stride)
         else:
-            pairs = [(to * stride[0] + shift, to) for to in range(depths)]
-            steps = (stride[0], 1)
+            pairs = [(to * stride + shift, to) for to in range(depths)]
+            steps = (stride, 1)
         inside = [(at, to) for at, to in pairs if 0 <= at < depth and 0 <= to < depths]
         if inside and x.numel:
             at, to = inside[0]
@@ -155,26 +191,6 @@ def _over_volumes(
                 x_offset=at * area,
                 out_offset=(to * channels * taps + tap) * area,
             )
-    if transposed:
-        order = (0, 2, 1, 3, 4)
-        moved = weight.scratch(tuple(weight.shape[d] for d in order))
-        strides = tuple(weight.strides[d] for d in order)
-        yield copy_strided(weight, moved, moved.shape, strides, moved.strides)
-        flat = moved.reshaped((channels * taps, weight.shape[1], *weight.shape[3:]))
-    else:
-        flat = weight.reshaped((weight.shape[0], weight.shape[1] * taps, *weight.shape[3:]))
-    numbers = (stride[1:], padding[1:], dilation[1:], transposed, output_padding[1:], groups)
-    planes = out.scratch(_shape(unfolded, flat, bias, *numbers))
-    rest: list[Any] = [(), None, output_min, output_max, None, activation]
-    yield from finished_convolution(unfolded, flat, bias, *numbers, *rest, planes, target=target)
-    filters, out_area = out.shape[1], numel(out.shape[3:])
-    yield copy_strided(
-        planes,
-        out,
-        (batch, filters, depths, out_area),
-        (depths * filters * out_area, out_area, filters * out_area, 1),
-        (filters * depths * out_area, depths * out_area, out_area, 1),
-    )
 
 
 define(

@@ -92,70 +92,90 @@ class Convolution:
 
     def dispatches(self, target: Target) -> Iterator[Dispatch]:
         """The convolution by the kernel that suits its shape and the device."""
-        sizes = self.sizes
         if not self.out.numel:
             return
         if not self.x.numel:  # an empty input with enough padding: all sums are empty
             yield self._merge(Scratch(4), 0, 0)
             return
-        outputs = sizes.pixels * sizes.rows
-        is_constant = isinstance(self.weight.buffer, Weight)
-        layout = {}
-        if is_constant and not target.is_cpu and sizes.pixels <= PIXELS_FEW:
-            layout = row_layout(target, outputs, sizes.terms)
-        by_lanes = bool(layout) and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
-        is_depthwise = is_constant and sizes.channels == 1
-        is_tiled = not target.is_cpu and sizes.filters > FILTERS_THIN and sizes.depth <= 4 * QUOTIENT_MAX
-        if self.factors is not None and (is_depthwise or by_lanes or not is_tiled):
-            product = self.x.scratch()
-            yield from apply_binary("a * b", self.x, self.factors, product, target=target)
-            yield from replace(self, x=product, factors=None).dispatches(target)
+        yield from (self._on_cpu if target.is_cpu else self._on_gpu)(target)
+
+    @property
+    def _is_constant(self) -> bool:
+        return isinstance(self.weight.buffer, Weight)
+
+    @property
+    def _is_depthwise(self) -> bool:
+        return self._is_constant and self.sizes.channels == 1
+
+    def _on_cpu(self, target: Target) -> Iterator[Dispatch]:
+        sizes = self.sizes
+        if self.factors is not None:
+            yield from self._multiplied_first(target)
             return
         wide, copies = widened(self.x, target)
-        if is_depthwise and (launches := uniform.depthwise(target, wide, self.weight, sizes)):
+        if self._is_depthwise and (launches := uniform.depthwise(target, wide, self.weight, sizes)):
             yield from copies
             for arguments in launches:
                 yield self._launch("convolution_depthwise_uniform", 1, sizes.depth, source=None, **arguments)
-        elif is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
-            yield self._depthwise(target)
-        elif by_lanes:
-            groups = row_groups(target, layout, outputs)
-            yield self._at_once("convolution_lanes", **layout, groups=groups)
-        elif is_constant and (tiles := self._matrix_tiles(target)):
-            yield from self._by_matrices(tiles, target)
-        elif is_tiled:
-            yield from self._tiled(target)
-        elif self._is_product(target):
+        elif self._is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
+            yield self._depthwise(target, pixels_max=4)
+        elif self._is_product:
             yield from self._by_product(target)
-        elif is_constant and (arrays := uniform.choose(target, wide, self.weight, sizes)):
+        elif self._is_constant and (arrays := uniform.choose(target, wide, self.weight, sizes)):
             yield from copies
             yield from self._by_uniform_arrays(arrays, wide)
         else:
-            yield from self._direct(target)
+            yield from self._direct(target, wide=8, quads=2 if sizes.filter_quads > 1 else 1)
 
-    def _depthwise(self, target: Target) -> Dispatch:
+    def _on_gpu(self, target: Target) -> Iterator[Dispatch]:
+        sizes = self.sizes
+        outputs, layout = sizes.pixels * sizes.rows, {}
+        if self._is_constant and sizes.pixels <= PIXELS_FEW:
+            layout = row_layout(target, outputs, sizes.terms)
+        by_lanes = bool(layout) and sizes.terms <= layout["LANES"] * LANES_DEPTH_MAX
+        is_tiled = sizes.filters > FILTERS_THIN and sizes.depth <= 4 * QUOTIENT_MAX
+        if self.factors is not None and (self._is_depthwise or by_lanes or not is_tiled):
+            yield from self._multiplied_first(target)
+        elif self._is_depthwise and sizes.taps <= DEPTHWISE_TAPS_MAX:
+            is_large = sizes.pixels >= 512 and sizes.taps <= 9
+            yield self._depthwise(target, pixels_max=2 if is_large else 1)
+        elif by_lanes:
+            groups = row_groups(target, layout, outputs)
+            yield self._at_once("convolution_lanes", **layout, groups=groups)
+        elif self._is_constant and (tiles := self._matrix_tiles(target)):
+            yield from self._by_matrices(tiles, target)
+        elif is_tiled:
+            yield from self._tiled(target)
+        else:  # a tile would be nearly empty
+            yield from self._direct(target, wide=1, quads=1)
+
+    def _multiplied_first(self, target: Target) -> Iterator[Dispatch]:
+        """The factors of x in a launch of their own."""
+        assert self.factors is not None
+        product = self.x.scratch()
+        yield from apply_binary("a * b", self.x, self.factors, product, target=target)
+        yield from replace(self, x=product, factors=None).dispatches(target)
+
+    def _depthwise(self, target: Target, pixels_max: int) -> Dispatch:
+        """`pixels_max`: of an invocation."""
         sizes = self.sizes
         taps_y, taps_x = sizes.window.size
-        most = 4 if target.is_cpu else 2 if sizes.pixels >= 512 and sizes.taps <= 9 else 1
-        wide = _pixels_each(sizes.pixels, most)
+        wide = _pixels_each(sizes.pixels, pixels_max)
         groups = folded(target, -(-sizes.pixels // (WORKGROUP * wide)) * sizes.rows)
         return self._at_once("convolution_depthwise", WIDE=wide, TAPS_Y=taps_y, TAPS_X=taps_x, groups=groups)
 
-    def _direct(self, target: Target) -> Iterator[Dispatch]:
-        """Invocations that work alone: of a software adapter, or where a tile would be nearly empty."""
+    def _direct(self, target: Target, *, wide: int, quads: int) -> Iterator[Dispatch]:
+        """Invocations that work alone, each with `wide` pixels and some quads of filters."""
         sizes = self.sizes
-        wide = 8 if target.is_cpu else 1  # pixels of an invocation
-        quads = 2 if target.is_cpu and sizes.filter_quads > 1 else 1  # of filters
         parts, span = split(sizes.depth // 4, _direct_quads_max(sizes, wide, target))
         strips = sizes.groups * -(-sizes.filter_quads // quads) * -(-sizes.pixels // wide)
         layout = {"WIDE": wide, "QUADS": quads}
         yield from self._in_parts("convolution_direct", parts, 4 * span, **layout, threads=parts * strips)
 
-    def _is_product(self, target: Target) -> bool:
+    @property
+    def _is_product(self) -> bool:
         """Whether it is a matrix product of images of one pixel, which is faster on software adapters."""
         sizes = self.sizes
-        if not target.is_cpu:
-            return False
         is_one = sizes.window.size == (1, 1) == sizes.plane == sizes.out_plane
         is_inside = sizes.window.padding == (0, 0)  # otherwise the window may lie on the padding
         is_whole = sizes.groups == 1 and not sizes.transposed
@@ -196,7 +216,7 @@ class Convolution:
     def _matrix_tiles(self, target: Target) -> tuple[MatrixTile, ...]:
         """Tiles for matrix cores, if the device has them and the convolution is large enough."""
         sizes = self.sizes
-        if target.is_cpu or not target.has_matrices or sizes.groups > 1 or sizes.depth > 4 * QUOTIENT_MAX:
+        if not target.has_matrices or sizes.groups > 1 or sizes.depth > 4 * QUOTIENT_MAX:
             return ()
         is_large = sizes.filters >= MATRIX_LEAST and sizes.terms >= MATRIX_TERMS_MIN
         if not is_large or sizes.pixels < MATRIX_LEAST:
@@ -261,7 +281,7 @@ class Convolution:
         """The launch of a kernel that takes weights in quads."""
         count = self.sizes.groups * self.sizes.depth * 4 * self.sizes.filter_quads
         weights: Weight | Scratch
-        if isinstance(self.weight.buffer, Weight):
+        if self._is_constant:
             weights = self._packed("convolution quads", count)
         else:
             weights = Scratch(count)

@@ -184,7 +184,7 @@ def depthwise(
     convolution_depthwise_uniform; None if that cannot run."""
     window = sizes.window
     seen = (WIDE - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
-    if not target.is_cpu or sizes.transposed or seen > SEEN_MAX or not _is_plain(x, weight):
+    if sizes.transposed or seen > SEEN_MAX or not _is_plain(x, weight):
         return None
     arrays = Arrays.of(sizes.plane, target)
     most = min(arrays.planes, arrays.floats // (int(sizes.filters) * sizes.taps), sizes.groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pteron.dtypes import DType
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, op, require
@@ -21,6 +22,17 @@ def _route_shapes(logits: Operand, k: AnyInt, *_: object) -> tuple[LiveShape, Li
     return (logits.shape[0], kept), (logits.shape[0], kept)
 
 
+def _check(
+    logits: Operand, kept: int, scoring: str, bias: Operand | None, groups: int, kept_groups: int, best: int
+) -> None:
+    count = logits.shape[1]
+    require(scoring in _SCORINGS, f"scoring {scoring!r} must be one of {', '.join(_SCORINGS)}", logits)
+    require(bias is None or bias.numel == count, "bias must have a value per expert", logits, bias)
+    fits = groups > 0 and count % groups == 0 and 0 < kept_groups <= groups
+    fits = fits and best <= count // groups and kept <= count // groups * kept_groups
+    require(fits, f"{groups} groups, {kept_groups} kept, by the best {best} of each", logits)
+
+
 @op(
     "pteron.route.default",
     "logits k:int scoring:str bias? groups:int kept_groups:int group_best:int normalised:bool scale:float "
@@ -28,19 +40,7 @@ def _route_shapes(logits: Operand, k: AnyInt, *_: object) -> tuple[LiveShape, Li
     shape=_route_shapes,
 )
 def route(
-    logits: Operand,
-    k: AnyInt,
-    scoring: str,
-    bias: Operand | None,
-    groups: AnyInt,
-    kept_groups: AnyInt,
-    group_best: AnyInt,
-    normalised: bool,
-    scale: float,
-    weights: Operand,
-    experts: Operand,
-    *,
-    target: Target,
+    logits: Operand, k: AnyInt, scoring: str, bias: Operand | None, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     """The k experts with the highest score + bias, best first, and scores (without bias) as weights, divided
     by their sum if `normalised`, times `scale`.
@@ -48,15 +48,11 @@ def route(
     With groups of experts, only those of `kept_groups` groups can be chosen: of the groups with the highest
     sum of their `group_best` best scores.
     """
-    count = logits.shape[1]
-    require(scoring in _SCORINGS, f"scoring {scoring!r} must be one of {', '.join(_SCORINGS)}", logits)
-    require(bias is None or bias.numel == count, "bias must have a value per expert", logits, bias)
+    *numbers, normalised, scale, weights, experts = arguments
+    groups, kept_groups, group_best = map(int, numbers)
+    _check(logits, int(k), scoring, bias, groups, kept_groups, group_best)
     require(experts.dtype in (DType.I32, DType.I64), "the numbers of experts must be integers", experts)
-    groups, kept_groups, group_best = int(groups), int(kept_groups), int(group_best)
-    fits = groups > 0 and count % groups == 0 and 0 < kept_groups <= groups
-    fits = fits and group_best <= count // groups and int(k) <= count // groups * kept_groups
-    require(fits, f"{groups} groups, {kept_groups} kept, by the best {group_best} of each", logits)
-    rows = logits.shape[0]
+    rows, count = logits.shape
     if rows == 0:
         return
     layout = row_layout(target, rows, count)

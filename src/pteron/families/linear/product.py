@@ -213,14 +213,19 @@ class Product:
     def _choose_kernel(self, target: Target) -> _KernelChoice:
         """The kernel that suits the shape and the device."""
         is_few, is_along = self.rows <= ROWS_FEW, self.b_row == 1
-        if not target.is_cpu and is_few and is_along:
+        if target.is_cpu:
+            is_whole = is_along and self.b_column == self.depth and divides(4, self.depth)
+            return self._by_threads(by_quads=is_whole and not self.a_by_columns and not self.b_layout)
+        if is_few and is_along:
             return self._matvec(target)
-        if not target.is_cpu and self.depth and (not is_few or self.batch == 1):  # tiles load at least once
+        if self.depth and (not is_few or self.batch == 1):  # tiles load at least once
             return self._tiled(target)
+        return self._by_threads(by_quads=False)
+
+    def _by_threads(self, *, by_quads: bool) -> _KernelChoice:
+        """Invocations that work alone; `by_quads`: rows of both factors are whole quads, loaded at once."""
         tile = min(8, bucket(self.rows) if isinstance(self.rows, LiveInt) else max(self.rows, 1))
         strips = self.batch * -(-self.rows // tile) * -(-self.columns // 8)
-        is_whole = is_along and self.b_column == self.depth and divides(4, self.depth)
-        by_quads = target.is_cpu and is_whole and not self.a_by_columns and not self.b_layout
         quads = {"A_QUADS": by_quads, "B_QUADS": by_quads, "IS_WHOLE": by_quads}
         unit = 4 if by_quads else 1
         return _KernelChoice("matmul_thread", {"TILE": tile, **quads}, WALK_MAX, unit=unit, threads=strips)

@@ -80,29 +80,18 @@ def product(
     together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     if packed.choice:
         together = 1  # rows have different weights
-    layout = layout_of(target, packed)
     is_int8 = x_scales is not None or least is not None
-    source = x.arguments if isinstance(x, Splits) else {"x": x}
+    workgroups = folded(target, -(-packed.columns // columns_of_workgroup(target, packed)))[:2]
     return Dispatch(
         kernel("q4_digits"),
-        SUBGROUP=target.subgroup_size,
-        SPLIT=layout.split,
-        BUNDLES=layout.bundles,
-        COLUMNS=layout.columns,
-        ROUNDS=layout.rounds,
+        **_sizes(target, packed),
         ROWS=together,
-        QUADS=packed.depth // 4,
-        CHUNKS=chunks(packed),
-        PITCH=packed.pitch // CHUNK,
-        GROUP=max(1, packed.group // CHUNK),
-        IN_BYTES=packed.bits == 8,
-        IS_HALVED=_is_halved(packed),
         IS_INT8=is_int8,
         PLANES=None if is_int8 else target.digits,
         LEAST=least,
         EPS=eps if gain else None,
         **({"IS_GATED": True, "OTHERS": packed.columns // 2} if is_gated else {}),
-        **source,
+        **(x.arguments if isinstance(x, Splits) else {"x": x}),
         **packed.operands,
         x_scales=x_scales,
         x_zeros=x_zeros,
@@ -110,11 +99,26 @@ def product(
         **epilogue.arguments,
         rows=rows,
         columns=packed.columns,
-        groups=(
-            *folded(target, -(-packed.columns // columns_of_workgroup(target, packed)))[:2],
-            rows // together,
-        ),
+        groups=(*workgroups, rows // together),
     )
+
+
+def _sizes(target: Target, packed: PackedWeights) -> dict[str, Any]:
+    """The overrides that follow from the weights and the device."""
+    layout = layout_of(target, packed)
+    return {
+        "SUBGROUP": target.subgroup_size,
+        "SPLIT": layout.split,
+        "BUNDLES": layout.bundles,
+        "COLUMNS": layout.columns,
+        "ROUNDS": layout.rounds,
+        "QUADS": packed.depth // 4,
+        "CHUNKS": chunks(packed),
+        "PITCH": packed.pitch // CHUNK,
+        "GROUP": max(1, packed.group // CHUNK),
+        "IN_BYTES": packed.bits == 8,
+        "IS_HALVED": _is_halved(packed),
+    }
 
 
 def layout_of(target: Target, packed: PackedWeights) -> Layout:

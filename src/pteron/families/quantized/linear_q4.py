@@ -85,7 +85,7 @@ def product(
 ) -> Iterator[Dispatch]:
     """The product by the kernel for its shape and device (docs/kernels-quantized.md), in parts if k is
     deep."""
-    columns, words = packed.columns, packed.words
+    columns = packed.columns
     rows = epilogue.count // columns if columns else 0
     x_scales, x_zeros = (int8.scales, int8.zeros) if int8 else (None, None)
     if packed.choice and tiled_q4.are_groups_large(target, rows, packed.choice):
@@ -98,29 +98,18 @@ def product(
     if digits.suits(target, rows, packed):
         yield digits.product(x, packed, epilogue, target, x_scales, x_zeros)
         return
-    if not packed.choice and not x_scales and (shape := uniform.choose(target, x, rows, packed)):
-        yield from uniform.product(x, packed, epilogue, shape)
+    if not packed.choice and not x_scales and (arrays := uniform.choose(target, x, rows, packed)):
+        yield from uniform.product(x, packed, epilogue, arrays)
         return
-    if not packed.choice and not target.is_cpu and rows > ROWS_FEW:
+    if target.is_cpu:
+        name, parts, alone = _by_threads(packed, rows)
+    elif not packed.choice and rows > ROWS_FEW:
         yield from tiled_q4.product(x, packed, epilogue, target, int8)
         return
-    parts: AnyInt = 1
-    part: AnyInt = max(words, 1)
-    if target.is_cpu:
-        name = "q4_thread"
-        layout, part = thread_cut(1 if packed.choice else rows, words)
-        layout["IN_FOURS"] = (
-            packed.bits == 4 and packed.pitch % BLOCK_WORDS == packed.group % BLOCK_WORDS == 0
-        )
-        parts = max(1, -(-words // part))
-        grid: dict[str, Any] = {"threads": parts * _thread_count(layout["TILE"], rows, columns)}
     else:
-        name = "q4_matvec"
-        across = 4 if columns >= 8192 else 2 if columns >= 1024 else 1  # columns at once: measured on an H200
-        layout = {"COLUMNS": across, **shared_rows(target, 32, 1)}
-        grid = {"groups": row_groups(target, layout, -(-columns // across) * rows)}
-    factors: dict[str, Any] = {**layout, **grid, **packed.operands, **packed.sizes, "x": x}
-    factors |= {"PART": part, "QUADS": packed.depth // 4, "IN_BYTES": packed.bits == 8}
+        name, parts, alone = _matvec(packed, rows, target)
+    factors: dict[str, Any] = {**alone, **packed.operands, **packed.sizes, "x": x}
+    factors |= {"QUADS": packed.depth // 4, "IN_BYTES": packed.bits == 8}
     factors |= {"x_zeros": x_zeros, "x_scales": x_scales, "rows": rows, "columns": columns}
     yield from tiled_q4.launch(name, factors, epilogue.arguments, epilogue.count, parts)
 
@@ -181,11 +170,24 @@ def thread_cut(rows: AnyInt, words: int) -> tuple[dict[str, Any], AnyInt]:
     return layout, blocks * BLOCK_WORDS
 
 
-def _thread_count(tile: int, rows: AnyInt, columns: int) -> AnyInt:
-    """Invocations of q4_thread for one part."""
-    tiles = -(-rows // tile)
-    wide = min(max(tiles * columns // THREAD_STRIPS, THREAD_NARROW), THREAD_WIDE)
-    return tiles * -(-columns // wide)
+def _by_threads(packed: PackedWeights, rows: AnyInt) -> tuple[str, AnyInt, dict[str, Any]]:
+    """(kernel, parts of k, what it is given and its grid): invocations that work alone."""
+    layout, part = thread_cut(1 if packed.choice else rows, packed.words)
+    parts = max(1, -(-packed.words // part))
+    tiles = -(-rows // layout["TILE"])
+    wide = min(max(tiles * packed.columns // THREAD_STRIPS, THREAD_NARROW), THREAD_WIDE)
+    in_fours = packed.bits == 4 and packed.pitch % BLOCK_WORDS == packed.group % BLOCK_WORDS == 0
+    threads = parts * tiles * -(-packed.columns // wide)
+    return "q4_thread", parts, {**layout, "IN_FOURS": in_fours, "PART": part, "threads": threads}
+
+
+def _matvec(packed: PackedWeights, rows: AnyInt, target: Target) -> tuple[str, AnyInt, dict[str, Any]]:
+    """The same of a subgroup, or a workgroup, per row and few columns."""
+    columns = packed.columns
+    across = 4 if columns >= 8192 else 2 if columns >= 1024 else 1  # columns at once: measured on an H200
+    layout = {"COLUMNS": across, **shared_rows(target, 32, 1)}
+    groups = row_groups(target, layout, -(-columns // across) * rows)
+    return "q4_matvec", 1, {**layout, "PART": max(packed.words, 1), "groups": groups}
 
 
 def product_per_channel(

@@ -54,8 +54,8 @@ STRIP_ROWS_MAX = STRIPS[-1].tall  # with more rows, tiles are faster
 
 
 def choose_strip(target: Target, rows: AnyInt, packed: PackedWeights) -> tuple[Strip, int] | None:
-    """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this device."""
-    if target.is_cpu or target.subgroup_size < LANES or not 0 < rows <= STRIP_ROWS_MAX or packed.bits != 4:
+    """(strip, parts of k) for `rows` rows, or None if q4_rows cannot run for these weights on this GPU."""
+    if target.subgroup_size < LANES or not 0 < rows <= STRIP_ROWS_MAX or packed.bits != 4:
         return None
     strip = next(strip for strip in STRIPS if rows <= strip.tall)
     while packed.group % strip.load or packed.pitch % strip.load:  # a load crosses neither groups nor rows

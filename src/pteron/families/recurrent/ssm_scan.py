@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pteron.dtypes import DType
-from pteron.families.recurrent.recurrence import Sequences, recurrent
+from pteron.families.recurrent.recurrence import recurrent
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, require
 from pteron.ops.row_layout import SOFTWARE_ROWS, SUBGROUP, row_groups, shared_rows
 from pteron.wgsl import Kernels
@@ -35,19 +35,7 @@ def _shape(
 
 @recurrent("pteron.ssm_scan", "xbc dt a d dt_bias groups:int dt_min:float dt_max:float? -> out", shape=_shape)
 def ssm_scan(
-    xbc: Operand,
-    dt: Operand,
-    a: Operand,
-    d: Operand,
-    dt_bias: Operand,
-    groups: AnyInt,
-    dt_min: float,
-    dt_max: float | None,
-    state: Operand,
-    sequences: Sequences,
-    out: Operand,
-    *,
-    target: Target,
+    xbc: Operand, dt: Operand, a: Operand, d: Operand, dt_bias: Operand, *arguments: Any, target: Target
 ) -> Iterator[Dispatch]:
     """For each step and head, with a state S [width, columns] in f32:
 
@@ -56,6 +44,7 @@ def ssm_scan(
     A step of xbc has x [heads, width], B and C [groups, columns]; heads of a group share B and C. dt becomes
     softplus(dt + dt_bias), bounded by `dt_min` and `dt_max`.
     """
+    groups, dt_min, dt_max, state, sequences, out = arguments
     steps, (_, heads, width, columns) = xbc.shape[1], state.shape
     sequences.check(state, steps)
     if steps == 0:

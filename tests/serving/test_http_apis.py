@@ -466,6 +466,18 @@ class TestOllama:
         calls = [call for line in found for call in line["message"].get("tool_calls", ())]
         assert calls == whole["message"]["tool_calls"]
 
+    def test_a_call_comes_before_the_text_behind_it(self, scene: Scene) -> None:
+        scene.play(f"One. {CALL} Two.")
+        body = {"model": NAME, "messages": MESSAGES, "tools": [CHAT_TOOL]}
+        found = [line["message"] for line in lines(scene.server.http.post("/api/chat", json=body))]
+        said = ["call" if "tool_calls" in message else message["content"] for message in found]
+        assert "".join(said) == "One. call Two."
+
+    def test_no_time_of_an_empty_answer_is_negative(self, scene: Scene) -> None:
+        scene.play("")
+        found = scene.post("/api/chat", model=NAME, messages=MESSAGES, stream=False)
+        assert found["eval_duration"] == 0
+
     def test_generate(self, scene: Scene) -> None:
         engine = scene.play("Once upon", reason="length")
         options: dict[str, Any] = {

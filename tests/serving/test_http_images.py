@@ -29,7 +29,7 @@ from pteron.llm.engine.running import RunningRequest  # noqa: E402
 from pteron.llm.export import export_llm  # noqa: E402
 from pteron.llm.images.load import load_part  # noqa: E402
 from pteron.llm.text_model import TextModel  # noqa: E402
-from pteron.serving.http import sse  # noqa: E402
+from pteron.serving.http import disconnect  # noqa: E402
 from pteron.serving.http.limits import Limits  # noqa: E402
 from pteron.serving.http.prompts import render_chat  # noqa: E402
 from pteron.serving.http.schema import ChatBody  # noqa: E402
@@ -257,7 +257,7 @@ def test_images_of_one_request_at_a_time_are_read(seeing: Running, monkeypatch: 
 def test_no_further_image_is_read_for_a_client_that_left(vlm: LLM) -> None:
     body = ChatBody.model_validate(with_part(*[image(9, 9)] * 3))
     left = threading.Event()
-    before = sse._has_left.set(left)
+    before = disconnect._has_left.set(left)
     read = vlm.read_images
 
     class Model:
@@ -271,10 +271,10 @@ def test_no_further_image_is_read_for_a_client_that_left(vlm: LLM) -> None:
                 yield found
 
     try:
-        with pytest.raises(sse.ClientDisconnected):
+        with pytest.raises(disconnect.ClientDisconnected):
             render_chat(Model(), body.messages, [], {}, Limits())  # type: ignore[arg-type]
     finally:
-        sse._has_left.reset(before)
+        disconnect._has_left.reset(before)
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -10,8 +10,7 @@ from byte_tokenizer import ByteTokenizer
 from http_fixtures import NAME
 
 from pteron.llm import LLM, Piece, Sampling
-from pteron.serving.http.choices import ChatChoice, CompletionChoice
-from pteron.serving.http.parts import Text
+from pteron.serving.http.choices import logprob_entry, logprob_lists
 
 PROMPT = "Once upon a time, there was a"
 MESSAGES: Any = [{"role": "user", "content": "Tell me about a cat."}]
@@ -102,18 +101,16 @@ def test_tokens_that_are_impossible_and_no_alternatives() -> None:
     """JSON has no infinity."""
     letter, other, nothing = 3 + ord("x"), 3 + ord("y"), -float("inf")
     piece = Piece(letter, "x", nothing, ((letter, nothing), (other, -1e9)))
-    (part,) = ChatChoice(ByteTokenizer(), 2).add(Text("x", piece))
-    (entry,) = part["logprobs"]["content"]
+    entry = logprob_entry(ByteTokenizer(), piece, 2)
     assert (entry["logprob"], [each["logprob"] for each in entry["top_logprobs"]]) == (-9999, [-9999, -9999])
-    for count, top in ((1, [{"x": -9999}]), (0, [None])):
-        choice = CompletionChoice(ByteTokenizer(), count)
-        assert [each["logprobs"]["top_logprobs"] for each in choice.add(Text("x", piece))] == [top]
-        assert choice.body()["logprobs"]["token_logprobs"] == [-9999]
+    for count, top in ((1, {"x": -9999}), (0, None)):
+        lists = logprob_lists(ByteTokenizer(), [piece], count)
+        assert (lists["top_logprobs"], lists["token_logprobs"]) == ([top], [-9999])
 
 
 def test_of_equal_texts_the_most_likely_token_is_reported() -> None:
     """Single bytes of a character all read as U+FFFD."""
     high, low, letter = 3 + 0xE6, 3 + 0xE7, 3 + ord("x")
     top = ((high, -0.5), (letter, -1.0), (low, -2.0))
-    (part,) = CompletionChoice(ByteTokenizer(), 3).add(Text("", Piece(high, "", -0.5, top)))
-    assert part["logprobs"]["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]
+    lists = logprob_lists(ByteTokenizer(), [Piece(high, "", -0.5, top)], 3)
+    assert lists["top_logprobs"] == [{"\ufffd": -0.5, "x": -1.0}]

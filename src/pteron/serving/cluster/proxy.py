@@ -16,10 +16,11 @@ from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Scope, Send
 
 from pteron.serving.cluster.routing import conversation_key
+from pteron.serving.http.disconnect import ClientDisconnected, run_until_disconnect
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.request_body import RequestBody
-from pteron.serving.http.sse import ClientDisconnected, encode_event, run_until_disconnect
+from pteron.serving.http.sse import encode_event
 
 # The part of the ASGI scope that a replica needs and that can be sent to it.
 _SCOPE = (

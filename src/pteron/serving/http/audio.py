@@ -16,18 +16,13 @@ from starlette.datastructures import UploadFile
 from starlette.responses import PlainTextResponse, Response
 
 from pteron.errors import InputError
-from pteron.serving.http.errors import ApiError, api_error, invalid_value, release, validated
+from pteron.serving.http.disconnect import check_client, run_in_thread
+from pteron.serving.http.errors import ApiError, invalid_value, validated
+from pteron.serving.http.event_stream import SendEvent, respond
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body, Finite
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.sse import (
-    DONE,
-    EventStream,
-    check_client,
-    encode_event,
-    run_in_thread,
-    run_until_disconnect,
-)
+from pteron.serving.http.sse import DONE, encode_event
 from pteron.serving.speech import Segment, Transcriber
 from pteron.serving.speech.sound_file import read_sound
 from pteron.serving.speech.spectrogram import RATE, Floats
@@ -85,13 +80,7 @@ async def _respond(request: Request, task: str) -> Response:
     except InputError as error:
         raise invalid_value(str(error), "file") from error
     work = _Transcription(service, record, speech, body, task, samples)
-    if body.stream:
-        record.is_streamed = True
-        return EventStream(work.events(), work.close, record, service.limits.read_seconds)
-    try:
-        return await run_until_disconnect(request.receive, work.response())
-    finally:
-        work.close()
+    return await respond(request, work, stream=body.stream)
 
 
 async def _read_form(request: Request) -> tuple[AudioBody, bytes]:
@@ -124,6 +113,8 @@ async def _read_form(request: Request) -> tuple[AudioBody, bytes]:
 class _Transcription:
     """The segments of one request, in each format of a response."""
 
+    media_type = "text/event-stream"
+
     def __init__(
         self,
         service: Service,
@@ -142,14 +133,13 @@ class _Transcription:
 
     def close(self) -> None:
         self._has_left.set()
-        self._record.new_tokens = sum(len(segment.tokens) for segment in self._segments)
+        self._record.counted.new_tokens = sum(len(segment.tokens) for segment in self._segments)
         if self._service.logs.with_prompts:
             self._record.answer = [self._text]
 
     async def response(self) -> Response:
-        async with aclosing(self._read()) as segments:
-            async for _ in segments:
-                pass
+        async for _ in self._read():
+            pass
         match self._body.response_format:
             case "json":
                 return JSONResponse({"text": self._text, "usage": self._usage})
@@ -162,20 +152,17 @@ class _Transcription:
             case "vtt":
                 return PlainTextResponse("\n".join(["WEBVTT\n", *self._subtitles(".")]))
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        """The events of a stream: each segment when it is found."""
-        try:
-            async with aclosing(self._read()) as segments:
-                async for segment in segments:
-                    text = segment.text if len(self._segments) > 1 else segment.text.lstrip()
-                    yield encode_event({"type": "transcript.text.delta", "delta": text})
-            yield encode_event({"type": "transcript.text.done", "text": self._text, "usage": self._usage})
-            yield DONE
-        except Exception as raised:  # the status is sent already, so the error is an event
-            error = api_error(raised)
-            self._record.error = error.code
-            release(raised)
-            yield encode_event(error.body)
+    async def write(self, send: SendEvent) -> None:
+        """Send the events of a stream: each segment when it is found."""
+        async with aclosing(self._read()) as segments:
+            async for segment in segments:
+                text = segment.text if len(self._segments) > 1 else segment.text.lstrip()
+                await send(encode_event({"type": "transcript.text.delta", "delta": text}))
+        await send(encode_event({"type": "transcript.text.done", "text": self._text, "usage": self._usage}))
+        await send(DONE)
+
+    def fail(self, raised: Exception, error: ApiError) -> Iterator[bytes]:
+        yield encode_event(error.body)
 
     async def _read(self) -> AsyncGenerator[Segment, None]:
         """The segments, each found in the worker thread of all requests."""

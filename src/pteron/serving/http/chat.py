@@ -6,12 +6,11 @@ own body into one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from anyio import CapacityLimiter
 from fastapi import Request
 
 from pteron.errors import InputError
@@ -19,32 +18,41 @@ from pteron.llm.engine import Request as EngineRequest
 from pteron.llm.text_model import TextModel
 from pteron.serving.http.answer_format import AnswerFormat, answer_format
 from pteron.serving.http.answer_parser import AnswerParser, control_tags
+from pteron.serving.http.disconnect import run_in_thread
 from pteron.serving.http.errors import invalid_value
+from pteron.serving.http.generation import Generation
 from pteron.serving.http.prompts import RenderedChat, encode_rendered, render_chat
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.sampling_params import (
+    check_choices,
     check_schema_size,
-    choice_count,
     compile_grammar,
     engine_requests,
-    new_token_count,
     response_grammar,
-    sampling_params,
-    stop_ids,
-    stop_strings,
 )
-from pteron.serving.http.schema import ChatBody, Message, NamedTool, Tool
+from pteron.serving.http.schema import (
+    ChatBody,
+    CompletionBody,
+    Message,
+    NamedTool,
+    TemplateBody,
+    TokenizeBody,
+    Tool,
+)
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.sse import run_in_thread
 from pteron.serving.http.tool_grammar import forced_grammar, lazy_grammar
+
+Prepared = TypeVar("Prepared", ChatBody, CompletionBody, TokenizeBody, TemplateBody)
+Result = TypeVar("Result")
+Work: TypeAlias = Callable[[Service, RequestRecord, Prepared], Result]
 
 
 @dataclass(frozen=True, slots=True)
 class _OfferedTools:
     """The tools that an answer may call; with `is_forced` it must call one."""
 
-    tools: list[Tool]
-    is_forced: bool
+    tools: Sequence[Tool] = ()
+    is_forced: bool = False
 
 
 def format_of(llm: TextModel) -> AnswerFormat:
@@ -52,45 +60,43 @@ def format_of(llm: TextModel) -> AnswerFormat:
     return answer_format(llm.tokenizer.chat_template, *llm.tokenizer.bos_eos)
 
 
-async def prepare_chat(request: Request, body: ChatBody) -> tuple[list[EngineRequest], list[AnswerParser]]:
-    """The engine requests of a conversation, one per choice, and the parsers of their answers."""
+async def prepare(request: Request, body: Prepared, work: Work[Prepared, Result]) -> Result:
+    """What `work` makes of a body for its model. In a thread: rendering and encoding a long conversation
+    would block the event loop of all streams."""
     service, record = await open_request(request, body.model)
+    has_images = any(message.has_images for message in getattr(body, "messages", None) or ())
+    # A small file may have 50 million pixels: few requests read images at the same time.
+    limiter = service.imaging if has_images else None
+    return await run_in_thread(request.receive, work, service, record, body, limiter=limiter)
+
+
+async def prepare_chat(request: Request, body: ChatBody) -> Generation:
+    """The answers to a conversation, not yet begun."""
+    return Generation(request, *await prepare(request, body, _chat_requests))
+
+
+def encode_chat(service: Service, record: RequestRecord, body: ChatBody) -> tuple[int, ...]:
+    """The tokens of a conversation's prompt."""
+    rendered = render(service, body, _offered_tools(body, service).tools)
+    return encode_rendered(service.llm, rendered, service.limits)
+
+
+def _chat_requests(
+    service: Service, record: RequestRecord, body: ChatBody
+) -> tuple[list[EngineRequest], list[AnswerParser]]:
+    """The engine requests of a conversation, one per choice, and the parsers of their answers."""
     if service.logs.with_prompts:
         record.prompt = [_logged(message) for message in body.messages]
-    offered = _offered_tools(body, service)
-    # In a thread: rendering and encoding a long conversation would block the event loop of all streams.
-    limiter = image_limiter(body.messages, service)
-    return await run_in_thread(request.receive, _prepare, body, service, offered, record, limiter=limiter)
-
-
-async def count_tokens(request: Request, body: ChatBody) -> int:
-    """The tokens of a conversation's prompt."""
-    service, _ = await open_request(request, body.model)
-    offered = _offered_tools(body, service)
-
-    def count() -> int:
-        return len(encode_rendered(service.llm, _render(body, service, offered), service.limits))
-
-    return await run_in_thread(request.receive, count, limiter=image_limiter(body.messages, service))
-
-
-def _prepare(
-    body: ChatBody, service: Service, offered: _OfferedTools | None, record: RequestRecord
-) -> tuple[list[EngineRequest], list[AnswerParser]]:
     llm, limits, format = service.llm, service.limits, format_of(service.llm)
+    offered = _offered_tools(body, service)
     if body.top_logprobs and not body.logprobs:
         raise invalid_value("top_logprobs needs logprobs", "top_logprobs")
-    count = choice_count(body.n, 1, limits)
-    asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    new_tokens = new_token_count(asked, limits.new_tokens, limits)
-    # At least one alternative: it marks a piece as a token. Text held back to the end has none.
-    sampling = sampling_params(body, llm, max(1, body.top_logprobs or 0) if body.logprobs else 0)
-    parameters = {tool.function.name: tool.function.parameters for tool in offered.tools} if offered else {}
-    is_forced, controls = bool(offered and offered.is_forced), control_tags(format, llm.tokenizer)
-    parallel = body.parallel_tool_calls is not False
-    prompt = _render(body, service, offered)
+    check_choices(body, 1, limits)
+    parameters = {tool.function.name: tool.function.parameters for tool in offered.tools}
+    controls, parallel = control_tags(format, llm.tokenizer), body.parallel_tool_calls is not False
+    prompt = render(service, body, offered.tools)
     is_thinking = format.reasoning is not None and format.reasoning.is_open(prompt.text)
-    if is_forced and format.calls:
+    if offered.is_forced and format.calls:
         try:
             several = parallel and not format.is_harmony
             source = forced_grammar(parameters, format.calls, parallel=several, controls=controls)
@@ -101,20 +107,20 @@ def _prepare(
         grammar = response_grammar(body, llm, limits)
     if is_thinking and grammar and format.reasoning:  # the answer begins at once
         prompt, is_thinking = prompt + f"{format.reasoning.closing}\n\n", False
-    if is_forced and format.calls:
+    if offered.is_forced and format.calls:
         prompt += format.calls.prefix
-    elif offered and grammar is None and not all(tool.function.strict is False for tool in offered.tools):
+    elif grammar is None and not all(tool.function.strict is False for tool in offered.tools):
         grammar = _lazy_grammar(llm, format, parameters, parallel, is_thinking, controls)
     requests = engine_requests(
+        service,
+        record,
+        body,
         [encode_rendered(llm, prompt, limits)],
-        count,
-        sampling,
-        max_new_tokens=new_tokens,
-        stop=(*stop_strings(body, limits), *(() if body.ignore_eos else llm.chat_stops)),
-        stop_ids=stop_ids(body, llm),
+        new_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        # At least one alternative: it marks a piece as a token. Text held back to the end has none.
+        top_logprobs=max(1, body.top_logprobs or 0) if body.logprobs else 0,
         grammar=grammar,
-        seconds=max(limits.seconds - record.seconds, 0.001),
-        adapter=body.model if body.model in service.adapters else None,
+        stops=() if body.ignore_eos else llm.chat_stops,
         images=prompt.images,
     )
     return requests, [
@@ -123,7 +129,7 @@ def _prepare(
             parameters,
             controls=controls,
             is_thinking=is_thinking,
-            is_call=is_forced,
+            is_call=offered.is_forced,
             one_call=not parallel,
         )
         for _ in requests
@@ -151,20 +157,6 @@ def _lazy_grammar(
     return None
 
 
-def image_limiter(messages: Sequence[Message], service: Service) -> CapacityLimiter | None:
-    """What bounds the requests whose images are read at the same time: a small file may have 50 million
-    pixels."""
-    return service.imaging if any(message.has_images for message in messages) else None
-
-
-def check_images(messages: Sequence[Message], service: Service) -> None:
-    """Raise if there are images, and the model reads none."""
-    index = next((index for index, message in enumerate(messages) if message.has_images), None)
-    if index is not None and not service.llm.reads_images:
-        message = f"{service.names[0]} reads no images: it has no vision part"
-        raise invalid_value(message, f"messages.{index}.content", code="no_images")
-
-
 def _logged(message: Message) -> dict[str, Any]:
     """A message for the log, without the data of its images."""
     found = message.model_dump(exclude_none=True)
@@ -175,8 +167,12 @@ def _logged(message: Message) -> dict[str, Any]:
     return found
 
 
-def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> RenderedChat:
-    check_images(body.messages, service)
+def render(service: Service, body: ChatBody, tools: Sequence[Tool]) -> RenderedChat:
+    """A conversation as the chat template writes it."""
+    index = next((index for index, message in enumerate(body.messages) if message.has_images), None)
+    if index is not None and not service.llm.reads_images:
+        message = f"{service.names[0]} reads no images: it has no vision part"
+        raise invalid_value(message, f"messages.{index}.content", code="no_images")
     effort = body.reasoning_effort
     variables: dict[str, Any] = {}
     if effort is not None:
@@ -185,17 +181,16 @@ def _render(body: ChatBody, service: Service, offered: _OfferedTools | None) -> 
         if (value := getattr(body, name)) is not None:
             variables[name] = value
     variables |= body.chat_template_kwargs or {}
-    calls, tools = format_of(service.llm).calls, offered.tools if offered else []
+    calls = format_of(service.llm).calls
     as_text = calls is not None and calls.as_text
     return render_chat(service.llm, body.messages, tools, variables, service.limits, as_text=as_text)
 
 
-def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools | None:
-    """The tools of a request; None if there are none, or none may be called."""
+def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools:
     if not body.tools:
         if body.tool_choice not in (None, "none", "auto"):
             raise invalid_value("tool_choice needs tools", "tool_choice")
-        return None
+        return _OfferedTools()
     if format_of(service.llm).calls is None:
         raise invalid_value("this model's chat template does not support tools", "tools", code="no_tools")
     check_schema_size([tool.function.parameters for tool in body.tools], "tools", service.limits)
@@ -203,7 +198,7 @@ def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools | None:
     if len(set(names)) < len(names):
         raise invalid_value("two tools have the same name", "tools")
     if body.tool_choice == "none":
-        return None
+        return _OfferedTools()
     if isinstance(body.tool_choice, NamedTool):
         name = body.tool_choice.function.name
         if name not in names:

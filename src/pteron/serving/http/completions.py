@@ -7,67 +7,55 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
-from pteron.serving.http.answer_parser import AnswerParser
-from pteron.serving.http.chat import prepare_chat
-from pteron.serving.http.choices import ChatChoice, CompletionChoice, CompletionWriter
+from pteron.serving.http.chat import prepare, prepare_chat
+from pteron.serving.http.choices import ChatWriter, CompletionWriter
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import as_list, encode_prompts
-from pteron.serving.http.sampling_params import (
-    choice_count,
-    engine_requests,
-    new_token_count,
-    response_grammar,
-    sampling_params,
-    stop_ids,
-    stop_strings,
-)
+from pteron.serving.http.request_log import RequestRecord
+from pteron.serving.http.sampling_params import check_choices, engine_requests, response_grammar
 from pteron.serving.http.schema import ChatBody, CompletionBody
-from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.sse import run_in_thread
+from pteron.serving.http.service import Service
 
 router = APIRouter(route_class=JsonRoute)
-TOKENS = 16  # OpenAI's default of `max_tokens` for completions
+_TOKENS = 16  # OpenAI's default of `max_tokens` for completions
 
 
 @router.post("/v1/chat/completions")
 async def chat(request: Request, body: ChatBody) -> Response:
-    requests, parsers = await prepare_chat(request, body)
-    service, record = await open_request(request, body.model)
+    generation = await prepare_chat(request, body)
     alternatives = (body.top_logprobs or 0) if body.logprobs else None
-    choices = [ChatChoice(service.llm.tokenizer, alternatives) for _ in requests]
-    kinds = ("chatcmpl", "chat.completion", "chat.completion.chunk")
-    writer = CompletionWriter(record.model, choices, kinds, body.stream_options)
-    return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
+    writer = ChatWriter(generation, alternatives, body.stream_options)
+    return await generation.respond(writer, stream=bool(body.stream))
 
 
 @router.post("/v1/completions")
 async def complete(request: Request, body: CompletionBody) -> Response:
-    service, record = await open_request(request, body.model)
-    if service.logs.with_prompts:
-        record.prompt = body.prompt
-    seconds = service.limits.seconds - record.seconds
-    requests = await run_in_thread(request.receive, completion_requests, body, service, seconds)
-    choices = [CompletionChoice(service.llm.tokenizer, body.logprobs) for _ in requests]
-    kinds = ("cmpl", "text_completion", "text_completion")
-    writer = CompletionWriter(record.model, choices, kinds, body.stream_options)
-    prompts = len(as_list(body.prompt, "prompt"))
-    parsers = [AnswerParser() for _ in requests]
-    return await Generation(request, requests, parsers, writer, prompts).respond(stream=bool(body.stream))
+    generation = await prepare_completion(request, body)
+    writer = CompletionWriter(generation, body.logprobs, body.stream_options)
+    return await generation.respond(writer, stream=bool(body.stream))
 
 
-def completion_requests(body: CompletionBody, service: Service, seconds: float) -> list[EngineRequest]:
+async def prepare_completion(request: Request, body: CompletionBody) -> Generation:
+    """The answers to prompts, not yet begun."""
+    requests = await prepare(request, body, _completion_requests)
+    return Generation(request, requests, prompts=len(as_list(body.prompt, "prompt")))
+
+
+def _completion_requests(
+    service: Service, record: RequestRecord, body: CompletionBody
+) -> list[EngineRequest]:
     """The engine requests of a completion: `n` for each prompt."""
     llm, limits = service.llm, service.limits
-    count = choice_count(body.n, len(as_list(body.prompt, "prompt")), limits)
+    if service.logs.with_prompts:
+        record.prompt = body.prompt
+    check_choices(body, len(as_list(body.prompt, "prompt")), limits)
     return engine_requests(
+        service,
+        record,
+        body,
         encode_prompts(llm, body.prompt, limits),
-        count,
-        sampling_params(body, llm, 0 if body.logprobs is None else max(1, body.logprobs)),
-        max_new_tokens=new_token_count(body.max_tokens, TOKENS, limits),
-        stop=stop_strings(body, limits),
-        stop_ids=stop_ids(body, llm),
+        new_tokens=_TOKENS if body.max_tokens is None else body.max_tokens,
+        top_logprobs=0 if body.logprobs is None else max(1, body.logprobs),
         grammar=response_grammar(body, llm, limits),
-        seconds=max(seconds, 0.001),
-        adapter=body.model if body.model in service.adapters else None,
     )

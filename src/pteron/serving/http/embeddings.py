@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 from pteron.errors import InputError
 from pteron.serving.encoder import Embedder, Vector
+from pteron.serving.http.disconnect import run_until_disconnect
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.prompts import as_list, count_slices
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import EmbeddingBody
 from pteron.serving.http.service import Service, open_request
-from pteron.serving.http.sse import run_until_disconnect
 
 router = APIRouter(route_class=JsonRoute)
 Given = TypeVar("Given")
@@ -96,7 +96,7 @@ async def run_each(
                 result, tokens = await to_thread.run_sync(work, one, limiter=service.embedding)
             except InputError as error:
                 raise invalid_value(str(error), param) from error
-            record.prompt_tokens += tokens
+            record.counted.prompt_tokens += tokens
             results.append(result)
 
     await run_until_disconnect(request.receive, run())

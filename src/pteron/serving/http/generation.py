@@ -1,15 +1,15 @@
-"""Generation: the answers to a request -> a response, streamed or in one part, in the format of an API.
+"""Generation: the answers to a request -> a response, streamed or whole, in the format of an API.
 
-A Writer is an API's format. It takes the parts of all answers and returns the events of a stream; at the end
-it has the whole response. Both are made from the same parts, so they agree.
+Each answer is read by a task of its own, which sends its events. A whole response is what the writer makes of
+the complete answers, which are what a stream's events add up to.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,14 +17,18 @@ from fastapi import Request
 from starlette.responses import Response
 
 from pteron.errors import PteronError
+from pteron.llm.engine import Answer
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.http.answer_parser import AnswerParser
-from pteron.serving.http.answers import Answers, Usage
-from pteron.serving.http.errors import ApiError, api_error, release
-from pteron.serving.http.parts import Part, Text
+from pteron.serving.http.blocks import AnswerBlocks, Change
+from pteron.serving.http.errors import ApiError
+from pteron.serving.http.event_stream import SendEvent, respond
+from pteron.serving.http.parts import Part
 from pteron.serving.http.request_log import RECORD, RequestRecord
 from pteron.serving.http.service import SERVICE, Service
-from pteron.serving.http.sse import EventStream, encode_json, run_until_disconnect
+from pteron.serving.http.sse import encode_json
+
+_REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "length"}  # engine -> OpenAI
 
 
 class Writer(Protocol):
@@ -32,96 +36,145 @@ class Writer(Protocol):
 
     media_type: str
 
-    def start(self, usage: Usage) -> Iterator[bytes]:
-        """The events before the first part; the prompt's tokens are counted."""
+    def start(self) -> Iterator[bytes]:
+        """The events before the first change; the prompt's tokens are counted."""
 
-    def write(self, index: int, part: Part) -> Iterator[bytes]:
-        """The events of the next part of a choice."""
+    def write(self, index: int, change: Change) -> Iterator[bytes]:
+        """The events of the next change of an answer."""
 
-    def end(self, usage: Usage) -> Iterator[bytes]:
-        """The events after the last part of all choices."""
+    def end(self) -> Iterator[bytes]:
+        """The events after the last change of all answers."""
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         """The events of an error in a running stream."""
 
-    def body(self, usage: Usage) -> dict[str, Any]:
-        """The whole response, after the last part."""
+    def body(self) -> dict[str, Any]:
+        """The whole response, after the last change."""
 
 
 class Generation:
-    """Submits the engine requests of a request, one per choice, and makes its response from their pieces."""
+    """The answers to a request. `requests` are for the engine: one per answer, and the same number for each
+    prompt. By default all of an answer is text."""
 
     def __init__(
         self,
         request: Request,
-        requests: list[EngineRequest],
-        parsers: Sequence[AnswerParser],
-        writer: Writer,
+        requests: Sequence[EngineRequest],
+        parsers: Sequence[AnswerParser] = (),
         prompts: int = 1,
     ) -> None:
+        self.service: Service = request.scope[SERVICE]
+        self.record: RequestRecord = request.scope[RECORD]
+        self.answers = [AnswerBlocks() for _ in requests]
+        self.prompt_tokens = sum(len(one.ids) for one in requests[:: len(requests) // prompts])
         self._request = request
-        self._service: Service = request.scope[SERVICE]
-        self._record: RequestRecord = request.scope[RECORD]
-        self._parsers = parsers
-        self._writer = writer
-        self._texts = [""] * len(parsers)
-        self._answers = Answers(self._service, self._record, requests, prompts)
+        self._requests = list(requests)
+        self._parsers = parsers or [AnswerParser() for _ in requests]
+        self._choices = len(requests) // prompts  # of each prompt
+        self._submitted: list[Answer] = []
+        self._turn = asyncio.Lock()  # events of a piece stay together
 
-    async def respond(self, *, stream: bool) -> Response:
-        self._record.is_streamed = stream
-        if stream:
-            seconds = self._service.limits.read_seconds
-            return EventStream(self._events(), self._close, self._record, seconds, self._writer.media_type)
-        try:
-            body = await run_until_disconnect(self._request.receive, self._body())
-            return Response(encode_json(body), media_type="application/json")
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        self._answers.cancel()
-        self._answers.update_record()
-        if self._service.logs.with_prompts:
-            self._record.answer = self._texts
-
-    async def _body(self) -> dict[str, Any]:
-        async with aclosing(self._parts()) as parts:
-            async for _ in parts:
-                pass
-        return self._writer.body(self._usage)
+    async def respond(self, writer: Writer, *, stream: bool) -> Response:
+        self._writer, self.media_type = writer, writer.media_type
+        self._submit()
+        return await respond(self._request, self, stream=stream)
 
     @property
-    def _usage(self) -> Usage:
-        reasoning = sum(parser.reasoning_tokens for parser in self._parsers)
-        return replace(self._answers.usage, reasoning=reasoning)
+    def new_tokens(self) -> int:
+        return self.record.new_tokens
 
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
-        for event in self._writer.start(self._answers.usage):
-            yield event
-        async with aclosing(self._answers.events()) as events:
-            async for index, found in events:
-                parser = self._parsers[index]
-                for part in parser.end(*found) if isinstance(found, tuple) else parser.add(found):
-                    if isinstance(part, Text):
-                        self._texts[index] += part.text
-                    for event in self._writer.write(index, part):
-                        yield event
-        for event in self._writer.end(self._usage):
-            yield event
+    @property
+    def reused_tokens(self) -> int:
+        """Those of the prompts that were in the KV cache: each prompt counts once."""
+        return sum(answer.statistics.reused_tokens for answer in self._submitted[:: self._choices])
 
-    async def _events(self) -> AsyncGenerator[bytes, None]:
+    @property
+    def reasoning_tokens(self) -> int:
+        return sum(parser.reasoning_tokens for parser in self._parsers)
+
+    def _submit(self) -> None:
+        """Submit all requests, or none: if the engine rejects one, the earlier ones are cancelled."""
+        record = self.record
+        record.submitted, record.engine_requests = time.perf_counter(), self._requests
         try:
-            async with aclosing(self._parts()) as parts:
-                async for event in parts:
-                    yield event
-        except Exception as raised:  # the status is sent already, so the error is an event
-            error = api_error(raised)
-            self._record.error = error.code
-            if not isinstance(raised, (ApiError, PteronError)):
-                self._service.logs.failure(self._record, raised)
-            release(raised)
-            for event in self._writer.fail(error):
-                yield event
+            for index, request in enumerate(self._requests):
+                answer = self.service.text_engine.submit(request)
+                self._submitted.append(answer)
+                self.service.answers.add(answer)
+                # The engine drops images once it has read them.
+                self._requests[index] = replace(request, images=())
+        except BaseException:
+            self._cancel()
+            raise
+        record.answers, record.choices = self._submitted, len(self._submitted)
+
+    def _cancel(self) -> None:
+        for answer in self._submitted:
+            answer.cancel()
+
+    def close(self) -> None:
+        self._cancel()
+        if self.service.logs.with_prompts:
+            self.record.answer = [answer.joined("text") for answer in self.answers]
+
+    async def response(self) -> Response:
+        await self._read_all(None)
+        return Response(encode_json(self._writer.body()), media_type="application/json")
+
+    async def write(self, send: SendEvent) -> None:
+        for event in self._writer.start():
+            await send(event)
+        await self._read_all(send)
+        for event in self._writer.end():
+            await send(event)
+
+    def fail(self, raised: Exception, error: ApiError) -> Iterator[bytes]:
+        if not isinstance(raised, (ApiError, PteronError)):
+            self.service.logs.failure(self.record, raised)
+        return self._writer.fail(error)
+
+    async def _read_all(self, send: SendEvent | None) -> None:
+        """Read the answers to their ends; `send` gets the events of a stream."""
+        reading = [asyncio.ensure_future(self._read(index, send)) for index in range(len(self.answers))]
+        try:
+            await asyncio.gather(*reading)
+        finally:
+            for each in reading:
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    async def _read(self, index: int, send: SendEvent | None) -> None:
+        answer, parser, metrics = self._submitted[index], self._parsers[index], self.service.metrics
+        model, before = self.service.names[0], None
+        async for piece in answer:
+            now = time.perf_counter()
+            if before is not None:
+                metrics.next_token(now - before, model)
+            elif self.record.first_token_seconds is None:
+                self.record.first_token_seconds = now - self.record.arrived
+                metrics.first_token(self.record.first_token_seconds, model)
+            before = now
+            await self._add(index, parser.add(piece), send)
+        await self._add(index, parser.end(self._reason(answer), answer.statistics.stop_string), send)
+
+    async def _add(self, index: int, parts: Iterable[Part], send: SendEvent | None) -> None:
+        async with self._turn:
+            for part in parts:
+                for change in self.answers[index].add(part):
+                    if send is not None:
+                        for event in self._writer.write(index, change):
+                            await send(event)
+
+    def _reason(self, answer: Answer) -> str:
+        reason = answer.finish_reason
+        if reason == "time" and not answer.statistics.new_tokens:
+            seconds = self.service.limits.seconds
+            raise ApiError(503, f"the answer did not begin within {seconds:g} seconds", code="timeout")
+        if reason == "cancelled":
+            raise ApiError(503, "the server is shutting down", code="shutting_down")
+        if reason not in _REASONS:
+            raise ApiError(500, "the model failed during this answer", code="model_error")
+        return _REASONS[reason]
 
 
 def new_id(prefix: str) -> str:

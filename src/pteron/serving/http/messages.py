@@ -10,19 +10,22 @@ from fastapi import APIRouter, Request
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
-from pteron.serving.http.answers import Usage
-from pteron.serving.http.chat import count_tokens, prepare_chat
+from pteron.serving.http.blocks import Block, Change, Close, Delta, Open
+from pteron.serving.http.chat import encode_chat, prepare, prepare_chat
 from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import Body, ChatBody, Fields, Many, SamplingBody, Tools, wrong
-from pteron.serving.http.service import open_request
 from pteron.serving.http.sse import encode_event
 from pteron.serving.http.tool_calls import parsed_arguments
 
 router = APIRouter(route_class=JsonRoute)
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_DELTAS = {
+    "text": ("text_delta", "text"),
+    "thought": ("thinking_delta", "thinking"),
+    "call": ("input_json_delta", "partial_json"),
+}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -85,16 +88,13 @@ async def message(request: Request, body: MessageBody) -> Response:
     if body.thread is not None:
         message = "this server keeps no message threads: send the whole conversation"
         raise invalid_value(message, "thread", code=NO_THREADS)
-    chat = to_chat(body)
-    requests, parsers = await prepare_chat(request, chat)
-    _, record = await open_request(request, body.model)
-    writer = MessageWriter(record.model)
-    return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
+    generation = await prepare_chat(request, to_chat(body))
+    return await generation.respond(MessageWriter(generation), stream=bool(body.stream))
 
 
 @router.post("/v1/messages/count_tokens")
 async def count(request: Request, body: PromptBody) -> dict[str, int]:
-    return {"input_tokens": await count_tokens(request, to_chat(body))}
+    return {"input_tokens": len(await prepare(request, to_chat(body), encode_chat))}
 
 
 def to_chat(body: PromptBody) -> ChatBody:
@@ -198,86 +198,67 @@ def _text(content: object, param: str) -> str:
 
 
 class MessageWriter:
-    """Blocks of text, thinking and tool use, one after the other."""
-
     media_type = "text/event-stream"
 
-    def __init__(self, model: str | None) -> None:
-        self._blocks: list[dict[str, Any]] = []
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        (self._answer,) = generation.answers
+        model = generation.record.model
         self._head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": model}
-        self._end = End("stop")
-        self._arguments = ""  # of the last block, if it is a call
 
-    def start(self, usage: Usage) -> Iterator[bytes]:
+    def start(self) -> Iterator[bytes]:
         empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
-        yield _event("message_start", message={**self._head, **empty, "usage": _usage(usage)})
+        yield _event("message_start", message={**self._head, **empty, "usage": self._usage})
 
-    def write(self, index: int, part: Part) -> Iterator[bytes]:
-        match part:
-            case Text(text) if text:
-                yield from self._open("text", text="")
-                self._blocks[-1]["text"] += text
-                yield self._delta(type="text_delta", text=text)
-            case Thought(text):
-                yield from self._open("thinking", thinking="", signature="")
-                self._blocks[-1]["thinking"] += text
-                yield self._delta(type="thinking_delta", thinking=text)
-            case CallBegin(id, name):
-                yield from self._close()
-                yield from self._open("tool_use", id=id, name=name, input={})
-            case CallArguments(text):
-                self._arguments += text
-                yield self._delta(type="input_json_delta", partial_json=text)
-            case End():
-                self._end = part
-                yield from self._close()
+    def write(self, index: int, change: Change) -> Iterator[bytes]:
+        match change:
+            case Open(block):
+                yield _event("content_block_start", index=block.index, content_block=_block(block))
+            case Delta(Block() as block, text) if text:
+                kind, field = _DELTAS[block.kind]
+                yield _event("content_block_delta", index=block.index, delta={"type": kind, field: text})
+            case Close(block):
+                yield _event("content_block_stop", index=block.index)
 
-    def end(self, usage: Usage) -> Iterator[bytes]:
-        yield _event("message_delta", delta=self._stop, usage=_usage(usage))
+    def end(self) -> Iterator[bytes]:
+        yield _event("message_delta", delta=self._stop, usage=self._usage)
         yield _event("message_stop")
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         yield encode_event(anthropic_body(error), "error")
 
-    def body(self, usage: Usage) -> dict[str, Any]:
-        blocks = [{key: value for key, value in block.items() if key != "open"} for block in self._blocks]
-        return {**self._head, "content": blocks, **self._stop, "usage": _usage(usage)}
+    def body(self) -> dict[str, Any]:
+        blocks = [_block(block) for block in self._answer.blocks]
+        return {**self._head, "content": blocks, **self._stop, "usage": self._usage}
 
     @property
     def _stop(self) -> dict[str, Any]:
-        reason = "stop_sequence" if self._end.stop else _REASONS[self._end.reason]
-        return {"stop_reason": reason, "stop_sequence": self._end.stop or None}
+        end = self._answer.end
+        reason = "stop_sequence" if end.stop else _REASONS[end.reason]
+        return {"stop_reason": reason, "stop_sequence": end.stop or None}
 
-    def _open(self, kind: str, **fields: Any) -> Iterator[bytes]:
-        """Begin a block, unless the last one is of this kind and goes on."""
-        if self._blocks and self._blocks[-1].get("open"):
-            if self._blocks[-1]["type"] == kind:
-                return
-            yield from self._close()
-        block = {"type": kind, **fields}
-        self._blocks.append({**block, "open": True})
-        yield _event("content_block_start", index=len(self._blocks) - 1, content_block=block)
+    @property
+    def _usage(self) -> dict[str, Any]:
+        counts = self._generation
+        return {
+            "input_tokens": counts.prompt_tokens - counts.reused_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": counts.reused_tokens,
+            "output_tokens": counts.new_tokens,
+        }
 
-    def _delta(self, **delta: Any) -> bytes:
-        return _event("content_block_delta", index=len(self._blocks) - 1, delta=delta)
 
-    def _close(self) -> Iterator[bytes]:
-        if not self._blocks or not self._blocks[-1].pop("open", False):
-            return
-        if self._blocks[-1]["type"] == "tool_use":
-            self._blocks[-1]["input"] = parsed_arguments(self._arguments)
-            self._arguments = ""
-        yield _event("content_block_stop", index=len(self._blocks) - 1)
+def _block(block: Block) -> dict[str, Any]:
+    """A block as it is now; the arguments of a call are an object once they are complete."""
+    match block.kind:
+        case "text":
+            return {"type": "text", "text": block.text}
+        case "thought":
+            return {"type": "thinking", "thinking": block.text, "signature": ""}
+        case "call":
+            given = {} if block.is_open else parsed_arguments(block.text)
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": given}
 
 
 def _event(name: str, **fields: Any) -> bytes:
     return encode_event({"type": name, **fields}, name)
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.prompt - usage.reused,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.reused,
-        "output_tokens": usage.new,
-    }

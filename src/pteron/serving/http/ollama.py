@@ -16,19 +16,17 @@ from starlette.responses import JSONResponse, Response
 
 import pteron
 from pteron.serving.http.answer_format import AnswerFormat
-from pteron.serving.http.answer_parser import AnswerParser
-from pteron.serving.http.answers import Usage
+from pteron.serving.http.blocks import Block, Change, Close, Delta
 from pteron.serving.http.chat import format_of, prepare_chat
-from pteron.serving.http.completions import completion_requests
+from pteron.serving.http.completions import prepare_completion
 from pteron.serving.http.embeddings import embed_texts
 from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.messages import is_begun
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Fields, Many, Tools
 from pteron.serving.http.service import Service, open_request, service_of
-from pteron.serving.http.sse import encode_json, run_in_thread
+from pteron.serving.http.sse import encode_json
 from pteron.serving.http.tool_calls import parsed_arguments
 
 router = APIRouter(route_class=JsonRoute)
@@ -119,14 +117,10 @@ async def generate(request: Request, body: OllamaGenerateBody) -> Response:
         return await _respond_chat(request, body, {"messages": messages}, is_chat=False)
     if body.images:
         raise invalid_value("images need the chat template: send them without raw", "images")
-    service, record = await open_request(request, body.model)
     fields = _fields(body, "max_tokens") | {"prompt": body.prompt}
-    fields.setdefault("max_tokens", service.limits.new_tokens)
-    completion = validated(CompletionBody, fields)
-    seconds = service.limits.seconds - record.seconds
-    requests = await run_in_thread(request.receive, completion_requests, completion, service, seconds)
-    writer = OllamaWriter(record.model, is_chat=False)
-    return await Generation(request, requests, [AnswerParser()], writer).respond(stream=body.stream)
+    fields.setdefault("max_tokens", service_of(request).limits.new_tokens)
+    generation = await prepare_completion(request, validated(CompletionBody, fields))
+    return await generation.respond(OllamaWriter(generation, is_chat=False), stream=body.stream)
 
 
 @router.get("/api/version")
@@ -245,10 +239,8 @@ async def _respond_chat(
         fields["chat_template_kwargs"] = {"enable_thinking": bool(body.think)}
         if isinstance(body.think, str):
             fields["chat_template_kwargs"]["reasoning_effort"] = body.think
-    requests, parsers = await prepare_chat(request, validated(ChatBody, fields))
-    _, record = await open_request(request, body.model)
-    writer = OllamaWriter(record.model, is_chat=is_chat)
-    return await Generation(request, requests, parsers, writer).respond(stream=body.stream)
+    generation = await prepare_chat(request, validated(ChatBody, fields))
+    return await generation.respond(OllamaWriter(generation, is_chat=is_chat), stream=body.stream)
 
 
 async def _loaded(request: Request, model: str, content: dict[str, Any]) -> Response:
@@ -262,75 +254,63 @@ class OllamaWriter:
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, model: str | None, *, is_chat: bool) -> None:
-        self._model = model
+    def __init__(self, generation: Generation, *, is_chat: bool) -> None:
+        self._generation = generation
+        (self._answer,) = generation.answers
         self._is_chat = is_chat
-        self._content, self._thinking = "", ""
-        self._calls: list[dict[str, Any]] = []
-        self._name, self._arguments = "", ""  # of a call that goes on
-        self._reason = "stop"
 
-    def start(self, usage: Usage) -> Iterator[bytes]:
+    def start(self) -> Iterator[bytes]:
         yield from ()
 
-    def write(self, index: int, part: Part) -> Iterator[bytes]:
-        match part:
-            case Text(text) if text:
-                self._content += text
+    def write(self, index: int, change: Change) -> Iterator[bytes]:
+        match change:
+            case Delta(Block("text"), text) if text:
                 yield self._line(self._part(text))
-            case Thought(text):
-                self._thinking += text
+            case Delta(Block("thought"), text):
                 yield self._line(self._part("", text))
-            case CallBegin(_, name):
-                yield from self._end_call()
-                self._name = name
-            case CallArguments(text):
-                self._arguments += text
-            case End(reason):
-                yield from self._end_call()
-                self._reason = "length" if reason == "length" else "stop"
+            case Close(Block("call") as call):  # a call is one part: its arguments are an object
+                message = {"role": "assistant", "content": "", "tool_calls": [_call(call)]}
+                yield self._line({"message": message})
 
-    def end(self, usage: Usage) -> Iterator[bytes]:
-        yield self._line(self._part("") | self._last(usage))
+    def end(self) -> Iterator[bytes]:
+        yield self._line(self._part("") | self._last())
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         yield encode_json(ollama_body(error)) + b"\n"
 
-    def body(self, usage: Usage) -> dict[str, Any]:
-        whole = self._part(self._content, self._thinking)
-        if self._calls:
-            whole["message"]["tool_calls"] = self._calls
-        return {"model": self._model, "created_at": _time(), **whole, **self._last(usage)}
-
-    def _end_call(self) -> Iterator[bytes]:
-        """A call is one part: its arguments are an object."""
-        if self._name:
-            call = {"function": {"name": self._name, "arguments": parsed_arguments(self._arguments)}}
-            self._calls.append(call)
-            self._name = self._arguments = ""
-            message = {"role": "assistant", "content": "", "tool_calls": [call]}
-            yield self._line({"message": message})
+    def body(self) -> dict[str, Any]:
+        whole = self._part(self._answer.joined("text"), self._answer.joined("thought"))
+        if calls := self._answer.calls:
+            whole["message"]["tool_calls"] = [_call(call) for call in calls]
+        return {"model": self._generation.record.model, "created_at": _time(), **whole, **self._last()}
 
     def _part(self, text: str, thinking: str = "") -> dict[str, Any]:
         thought = {"thinking": thinking} if thinking else {}
         message = {"role": "assistant", "content": text, **thought}
         return {"message": message} if self._is_chat else {"response": text, **thought}
 
-    def _last(self, usage: Usage) -> dict[str, Any]:
+    def _last(self) -> dict[str, Any]:
+        counts, record = self._generation, self._generation.record
+        seconds = record.seconds
+        first = record.first_token_seconds or seconds
         return {
             "done": True,
-            "done_reason": self._reason,
-            "total_duration": int(usage.seconds * 1e9),
+            "done_reason": "length" if self._answer.end.reason == "length" else "stop",
+            "total_duration": int(seconds * 1e9),
             "load_duration": 0,
-            "prompt_eval_count": usage.prompt,
-            "prompt_eval_duration": int(usage.first_seconds * 1e9),
-            "eval_count": usage.new,
-            "eval_duration": int((usage.seconds - usage.first_seconds) * 1e9),
+            "prompt_eval_count": counts.prompt_tokens,
+            "prompt_eval_duration": int(first * 1e9),
+            "eval_count": counts.new_tokens,
+            "eval_duration": int((seconds - first) * 1e9),
         }
 
     def _line(self, fields: dict[str, Any]) -> bytes:
-        head = {"model": self._model, "created_at": _time(), "done": False}
+        head = {"model": self._generation.record.model, "created_at": _time(), "done": False}
         return encode_json({**head, **fields}) + b"\n"
+
+
+def _call(call: Block) -> dict[str, Any]:
+    return {"function": {"name": call.name, "arguments": parsed_arguments(call.text)}}
 
 
 def _time(seconds: float | None = None) -> str:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from pteron.gpu.fork import new_lock
 from pteron.llm import Statistics
-from pteron.llm.engine import Request
+from pteron.llm.engine import Answer, Request
 
 RECORD = "pteron.record"  # the key of a request's record in its ASGI scope
 _ANSWER_FIELDS = ("model", "prompt_tokens", "reused_tokens", "new_tokens", "choices", "finish_reasons")
@@ -38,23 +38,41 @@ class RequestRecord:
     status: int = 0
     model: str | None = None
     is_streamed: bool = False
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    new_tokens: int = 0
     choices: int = 0
-    finish_reasons: list[str] = field(default_factory=list)
+    counted: Statistics = field(default_factory=Statistics)  # of routes that do not use an engine
     first_token_seconds: float | None = None  # since arrival
     is_abandoned: bool = False  # the client disconnected before the end
     error: str | None = None  # the code of an error, not its message, which may quote the request
     submitted: float | None = None  # when the engine got its requests
     engine_requests: Sequence[Request] = ()  # one per choice
-    statistics: list[Statistics] = field(default_factory=list)  # of each choice, at the end
+    answers: Sequence[Answer] = ()  # to these
     prompt: Any = None  # set only if prompts are logged
     answer: list[str] | None = None
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.arrived
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._sum("prompt_tokens")
+
+    @property
+    def reused_tokens(self) -> int:
+        return self._sum("reused_tokens")
+
+    @property
+    def new_tokens(self) -> int:
+        return self._sum("new_tokens")
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Those of the answers; one that was just cancelled has none yet."""
+        return [answer.finish_reason or "cancelled" for answer in self.answers]
+
+    def _sum(self, name: str) -> int:
+        counted = (self.counted, *(answer.statistics for answer in self.answers))
+        return sum(getattr(statistics, name) for statistics in counted)
 
 
 def json_line(fields: Mapping[str, Any]) -> str:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from pteron.llm import Tokenizer
-from pteron.serving.http.answers import Usage
+from pteron.llm import Piece
+from pteron.serving.http.blocks import Block, Change, Close, Delta, Open
 from pteron.serving.http.chat import prepare_chat
-from pteron.serving.http.choices import logprob_entries
+from pteron.serving.http.choices import logprob_entry
 from pteron.serving.http.conversations import StoredResponse
 from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.generation import Generation, new_id, now
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
 from pteron.serving.http.schema import (
     Body,
     ChatBody,
@@ -28,10 +27,12 @@ from pteron.serving.http.schema import (
     Tools,
     Unsupported,
 )
-from pteron.serving.http.service import Service, open_request, service_of
+from pteron.serving.http.service import Service, service_of
 from pteron.serving.http.sse import encode_event
 
 router = APIRouter(route_class=JsonRoute)
+_PARTS = {"text": "output_text", "thought": "reasoning_text"}  # kinds of blocks -> types
+_PREFIXES = {"text": "msg", "thought": "rs", "call": "fc"}  # of the ids of items
 
 
 class FunctionTool(Body):
@@ -91,18 +92,18 @@ class ResponseBody(SamplingBody):
 
 @router.post("/v1/responses")
 async def respond(request: Request, body: ResponseBody) -> Response:
-    service, record = await open_request(request, body.model)
+    service = service_of(request)
     before, given = _before(body, service), _given(body)
     chat = to_chat(body, [*(before.items if before else ()), *given])
-    requests, parsers = await prepare_chat(request, chat)
+    generation = await prepare_chat(request, chat)
 
     def store(response: dict[str, Any]) -> None:
         if body.store is not False:
             service.conversations.add(StoredResponse(given, response, before))
 
     alternatives = chat.top_logprobs if chat.logprobs else None
-    writer = ResponseWriter(record.model, body, store, service.llm.tokenizer, alternatives)
-    return await Generation(request, requests, parsers, writer).respond(stream=bool(body.stream))
+    writer = ResponseWriter(generation, body, store, alternatives)
+    return await generation.respond(writer, stream=bool(body.stream))
 
 
 @router.get("/v1/responses/{id}")
@@ -275,81 +276,80 @@ def _content(content: object, param: str) -> str:
 
 
 class ResponseWriter:
-    """Items of output, one after the other. `store` takes the whole response."""
+    """Each block is an item of the output. `store` takes the whole response."""
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        model: str | None,
+        generation: Generation,
         body: ResponseBody,
         store: Callable[[dict[str, Any]], None],
-        tokenizer: Tokenizer,
         alternatives: int | None,
     ) -> None:
+        self._generation = generation
+        (self._answer,) = generation.answers
         self._given = body
         self._store = store
-        self._tokenizer = tokenizer
         self._alternatives = alternatives
-        self._items: list[dict[str, Any]] = []
-        self._is_open = False  # the last item goes on
         self._number = -1  # of the last event
-        self._reason = "stop"
+        model = generation.record.model
         self._head = {"id": new_id("resp_"), "object": "response", "created_at": now(), "model": model}
 
-    def start(self, usage: Usage) -> Iterator[bytes]:
+    def start(self) -> Iterator[bytes]:
         for name in ("created", "in_progress"):
             yield self._event(f"response.{name}", response=self._response("in_progress"))
 
-    def write(self, index: int, part: Part) -> Iterator[bytes]:
-        match part:
-            case Text(text, piece):
-                yield from self._open_text("message", "output_text", text)
-                entries = []
-                if self._alternatives is not None and piece is not None and piece.top:
-                    entries = logprob_entries(self._tokenizer, piece, self._alternatives)
-                if self._is_open and self._items[-1]["type"] == "message":
-                    content = self._items[-1]["content"][0]
-                    content["text"] += text
-                    content["logprobs"] += entries
-                    place = self._place | {"content_index": 0}
-                    yield self._event("response.output_text.delta", delta=text, logprobs=entries, **place)
-            case Thought(text):
-                yield from self._open_text("reasoning", "reasoning_text", text)
-                self._items[-1]["content"][0]["text"] += text
-                place = self._place | {"content_index": 0}
-                yield self._event("response.reasoning_text.delta", delta=text, **place)
-            case CallBegin(id, name):
-                yield from self._close()
-                call = {"type": "function_call", "id": new_id("fc_"), "call_id": id, "name": name}
-                yield from self._open({**call, "arguments": "", "status": "in_progress"})
-            case CallArguments(text):
-                self._items[-1]["arguments"] += text
-                yield self._event("response.function_call_arguments.delta", delta=text, **self._place)
-            case End(reason):
-                self._reason = reason
-                yield from self._close()
+    def write(self, index: int, change: Change) -> Iterator[bytes]:
+        match change:
+            case Open(Block("call") as block):
+                item = self._item(block)
+                yield self._event("response.output_item.added", output_index=block.index, item=item)
+            case Open(block):
+                item = self._item(block) | {"content": []}
+                yield self._event("response.output_item.added", output_index=block.index, item=item)
+                part = self._part(block)
+                yield self._event("response.content_part.added", part=part, content_index=0, **_place(block))
+            case Delta(Block("call") as block, text):
+                yield self._event("response.function_call_arguments.delta", delta=text, **_place(block))
+            case Delta(Block() as block, text, piece):
+                fields: dict[str, Any] = {"delta": text}
+                if block.kind == "text":
+                    fields["logprobs"] = self._logprobs([piece] if piece else [])
+                kind = f"response.{_PARTS[block.kind]}.delta"
+                yield self._event(kind, **fields, **_place(block), content_index=0)
+            case Close(Block("call") as block):
+                done = {"name": block.name, "arguments": block.text}
+                yield self._event("response.function_call_arguments.done", **done, **_place(block))
+                yield self._done(block)
+            case Close(block):
+                part, place = self._part(block), _place(block) | {"content_index": 0}
+                done = {name: part[name] for name in ("text", "logprobs") if name in part}
+                yield self._event(f"response.{part['type']}.done", **done, **place)
+                yield self._event("response.content_part.done", part=part, **place)
+                yield self._done(block)
 
-    def end(self, usage: Usage) -> Iterator[bytes]:
-        body = self.body(usage)
-        self._store(body)
+    def end(self) -> Iterator[bytes]:
+        body = self.body()
         yield self._event(f"response.{body['status']}", response=body)
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         failed = self._response("failed") | {"error": {"code": error.code, "message": error.message}}
         yield self._event("response.failed", response=failed)
 
-    def body(self, usage: Usage) -> dict[str, Any]:
-        is_cut = self._reason == "length"
-        counts = {
-            "input_tokens": usage.prompt,
-            "input_tokens_details": {"cached_tokens": usage.reused},
-            "output_tokens": usage.new,
-            "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-            "total_tokens": usage.prompt + usage.new,
+    def body(self) -> dict[str, Any]:
+        counts, is_cut = self._generation, self._answer.end.reason == "length"
+        usage = {
+            "input_tokens": counts.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": counts.reused_tokens},
+            "output_tokens": counts.new_tokens,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
+            "total_tokens": counts.prompt_tokens + counts.new_tokens,
         }
-        found = self._response("incomplete" if is_cut else "completed") | {"usage": counts}
-        return found | ({"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {})
+        found = self._response("incomplete" if is_cut else "completed") | {"usage": usage}
+        found |= {"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {}
+        self._store(found)
+        return found
 
     def _response(self, status: str) -> dict[str, Any]:
         """The response so far: what was asked, and the items."""
@@ -361,55 +361,54 @@ class ResponseWriter:
             "tool_choice": "auto",
             "parallel_tool_calls": True,
             "store": True,
+            "truncation": "disabled",
+            "text": {"format": {"type": "text"}},
         }
-        default |= {"store": True, "truncation": "disabled", "text": {"format": {"type": "text"}}}
         given = {name: asked[name] for name in default if asked[name] is not None}
         fields = {name: asked[name] for name in names} | default | given
         empty = {"error": None, "incomplete_details": None, "usage": None, "background": False}
-        return {**self._head, "status": status, **fields, **empty, "output": [dict(i) for i in self._items]}
+        output = [self._item(block) for block in self._answer.blocks]
+        return {**self._head, "status": status, **fields, **empty, "output": output}
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
         return encode_event({"type": kind, "sequence_number": self._number, **fields}, kind)
 
-    @property
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1}
+    def _done(self, block: Block) -> bytes:
+        item = self._item(block)
+        return self._event("response.output_item.done", output_index=block.index, item=item)
 
-    def _open(self, item: dict[str, Any]) -> Iterator[bytes]:
-        self._is_open = True
-        self._items.append(item)
-        index = len(self._items) - 1
-        yield self._event("response.output_item.added", output_index=index, item=dict(item))
+    def _item(self, block: Block) -> dict[str, Any]:
+        """A block as it is now."""
+        status = {"status": "in_progress" if block.is_open else "completed"}
+        match block.kind:
+            case "call":
+                call = {"type": "function_call", "id": _id(block), "call_id": block.call_id}
+                return {**call, "name": block.name, "arguments": block.text, **status}
+            case "thought":
+                item: dict[str, Any] = {"type": "reasoning", "id": _id(block), "summary": []}
+            case "text":
+                item = {"type": "message", "id": _id(block), "role": "assistant"}
+        return {**item, **status, "content": [self._part(block)]}
 
-    def _open_text(self, kind: str, part_kind: str, text: str) -> Iterator[bytes]:
-        """Begin an item of text, unless one goes on, or the text is empty."""
-        if (self._is_open and self._items[-1]["type"] == kind) or not text:
-            return
-        yield from self._close()
-        content: list[dict[str, Any]] = []
-        is_reasoning = kind == "reasoning"
-        item: dict[str, Any] = {"type": kind, "id": new_id("rs_" if is_reasoning else "msg_")}
-        item["summary" if is_reasoning else "role"] = [] if is_reasoning else "assistant"
-        yield from self._open({**item, "status": "in_progress", "content": content})
-        more: dict[str, Any] = {} if is_reasoning else {"annotations": [], "logprobs": []}
-        content.append({"type": part_kind, "text": "", **more})
-        part = dict(content[0])
-        yield self._event("response.content_part.added", part=part, content_index=0, **self._place)
+    def _part(self, block: Block) -> dict[str, Any]:
+        """The only part of an item of text or reasoning."""
+        part: dict[str, Any] = {"type": _PARTS[block.kind], "text": block.text}
+        if block.kind == "text":
+            pieces = [piece for of, piece in self._answer.tokens if of is block]
+            part |= {"annotations": [], "logprobs": self._logprobs(pieces)}
+        return part
 
-    def _close(self) -> Iterator[bytes]:
-        """End the last item, if it goes on."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        item, place = self._items[-1], self._place
-        if item["type"] == "function_call":
-            done = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event("response.function_call_arguments.done", **done, **place)
-        else:
-            part, place = item["content"][0], place | {"content_index": 0}
-            done = {name: part[name] for name in ("text", "logprobs") if name in part}
-            yield self._event(f"response.{part['type']}.done", **done, **place)
-            yield self._event("response.content_part.done", part=part, **place)
-        item["status"] = "completed"
-        yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)
+    def _logprobs(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+        if self._alternatives is None:
+            return []
+        tokenizer = self._generation.service.llm.tokenizer
+        return [logprob_entry(tokenizer, piece, self._alternatives) for piece in pieces]
+
+
+def _id(block: Block) -> str:
+    return f"{_PREFIXES[block.kind]}_{block.key}"
+
+
+def _place(block: Block) -> dict[str, Any]:
+    return {"item_id": _id(block), "output_index": block.index}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,13 @@ from pydantic_core import to_json
 from pteron.errors import InputError
 from pteron.llm import Sampling
 from pteron.llm.engine import Request as EngineRequest
+from pteron.llm.images.prompt import PromptImage
 from pteron.llm.text_model import TextModel
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
+from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import GenerationBody, ResponseFormat, StructuredOutputs
+from pteron.serving.http.service import Service
 
 _NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _SEEDS = 1 << 31
@@ -30,17 +33,40 @@ _TOKEN = re.compile(r"[0-9]{1,10}")  # int() refuses thousands of digits
 
 
 def engine_requests(
-    prompts: Iterable[tuple[int, ...]], count: int, sampling: Sampling, **settings: Any
+    service: Service,
+    record: RequestRecord,
+    body: GenerationBody,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    new_tokens: int | None,
+    top_logprobs: int,
+    grammar: Any,
+    stops: Sequence[str] = (),
+    images: tuple[PromptImage, ...] = (),
 ) -> list[EngineRequest]:
-    """`count` requests per prompt, each with its own seed."""
+    """`n` requests per prompt, each with its own seed. `stops` are strings beside the body's own; clients
+    written for large models ask for more new tokens than the limit allows: such an answer ends at the limit,
+    with the reason "length"."""
+    llm, limits = service.llm, service.limits
+    sampling = _sampling(body, llm, top_logprobs)
+    request = EngineRequest(
+        prompts[0],
+        limits.new_tokens if new_tokens is None else min(new_tokens, limits.new_tokens),
+        stop=(*_stop_strings(body, limits), *stops),
+        stop_ids=_stop_ids(body, llm),
+        grammar=grammar,
+        seconds=max(limits.seconds - record.seconds, 0.001),
+        adapter=body.model if body.model in service.adapters else None,
+        images=images,
+    )
     return [
-        EngineRequest(ids, sampling=replace(sampling, seed=(sampling.seed + number) % _SEEDS), **settings)
+        replace(request, ids=ids, sampling=replace(sampling, seed=(sampling.seed + number) % _SEEDS))
         for ids in prompts
-        for number in range(count)
+        for number in range(body.n or 1)
     ]
 
 
-def sampling_params(body: GenerationBody, llm: TextModel, top_logprobs: int) -> Sampling:
+def _sampling(body: GenerationBody, llm: TextModel, top_logprobs: int) -> Sampling:
     """The sampling of a request. Any integer is a seed; without one the seed is random."""
     given: dict[str, Any] = {name: getattr(body, name) for name in _NAMES if getattr(body, name) is not None}
     if body.top_k is not None:
@@ -53,7 +79,7 @@ def sampling_params(body: GenerationBody, llm: TextModel, top_logprobs: int) -> 
     return replace(llm.sampling, **given, seed=seed)
 
 
-def stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:
+def _stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stops) > limits.stops:
         raise invalid_value(f"{len(stops)} stop strings; the limit is {limits.stops}", "stop")
@@ -62,7 +88,7 @@ def stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def stop_ids(body: GenerationBody, llm: TextModel) -> frozenset[int] | None:
+def _stop_ids(body: GenerationBody, llm: TextModel) -> frozenset[int] | None:
     """The tokens that end an answer; None: the model's own."""
     if not body.ignore_eos and not body.stop_token_ids:
         return None
@@ -70,19 +96,12 @@ def stop_ids(body: GenerationBody, llm: TextModel) -> frozenset[int] | None:
     return frozenset((*own, *(body.stop_token_ids or ())))
 
 
-def new_token_count(given: int | None, default: int, limits: Limits) -> int:
-    """The maximum number of tokens of an answer. Clients written for large models ask for more than the limit
-    allows: such an answer ends at the limit, with the reason "length"."""
-    return min(default if given is None else given, limits.new_tokens)
-
-
-def choice_count(count: int | None, prompts: int, limits: Limits) -> int:
-    """The number of answers to each prompt."""
-    total = (count or 1) * prompts
+def check_choices(body: GenerationBody, prompts: int, limits: Limits) -> None:
+    """Raise for too many answers, before prompts are encoded."""
+    total = (body.n or 1) * prompts
     if total > limits.choices:
         message = f"{total} answers; the limit is {limits.choices} per request"
         raise invalid_value(message, "prompt" if prompts > 1 else "n")
-    return count or 1
 
 
 def response_grammar(body: GenerationBody, llm: TextModel, limits: Limits) -> Any:

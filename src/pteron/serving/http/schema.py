@@ -292,6 +292,32 @@ class ChatBody(GenerationBody):
     web_search_options: Unsupported = None
 
 
+class TemplateBody(Body):
+    """POST /apply_template"""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1), Many]
+    tools: Annotated[list[Tool], Tools] | None = None
+    add_generation_prompt: bool = True
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class TokenizeBody(Body):
+    """POST /tokenize: `prompt` (vLLM) or `content` (llama-server) is a text, `messages` a conversation."""
+
+    model: str | None = None
+    prompt: str | None = None
+    content: str | None = None
+    messages: Annotated[list[Message], Many] | None = None
+    tools: Annotated[list[Tool], Tools] | None = None
+    add_generation_prompt: bool = True
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: bool = True
+    add_special: bool | None = None
+    with_pieces: bool = False
+    return_token_strs: bool = False
+
+
 class CompletionBody(GenerationBody):
     """POST /v1/completions"""
 

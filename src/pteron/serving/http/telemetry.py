@@ -65,10 +65,10 @@ class Traces:
 
     def _add_phases(self, record: RequestRecord, inside: Context, start: int) -> None:
         """The children of a request, for each of its answers."""
-        for index, statistics in enumerate(record.statistics):
+        for index, answer in enumerate(record.answers):
             begun = start
             for name, field in _PHASES.items():
-                ended = begun + round(1e9 * getattr(statistics, field))
+                ended = begun + round(1e9 * getattr(answer.statistics, field))
                 if ended > begun or name == "queue":
                     attributes = {"pteron.choice": index}
                     child = self._tracer.start_span(name, inside, attributes=attributes, start_time=begun)

@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from pteron.format.program_writer import StreamedData
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures import FAMILIES
 from pteron.llm.build.options import QUANTIZATIONS, Options
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
 
 

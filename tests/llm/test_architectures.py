@@ -23,6 +23,7 @@ from test_batched import LENGTHS, alone, begin, end, poison
 import pteron
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import read_header
+from pteron.format.stored_tensor import StoredTensor
 from pteron.graph import Graph
 from pteron.llm import LanguageModel
 from pteron.llm.architectures import FAMILIES
@@ -32,7 +33,6 @@ from pteron.llm.architectures.rotary import rotary_of
 from pteron.llm.batched_model import BatchedModel, BatchRow
 from pteron.llm.build.options import Options
 from pteron.llm.build.program import build_program
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export import export_llm, gguf_file, read_checkpoint
 from pteron.llm.export.gguf_file import read_rope
 from pteron.ops import Target

@@ -15,11 +15,13 @@ from families import write_folder
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.gguf import TensorInfo, read_header
+from pteron.format.gguf_tensors import read_tensor
+from pteron.format.safetensors import read_safetensors
 from pteron.format.source import FileBytes, open_bytes
-from pteron.llm.build.stored_tensor import Groups, StoredTensor
-from pteron.llm.export.gguf_file import read_tensor
+from pteron.format.stored_tensor import Groups, StoredTensor
+from pteron.llm.build.quantize import quantize_groups
+from pteron.llm.export.gguf_file import OTHERS_GROUP
 from pteron.llm.export.huggingface import read_huggingface, weight_files
-from pteron.llm.export.safetensors_file import read_safetensors
 from pteron.llm.program_cache import BuildOptions, built_folder
 from pteron.names.kinds import recognise
 
@@ -82,7 +84,8 @@ def test_types_without_groups_are_rounded(kind: str) -> None:
     data = np.random.default_rng(3).integers(0, 100, (3, 2 * size), np.uint8)
     expected = gguf.dequantize(data, number)
     info = TensorInfo("matrix", (3, 2 * block), int(number), 0)
-    matrix = read_tensor(gguf, info, FileBytes(memoryview(data.tobytes()), "a.gguf"))
+    file = FileBytes(memoryview(data.tobytes()), "a.gguf")
+    matrix = read_tensor(gguf, info, file, (OTHERS_GROUP, quantize_groups))
     assert matrix.groups is not None
     found = weights_of(matrix.groups.read_rows(0, 3), 32)
     largest = np.abs(expected.reshape(3, -1, 32)).max(-1).repeat(32, 1)

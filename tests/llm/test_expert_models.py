@@ -11,12 +11,12 @@ from checkpoints import Golden, loaded, logits, write_mxfp4
 from test_architectures import CHUNKS, FLOAT, assert_close
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import GGUF_EXPERTS
 from pteron.llm.architectures.names import place_tensors
 from pteron.llm.build.options import Options
 from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 from pteron.llm.export import read_checkpoint
 
 pytest.importorskip("safetensors")

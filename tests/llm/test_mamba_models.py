@@ -13,10 +13,10 @@ from test_expert_models import rounded
 from test_recurrent_models import GREEDY, SIZES, tokens
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm import LLM
 from pteron.llm.batched_model import BatchedModel
 from pteron.llm.build.options import Options
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export import export_llm, read_checkpoint
 
 pytest.importorskip("safetensors")

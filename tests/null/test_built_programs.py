@@ -15,11 +15,11 @@ from pteron.format.delegate import read_delegate
 from pteron.format.program import read_program
 from pteron.format.program_writer import write_program
 from pteron.format.records import DelegateGraph, VkSymInt, VkTensor, VkValueList
+from pteron.format.stored_tensor import StoredTensor
 from pteron.graph import build
 from pteron.llm.architectures import FAMILIES
 from pteron.llm.build.graph import GraphBuilder
 from pteron.llm.build.options import Options
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, assemble
 from pteron.ops import Target
 from pteron.passes import prepare

@@ -19,13 +19,13 @@ from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.folders import existing
 from pteron.format.gguf import MAGIC, read_header
+from pteron.format.gguf_tensors import read_tensor
+from pteron.format.safetensors import read_safetensors
 from pteron.format.source import open_bytes, open_file
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures import FAMILIES, find_family
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Names
-from pteron.llm.build.stored_tensor import StoredTensor
-from pteron.llm.export.gguf_file import read_tensor
-from pteron.llm.export.safetensors_file import read_safetensors
 from pteron.names.cache import HubModel
 from pteron.names.download import download_adapter
 from pteron.names.kinds import ADAPTER_FILES

@@ -23,12 +23,12 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.families.linear.lora import CHOICE_WORDS, ROWS
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.graph import Constant, Graph, Node, Tensor, Value
 from pteron.graph.values import ids_of, tensors
 from pteron.llm.adapter_files import Adapter, LoraPair, read_adapter
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Names, find_rule
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 from pteron.llm.export.checkpoint import as_config_error
 from pteron.names.model_files import MANIFEST, read_json
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pteron.errors import UnsupportedError
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import (
     EXPERTS,
@@ -27,7 +28,6 @@ from pteron.llm.architectures.parts import Decoder, Part, RmsNorm
 from pteron.llm.architectures.rotary import Rotary, rotary_of
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 
 
 @dataclass(frozen=True)

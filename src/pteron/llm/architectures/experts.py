@@ -8,12 +8,12 @@ from typing import Any
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Names, Rule
 from pteron.llm.architectures.parts import Part, activation
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.bloom import alibi_slopes
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family, require_settings, stack
@@ -17,7 +18,6 @@ from pteron.llm.architectures.names import (
     with_optional_prefix,
 )
 from pteron.llm.architectures.parts import Attention, Decoder, Mlp
-from pteron.llm.build.stored_tensor import StoredTensor
 
 
 def decoder(config: Config) -> Decoder:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.mamba2 import MIXER_GGUF, in_rows, mixer, mixer_names, sizes_of
@@ -18,7 +19,6 @@ from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names, Rule, spli
 from pteron.llm.architectures.parts import Decoder, Part
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 
 
 @dataclass(frozen=True)

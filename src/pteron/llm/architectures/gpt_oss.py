@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import GGUF_EXPERTS, experts_of, flattened
 from pteron.llm.architectures.family import Family, stack
@@ -11,7 +12,6 @@ from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names
 from pteron.llm.architectures.parts import Decoder
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
-from pteron.llm.build.stored_tensor import StoredTensor
 
 
 @dataclass(frozen=True)

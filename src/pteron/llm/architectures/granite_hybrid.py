@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.dense import GRANITE_KEYS, granite, granite_attention
 from pteron.llm.architectures.experts import count_of, experts_of
@@ -12,7 +13,6 @@ from pteron.llm.architectures.mamba2 import MIXER_GGUF, mixer, mixer_names
 from pteron.llm.architectures.names import Names
 from pteron.llm.architectures.parts import Attention, Decoder
 from pteron.llm.architectures.sparse import GGUF_INTERLEAVED_EXPERTS, GRANITE_MOE
-from pteron.llm.build.stored_tensor import StoredTensor
 
 
 def decoder(config: Config) -> Decoder:

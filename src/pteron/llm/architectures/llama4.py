@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pteron.errors import UnsupportedError
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import chosen_of, count_of, experts_of, flattened
 from pteron.llm.architectures.family import Family, stack
@@ -19,7 +20,6 @@ from pteron.llm.architectures.parts import Attention, Decoder
 from pteron.llm.architectures.sparse import GGUF_INTERLEAVED_EXPERTS
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import Network
-from pteron.llm.build.stored_tensor import StoredTensor
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from pteron.errors import UnsupportedError
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 
 # (configuration, tensor) -> tensors by place
 Rule: TypeAlias = Callable[[Config, StoredTensor], Mapping[str, StoredTensor]]

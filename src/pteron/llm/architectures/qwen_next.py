@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pteron.errors import UnsupportedError
+from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures import gemma
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import EXPERTS, GGUF_EXPERTS, count_of, flattened, halved
@@ -16,7 +17,6 @@ from pteron.llm.architectures.names import GGUF, Names, Rule
 from pteron.llm.architectures.parts import Decoder
 from pteron.llm.architectures.recurrent import GatedDeltaNet, taps
 from pteron.llm.architectures.sparse import qwen_experts
-from pteron.llm.build.stored_tensor import Array, StoredTensor
 
 
 def decoder(config: Config) -> Decoder:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from pteron.errors import FormatError
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Rule
 from pteron.llm.architectures.parts import Part
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import ImageNetwork, Network
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.images.tiles import TileLayout
 
 PREFIX = "vision."

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.format.program_writer import StreamedData
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.build.graph import GraphBuilder, Tensor
 from pteron.llm.build.options import IN_GROUPS, Options
 from pteron.llm.build.quantize import ROUNDINGS, round_to_nearest
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.build.weights import (
     QuantizedMatrix,
     aligned,

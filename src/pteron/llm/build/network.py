@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.errors import FormatError
 from pteron.format.program_writer import StreamedData
+from pteron.format.stored_tensor import StoredTensor, stacked
 from pteron.llm.build.graph import (
     BODY,
     CONSTANTS,
@@ -32,7 +33,6 @@ from pteron.llm.build.graph import (
 )
 from pteron.llm.build.matrices import QuantizedMatrices
 from pteron.llm.build.options import FOUR_BITS, IN_GROUPS, Options
-from pteron.llm.build.stored_tensor import StoredTensor, stacked
 from pteron.llm.build.weights import aligned, float_data, to_float
 
 T = TypeVar("T")

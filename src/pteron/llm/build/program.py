@@ -22,10 +22,10 @@ from pteron.format.records import (
     ProgramFile,
     TensorRecord,
 )
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.build.graph import Tensor
 from pteron.llm.build.network import ImageNetwork, Network
 from pteron.llm.build.options import IMAGE, LONGEST, Options
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.names.counted_line import CountedLine
 from pteron.names.model_files import as_format_error
 

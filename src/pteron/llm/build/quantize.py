@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pteron.llm.build.stored_tensor import Array, Groups
+from pteron.format.stored_tensor import Array, Groups
 
 LOWEST, HIGHEST, INT8_MAX = -8, 7, 127
 _ITERATIONS = 20

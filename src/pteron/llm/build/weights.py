@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.format.program_writer import StreamedData
+from pteron.format.stored_tensor import Groups, StoredTensor
 from pteron.llm.build.quantize import (
     Rounding,
     group_sums,
@@ -23,7 +24,6 @@ from pteron.llm.build.quantize import (
     quantize_8_bits,
     quantize_groups,
 )
-from pteron.llm.build.stored_tensor import Groups, StoredTensor
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 _F16_MAX = np.float32(np.finfo(np.float16).max)

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from pteron.errors import FormatError, InputError, UnsupportedError
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import Names, place_tensors, stored_name
@@ -23,7 +24,6 @@ from pteron.llm.architectures.vision import Encoder
 from pteron.llm.build.network import MissingWeightError
 from pteron.llm.build.options import IN_GROUPS, Options
 from pteron.llm.build.program import BuiltProgram, build_program
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.images.processor import PROCESSORS, ImageProcessor
 from pteron.names.model_files import as_format_error
 

@@ -6,27 +6,24 @@ some rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import isclose, log, prod
+from math import isclose, log
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from pteron.errors import FormatError, UnsupportedError
+from pteron.errors import UnsupportedError
 from pteron.extras import need
-from pteron.format.gguf import JOIN_PARTS, TensorInfo, read_header
-from pteron.format.source import FileBytes, contents, open_bytes
+from pteron.format.gguf import JOIN_PARTS, read_header
+from pteron.format.gguf_tensors import read_tensor
+from pteron.format.source import open_bytes
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures import find_family
 from pteron.llm.architectures.config import Config
 from pteron.llm.build.quantize import quantize_groups
-from pteron.llm.build.stored_tensor import Array, GroupedRows, Groups, StoredTensor
 from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
-from pteron.llm.export.gguf_blocks import BLOCKS
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
 
 GATING_FUNCTIONS = {1: "softmax", 2: "sigmoid"}  # of experts
-OTHERS_GROUP = 32  # columns, of types that are not in BLOCKS
+OTHERS_GROUP = 32  # columns, of types without integers in groups, which are rounded to such
 # Divisors of the rotary frequencies.
 ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -66,7 +63,8 @@ def read_gguf(path: Path) -> Checkpoint:
     header = read_header(path)
     if (parts := header.fields.get("split.count", 1)) > 1:
         raise UnsupportedError(f"{path.name} is one of {parts} parts; {JOIN_PARTS}")
-    fields, tensors = header.fields, {info.name: read_tensor(library, info, file) for info in header.tensors}
+    fields, others = header.fields, (OTHERS_GROUP, quantize_groups)
+    tensors = {info.name: read_tensor(library, info, file, others) for info in header.tensors}
     architecture = fields.get("general.architecture")
     family = find_family(path.name, architecture, gguf=True)
     with as_config_error(path.name):
@@ -153,62 +151,3 @@ def _check_yarn(scaling: dict[str, Any]) -> None:
         found = float(scaling.get(key, usual))
         if not any(isclose(found, known, rel_tol=1e-4) for known in (1.0, usual)):
             raise UnsupportedError(f"rope.scaling.{key} is {found}; only 1 and {usual:.4f} are supported")
-
-
-def read_tensor(library: Any, info: TensorInfo, file: FileBytes) -> StoredTensor:
-    try:
-        kind = library.GGMLQuantizationType(info.type)
-    except ValueError:
-        raise UnsupportedError(f"{file.name}: tensor {info.name} has the unknown type {info.type}") from None
-    shape, (block, block_bytes) = info.shape, library.GGML_QUANT_SIZES[kind]
-    columns = shape[-1] if shape else 1
-    row_bytes = prod(shape[1:-1]) * (columns // block) * block_bytes if len(shape) > 1 else block_bytes
-    size = prod(shape) // block * block_bytes
-    if columns % block:
-        raise FormatError(
-            f"{file.name} is damaged: tensor {info.name} of {list(shape)} {kind.name}, whose rows are no "
-            f"multiples of {block}"
-        )
-    if info.offset + size > len(file.view):
-        raise FormatError(
-            f"{file.name} is incomplete: tensor {info.name} ends at byte {info.offset + size}, but the file "
-            f"has {len(file.view)} bytes; download it again"
-        )
-    view = file.view[info.offset : info.offset + size]
-
-    def read_rows(start: int, stop: int) -> Array:
-        if len(shape) < 2:  # blocks may cross elements: read it all
-            return _dequantized(library, contents(view), kind)[start:stop]
-        part = contents(view[start * row_bytes : stop * row_bytes])
-        return _dequantized(library, part, kind).reshape(-1, *shape[1:])
-
-    def read_groups(start: int, stop: int) -> Groups:
-        part = contents(view[start * row_bytes : stop * row_bytes])
-        if kind.name not in BLOCKS:
-            return quantize_groups(read_rows(start, stop), OTHERS_GROUP)
-        blocks = np.frombuffer(part, np.uint8).reshape(-1, block_bytes)
-        integers, scales, minima = BLOCKS[kind.name].unpack(blocks)
-        found = Groups(integers.astype(np.int8, copy=False), scales, minima)
-        leading = (stop - start, *shape[1:-1])
-        return found.each(lambda array: array.reshape(*leading, array.shape[1] * columns // block))
-
-    is_quantized = block > 1 and len(shape) > 1
-    return StoredTensor(shape, read_rows, _groups_of(kind.name, read_groups) if is_quantized else None)
-
-
-def _groups_of(kind: str, read_rows: Callable[[int, int], Groups]) -> GroupedRows:
-    """The groups of a quantised type; types without integers in groups are rounded to such."""
-    if kind not in BLOCKS:
-        return GroupedRows(OTHERS_GROUP, False, read_rows)
-    return GroupedRows(BLOCKS[kind].group, BLOCKS[kind].has_minima, read_rows)
-
-
-def _dequantized(library: Any, data: memoryview, kind: Any) -> Array:
-    types = library.GGMLQuantizationType
-    plain = {types.F64: "<f8", types.F32: "<f4", types.F16: "<f2"}
-    if kind in plain:
-        return np.frombuffer(data, plain[kind]).astype(np.float32, copy=False)
-    try:  # as one row: the library goes through rows in Python
-        return np.asarray(library.dequantize(np.frombuffer(data, np.uint8)[None], kind)[0], np.float32)
-    except NotImplementedError:
-        raise UnsupportedError(f"tensors of type {kind.name} cannot be dequantised") from None

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pteron.errors import FormatError, UnsupportedError
+from pteron.format.safetensors import read_safetensors
 from pteron.format.source import read_file
 from pteron.llm.architectures import Family, find_family
 from pteron.llm.architectures.defaults import with_defaults
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, as_config_error, as_named_error, assemble
 from pteron.llm.export.mxfp4 import with_mxfp4
-from pteron.llm.export.safetensors_file import read_safetensors
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.names.model_files import (
     COMPANION_BYTES_MAX,

@@ -11,11 +11,11 @@ from math import prod
 from pathlib import Path
 
 from pteron.errors import FormatError
+from pteron.format.safetensors import stored_tensor
 from pteron.format.source import open_bytes, open_file, read_file
+from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures import FAMILIES
-from pteron.llm.build.stored_tensor import StoredTensor
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
-from pteron.llm.export.safetensors_file import stored_tensor
 from pteron.names.model_files import COMPANION_BYTES_MAX
 
 HEADER = struct.Struct("<7i")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pteron.errors import UnsupportedError
-from pteron.llm.build.stored_tensor import Array, GroupedRows, Groups, StoredTensor
-from pteron.llm.export.safetensors_file import BytesTensor
+from pteron.format.safetensors import BytesTensor
+from pteron.format.stored_tensor import Array, GroupedRows, Groups, StoredTensor
 
 _DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 _BLOCK_BYTES, _BIAS = 16, 127 + 1  # numbers are doubled

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.foreign import HEAD_BYTES, describe_placeholder
 from pteron.format.source import contents, open_bytes
-from pteron.llm.build.stored_tensor import Array, StoredTensor
+from pteron.format.stored_tensor import Array, StoredTensor
 
 _LENGTH = Struct("<Q")
 _HEADER_MAX = 1 << 27

@@ -1,4 +1,5 @@
-"""Blocks of GGUF's quantised types enter; integers with a scale and perhaps a minimum per group leave.
+"""Tensors of GGUF files, and blocks of its quantised types enter; integers with a scale and perhaps a minimum
+per group leave.
 
     weight = scale · integer + minimum
 
@@ -10,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from math import prod
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pteron.llm.build.stored_tensor import Array
+from pteron.errors import FormatError, UnsupportedError
+from pteron.format.gguf import TensorInfo
+from pteron.format.source import FileBytes, contents
+from pteron.format.stored_tensor import Array, GroupedRows, Groups, StoredTensor
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Integers: TypeAlias = npt.NDArray[np.int8]
@@ -126,3 +131,68 @@ BLOCKS = {
     "Q5_K": BlockType(_q5_k, has_minima=True),
     "Q6_K": BlockType(_q6_k, 16),
 }
+
+
+# Tensors ----------------------------------------------------------------------------------------
+
+# A size of groups, and the rounding to it of types without integers in groups.
+Others: TypeAlias = tuple[int, Callable[[Array, int], Groups]]
+
+
+def read_tensor(
+    library: Any, info: TensorInfo, file: FileBytes, others: Others | None = None
+) -> StoredTensor:
+    """A tensor of a mapped file; `library` is the package gguf."""
+    try:
+        kind = library.GGMLQuantizationType(info.type)
+    except ValueError:
+        raise UnsupportedError(f"{file.name}: tensor {info.name} has the unknown type {info.type}") from None
+    shape, (block, block_bytes) = info.shape, library.GGML_QUANT_SIZES[kind]
+    columns = shape[-1] if shape else 1
+    row_bytes = prod(shape[1:-1]) * (columns // block) * block_bytes if len(shape) > 1 else block_bytes
+    size = prod(shape) // block * block_bytes
+    if columns % block:
+        raise FormatError(
+            f"{file.name} is damaged: tensor {info.name} of {list(shape)} {kind.name}, whose rows are no "
+            f"multiples of {block}"
+        )
+    if info.offset + size > len(file.view):
+        raise FormatError(
+            f"{file.name} is incomplete: tensor {info.name} ends at byte {info.offset + size}, but the file "
+            f"has {len(file.view)} bytes; download it again"
+        )
+    view = file.view[info.offset : info.offset + size]
+
+    def read_rows(start: int, stop: int) -> Array:
+        if len(shape) < 2:  # blocks may cross elements: read it all
+            return _dequantized(library, contents(view), kind)[start:stop]
+        part = contents(view[start * row_bytes : stop * row_bytes])
+        return _dequantized(library, part, kind).reshape(-1, *shape[1:])
+
+    def read_groups(start: int, stop: int) -> Groups:
+        part = contents(view[start * row_bytes : stop * row_bytes])
+        blocks = np.frombuffer(part, np.uint8).reshape(-1, block_bytes)
+        integers, scales, minima = BLOCKS[kind.name].unpack(blocks)
+        found = Groups(integers.astype(np.int8, copy=False), scales, minima)
+        leading = (stop - start, *shape[1:-1])
+        return found.each(lambda array: array.reshape(*leading, array.shape[1] * columns // block))
+
+    groups = None
+    if block > 1 and len(shape) > 1:
+        if known := BLOCKS.get(kind.name):
+            groups = GroupedRows(known.group, known.has_minima, read_groups)
+        elif others:
+            group, quantize = others
+            groups = GroupedRows(group, False, lambda start, stop: quantize(read_rows(start, stop), group))
+    return StoredTensor(shape, read_rows, groups)
+
+
+def _dequantized(library: Any, data: memoryview, kind: Any) -> Array:
+    types = library.GGMLQuantizationType
+    plain = {types.F64: "<f8", types.F32: "<f4", types.F16: "<f2"}
+    if kind in plain:
+        return np.frombuffer(data, plain[kind]).astype(np.float32, copy=False)
+    try:  # as one row: the library goes through rows in Python
+        return np.asarray(library.dequantize(np.frombuffer(data, np.uint8)[None], kind)[0], np.float32)
+    except NotImplementedError:
+        raise UnsupportedError(f"tensors of type {kind.name} cannot be dequantised") from None

@@ -245,7 +245,7 @@ def test_what_is_larger_than_a_binding_together_is_launched_apart(gated: bool) -
 @pytest.mark.parametrize(("depth", "leaves_peaks"), [(4608, True), (4640, False)])
 def test_peaks_take_workgroup_memory(depth: int, leaves_peaks: bool) -> None:
     """Where x leaves no room for those of all subgroups, the product is made without them."""
-    target = Target(is_cpu=False, subgroup_size=8, invocations_max=256, workgroup_bytes_max=16384)
+    target = Target(is_cpu=False, subgroup_size=8, invocations_max=256, workgroup_bytes_max=16600)
     layer = Layer()
     x = layer.tensor(1, 1, depth)
     compiled = layer.prepare([x], [layer.product(layer.norm(x), 4096)], target)

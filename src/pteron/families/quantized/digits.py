@@ -3,7 +3,7 @@ applies, its layout, and what is fused before and after it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pteron.families.linear.product import ROWS_FEW
@@ -16,6 +16,7 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 CHUNK = 4  # words of one load: 32 weights
+WORKGROUPS_MIN = 120  # that keep an H200 busy
 SUBGROUP_MIN = 4  # invocations that share a chunk of x, and columns that share a shuffle
 
 
@@ -28,6 +29,18 @@ class Layout:
     columns: int  # of a bundle
     rounds: int  # of bundles, one after the other
 
+    @property
+    def columns_at_once(self) -> int:
+        """Columns of a workgroup."""
+        return self.columns * self.bundles * self.rounds
+
+    def in_rounds(self, columns: int) -> Layout:
+        """With so many rounds that just enough workgroups are left: each converts x again."""
+        rounds = 1
+        while rounds < 16 and columns >= 2 * rounds * self.bundles * self.columns * WORKGROUPS_MIN:
+            rounds *= 2
+        return replace(self, rounds=rounds)
+
 
 def suits(target: Target, rows: AnyInt, packed: PackedWeights, subgroup_bytes: int = 0) -> bool:
     """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
@@ -38,9 +51,9 @@ def suits(target: Target, rows: AnyInt, packed: PackedWeights, subgroup_bytes: i
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
     if not (is_even and is_some and can_share):
         return False
-    layout = layout_of(target, packed)
+    layout = layout_of(target, packed, 1)
     more = subgroup_bytes * layout.split * layout.bundles
-    return _bytes(target, 1, packed) + more <= target.workgroup_bytes_max
+    return _bytes(target, packed, layout) + more <= target.workgroup_bytes_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +87,18 @@ def product(
     is taken as floats, as int8 by given scales and zero points per row, or as int8 by the extremes of each
     row with scales of at least `least`. If gated, the first half of the columns is the gate of the second."""
     rows = epilogue.count // (packed.columns // 2 if is_gated else packed.columns)
-    if packed.choice is None:
-        rows = int(rows)  # at most ROWS_FEW: a plan for each number of them
-    fitting = target.workgroup_bytes_max // _bytes(target, 1, packed)
-    together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     if packed.choice:
-        together = 1  # rows have different weights
+        together, layout = 1, layout_of(target, packed, 1)  # rows have different weights
+    else:
+        rows = int(rows)  # at most ROWS_FEW: a plan for each number of them
+        layout = layout_of(target, packed, rows)
+        fitting = target.workgroup_bytes_max // _bytes(target, packed, layout)
+        together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     is_int8 = x_scales is not None or least is not None
-    workgroups = folded(target, -(-packed.columns // columns_of_workgroup(target, packed)))[:2]
+    workgroups = folded(target, -(-packed.columns // layout.columns_at_once))[:2]
     return Dispatch(
         kernel("q4_digits"),
-        **_sizes(target, packed),
+        **_sizes(target, packed, layout),
         ROWS=together,
         IS_INT8=is_int8,
         PLANES=None if is_int8 else target.digits,
@@ -99,13 +113,12 @@ def product(
         **epilogue.arguments,
         rows=rows,
         columns=packed.columns,
-        groups=(*workgroups, rows // together),
+        groups=(rows // together, *workgroups),
     )
 
 
-def _sizes(target: Target, packed: PackedWeights) -> dict[str, Any]:
+def _sizes(target: Target, packed: PackedWeights, layout: Layout) -> dict[str, Any]:
     """The overrides that follow from the weights and the device."""
-    layout = layout_of(target, packed)
     return {
         "SUBGROUP": target.subgroup_size,
         "SPLIT": layout.split,
@@ -121,23 +134,23 @@ def _sizes(target: Target, packed: PackedWeights) -> dict[str, Any]:
     }
 
 
-def layout_of(target: Target, packed: PackedWeights) -> Layout:
+def layout_of(target: Target, packed: PackedWeights, rows: int) -> Layout:
     """The layout for a matrix of weights, by its depth and columns. Measured on an H200, in decode steps."""
     width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
     split = min(-(-chunks(packed) // width), subgroups)  # with a chunk for every lane
-    if split > 2:  # deep: few chunks a lane keep many subgroups busy with few columns
-        return Layout(split, max(1, min(4, subgroups // split)), 4, 1)
     columns = packed.columns * (packed.choice.share if packed.choice else 1)  # of one row of x
-    if columns >= 65_536:
-        return Layout(1, min(16, subgroups), 2, 16)
+    deep = Layout(
+        split, max(1, min(4, subgroups // split)), 4, 1
+    )  # keeps many subgroups busy with few columns
+    if split > 4:
+        return deep.in_rounds(columns)
+    if split > 2 and rows == 1 and columns < 8192:
+        return deep
+    if split > 2 or columns >= 65_536:
+        return Layout(1, min(16, subgroups), 2, 1).in_rounds(columns)
     if columns >= 8192:
         return Layout(1, min(8, subgroups), 4, 2)
     return Layout(1, min(max(8, min(columns // 256, 16)), subgroups), 2, 1)  # some 128 workgroups
-
-
-def columns_of_workgroup(target: Target, packed: PackedWeights) -> int:
-    layout = layout_of(target, packed)
-    return layout.columns * layout.bundles * layout.rounds
 
 
 def chunks(packed: PackedWeights) -> int:
@@ -150,12 +163,10 @@ def _is_halved(packed: PackedWeights) -> bool:
     return packed.bits == 8 and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
 
 
-def _bytes(target: Target, rows: int, packed: PackedWeights) -> int:
-    """Workgroup memory of `rows` rows of x: planes, units, squares and shares. As int8 (lib/planes_int8.wgsl)
+def _bytes(target: Target, packed: PackedWeights, layout: Layout) -> int:
+    """Workgroup memory of a row of x: planes, units, squares and partial sums. As int8 (lib/planes_int8.wgsl)
     they take at most a KiB more, and less if they are long."""
-    layout = layout_of(target, packed)
     lanes = layout.split * target.subgroup_size
     cells = -(-chunks(packed) // lanes) * lanes
-    return rows * (
-        cells * (32 * target.digits + 8) + 4 * layout.split * layout.bundles * (1 + layout.columns)
-    )
+    sums = 4 * layout.split * layout.bundles * (1 + 2 * layout.columns)
+    return cells * (32 * target.digits + 8) + sums

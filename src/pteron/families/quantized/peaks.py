@@ -37,7 +37,7 @@ def linear_q4_peaks(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     products = Products(x, gain, eps, weights or [], scales or [], biases, group_size, bits, minima)
     packed = products.in_one_launch(target, PEAK_BYTES)
     if packed and x.numel == x.shape[-1] and out.storage is Storage.F32:
-        blocks = -(-packed.columns // digits.columns_of_workgroup(target, packed))
+        blocks = -(-packed.columns // digits.layout_of(target, packed, 1).columns_at_once)
         if blocks <= min(peaks.shape[0], target.workgroups_max):
             yield products.launch(packed, Epilogue((out,), bias, peaks=peaks), target)
             return

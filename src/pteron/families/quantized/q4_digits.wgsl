@@ -1,5 +1,5 @@
 //! loops: FETCH * (1 + ROUNDS) + ROWS
-//! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (7 + SPLIT))
+//! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (8 + SPLIT))
 //! extent scales: MATRICES * columns * GROUPS
 // A product with 4-bit or 8-bit weights for few rows m, in integer arithmetic: Σ x[m, k] · w[n, k] · scale[n, k / group],
 // times a factor per row. Weights are read once, in chunks of 32 (lib/chunk_nibbles.wgsl, lib/chunk_bytes.wgsl).
@@ -54,7 +54,12 @@ const HALF = (COLUMNS + 1u) / 2u;
 
 @group(0) @binding(2) var<storage, read> scales: array<f32>;
 
-var<workgroup> partials: array<f32, ROWS * SUBGROUPS * COLUMNS>; // partial sums of the subgroups that share a bundle
+// Partial sums of the subgroups that share a bundle, of two rounds.
+var<workgroup> partials: array<f32, 2u * ROWS * SUBGROUPS * COLUMNS>;
+
+fn partial_at(m: u32, column: u32, round: u32, bundle: u32) -> u32 {
+  return (((round % 2u * ROWS + m) * BUNDLES + bundle) * COLUMNS + column) * SPLIT;
+}
 
 // The first row of the matrix that a chunk of row m is multiplied with.
 fn matrix_of(m: u32, chunk: u32) -> u32 {
@@ -134,11 +139,12 @@ fn main(
   let lane = local % SUBGROUP;
   let part = local / SUBGROUP % SPLIT;
   let bundle_index = local / (SUBGROUP * SPLIT);
-  let m_first = group.z * ROWS;
-  var bundle = (group.x + group.y * groups.x) * ROUNDS * BUNDLES + bundle_index;
+  let m_first = group.x * ROWS; // workgroups that read the same weights follow one another
+  let block = group.y + group.z * groups.y;
+  var bundle = block * ROUNDS * BUNDLES + bundle_index;
   var held = fetch(bundle, m_first, part, lane);
   load_planes(m_first, local);
-  @if(table) keep_rows(group.x + group.y * groups.x, m_first, local);
+  @if(table) keep_rows(block, m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
   var zeros = array<i32, ROWS>();
@@ -167,16 +173,20 @@ fn main(
         }
       }
     }
+    var totals = array<f32, ROWS>();
     //! unroll
     for (var m = 0u; m < ROWS; m++) {
-      var sum = total(sums[m], lane);
+      totals[m] = total(sums[m], lane);
+      if (SPLIT > 1u && lane < COLUMNS) { partials[partial_at(m, column_of(lane), round, bundle_index) + part] = totals[m]; }
+    }
+    if (SPLIT > 1u) { workgroupBarrier(); } // rounds use two places in turns, so reading ends before the next but one
+    //! unroll
+    for (var m = 0u; m < ROWS; m++) {
+      var sum = totals[m];
       if (SPLIT > 1u) {
-        let first_partial = ((m * BUNDLES + bundle_index) * COLUMNS + column_of(lane)) * SPLIT;
-        if (lane < COLUMNS) { partials[first_partial + part] = sum; }
-        workgroupBarrier();
+        let first = partial_at(m, column_of(lane), round, bundle_index);
         sum = 0.0;
-        for (var i = 0u; i < SPLIT; i++) { sum += partials[first_partial + i]; }
-        if (ROUNDS > 1u) { workgroupBarrier(); }
+        for (var i = 0u; i < SPLIT; i++) { sum += partials[first + i]; }
       }
       let column = column_of(lane);
       var n = bundle * COLUMNS + column;
@@ -201,5 +211,5 @@ fn main(
     bundle = following;
     held = next;
   }
-  @if(peaks) put_peaks(group.x + group.y * groups.x, local);
+  @if(peaks) put_peaks(block, local);
 }

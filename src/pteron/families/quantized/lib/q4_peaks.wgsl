@@ -1,5 +1,5 @@
 //! loops: SUBGROUPS
-//! extent peaks: 4 * groups[0]
+//! extent peaks: 4 * groups[1]
 // The peak of each workgroup of q4_digits.wgsl, of a single row: the maximum of its results, the first column that has
 // it, and the sum of exp(result - maximum). A NaN counts as the lowest number but makes the sum NaN. The layout is that
 // of picks in sample_merge.wgsl: a score, its column, and the logit of that column, here the score.

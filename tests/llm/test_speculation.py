@@ -395,7 +395,7 @@ def test_plans_are_made_at_load(device: Device) -> None:
     Oracle.right = [7] * COUNT
     with LLM(TINY, ByteTokenizer(), device=device, speculate="lookup") as llm:
         assert llm.speculator is not None
-        counters = llm.speculator.verifier._session.counters
+        counters = llm.speculator.verifier._graph.session.counters
         assert counters.plans == len(ROWS)
         generated(llm)
         assert counters.calls > 0

@@ -7,18 +7,14 @@ sequence (passes/batched), over the sequence's own KV cache.
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import numpy as np
 
 from pteron.errors import UnsupportedError
-from pteron.gpu import BorrowedStates
+from pteron.llm.derived_graph import DerivedGraph
 from pteron.llm.model import LanguageModel
 from pteron.llm.sampling.form import ROWS_MAX
-from pteron.passes import prepare
 from pteron.passes.batched import consecutive_rows
-from pteron.plan import Compiled
-from pteron.runtime.session import Counters, OutputCommands, Session
+from pteron.runtime.session import OutputCommands
 from pteron.runtime.staging import Input
 
 ROWS = (2, 4, 8, ROWS_MAX)  # numbers of rows that have a plan; fewer tokens are padded
@@ -38,28 +34,24 @@ class Verifier:
             raise UnsupportedError(f"{name} cannot speculate: its steps pass through the host")
         (graph,) = model.program.graphs(model.method.name)
         try:
-            rows, self._caches = consecutive_rows(graph, ROWS_MAX)
+            rows, caches = consecutive_rows(graph, ROWS_MAX)
         except UnsupportedError as error:
             raise UnsupportedError(f"{name} cannot speculate: {error}") from None
         self._device = model.device
-        compiled = Compiled(prepare(rows), model.delegate.executable.target)
-        self._session = Session(compiled.executable, self._device, Counters(), compiled)
-        self._states: WeakKeyDictionary[LanguageModel, BorrowedStates] = WeakKeyDictionary()
+        self._graph = DerivedGraph(model, rows, caches)
 
     def compile(self, context: int) -> None:
         """Make the plans of all numbers of rows and compile their kernels, for a model of this context: at
         load, so that no request waits for it."""
         with self._device.lock:
             for rows in ROWS:
-                self._session.find_recording(_inputs([0] * rows, rows, min(CONTEXT, context) - rows))
+                self._graph.session.find_recording(_inputs([0] * rows, rows, min(CONTEXT, context) - rows))
 
     def submit(self, sequence: LanguageModel, tokens: list[int], then: OutputCommands) -> int:
         """Submit tokens from the sequence's position on, then the commands that `then` makes from their
         logits. Returns the submission's number. The caller holds the device lock."""
         inputs = _inputs(tokens, self.rows_for(len(tokens)), sequence.position)
-        self._session.counters.calls += 1
-        with sequence.writing(tokens):
-            return self._session.submit(inputs, self._states_of(sequence), then)
+        return self._graph.submit(sequence, tokens, inputs, then)
 
     @staticmethod
     def rows_for(count: int) -> int:
@@ -68,20 +60,7 @@ class Verifier:
 
     def close(self) -> None:
         with self._device.lock:
-            for states in self._states.values():
-                states.close()
-            self._session.close()
-
-    def _states_of(self, sequence: LanguageModel) -> BorrowedStates:
-        """The session's states over the KV cache of a sequence."""
-        assert sequence.delegate is not None
-        lender, states = sequence.delegate.states, self._states.get(sequence)
-        if states is None or states.lender is not lender:  # its cache may have moved
-            if states is not None:
-                states.close()
-            states = BorrowedStates(self._session.executable, lender, self._caches)
-            self._states[sequence] = states
-        return states
+            self._graph.close()
 
 
 def _inputs(tokens: list[int], rows: int, position: int) -> tuple[Input, ...]:

@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
-from pteron.gpu import BorrowedStates, Buffer, Copy, submit
+from pteron.gpu import Buffer, Copy, submit
 from pteron.graph import Graph, Node, Tensor
 from pteron.graph.values import ids_of
 from pteron.host.tensors import GpuTensor, View
 from pteron.llm.build.options import IMAGE
+from pteron.llm.derived_graph import DerivedGraph
 from pteron.llm.images.processor import ImageProcessor
 from pteron.llm.images.prompt import PromptImage, key_and_row
 from pteron.llm.model import LanguageModel
-from pteron.passes import prepare
-from pteron.plan import Compiled
-from pteron.runtime.session import Counters, Session
 
 _EMBEDDINGS = ("aten.embedding.default", "et_vk.embedding_q4gsw.default", "pteron.embedding_q8gsw.default")
 
@@ -42,10 +39,8 @@ class ImagePrefill:
             raise UnsupportedError(f"{name}: the program has no method {IMAGE}, which reads images")
         self.processor, self.token = processor, token
         self._device, self._program = model.device, model.program
-        self._target = model.delegate.executable.target
-        (self._graph,) = model.program.graphs(model.method.name)
-        self._made: Session | None = None
-        self._states: WeakKeyDictionary[LanguageModel, BorrowedStates] = WeakKeyDictionary()
+        self._method_name = model.method.name
+        self._graph: DerivedGraph | None = None  # made at the first use: many conversations have no images
 
     def submit(
         self,
@@ -72,10 +67,7 @@ class ImagePrefill:
                     np.array([[[id < 0] for id in ids]]),
                     View(rows, 0, (1, len(ids), tiles[0].shape[-1]), tiles[0].dtype, tiles[0].storage),
                 )
-                session = self._session
-                session.counters.calls += 1
-                with sequence.writing(ids):
-                    return session.submit(inputs, self._states_of(sequence), states_only=True)
+                return self._graph_of(sequence).submit(sequence, ids, inputs)
             finally:
                 self._device.free(rows)  # submitted commands may still use it
 
@@ -86,31 +78,15 @@ class ImagePrefill:
         return rows
 
     def close(self) -> None:
-        with self._device.lock:
-            for states in self._states.values():
-                states.close()
-            if self._made is not None:
-                self._made.close()
+        if self._graph is not None:
+            with self._device.lock:
+                self._graph.close()
 
-    @property
-    def _session(self) -> Session:
-        """Made at the first use: many conversations have no images. The caller holds the device's lock."""
-        if self._made is None:
-            compiled = Compiled(prepare(with_image_rows(self._graph)), self._target)
-            self._made = Session(compiled.executable, self._device, Counters(), compiled)
-        return self._made
-
-    def _states_of(self, sequence: LanguageModel) -> BorrowedStates:
-        """The session's states over the KV cache of a sequence."""
-        assert sequence.delegate is not None
-        lender, states = sequence.delegate.states, self._states.get(sequence)
-        if states is None or states.lender is not lender:  # its cache may have moved
-            if states is not None:
-                states.close()
-            executable = self._session.executable
-            states = BorrowedStates(executable, lender, executable.states.keys() & set(ids_of(self._graph)))
-            self._states[sequence] = states
-        return states
+    def _graph_of(self, sequence: LanguageModel) -> DerivedGraph:
+        if self._graph is None:
+            (graph,) = self._program.graphs(self._method_name)
+            self._graph = DerivedGraph(sequence, with_image_rows(graph), ids_of(graph))
+        return self._graph
 
 
 class RequestImages:

@@ -21,8 +21,9 @@ from llm_fixtures import TINY
 
 from pteron import Device, FormatError, InputError, PteronError
 from pteron.llm import LLM, Piece, Sampling, models
-from pteron.llm.load_arguments import OTHER_NAMES
+from pteron.llm.load_options import OTHER_NAMES, LoadOptions
 from pteron.llm.request import GenerateOptions, SamplingOptions, _request, chat_request
+from pteron.llm.text_model import LoadArguments
 
 PROMPTS: list[str | list[int]] = ["hello", "a", "the quick brown fox", [1, 40, 41, 42]]
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -383,12 +384,12 @@ def test_the_model_has_two_names() -> None:
     with pytest.raises(InputError, match="once: `model` is another name of the first argument"):
         LLM("stories15m", model="stories15m")
     with pytest.raises(InputError, match="unknown argument 'model_path': the model is the first argument"):
-        LLM(model_path="stories15m")  # type: ignore[arg-type]
+        LLM(model_path="stories15m")  # type: ignore[call-arg]
 
 
 def test_no_own_argument_is_in_the_table_of_others() -> None:
-    own = set(signature(LLM).parameters) - {"others"}
-    assert "context" in own
+    own = {"path", "tokenizer", "model", *LoadArguments.__optional_keys__}
+    assert own - {"path"} == {field.name for field in fields(LoadOptions)} - {"least", "limited"}
     assert not own & OTHER_NAMES.keys()
     for hint in OTHER_NAMES.values():
         assert {name for name in re.findall(r"(\w+)=", hint) if name != "temperature"} <= own

@@ -222,7 +222,7 @@ def test_several_requests(plain: LLM, speculating: LLM, batched: bool) -> None:
         Request(tuple(B), COUNT, Sampling(**sampled), stop_ids=frozenset()),
         Request(tuple(A), COUNT, stop_ids=frozenset()),
     ]
-    with Engine(speculating.without_engine(), batched=batched) as engine:
+    with Engine(speculating, batched=batched) as engine:
         before, answers = engine.load, at_once(engine, requests)
         found = [answer.pieces() for answer in answers]
         load = engine.load
@@ -240,7 +240,7 @@ def test_several_requests(plain: LLM, speculating: LLM, batched: bool) -> None:
 
 def test_a_cancelled_request_leaves_a_right_cache(plain: LLM, speculating: LLM) -> None:
     expected = right(plain, 6)
-    with Engine(speculating.without_engine()) as engine:
+    with Engine(speculating) as engine:
         answer = engine.submit(Request(tuple(A), COUNT, stop_ids=frozenset()))
         next(iter(answer))
         answer.cancel()

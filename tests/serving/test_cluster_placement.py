@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pteron.llm import LLM
+from pteron.llm.text_model import LoadArguments
 from pteron.serving.cluster import Options
 from pteron.serving.cluster.options import missing_resources
 from pteron.serving.cluster.routing import conversation_key, preferred_replica, rank_replicas
@@ -163,8 +163,7 @@ def test_options_are_all_that_models_and_applications_take() -> None:
         name for name, each in signature(create_app).parameters.items() if each.kind is each.KEYWORD_ONLY
     }
     assert options.app_settings.keys() == given - {"keep_alive", "logs", "traces"}
-    given = {name for name, each in signature(LLM).parameters.items() if each.kind is each.KEYWORD_ONLY}
-    assert options.model_settings.keys() == (given | {"tokenizer"}) - {"model", "device"}
+    assert options.model_settings.keys() == {"tokenizer", *LoadArguments.__optional_keys__} - {"device"}
     for name, value in (options.app_settings | options.model_settings).items():
         assert value == getattr(options, name)
 

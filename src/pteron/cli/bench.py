@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,15 +88,16 @@ def command(arguments: argparse.Namespace) -> int:
 
 def _measure_perplexity(arguments: argparse.Namespace) -> int:
     from pteron.folders import existing
+    from pteron.llm.load_options import LoadOptions
     from pteron.llm.text_model import TextModel
     from pteron.tools.perplexity import measure_perplexity
     from pteron.tools.run import place_of
 
     file, program = existing(arguments.perplexity), find_program(arguments)
-    settings = {"data": arguments.data, "cache": arguments.cache, "digits": arguments.digits}
+    options = LoadOptions(cache=arguments.cache, data=arguments.data, digits=arguments.digits)
     for device, products in product(arguments.device or [None], dict.fromkeys(arguments.products) or [None]):
-        settings |= {"device": device, "products": products}
-        with show_progress() as progress, TextModel(program, **settings) as llm:
+        options = replace(options, device=device, products=products)
+        with show_progress() as progress, TextModel(program, options) as llm:
             found = measure_perplexity(llm, file, progress)
             print_report(
                 [

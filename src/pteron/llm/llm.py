@@ -7,16 +7,19 @@ for piece in llm.generate("Once upon a time"):
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
+from weakref import proxy
 
-from pteron.errors import DeviceError
+from pteron.errors import DeviceError, InputError
 from pteron.gpu.fork import new_lock
 from pteron.llm.engine import Answer, Engine, Stream
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.pipeline import decode_alone
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import stepper_for
+from pteron.llm.load_options import LoadOptions, check_no_others
 from pteron.llm.output import Completion, Piece
 from pteron.llm.request import (
     Conversation,
@@ -28,7 +31,8 @@ from pteron.llm.request import (
     text_request,
     to_request,
 )
-from pteron.llm.text_model import TextModel
+from pteron.llm.text_model import LoadArguments, TextModel
+from pteron.llm.tokenizer import Tokenizer
 
 _WAITING = 1 << 20  # queue length: callers in the same process always wait and are never rejected
 
@@ -74,6 +78,21 @@ class LLM(TextModel):
     engine: Engine | None = None  # runs streams and batches; made at the first use
     _is_closed = False
     _engine_lock: ClassVar = new_lock()
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+        *,
+        model: str | os.PathLike[str] | None = None,
+        **options: Unpack[LoadArguments],
+    ) -> None:
+        check_no_others(options, {"path", "tokenizer", "model", *LoadArguments.__optional_keys__})
+        given = path if model is None else model
+        if given is None or (path is not None and model is not None):
+            twice = "" if given is None else ", once: `model` is another name of the first argument"
+            raise InputError(f'{type(self).__name__} takes a model, such as "smollm2" or a path{twice}')
+        super().__init__(given, LoadOptions(tokenizer=tokenizer, **options))
 
     def __call__(self, prompt: Prompt | Conversation, **options: Any) -> str:
         """Return the continuation of a prompt, or the answer to a conversation, as a string. Options are
@@ -169,7 +188,8 @@ class LLM(TextModel):
             if self._is_closed:
                 raise DeviceError("the model is closed")
             if self.engine is None or not self.engine.is_alive:
-                self.engine = Engine(self.without_engine(), waiting=_WAITING)
+                # An engine that referred to this object would form a cycle with it and keep both alive.
+                self.engine = Engine(cast(TextModel, proxy(self)), waiting=_WAITING)
             return self.engine.submit(request)
 
     def close(self) -> None:

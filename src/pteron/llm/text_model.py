@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal, Never, Self, get_args
+from typing import Literal, Self, TypedDict, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.folders import path_of
@@ -32,7 +32,7 @@ from pteron.llm.images.prompt import (
     with_rows,
     without_marks,
 )
-from pteron.llm.load_arguments import check_no_others
+from pteron.llm.load_options import LoadOptions
 from pteron.llm.model import LanguageModel
 from pteron.llm.model_names import locate_program
 from pteron.llm.output import Statistics
@@ -65,65 +65,38 @@ class TextModel:
     speculator: Speculator | None = None
     image_prefill: ImagePrefill | None = None  # of a model that reads images
     _draft: TextModel | None = None  # a draft model that this object has loaded
-    _is_limited = False  # a context beyond the model's longest is the longest, not an error
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
-        *,
-        model: str | os.PathLike[str] | None = None,
-        data: Sequence[str | os.PathLike[str]] = (),
-        device: Device | str | None = None,
-        digits: int | None = None,
-        products: str | None = None,
-        sequences: int | None = None,
-        cache_bytes: int | None = None,
-        context: int | None = None,
-        cache: CacheType | None = None,
-        rings: bool = True,
-        speculate: str | os.PathLike[str] | TextModel | None = None,
-        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
-        warm: bool = True,
-        **others: Never,
-    ) -> None:
-        check_no_others(others, TextModel.__init__.__annotations__.keys() - {"others", "return"})
-        given = path if model is None else model
-        if given is None or (path is not None and model is not None):
-            twice = "" if given is None else ", once: `model` is another name of the first argument"
-            raise InputError(f'{type(self).__name__} takes a model, such as "smollm2" or a path{twice}')
-        options = CacheOptions(context, cache, rings, limited=self._is_limited, model=str(given))
-        self.name = str(given)
-        located = locate_program(given, context=None if options.limited else options.context)
-        path, data = located.path, data or located.data
+    def __init__(self, path: str | os.PathLike[str], options: LoadOptions) -> None:
+        options = replace(options, model=str(path))
+        self.name = str(path)
+        located = locate_program(path, context=None if options.limited else options.context)
+        path, data = located.path, options.data or located.data
         folder = path if path.is_dir() else path.parent
         file = program_file(folder) if path.is_dir() else path
         self.sampling = _recommended(folder)
         self.pooling = read_pooling(folder)
-        if adapters is not None and not isinstance(adapters, Mapping):
-            raise InputError(
-                "adapters must be a dict of names and paths, as in "
-                f'adapters={{"sql": "adapters/sql"}}, not {adapters!r}'
-            )
-        adapt = options.adapt if not adapters else _with_adapters(options, adapters, folder)
-        self.program = load(file, data, device, digits=digits, products=products, adapt=adapt)
+        adapters = options.adapters
+        adapt = _with_adapters(options, adapters, folder) if adapters else options.adapt
+        self.program = load(
+            file, data, options.device, digits=options.digits, products=options.products, adapt=adapt
+        )
         with ExitStack() as on_error:
             on_error.callback(self.program.close)
-            self.tokenizer = (
-                tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer or folder)
-            )
+            given = options.tokenizer
+            self.tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given or folder)
             self.model = LanguageModel(self.program, context=options.length(self.program.file))
             self.model.adapters = tuple(adapters or ())
             self.image_prefill = self._image_prefill(folder)
             self.longest_context = max(longest_context(self.program.file), *longest_contexts(folder))
             options.check(self.program.device)
             self.statistics = Statistics()
-            self.pool = SequencePool(self.model, sequences, cache_bytes)
+            self.pool = SequencePool(self.model, options.sequences, options.cache_bytes)
             on_error.pop_all()
             on_error.callback(self.close)
-            if speculate is not None:
-                self.speculator = self._speculate(speculate, cache)
-            if warm and not self.program.device.target.is_cpu:  # the cores of a software adapter are busy
+            if options.speculate is not None:
+                self.speculator = self._speculate(options.speculate, options.cache)
+            # The cores of a software adapter are busy.
+            if options.warm and not self.program.device.target.is_cpu:
                 self.pool.warm()
             on_error.pop_all()
 
@@ -263,13 +236,6 @@ class TextModel:
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
         return opening + ids[len(ids) - kept + len(opening) :]
 
-    def without_engine(self) -> TextModel:
-        """A TextModel with the same model, for an engine. An engine that referred to the LLM would form a
-        cycle with it and keep both alive forever."""
-        same = object.__new__(TextModel)
-        same.__dict__.update(self.__dict__)
-        return same
-
     def _image_prefill(self, folder: Path) -> ImagePrefill | None:
         """What reads images, if the program in a folder has a vision part."""
         settings = read_json(folder / MANIFEST).get("vision")
@@ -282,20 +248,22 @@ class TextModel:
             raise FormatError(f"{self.tokenizer.name} has no token {processor.token}, which images need")
         return ImagePrefill(self.model, processor, token)
 
-    def _speculate(self, with_: str | os.PathLike[str] | TextModel, cache: CacheType | None) -> Speculator:
+    def _speculate(self, draft: object, cache: CacheType | None) -> Speculator:
         """Speculative decoding by prompt lookup ("lookup"), or with a draft model: one that is loaded, or its
         name. A model by name is loaded with the same context, or its longest, and the same type of cache."""
-        if with_ == LOOKUP:
+        if draft == LOOKUP:
             return Speculator(self.model)
-        draft = with_
         if not isinstance(draft, (str, os.PathLike, TextModel)):
-            raise InputError(f'speculate must be "lookup", a smaller model or an LLM, not {with_!r}')
+            raise InputError(f'speculate must be "lookup", a smaller model or an LLM, not {draft!r}')
         if not isinstance(draft, TextModel):
-            context, sequences = self.model.context or None, self.pool.sequences_max
-            device = self.model.device
-            draft = self._draft = _DraftModel(
-                draft, device=device, sequences=sequences, context=context, cache=cache
+            options = LoadOptions(
+                self.model.context or None,
+                cache,
+                limited=True,
+                device=self.model.device,
+                sequences=self.pool.sequences_max,
             )
+            draft = self._draft = TextModel(draft, options)
         check_same_tokens(self.tokenizer, draft.tokenizer)
         if not draft.model.is_resident or not draft.model.can_rewind:
             raise UnsupportedError(
@@ -347,8 +315,21 @@ class TextModel:
         self.close()
 
 
-class _DraftModel(TextModel):
-    _is_limited = True
+class LoadArguments(TypedDict, total=False):
+    """The options that `LLM` takes by keyword, for type checkers."""
+
+    data: Sequence[str | os.PathLike[str]]
+    device: Device | str | None
+    digits: int | None
+    products: str | None
+    sequences: int | None
+    cache_bytes: int | None
+    context: int | None
+    cache: CacheType | None
+    rings: bool
+    speculate: str | os.PathLike[str] | TextModel | None
+    adapters: Mapping[str, str | os.PathLike[str]] | None
+    warm: bool
 
 
 def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[str]], folder: Path) -> Adapt:

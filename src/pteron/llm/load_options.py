@@ -1,11 +1,41 @@
-"""Names of arguments that other libraries have for loading a model -> what to write instead."""
+"""LoadOptions: how a model is loaded. Names of other libraries' arguments -> what to write instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pteron.errors import InputError
+from pteron.gpu import Device
+from pteron.llm.cache_options import CacheOptions
+from pteron.llm.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions(CacheOptions):
+    """The options of `LLM`, which documents them, with those of its KV caches."""
+
+    tokenizer: str | os.PathLike[str] | Tokenizer | None = None
+    data: Sequence[str | os.PathLike[str]] = ()
+    device: Device | str | None = None
+    digits: int | None = None
+    products: str | None = None
+    sequences: int | None = None
+    cache_bytes: int | None = None
+    speculate: object = None
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None
+    warm: bool = True
+
+    def __post_init__(self) -> None:
+        CacheOptions.__post_init__(self)
+        if self.adapters is not None and not isinstance(self.adapters, Mapping):
+            raise InputError(
+                "adapters must be a dict of names and paths, as in "
+                f'adapters={{"sql": "adapters/sql"}}, not {self.adapters!r}'
+            )
+
 
 _CONTEXT = "context= is the number of tokens of a KV cache"
 _CACHE = 'cache="f16" halves the KV cache, cache="int8" takes 28 % of f32'
@@ -43,8 +73,8 @@ OTHER_NAMES = {
 
 def check_no_others(given: Iterable[str], known: Iterable[str]) -> None:
     """Raise for arguments that a model does not have."""
-    for name in given:
-        names = sorted(known)
+    names = sorted(known)
+    for name in set(given).difference(names):
         near = get_close_matches(name, names, 1)
         hint = f"did you mean {near[0]}=?" if near else f"known are {', '.join(names)}"
         raise InputError(f"unknown argument {name!r}: {OTHER_NAMES.get(name, hint)}")
